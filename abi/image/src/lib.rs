@@ -1,0 +1,3 @@
+//! Doppel: abi/image.
+#![no_std]
+#![forbid(unsafe_code)]

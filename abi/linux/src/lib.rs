@@ -1,0 +1,3 @@
+//! Doppel: abi/linux.
+#![no_std]
+#![forbid(unsafe_code)]

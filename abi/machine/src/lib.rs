@@ -1,0 +1,3 @@
+//! Doppel: abi/machine.
+#![no_std]
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Doppel: guest/algo.
+#![no_std]
+#![forbid(unsafe_code)]

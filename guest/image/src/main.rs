@@ -1,0 +1,2 @@
+//! The guest kernel ELF.
+fn main() {}

@@ -1,0 +1,3 @@
+//! Doppel: guest/kernel.
+#![no_std]
+#![forbid(unsafe_code)]

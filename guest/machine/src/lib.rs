@@ -1,0 +1,2 @@
+//! Doppel: guest/machine.
+#![no_std]

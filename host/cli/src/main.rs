@@ -1,0 +1,3 @@
+//! Doppel: host/cli.
+#![forbid(unsafe_code)]
+fn main() {}

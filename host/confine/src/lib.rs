@@ -1,0 +1,2 @@
+//! Doppel: host/confine.
+#![forbid(unsafe_code)]

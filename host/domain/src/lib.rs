@@ -1,0 +1,2 @@
+//! Doppel: host/domain.
+#![forbid(unsafe_code)]

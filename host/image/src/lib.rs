@@ -1,0 +1,2 @@
+//! Doppel: host/image.
+#![forbid(unsafe_code)]

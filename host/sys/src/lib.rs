@@ -1,0 +1,1 @@
+//! Doppel: host/sys.

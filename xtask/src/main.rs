@@ -1,0 +1,3 @@
+//! Doppel: xtask.
+#![forbid(unsafe_code)]
+fn main() {}
