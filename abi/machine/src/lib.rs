@@ -1,3 +1,272 @@
-//! Doppel: abi/machine.
+//! The machine interface: what the host offers a guest kernel, as layouts and numbers (DESIGN §3).
+//!
+//! Both sides include this crate: `host/domain` builds a domain to it, `guest/machine` runs on it.
+//! Everything here is shared memory or a boot-time contract, so every layout is pinned by an assert;
+//! `docs/machine-interface.md` explains it.
+//!
+//! Trust: the host never believes a byte that a domain can write ([`VirtualRegisters`], [`RingHeader`],
+//! ring data); it copies once and checks the copy.
 #![no_std]
 #![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+/// Fixed virtual addresses, the same in every process of every domain (DESIGN §5, §8).
+///
+/// They lie in one 512 GiB region above all guest user memory, so that they share page tables.
+pub mod layout {
+    /// End of guest user memory (exclusive) and the start of the guest kernel's region.
+    pub const USER_END: u64 = 0x7e80_0000_0000;
+    /// Lowest address a guest program may map.
+    pub const USER_START: u64 = 0x1_0000;
+    /// Link address of the guest kernel ELF; it may use up to 1 GiB from here.
+    pub const KERNEL_BASE: u64 = 0x7e80_0000_0000;
+    /// The control area: start info, virtual registers, boot data, console rings.
+    pub const CONTROL_BASE: u64 = 0x7e80_4000_0000;
+    /// Where the guest kernel moves the host's vvar and vdso pages, so that their address is fixed.
+    pub const HOST_VDSO_BASE: u64 = 0x7e80_6000_0000;
+    /// The arena: guest-kernel heap shared by all processes of a domain.
+    pub const ARENA_BASE: u64 = 0x7e81_0000_0000;
+    /// Largest arena in bytes.
+    pub const ARENA_MAX: u64 = 16 << 30;
+    /// The page file window: tmpfs, shared and cached file pages.
+    pub const PAGEFILE_BASE: u64 = 0x7e90_0000_0000;
+    /// Largest page file in bytes.
+    pub const PAGEFILE_MAX: u64 = 256 << 30;
+    /// The root image, read-only.
+    pub const IMAGE_BASE: u64 = 0x7ed0_0000_0000;
+    /// Largest root image in bytes.
+    pub const IMAGE_MAX: u64 = 64 << 30;
+    /// End (exclusive) of the guest kernel's region.
+    pub const KERNEL_END: u64 = 0x7f00_0000_0000;
+    /// Size of a page in bytes.
+    pub const PAGE: u64 = 4096;
+}
+
+/// Descriptor numbers a domain is born with; it has no others and cannot make any.
+pub mod fd {
+    /// Control area (memfd, sealed against resizing).
+    pub const CONTROL: i32 = 0;
+    /// Arena (memfd).
+    pub const ARENA: i32 = 1;
+    /// Page file (memfd).
+    pub const PAGEFILE: i32 = 2;
+    /// Root image (regular file, opened read-only).
+    pub const IMAGE: i32 = 3;
+    /// Doorbell: an eventfd; writing 1 tells the host to look at the rings and the virtual registers.
+    pub const DOORBELL: i32 = 4;
+}
+
+/// Host signal used to make a vCPU enter the guest kernel (SIGURG: harmless where no handler is set).
+pub const KICK_SIGNAL: i32 = 23;
+
+/// `clone` flag words the host filter allows, exactly.
+pub mod clone_flags {
+    /// A new address space from PID 1 of the domain: `SIGCHLD`.
+    pub const SPACE_FROM_INIT: u64 = 17;
+    /// A new address space, child of PID 1: `CLONE_PARENT | SIGCHLD`.
+    pub const SPACE: u64 = 0x8000 | 17;
+    /// A vCPU: `CLONE_VM|FS|FILES|SIGHAND|THREAD|SYSVSEM`.
+    pub const VCPU: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000;
+}
+
+/// `StartInfo::magic`: "DOPPEL\0\1".
+pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
+/// Version of this interface; both sides must agree exactly.
+pub const VERSION: u32 = 1;
+
+/// Offsets inside the control area, in bytes.
+pub mod control {
+    /// [`super::StartInfo`]; mapped read-only in the guest after boot.
+    pub const START_INFO: u64 = 0;
+    /// [`super::VirtualRegisters`].
+    pub const VREGS: u64 = 4096;
+    /// Seccomp program: an array of `struct sock_filter` (8 bytes each).
+    pub const FILTER: u64 = 2 * 4096;
+    /// Room for the seccomp program in bytes.
+    pub const FILTER_MAX: u64 = 2 * 4096;
+    /// [`super::BootArgs`] followed by its strings.
+    pub const BOOT_ARGS: u64 = 4 * 4096;
+    /// Room for boot arguments and strings in bytes (ARG_MAX-like limit on command and environment).
+    pub const BOOT_ARGS_MAX: u64 = 252 * 4096;
+    /// The console rings, [`super::CONSOLE_RINGS`] of them, [`super::RING_STRIDE`] bytes apart.
+    pub const RINGS: u64 = 256 * 4096;
+    /// Size of the control area in bytes.
+    pub const SIZE: u64 = RINGS + super::CONSOLE_RINGS as u64 * super::RING_STRIDE;
+}
+
+/// Start info: written by the host before boot, read-only afterwards.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StartInfo {
+    /// [`START_MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Most vCPUs a guest process may use (`--cpus`), 1 or more.
+    pub vcpus: u32,
+    /// Domain id, unique on the host.
+    pub domain_id: u64,
+    /// How many clones lie between this domain and its first ancestor.
+    pub generation: u64,
+    /// Commit limit in bytes (`--memory`), 0 = none.
+    pub memory_limit: u64,
+    /// Size of the arena memfd in bytes.
+    pub arena_size: u64,
+    /// Size of the page file memfd in bytes.
+    pub pagefile_size: u64,
+    /// Size of the root image in bytes.
+    pub image_size: u64,
+    /// Number of 8-byte instructions in the seccomp program at [`control::FILTER`].
+    pub filter_len: u32,
+    /// Bytes of boot arguments at [`control::BOOT_ARGS`].
+    pub boot_args_len: u32,
+    /// Fresh host randomness, the seed of the guest's generator.
+    pub seed: [u8; 32],
+    /// Physical memory the domain is told of when it has no limit, in bytes.
+    pub host_memory: u64,
+    /// Wall clock of the boot, nanoseconds since 1970 (for boot_id and btime).
+    pub boot_realtime_ns: u64,
+}
+
+/// Flags of [`BootArgs`].
+pub mod boot_flags {
+    /// Console ring 0/1 is a terminal (`-t`): the program gets it as its controlling tty.
+    pub const TTY: u32 = 1;
+    /// Standard input is connected (`-i`); otherwise it is empty.
+    pub const STDIN: u32 = 2;
+    /// Print every system call on the log ring as strace does (`--trace`).
+    pub const TRACE: u32 = 4;
+}
+
+/// What to run: header, then `argc + envc + 2` NUL-terminated strings: argv…, envp…, cwd, hostname.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BootArgs {
+    /// Number of arguments.
+    pub argc: u32,
+    /// Number of environment strings.
+    pub envc: u32,
+    /// User id the program starts with.
+    pub uid: u32,
+    /// Group id the program starts with.
+    pub gid: u32,
+    /// [`boot_flags`].
+    pub flags: u32,
+    /// Initial terminal size: rows << 16 | columns.
+    pub winsize: u32,
+}
+
+/// Bits of [`VirtualRegisters::pending`]: event channels the host posts.
+pub mod event {
+    /// A console input ring has data or was closed.
+    pub const CONSOLE_IN: u64 = 1 << 0;
+    /// A console output ring has room again.
+    pub const CONSOLE_OUT: u64 = 1 << 1;
+    /// [`super::VirtualRegisters::winsize`] changed.
+    pub const WINCH: u64 = 1 << 2;
+    /// [`super::VirtualRegisters::signals`] holds signals for guest pid 1.
+    pub const SIGNAL: u64 = 1 << 3;
+    /// The domain should stop: terminate every process.
+    pub const SHUTDOWN: u64 = 1 << 4;
+    /// Used inside the guest: a request for PID 1 (new address space, timer) was queued.
+    pub const KERNEL: u64 = 1 << 63;
+}
+
+/// Values of [`VirtualRegisters::state`].
+pub mod state {
+    /// Not yet running guest programs.
+    pub const BOOTING: u32 = 0;
+    /// Guest pid 1 runs.
+    pub const RUNNING: u32 = 1;
+    /// Guest pid 1 has exited; `exit_status` is set.
+    pub const EXITED: u32 = 2;
+    /// The guest kernel found itself broken; the log ring says why.
+    pub const PANICKED: u32 = 3;
+}
+
+/// Virtual registers: one page shared both ways (Denali §3.1).
+///
+/// Host to guest: set bits in `pending`, add 1 to `event_seq`, `FUTEX_WAKE` on it (shared, not private).
+/// Guest to host: change state, write the doorbell.
+#[repr(C)]
+#[derive(Debug)]
+pub struct VirtualRegisters {
+    /// Event bitmap, [`event`]; the guest takes all of it at once.
+    pub pending: AtomicU64,
+    /// Futex word: bumped after every change to `pending`.
+    pub event_seq: AtomicU32,
+    /// [`state`].
+    pub state: AtomicU32,
+    /// Wait status of guest pid 1 as `wait4` gives it (exit code << 8 | signal).
+    pub exit_status: AtomicI32,
+    /// Terminal size: rows << 16 | columns.
+    pub winsize: AtomicU32,
+    /// Signals for guest pid 1, bit n-1 for signal n; the guest takes all of it at once.
+    pub signals: AtomicU64,
+    /// Generation counter, bumped in every clone before its first instruction.
+    pub generation: AtomicU64,
+    /// Nanoseconds added to the host's CLOCK_MONOTONIC to give the domain's.
+    pub monotonic_offset: AtomicU64,
+    /// Number of the exit reason when an address space died abnormally: host wait status.
+    pub crash_status: AtomicI32,
+    /// Host pid (in the domain's PID namespace) of that address space.
+    pub crash_pid: AtomicI32,
+}
+
+/// Console rings: index of each.
+pub mod ring {
+    /// Standard input or terminal input; the host produces.
+    pub const STDIN: usize = 0;
+    /// Standard output or terminal output; the guest produces.
+    pub const STDOUT: usize = 1;
+    /// Standard error; the guest produces.
+    pub const STDERR: usize = 2;
+    /// Kernel log and `--trace` lines; the guest produces.
+    pub const LOG: usize = 3;
+}
+
+/// Number of console rings.
+pub const CONSOLE_RINGS: usize = 4;
+/// Data bytes of one ring, a power of two.
+pub const RING_BYTES: u32 = 64 << 10;
+/// Distance between rings in bytes: a header page, then the data.
+pub const RING_STRIDE: u64 = 4096 + RING_BYTES as u64;
+/// Offset of the data from the ring's start.
+pub const RING_DATA: u64 = 4096;
+
+/// A byte ring between host and guest.
+///
+/// `head` counts bytes produced, `tail` bytes consumed, both modulo 2^32; position = count & (RING_BYTES-1).
+/// Each side keeps a private copy of its own index and treats the other's as hostile: a fill level
+/// `head - tail` above [`RING_BYTES`] is a broken peer.
+///
+/// Sleeping: the consumer sets `consumer_waits`, fences (SeqCst) and looks again; a producer that finds it
+/// set after publishing clears it and notifies (doorbell or event). `producer_waits` likewise for room.
+#[repr(C)]
+#[derive(Debug)]
+pub struct RingHeader {
+    /// Bytes produced.
+    pub head: AtomicU32,
+    /// 1 once the producer will write no more.
+    pub closed: AtomicU32,
+    /// 1 while the producer waits for room.
+    pub producer_waits: AtomicU32,
+    _pad0: [u32; 13],
+    /// Bytes consumed.
+    pub tail: AtomicU32,
+    /// 1 once the consumer will read no more: writes fail with EPIPE.
+    pub hung_up: AtomicU32,
+    /// 1 while the consumer sleeps.
+    pub consumer_waits: AtomicU32,
+    _pad1: [u32; 13],
+}
+
+// Pinned layouts: docs/machine-interface.md.
+const _: () = {
+    assert!(size_of::<StartInfo>() == 120);
+    assert!(size_of::<BootArgs>() == 24);
+    assert!(size_of::<VirtualRegisters>() == 56);
+    assert!(size_of::<RingHeader>() == 128);
+    assert!(RING_BYTES.is_power_of_two());
+};
