@@ -1,2 +1,31 @@
-//! Doppel: host/image.
+//! Root images: making them from directories, archives and Debian packages, and keeping them in a store.
+//!
+//! An image is an EROFS file, uncompressed, with the data of every regular file contiguous and starting on
+//! a page, so that a guest can map it page by page. It is named by the SHA-256 of its bytes; the same input
+//! tree always gives the same bytes (see `docs/images.md`).
+//!
+//! Key types: [`Store`] (images and their names), [`Tree`] (a file tree in memory, what every source is
+//! turned into), [`Limits`] (how much an untrusted source may ask for).
+//!
+//! Boundary: archives and image files are hostile. An archive is never extracted: it becomes a [`Tree`],
+//! and only our own spool file is written. Image files are read through `doppel-erofs` only.
 #![forbid(unsafe_code)]
+
+mod archive;
+mod build;
+mod dir;
+mod error;
+mod inspect;
+mod pax;
+mod store;
+mod tree;
+mod writer;
+
+pub use archive::from_tar;
+pub use build::Build;
+pub use dir::from_dir;
+pub use error::{Error, Result};
+pub use inspect::{Inspection, verify};
+pub use store::{Counts, OpenImage, Record, Source, Store};
+pub use tree::{Content, Data, Limits, Meta, Tree};
+pub use writer::{Written, write};

@@ -1,1 +1,5 @@
 //! Doppel: host/sys.
+
+mod file_map;
+
+pub use file_map::FileMap;

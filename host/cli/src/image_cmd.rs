@@ -1,0 +1,266 @@
+//! `doppel image`: make, list, check and remove root images.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Subcommand;
+use doppel_image::{Build, Counts, Inspection, Limits, Record, Source, Store};
+use serde::Serialize;
+
+/// Arguments of `doppel image`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Make an image from a directory or a tar archive (plain or gzip).
+    Import {
+        /// Directory, archive, or - for an archive on standard input.
+        source: PathBuf,
+        /// Name of the image; an image that has it loses it.
+        name: String,
+        #[command(flatten)]
+        limits: LimitArgs,
+    },
+    /// Make an image from Debian packages, with mmdebstrap.
+    Build {
+        /// Name of the image; an image that has it loses it.
+        name: String,
+        /// Packages beside the essential ones.
+        packages: Vec<String>,
+        /// Debian suite.
+        #[arg(long, default_value = "bookworm")]
+        suite: String,
+        /// Mirror to take packages from, instead of this host's own.
+        #[arg(long, value_name = "URL", env = "DOPPEL_MIRROR")]
+        mirror: Option<String>,
+        /// Do nothing when the image was built from the same suite and packages already.
+        #[arg(long)]
+        reuse: bool,
+        #[command(flatten)]
+        limits: LimitArgs,
+    },
+    /// List images.
+    Ls,
+    /// Remove images.
+    Rm {
+        /// Names of the images.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Show an image and check every byte of it.
+    Inspect {
+        /// Name of the image.
+        name: String,
+        /// Only show what the store has recorded; skip the check.
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+#[derive(clap::Args)]
+struct LimitArgs {
+    /// Refuse a source with more bytes of file data than this.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes)]
+    max_bytes: u64,
+    /// Refuse a source with more files than this.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().nodes)]
+    max_files: u64,
+}
+
+impl From<LimitArgs> for Limits {
+    fn from(args: LimitArgs) -> Self {
+        Self { bytes: args.max_bytes, nodes: args.max_files }
+    }
+}
+
+/// Why the verb failed.
+type Error = Box<dyn std::error::Error>;
+
+/// Runs the verb.
+pub fn run(args: Args) -> Result<(), Error> {
+    let store = Store::from_env();
+    let mut out = io::stdout().lock();
+    let done = match args.verb {
+        Verb::Import { source, name, limits } => {
+            let (record, notes) = import(&store, source, &name, limits.into())?;
+            for note in notes {
+                eprintln!("doppel: note: {note}");
+            }
+            made(&mut out, &record, args.json)
+        }
+        Verb::Build { name, packages, suite, mirror, reuse, limits } => {
+            let build = Build { suite, packages, mirror };
+            let record = match reuse && store.is_built(&name, &build) {
+                true => store.record(&name)?,
+                false => store.build(&name, &build, limits.into())?,
+            };
+            made(&mut out, &record, args.json)
+        }
+        Verb::Ls => list(&store, &mut out, args.json)?,
+        Verb::Rm { names } => {
+            for name in names {
+                store.remove(&name)?;
+            }
+            Ok(())
+        }
+        Verb::Inspect { name, quick } => inspect(&store, &mut out, &name, quick, args.json)?,
+    };
+    match done {
+        // A reader that has seen enough is no error.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn import(
+    store: &Store,
+    path: PathBuf,
+    name: &str,
+    limits: Limits,
+) -> doppel_image::Result<(Record, Vec<String>)> {
+    if path.is_dir() {
+        return store.import_dir(name, &path, limits);
+    }
+    let io_error = |e| doppel_image::Error::Io { what: format!("open {}", path.display()), source: e };
+    let archive: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(&path).map_err(io_error)?),
+    };
+    let full = path.canonicalize().unwrap_or(path);
+    Ok((store.import_tar(name, archive, Source::Archive { path: full }, limits)?, Vec::new()))
+}
+
+fn made(out: &mut impl Write, record: &Record, json: bool) -> io::Result<()> {
+    if json {
+        return print_json(out, record);
+    }
+    let size = bytes(record.size);
+    writeln!(out, "{}: {size}, {} files, sha256:{}", record.name, record.counts.inodes(), record.digest)
+}
+
+fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+fn list(store: &Store, out: &mut impl Write, json: bool) -> doppel_image::Result<io::Result<()>> {
+    let mut records = Vec::new();
+    for (_, record) in store.list()? {
+        match record {
+            Ok(record) => records.push(record),
+            Err(e) => eprintln!("doppel: {e}"),
+        }
+    }
+    Ok(if json { print_json(out, &records) } else { table(out, &records) })
+}
+
+fn table(out: &mut impl Write, records: &[Record]) -> io::Result<()> {
+    let width = records.iter().map(|r| r.name.len()).max().unwrap_or(0).max(4);
+    writeln!(
+        out,
+        "{:width$}  {:12}  {:>10}  {:>8}  {:14}  SOURCE",
+        "NAME", "DIGEST", "SIZE", "FILES", "CREATED"
+    )?;
+    for r in records {
+        let (digest, size, age) = (&r.digest[..12], bytes(r.size), age(r.created));
+        let files = r.counts.inodes();
+        writeln!(
+            out,
+            "{:width$}  {digest}  {size:>10}  {files:>8}  {age:14}  {}",
+            r.name,
+            describe(&r.source)
+        )?;
+    }
+    Ok(())
+}
+
+/// What `inspect --json` prints.
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    record: Record,
+    path: PathBuf,
+    verified: Option<Inspection>,
+}
+
+fn inspect(
+    store: &Store,
+    out: &mut impl Write,
+    name: &str,
+    quick: bool,
+    json: bool,
+) -> doppel_image::Result<io::Result<()>> {
+    let image = store.open(name)?;
+    let verified = if quick { None } else { Some(image.verify()?) };
+    let report = Report { record: image.record, path: image.path, verified };
+    Ok(if json { print_json(out, &report) } else { show(out, &report) })
+}
+
+fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let r = &report.record;
+    let Counts { files, directories, symlinks, special, bytes: data } = r.counts;
+    writeln!(out, "name         {}", r.name)?;
+    writeln!(out, "digest       sha256:{}", r.digest)?;
+    writeln!(out, "file         {}", report.path.display())?;
+    writeln!(out, "size         {} ({} bytes)", bytes(r.size), r.size)?;
+    writeln!(out, "created      {}", age(r.created))?;
+    writeln!(out, "source       {}", describe(&r.source))?;
+    if let Source::Packages { packages, .. } = &r.source {
+        writeln!(out, "packages     {}", packages.join(" "))?;
+    }
+    writeln!(out, "files        {files} ({} of data)", bytes(data))?;
+    writeln!(out, "directories  {directories}")?;
+    writeln!(out, "symlinks     {symlinks}")?;
+    writeln!(out, "special      {special}")?;
+    match &report.verified {
+        None => writeln!(out, "check        skipped"),
+        Some(found) => {
+            writeln!(out, "names        {}", found.names)?;
+            writeln!(out, "set-id       {}", found.set_id)?;
+            writeln!(out, "with xattrs  {}", found.with_xattrs)?;
+            writeln!(out, "check        digest and every inode are right")
+        }
+    }
+}
+
+fn describe(source: &Source) -> String {
+    match source {
+        Source::Directory { path } => format!("directory {}", path.display()),
+        Source::Archive { path } if path.as_os_str() == "-" => "archive (standard input)".into(),
+        Source::Archive { path } => format!("archive {}", path.display()),
+        Source::Packages { suite, packages } => format!("{suite} + {} packages", packages.len()),
+    }
+}
+
+/// A size for people.
+fn bytes(n: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
+}
+
+/// How long ago, for people.
+fn age(created: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (n, unit) = match now.saturating_sub(created) {
+        s @ 0..60 => (s, "second"),
+        s @ 60..3600 => (s / 60, "minute"),
+        s @ 3600..86400 => (s / 3600, "hour"),
+        s => (s / 86400, "day"),
+    };
+    format!("{n} {unit}{} ago", if n == 1 { "" } else { "s" })
+}

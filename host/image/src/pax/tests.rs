@@ -1,0 +1,30 @@
+//! Records, times and damage.
+use super::*;
+
+#[test]
+fn records() {
+    let mut pax = Pax::default();
+    pax.add(b"12 path=a/b\n20 mtime=12.0000005\n25 SCHILY.xattr.user.x=\n\n\n").unwrap();
+    assert_eq!(pax.path.as_deref(), Some(&b"a/b"[..]));
+    assert_eq!(pax.mtime, Some((12, 500)));
+    assert_eq!(pax.xattrs[&b"user.x"[..]], b"\n");
+}
+
+#[test]
+fn times() {
+    assert_eq!(time(b"5"), Some((5, 0)));
+    assert_eq!(time(b"-1.25"), Some((-2, 750_000_000)));
+    assert_eq!(time(b"1.1234567899"), Some((1, 123_456_789)));
+    for bad in [&b""[..], b"x", b"1.x", b"--1", b"99999999999999999999"] {
+        assert_eq!(time(bad), None);
+    }
+}
+
+#[test]
+fn damage_is_an_error() {
+    for bad in
+        [&b"12 path=a/b"[..], b"x path=a\n", b"0 \n", b"99 path=a\n", b"5 abc\n", b"3 \n", b"12 size=1x0\n"]
+    {
+        assert!(Pax::default().add(bad).is_err(), "{}", bad.escape_ascii());
+    }
+}
