@@ -1,0 +1,35 @@
+# Doppel. `make demo` and `make test` set everything up themselves.
+
+DOPPEL := target/release/doppel
+PYTEST := python3 -m pytest -q
+
+.PHONY: setup build image demo test check bench
+
+# Debian packages and the Rust toolchain.
+setup:
+	scripts/setup.sh
+
+# The command, at target/release/doppel.
+build: setup
+	cargo build --release --locked -p doppel-cli
+
+# The root images `debian` and `busybox`, in the image store.
+image: build
+	scripts/mkimages $(DOPPEL)
+
+# The main job: unmodified Debian programs in a domain.
+demo: image
+	scripts/demo $(DOPPEL)
+
+test: image
+	cargo test --workspace --locked --exclude doppel-guest-image
+	$(PYTEST) tests
+
+check: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
+	cargo run --quiet --locked -p xtask -- deny
+
+bench: image
+	python3 bench/run.py $(DOPPEL)

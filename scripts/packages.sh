@@ -1,0 +1,11 @@
+# Package lists shared by the set-up scripts. Sourced, not run.
+
+# What the host needs. A path per package tells whether it is installed without asking dpkg.
+host_packages=(mmdebstrap erofs-utils busybox-static musl-tools strace gdb runc python3-pytest gcc libc6-dev make)
+host_files=(/usr/bin/mmdebstrap /usr/bin/mkfs.erofs /bin/busybox /usr/bin/musl-gcc /usr/bin/strace /usr/bin/gdb
+    /usr/sbin/runc /usr/bin/pytest-3 /usr/bin/gcc /usr/include/stdio.h /usr/bin/make)
+
+# What the image `debian` holds beside the essential packages.
+image_suite=bookworm
+image_packages=(busybox bash coreutils findutils grep sed mawk tar gzip perl-base python3 libpython3-stdlib
+    git gcc libc6-dev sqlite3 procps curl file less diffutils make xz-utils netbase ca-certificates)

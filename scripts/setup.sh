@@ -1,0 +1,32 @@
+#!/bin/bash
+# Installs the Debian packages that building and testing Doppel needs, and checks for Rust.
+# Quick when all is there; safe to run again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/packages.sh
+
+missing=()
+for i in "${!host_packages[@]}"; do
+    [ -e "${host_files[$i]}" ] || missing+=("${host_packages[$i]}")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    command -v apt-get >/dev/null || {
+        echo "setup: this host has no apt-get; install the equivalents of: ${missing[*]}" >&2
+        exit 1
+    }
+    sudo=()
+    [ "$(id -u)" = 0 ] || sudo=(sudo)
+    echo "setup: installing ${missing[*]}"
+    install=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq -y
+        install --no-install-recommends "${missing[@]}")
+    # The package lists may be old or empty: fetch them only when the first try fails.
+    "${sudo[@]}" "${install[@]}" >/dev/null 2>&1 || {
+        "${sudo[@]}" apt-get -o DPkg::Lock::Timeout=300 -qq update
+        "${sudo[@]}" "${install[@]}" >/dev/null
+    }
+fi
+command -v cargo >/dev/null || {
+    echo "setup: Rust is not installed; see https://rustup.rs (the version is in rust-toolchain.toml)" >&2
+    exit 1
+}
+echo "setup: done"
