@@ -1,2 +1,13 @@
-//! Doppel: guest/machine.
+//! The machine layer of the guest kernel: the one guest crate with unsafe code (DESIGN §10).
+//!
+//! It turns what the host offers (pages, vCPUs, futexes, a doorbell) into safe parts a kernel is written
+//! with: locks, user-memory copies, tasks and context switches, the clock, the page file, the root image,
+//! console rings. `guest/kernel` above it is `forbid(unsafe_code)`.
 #![no_std]
+
+extern crate alloc;
+
+pub mod clock;
+pub mod host;
+pub mod sync;
+pub mod user;

@@ -1,0 +1,292 @@
+//! Guest user memory: reached only by copying, and every copy may fault.
+//!
+//! Key types: [`UserPtr`] is an address a program *alleges* to be its own; nothing can be read through it
+//! without a copy that checks the range and survives a fault ([`Fault`] = EFAULT). Copies run on the
+//! current address space only. The copy routines are the exception table: a host SIGSEGV or SIGBUS whose
+//! program counter lies in one of them resumes at its fix-up (trap.rs).
+
+use doppel_abi_machine::layout;
+
+/// A user address could not be read or written: EFAULT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// Plain data that may be copied from and to user memory byte by byte.
+///
+/// # Safety
+/// Every bit pattern of `size_of::<Self>()` bytes is a valid value, and there is no padding.
+pub unsafe trait Pod: Copy + Send + 'static {}
+
+macro_rules! pod {
+    ($($t:ty),*) => { $(
+        // SAFETY: integers have no padding and no invalid values.
+        unsafe impl Pod for $t {}
+    )* };
+}
+pod!(u8, i8, u16, i16, u32, i32, u64, i64, usize, isize);
+// SAFETY: arrays of Pod have no padding beyond their elements'.
+unsafe impl<T: Pod, const N: usize> Pod for [T; N] {}
+
+/// Declares `#[repr(C)]` structs of integers as [`Pod`], checking at compile time that they have no padding.
+///
+/// Usage: `pod_struct! { /// doc pub struct Timespec { /// doc pub sec: i64, /// doc pub nsec: i64 } }`.
+#[macro_export]
+macro_rules! pod_struct {
+    ($(#[$m:meta])* pub struct $name:ident { $($(#[$fm:meta])* pub $f:ident : $t:ty),* $(,)? }) => {
+        $(#[$m])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name { $($(#[$fm])* pub $f: $t),* }
+        const _: () = {
+            const fn is_pod<T: $crate::user::Pod>() {}
+            $( is_pod::<$t>(); )*
+            assert!(size_of::<$name>() == 0 $( + size_of::<$t>() )*, "padding in a Pod struct");
+        };
+        impl Default for $name {
+            fn default() -> Self { $crate::user::zeroed() }
+        }
+        $crate::user::impl_pod!($name);
+    };
+}
+
+/// Implements [`Pod`] for a struct checked by [`pod_struct!`]; not for use elsewhere.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __impl_pod {
+    ($name:ident) => {
+        // SAFETY: pod_struct! checked that all fields are Pod and that there is no padding.
+        unsafe impl $crate::user::Pod for $name {}
+    };
+}
+#[doc(hidden)]
+pub use crate::__impl_pod as impl_pod;
+
+/// The all-zero value of a [`Pod`] type.
+pub fn zeroed<T: Pod>() -> T {
+    // SAFETY: every bit pattern of a Pod is valid.
+    unsafe { core::mem::zeroed() }
+}
+
+/// The bytes of a [`Pod`] value.
+pub fn bytes_of<T: Pod>(v: &T) -> &[u8] {
+    // SAFETY: Pod has no padding, so all bytes are initialised.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(v).cast(), size_of::<T>()) }
+}
+
+/// The bytes of a [`Pod`] value, to be overwritten.
+pub fn bytes_of_mut<T: Pod>(v: &mut T) -> &mut [u8] {
+    // SAFETY: any bytes make a valid Pod.
+    unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(v).cast(), size_of::<T>()) }
+}
+
+/// An address in the current process, as a program gave it. Unchecked until copied through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct UserPtr(pub u64);
+
+impl UserPtr {
+    /// Whether this is the null pointer.
+    pub fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The address `n` bytes further; wraps, which a later copy rejects.
+    #[must_use]
+    pub fn add(self, n: u64) -> Self {
+        Self(self.0.wrapping_add(n))
+    }
+
+    fn range(self, len: usize) -> Result<(), Fault> {
+        let end = self.0.checked_add(len as u64).ok_or(Fault)?;
+        if end <= layout::USER_END { Ok(()) } else { Err(Fault) }
+    }
+
+    /// Copies `dst.len()` bytes from user memory.
+    pub fn read_bytes(self, dst: &mut [u8]) -> Result<(), Fault> {
+        if self.read_some(dst)? == dst.len() { Ok(()) } else { Err(Fault) }
+    }
+
+    /// Copies from user memory up to the first fault; `Err` if not even one byte could be read.
+    pub fn read_some(self, dst: &mut [u8]) -> Result<usize, Fault> {
+        self.range(dst.len())?;
+        // SAFETY: dst is ours; the source is user memory, and faults are fixed up.
+        let left = unsafe { copy_user(dst.as_mut_ptr() as u64, self.0, dst.len() as u64) };
+        partial(dst.len(), left)
+    }
+
+    /// Copies `src` to user memory.
+    pub fn write_bytes(self, src: &[u8]) -> Result<(), Fault> {
+        if self.write_some(src)? == src.len() { Ok(()) } else { Err(Fault) }
+    }
+
+    /// Copies to user memory up to the first fault; `Err` if not even one byte could be written.
+    pub fn write_some(self, src: &[u8]) -> Result<usize, Fault> {
+        self.range(src.len())?;
+        // SAFETY: src is ours; the destination is user memory, and faults are fixed up.
+        let left = unsafe { copy_user(self.0, src.as_ptr() as u64, src.len() as u64) };
+        partial(src.len(), left)
+    }
+
+    /// Zeroes `len` bytes of user memory up to the first fault; returns how many.
+    pub fn zero_some(self, len: usize) -> Result<usize, Fault> {
+        self.range(len)?;
+        // SAFETY: user memory only; faults are fixed up.
+        let left = unsafe { zero_user(self.0, len as u64) };
+        partial(len, left)
+    }
+
+    /// Copies one value from user memory.
+    pub fn read<T: Pod>(self) -> Result<T, Fault> {
+        let mut v = zeroed::<T>();
+        self.read_bytes(bytes_of_mut(&mut v))?;
+        Ok(v)
+    }
+
+    /// Copies one value to user memory.
+    pub fn write<T: Pod>(self, v: &T) -> Result<(), Fault> {
+        self.write_bytes(bytes_of(v))
+    }
+
+    /// Copies a NUL-terminated string of at most `buf.len()` bytes (with its NUL) and returns its length
+    /// without the NUL, or `None` if no NUL was found in that many bytes.
+    pub fn read_cstr(self, buf: &mut [u8]) -> Result<Option<usize>, Fault> {
+        let mut done = 0;
+        while done < buf.len() {
+            // Up to the end of the page, so that a string at the end of a mapping does not fault.
+            let at = self.add(done as u64);
+            let room = (layout::PAGE - at.0 % layout::PAGE) as usize;
+            let n = room.min(buf.len() - done).min(256);
+            at.read_bytes(&mut buf[done..done + n])?;
+            if let Some(i) = buf[done..done + n].iter().position(|&b| b == 0) {
+                return Ok(Some(done + i));
+            }
+            done += n;
+        }
+        Ok(None)
+    }
+
+    /// Reads an aligned 32-bit word atomically (futex).
+    pub fn load_u32(self) -> Result<u32, Fault> {
+        self.range(4)?;
+        let mut v = 0u32;
+        // SAFETY: user memory only; faults are fixed up; v is ours.
+        if unsafe { load_user_u32(self.0, &raw mut v) } == 0 { Ok(v) } else { Err(Fault) }
+    }
+
+    /// Compares and exchanges an aligned 32-bit word; `Ok(previous value)`.
+    pub fn cmpxchg_u32(self, old: u32, new: u32) -> Result<u32, Fault> {
+        self.range(4)?;
+        let mut v = old;
+        // SAFETY: user memory only; faults are fixed up; v is ours.
+        if unsafe { cmpxchg_user_u32(self.0, &raw mut v, new) } == 0 { Ok(v) } else { Err(Fault) }
+    }
+}
+
+fn partial(len: usize, left: u64) -> Result<usize, Fault> {
+    let done = len - left as usize;
+    if done == 0 && len != 0 { Err(Fault) } else { Ok(done) }
+}
+
+/// Copies between user memory and the page file window or the image (both sides may fault: SIGBUS).
+pub(crate) unsafe fn copy_raw(dst: u64, src: u64, len: u64) -> u64 {
+    // SAFETY: forwarded: the caller vouches for the non-user side.
+    unsafe { copy_user(dst, src, len) }
+}
+
+// The routines below are the exception table: trap.rs makes a fault inside them return at once. None of
+// them touches the stack, so the return address is on top of it.
+
+core::arch::global_asm!(
+    ".pushsection .text.doppel_user,\"ax\",@progbits",
+    // copy_user(dst, src, len) -> bytes left
+    ".global doppel_copy_user",
+    "doppel_copy_user:",
+    "mov rcx, rdx",
+    "cmp rcx, 64",
+    "ja 3f",
+    // Short copies: 8 bytes at a time, then single bytes; rcx counts what is left.
+    "2: cmp rcx, 8",
+    "jb 4f",
+    "mov rax, [rsi]",
+    "mov [rdi], rax",
+    "add rsi, 8",
+    "add rdi, 8",
+    "sub rcx, 8",
+    "jmp 2b",
+    "4: test rcx, rcx",
+    "jz 5f",
+    "mov al, [rsi]",
+    "mov [rdi], al",
+    "inc rsi",
+    "inc rdi",
+    "dec rcx",
+    "jmp 4b",
+    "3: rep movsb",
+    "5: mov rax, rcx",
+    "ret",
+    // zero_user(dst, len) -> bytes left
+    ".global doppel_zero_user",
+    "doppel_zero_user:",
+    "mov rcx, rsi",
+    "xor eax, eax",
+    "rep stosb",
+    "mov rax, rcx",
+    "ret",
+    ".global doppel_user_word",
+    "doppel_user_word:",
+    // load_user_u32(addr, out) -> 0 or 1
+    ".global doppel_load_user_u32",
+    "doppel_load_user_u32:",
+    "mov eax, [rdi]",
+    "mov [rsi], eax",
+    "xor eax, eax",
+    "ret",
+    // cmpxchg_user_u32(addr, old, new) -> 0 or 1
+    ".global doppel_cmpxchg_user_u32",
+    "doppel_cmpxchg_user_u32:",
+    "mov eax, [rsi]",
+    "lock cmpxchg [rdi], edx",
+    "mov [rsi], eax",
+    "xor eax, eax",
+    "ret",
+    ".global doppel_user_word_fixup",
+    "doppel_user_word_fixup:",
+    "mov eax, 1",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    #[link_name = "doppel_copy_user"]
+    fn copy_user(dst: u64, src: u64, len: u64) -> u64;
+    #[link_name = "doppel_zero_user"]
+    fn zero_user(dst: u64, len: u64) -> u64;
+    #[link_name = "doppel_load_user_u32"]
+    fn load_user_u32(addr: u64, out: *mut u32) -> u64;
+    #[link_name = "doppel_cmpxchg_user_u32"]
+    fn cmpxchg_user_u32(addr: u64, old: *mut u32, new: u32) -> u64;
+    static doppel_user_word: u8;
+    static doppel_user_word_fixup: u8;
+}
+
+/// How to resume a fault inside a user copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fixup {
+    /// `rcx` holds the bytes left: return it to the caller of the copy routine.
+    ReturnRcx,
+    /// Return 1 to the caller.
+    ReturnOne,
+}
+
+/// What to do about a fault at `pc`, if it was inside one of the routines above.
+pub(crate) fn fixup(pc: u64) -> Option<Fixup> {
+    let copy = copy_user as *const () as u64;
+    let word = (&raw const doppel_user_word) as u64;
+    let end = (&raw const doppel_user_word_fixup) as u64;
+    if (copy..word).contains(&pc) {
+        Some(Fixup::ReturnRcx)
+    } else if (word..end).contains(&pc) {
+        Some(Fixup::ReturnOne)
+    } else {
+        None
+    }
+}
