@@ -1,3 +1,9 @@
-//! Doppel: abi/linux.
+//! The Linux ABI as contracts: numbers, flags and layouts only, no behaviour (DESIGN §10).
+//!
+//! One module per family, named like the header or man page they come from. Layouts that programs share with
+//! us are `#[repr(C)]` and pinned by size asserts.
 #![no_std]
 #![forbid(unsafe_code)]
+
+pub mod errno;
+pub mod syscalls;

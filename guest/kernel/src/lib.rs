@@ -1,11 +1,25 @@
-//! x
+//! The guest kernel: a Linux personality as a library operating system (DESIGN §2-6).
+//!
+//! It runs in every process of a para domain, on what `doppel-machine` offers, and holds no unsafe code.
+//! All its state lies in the arena and hangs off [`Kernel`], reached through [`kernel()`].
+//!
+//! Lock order, outermost first: process tree → process → mm → fd table → file position → inode → page
+//! object → wait queue → run queue. A lock is never held across a blocking wait.
 #![no_std]
 #![forbid(unsafe_code)]
-use doppel_machine::pod_struct;
-pod_struct! { 
-/// t
-pub struct Timespec { 
-/// s
-pub sec: i64, 
-/// n
-pub nsec: i64 } }
+
+extern crate alloc;
+
+pub mod fs;
+pub mod ipc;
+pub mod mm;
+pub mod net;
+pub mod root;
+pub mod sched;
+pub mod signal;
+pub mod syscall;
+pub mod task;
+pub mod time;
+
+pub use doppel_abi_linux::errno::{Errno, Result};
+pub use root::{Kernel, kernel};

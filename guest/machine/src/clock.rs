@@ -34,3 +34,10 @@ pub fn host_clock_ns(clock: i32) -> u64 {
 pub fn host_monotonic_ns() -> u64 {
     host_clock_ns(MONOTONIC)
 }
+
+/// Whether `pc` lies in the moved host vDSO.
+pub(crate) fn in_host_vdso(pc: u64) -> bool {
+    const SIZE: u64 = 64 * doppel_abi_machine::layout::PAGE;
+    (doppel_abi_machine::layout::HOST_VDSO_BASE..doppel_abi_machine::layout::HOST_VDSO_BASE + SIZE)
+        .contains(&pc)
+}

@@ -143,11 +143,23 @@ pub fn protect_user(addr: u64, len: u64, prot: Prot) -> Result<(), HostError> {
 
 /// Moves user pages to exactly `new_addr` (mremap MAYMOVE|FIXED, with DONTUNMAP if `keep_old`);
 /// lengths in bytes. The kernel chooses addresses itself, so in-place growth is `new_addr == addr`.
-pub fn remap_user(addr: u64, old_len: u64, new_addr: u64, new_len: u64, keep_old: bool) -> Result<(), HostError> {
+pub fn remap_user(
+    addr: u64,
+    old_len: u64,
+    new_addr: u64,
+    new_len: u64,
+    keep_old: bool,
+) -> Result<(), HostError> {
     if !user_range(addr, old_len) || !user_range(new_addr, new_len) {
         return Err(EINVAL);
     }
-    let flags: u64 = if new_addr == addr { 0 } else if keep_old { 1 | 2 | 4 } else { 1 | 2 };
+    let flags: u64 = if new_addr == addr {
+        0
+    } else if keep_old {
+        1 | 2 | 4
+    } else {
+        1 | 2
+    };
     // SAFETY: user memory only, see map_user.
     unsafe { call(nr::MREMAP, [addr, old_len, new_len, flags, new_addr, 0]) }.map(drop)
 }
@@ -185,7 +197,9 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, deadline_ns: Option<u64>) -> 
     let ts_ptr = ts.as_ref().map_or(0, |t| t.as_ptr() as u64);
     let word_ptr = core::ptr::from_ref(word) as u64;
     // SAFETY: both pointers are valid for the call; the host only reads them.
-    let r = unsafe { call(nr::FUTEX, [word_ptr, WAIT_BITSET, u64::from(expected), ts_ptr, 0, u64::from(u32::MAX)]) };
+    let r = unsafe {
+        call(nr::FUTEX, [word_ptr, WAIT_BITSET, u64::from(expected), ts_ptr, 0, u64::from(u32::MAX)])
+    };
     match r {
         Err(HostError(110)) => WaitResult::TimedOut,
         _ => WaitResult::Again,
@@ -227,6 +241,7 @@ pub fn reap() -> Option<(i32, i32)> {
     const WNOHANG_ALL: u64 = 1 | 0x4000_0000;
     let mut status = 0i32;
     // SAFETY: status is valid for the write.
-    let pid = unsafe { call(nr::WAIT4, [u64::MAX, core::ptr::from_mut(&mut status) as u64, WNOHANG_ALL, 0, 0, 0]) };
+    let pid =
+        unsafe { call(nr::WAIT4, [u64::MAX, core::ptr::from_mut(&mut status) as u64, WNOHANG_ALL, 0, 0, 0]) };
     pid.ok().filter(|&p| p > 0).map(|p| (p as i32, status))
 }

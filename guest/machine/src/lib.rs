@@ -7,7 +7,15 @@
 
 extern crate alloc;
 
+pub mod arena;
+pub mod boot;
 pub mod clock;
+pub mod console;
+pub mod cpu;
 pub mod host;
+pub mod pagefile;
 pub mod sync;
+pub mod task;
+pub mod trap;
 pub mod user;
+pub mod xstate;

@@ -149,7 +149,8 @@ impl<T: ?Sized> RwSpin<T> {
         let mut spins = 0;
         loop {
             let s = self.state.load(Ordering::Relaxed);
-            if s == 0 && self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if s == 0 && self.state.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
                 return WriteGuard { lock: self };
             }
             backoff(&self.state, s, &mut spins);

@@ -290,3 +290,20 @@ pub(crate) fn fixup(pc: u64) -> Option<Fixup> {
         None
     }
 }
+
+impl From<Fault> for doppel_abi_linux::errno::Errno {
+    fn from(_: Fault) -> Self {
+        Self::EFAULT
+    }
+}
+
+impl UserPtr {
+    /// Copies between this user range and kernel-mapped memory; `order` puts (dst, src) from our address.
+    pub(crate) fn transfer(self, len: usize, order: impl Fn(u64) -> (u64, u64)) -> Result<usize, Fault> {
+        self.range(len)?;
+        let (dst, src) = order(self.0);
+        // SAFETY: one side is checked user memory, the other was checked by the caller; faults are fixed up.
+        let left = unsafe { copy_user(dst, src, len as u64) };
+        partial(len, left)
+    }
+}

@@ -1,0 +1,266 @@
+//! Open file descriptions.
+
+use alloc::sync::Arc;
+use core::any::Any;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use doppel_machine::sync::SpinLock;
+use doppel_machine::user::UserPtr;
+
+use super::inode::{Inode, Stat};
+use super::io::{Input, Output};
+use super::path::Path;
+use crate::mm::MapSource;
+use crate::sched::PollTable;
+use crate::{Errno, Result};
+
+/// Open flags kept in [`File::flags`] (`open(2)`), and those fcntl may change.
+#[allow(missing_docs)]
+pub mod flags {
+    pub const O_ACCMODE: u32 = 3;
+    pub const O_RDONLY: u32 = 0;
+    pub const O_WRONLY: u32 = 1;
+    pub const O_RDWR: u32 = 2;
+    pub const O_CREAT: u32 = 0o100;
+    pub const O_EXCL: u32 = 0o200;
+    pub const O_NOCTTY: u32 = 0o400;
+    pub const O_TRUNC: u32 = 0o1000;
+    pub const O_APPEND: u32 = 0o2000;
+    pub const O_NONBLOCK: u32 = 0o4000;
+    pub const O_DSYNC: u32 = 0o10000;
+    pub const O_ASYNC: u32 = 0o20000;
+    pub const O_DIRECT: u32 = 0o40000;
+    pub const O_LARGEFILE: u32 = 0o100000;
+    pub const O_DIRECTORY: u32 = 0o200000;
+    pub const O_NOFOLLOW: u32 = 0o400000;
+    pub const O_NOATIME: u32 = 0o1000000;
+    pub const O_CLOEXEC: u32 = 0o2000000;
+    pub const O_SYNC: u32 = 0o4010000;
+    pub const O_PATH: u32 = 0o10000000;
+    pub const O_TMPFILE: u32 = 0o20200000;
+    /// What F_SETFL may change.
+    pub const SETFL: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
+}
+
+/// Poll event bits (`poll(2)`, the same values in epoll).
+#[allow(missing_docs)]
+pub mod poll {
+    pub const POLLIN: u32 = 0x1;
+    pub const POLLPRI: u32 = 0x2;
+    pub const POLLOUT: u32 = 0x4;
+    pub const POLLERR: u32 = 0x8;
+    pub const POLLHUP: u32 = 0x10;
+    pub const POLLNVAL: u32 = 0x20;
+    pub const POLLRDNORM: u32 = 0x40;
+    pub const POLLRDBAND: u32 = 0x80;
+    pub const POLLWRNORM: u32 = 0x100;
+    pub const POLLWRBAND: u32 = 0x200;
+    pub const POLLRDHUP: u32 = 0x2000;
+}
+
+/// What an open file does. Methods get the [`File`] for its flags; offsets are given for seekable files.
+///
+/// Blocking: `read` and `write` block (interruptibly) unless `file.nonblocking()`, then give `EAGAIN`.
+pub trait FileOps: Any + Send + Sync {
+    /// Reads at `offset` (seekable files) or the next bytes (others). 0 is the end.
+    fn read(&self, _file: &File, _out: &mut Output<'_>, _offset: u64) -> Result<usize> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Writes at `offset` (seekable files) or as the next bytes (others).
+    /// With O_APPEND a seekable file writes at its end and the new position is `offset()` + count.
+    fn write(&self, _file: &File, _input: &mut Input<'_>, _offset: u64) -> Result<usize> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Whether the file has a position (lseek, pread, pwrite work).
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    /// Repositions (`lseek(2)`): the default gives ESPIPE for unseekable files; regular files and directories
+    /// override it. Returns the new position, which the caller stores.
+    fn seek(&self, _file: &File, _offset: i64, _whence: u32) -> Result<u64> {
+        Err(Errno::ESPIPE)
+    }
+
+    /// The events (`poll` bits) that hold now. If `table` is given, first registers on the queues that will
+    /// be woken when that changes.
+    fn poll(&self, _file: &File, _table: Option<&mut PollTable>) -> u32 {
+        poll::POLLIN | poll::POLLOUT | poll::POLLRDNORM | poll::POLLWRNORM
+    }
+
+    /// Whether epoll may watch it (regular files and directories: EPERM).
+    fn pollable(&self) -> bool {
+        true
+    }
+
+    /// `ioctl(2)`.
+    fn ioctl(&self, _file: &File, _cmd: u32, _arg: u64) -> Result<u64> {
+        Err(Errno::ENOTTY)
+    }
+
+    /// What `mmap(2)` of this file maps.
+    fn map(&self, _file: &File) -> Result<MapSource> {
+        Err(Errno::ENODEV)
+    }
+
+    /// Directory entries from position `file.pos` on: calls `sink(ino, next_pos, type, name)` until it
+    /// returns false or the end; the caller stores positions.
+    fn readdir(
+        &self,
+        _file: &File,
+        _pos: u64,
+        _sink: &mut dyn FnMut(u64, u64, super::FileType, &[u8]) -> bool,
+    ) -> Result<()> {
+        Err(Errno::ENOTDIR)
+    }
+
+    /// `fsync(2)` and `fdatasync(2)`.
+    fn fsync(&self, _file: &File) -> Result<()> {
+        Err(Errno::EINVAL)
+    }
+
+    /// `fallocate(2)`.
+    fn fallocate(&self, _file: &File, _mode: u32, _offset: u64, _len: u64) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// `ftruncate(2)`.
+    fn truncate(&self, _file: &File, _len: u64) -> Result<()> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Attributes for files without an inode in a path (pipes, sockets, anonymous inodes).
+    fn stat(&self, _file: &File) -> Result<Stat> {
+        Ok(Stat::anonymous())
+    }
+
+    /// Called at each close(2) of a descriptor to this file (flock/POSIX locks, tty).
+    fn flush(&self, _file: &File) {}
+
+    /// Called once when the last descriptor is gone.
+    fn release(&self, _file: &File) {}
+
+    /// Extra lines of /proc/PID/fdinfo/N, as text.
+    fn fdinfo(&self, _file: &File, _out: &mut alloc::string::String) {}
+}
+
+/// An open file description: what `open(2)` makes and descriptors, forks and SCM_RIGHTS share.
+pub struct File {
+    /// Unique number, never reused.
+    pub id: u64,
+    ops: Arc<dyn FileOps>,
+    flags: AtomicU32,
+    /// The file position. Readers and writers that use it hold the lock over the operation only for
+    /// seekable files, which never block.
+    pub pos: SpinLock<u64>,
+    /// Where it was opened, if it has a name (regular files, directories, devices, fifos).
+    pub path: Option<Path>,
+    /// Its inode, if it has one.
+    pub inode: Option<Arc<dyn Inode>>,
+    /// Name shown in /proc/PID/fd for files without a path: `pipe:[12]`, `anon_inode:[eventpoll]`.
+    pub anon_name: Option<alloc::string::String>,
+    /// F_SETOWN owner: pid, or negative process group.
+    pub owner: core::sync::atomic::AtomicI32,
+    /// F_SETSIG signal, 0 for SIGIO.
+    pub async_signal: AtomicU32,
+    /// Descriptors referring to this file, over all tables; `release` runs when it falls to zero.
+    fds: AtomicU64,
+}
+
+impl File {
+    /// An open file with a name in a file system.
+    pub fn new(ops: Arc<dyn FileOps>, inode: Arc<dyn Inode>, path: Path, flags: u32) -> Arc<Self> {
+        Self::make(ops, Some(inode), Some(path), None, flags)
+    }
+
+    /// An open file without a name. `name` is what /proc/PID/fd shows.
+    pub fn anon(ops: Arc<dyn FileOps>, name: alloc::string::String, flags: u32) -> Arc<Self> {
+        Self::make(ops, None, None, Some(name), flags)
+    }
+
+    fn make(
+        ops: Arc<dyn FileOps>,
+        inode: Option<Arc<dyn Inode>>,
+        path: Option<Path>,
+        anon_name: Option<alloc::string::String>,
+        flags: u32,
+    ) -> Arc<Self> {
+        let keep = !(flags::O_CREAT | flags::O_EXCL | flags::O_NOCTTY | flags::O_TRUNC | flags::O_CLOEXEC);
+        Arc::new(Self {
+            id: crate::kernel().next_id(),
+            ops,
+            flags: AtomicU32::new(flags & keep),
+            pos: SpinLock::new(0),
+            path,
+            inode,
+            anon_name,
+            owner: core::sync::atomic::AtomicI32::new(0),
+            async_signal: AtomicU32::new(0),
+            fds: AtomicU64::new(0),
+        })
+    }
+
+    /// The operations.
+    pub fn ops(&self) -> &Arc<dyn FileOps> {
+        &self.ops
+    }
+
+    /// The operations as a concrete type, for calls that only work on one kind of file.
+    pub fn downcast<T: FileOps>(&self) -> Option<&T> {
+        let any: &dyn Any = &*self.ops;
+        any.downcast_ref::<T>()
+    }
+
+    /// Status flags and access mode.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// F_SETFL: replaces the changeable flags.
+    pub fn set_flags(&self, new: u32) {
+        let old = self.flags();
+        self.flags.store((old & !flags::SETFL) | (new & flags::SETFL), Ordering::Relaxed);
+    }
+
+    /// Whether O_NONBLOCK is set.
+    pub fn nonblocking(&self) -> bool {
+        self.flags() & flags::O_NONBLOCK != 0
+    }
+
+    /// Whether the file was opened for reading.
+    pub fn readable(&self) -> bool {
+        self.flags() & (flags::O_ACCMODE | flags::O_PATH) != flags::O_WRONLY
+            && self.flags() & flags::O_PATH == 0
+    }
+
+    /// Whether the file was opened for writing.
+    pub fn writable(&self) -> bool {
+        self.flags() & flags::O_ACCMODE != 0 && self.flags() & flags::O_PATH == 0
+    }
+
+    /// Polls, see [`FileOps::poll`].
+    pub fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+        self.ops.poll(self, table)
+    }
+
+    /// A descriptor (or a message in flight) now refers to this file.
+    pub fn fd_added(&self) {
+        self.fds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A descriptor no longer refers to this file; the last one releases it.
+    pub fn fd_removed(&self) {
+        self.ops.flush(self);
+        if self.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.ops.release(self);
+        }
+    }
+
+    /// Writes a kernel-side error to user space is never needed here; ioctl helpers use this to return data.
+    pub fn copy_out<T: doppel_machine::user::Pod>(arg: u64, v: &T) -> Result<u64> {
+        UserPtr(arg).write(v)?;
+        Ok(0)
+    }
+}

@@ -1,0 +1,1 @@
+//! Inter-process communication: pipes, eventfd, epoll, timerfd, signalfd, inotify, SysV IPC.

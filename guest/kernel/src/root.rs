@@ -1,0 +1,120 @@
+//! The root object: everything the guest kernel knows hangs off [`Kernel`].
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use doppel_machine::boot;
+use doppel_machine::sync::{Once, SpinLock};
+
+use crate::task::{Process, Thread};
+use crate::time::Timekeeper;
+
+/// State of a domain's kernel. One instance, in the arena, alive as long as the domain.
+pub struct Kernel {
+    ids: AtomicU64,
+    last_pid: AtomicI32,
+    /// All processes, zombies included, by pid.
+    pub processes: SpinLock<BTreeMap<i32, Arc<Process>>>,
+    /// All threads by tid.
+    pub threads: SpinLock<BTreeMap<i32, Arc<Thread>>>,
+    /// Most vCPUs of one space.
+    pub vcpu_limit: u32,
+    /// Timers, ticks and requests served by PID 1.
+    pub timekeeper: Timekeeper,
+    /// Host name (`sethostname(2)`).
+    pub hostname: SpinLock<Vec<u8>>,
+    /// Whether `--trace` was given.
+    pub trace: bool,
+    services: SpinLock<Vec<Arc<dyn Any + Send + Sync>>>,
+}
+
+static KERNEL: Once<&'static Kernel> = Once::new();
+
+/// The kernel. Set at boot before anything else runs.
+pub fn kernel() -> &'static Kernel {
+    match KERNEL.get() {
+        Some(k) => k,
+        None => panic!("kernel() before boot"),
+    }
+}
+
+/// Makes the kernel object; once, at boot.
+pub fn init(hostname: Vec<u8>, trace: bool) {
+    let k = Kernel {
+        ids: AtomicU64::new(1),
+        last_pid: AtomicI32::new(0),
+        processes: SpinLock::default(),
+        threads: SpinLock::default(),
+        vcpu_limit: boot::start_info().vcpus.max(1),
+        timekeeper: Timekeeper::default(),
+        hostname: SpinLock::new(hostname),
+        trace,
+        services: SpinLock::default(),
+    };
+    let k: &'static Kernel = alloc::boxed::Box::leak(alloc::boxed::Box::new(k));
+    assert!(KERNEL.set(k).is_ok(), "kernel made twice");
+}
+
+/// Largest pid plus 1.
+pub const PID_MAX: i32 = 32768;
+
+impl Kernel {
+    /// A number never given before: ids of files, spaces, timers.
+    pub fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A free pid or tid; `EAGAIN` when all are in use.
+    pub fn alloc_pid(&self) -> crate::Result<i32> {
+        let procs = self.processes.lock();
+        let threads = self.threads.lock();
+        for _ in 0..PID_MAX {
+            let n = self.last_pid.fetch_add(1, Ordering::Relaxed);
+            let pid = n.rem_euclid(PID_MAX - 1) + 1;
+            let wrapped = n >= PID_MAX - 1;
+            if wrapped && pid < 300 {
+                continue;
+            }
+            if !procs.contains_key(&pid) && !threads.contains_key(&pid) {
+                return Ok(pid);
+            }
+        }
+        Err(crate::Errno::EAGAIN)
+    }
+
+    /// The process with this pid (zombies included).
+    pub fn process(&self, pid: i32) -> crate::Result<Arc<Process>> {
+        self.processes.lock().get(&pid).cloned().ok_or(crate::Errno::ESRCH)
+    }
+
+    /// The thread with this tid.
+    pub fn thread(&self, tid: i32) -> crate::Result<Arc<Thread>> {
+        self.threads.lock().get(&tid).cloned().ok_or(crate::Errno::ESRCH)
+    }
+
+    /// All processes, in pid order.
+    pub fn all_processes(&self) -> Vec<Arc<Process>> {
+        self.processes.lock().values().cloned().collect()
+    }
+
+    /// The host name as text.
+    pub fn name(&self) -> String {
+        String::from_utf8_lossy(&self.hostname.lock()).into_owned()
+    }
+
+    /// The one instance of a subsystem's global state, made by its `Default` on first use.
+    /// (For state that needs no place of its own above.)
+    pub fn service<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let mut s = self.services.lock();
+        if let Some(t) = s.iter().find_map(|a| a.clone().downcast::<T>().ok()) {
+            return t;
+        }
+        let t = Arc::new(T::default());
+        s.push(t.clone());
+        t
+    }
+}

@@ -1,0 +1,14 @@
+//! Blocking and waking: the one place where guest threads wait (prior-art §5).
+//!
+//! Key types: [`WaitQueue`] holds [`Wake`] objects (a blocked thread, or an epoll item); [`wait_until`] is how
+//! every system call blocks. [`PollTable`] registers one waker on many queues (poll, select, epoll).
+//! Boundary: queues know nothing of what is waited for; conditions are re-checked by the waiter, so spurious
+//! wake-ups are harmless. Lock order: a queue's lock is a leaf except for run-queue locks taken by wakers.
+
+mod runqueue;
+mod wait;
+
+pub use runqueue::{
+    IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, park, unpark, yield_now,
+};
+pub use wait::{Deadline, PollTable, WaitQueue, WaitToken, Wake, wait_until, wait_until_uninterruptible};

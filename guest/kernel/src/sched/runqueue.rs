@@ -1,0 +1,340 @@
+//! Run queues: the guest threads of one address space on its vCPUs.
+//!
+//! Key types: [`Space`] (one host process: its memory, its vCPUs, its runnable threads), [`IdleThread`] (what a
+//! vCPU runs when there is nothing to do). A thread runs only on the vCPUs of its space.
+//!
+//! Parking protocol: a thread's `park` word is RUNNING, PARKED or NOTIFIED. [`unpark`] leaves NOTIFIED behind,
+//! so a wake-up between the check of a condition and the sleep is never lost; wake-ups may be spurious.
+//! Lock order: wait queue → run queue → ticking list.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+
+use doppel_machine::cpu::{self, ThreadObject, Vcpu};
+use doppel_machine::host;
+use doppel_machine::sync::SpinLock;
+use doppel_machine::task::{Task, UserContext};
+use doppel_machine::xstate::XSave;
+
+use super::wait::Deadline;
+use crate::mm::Mm;
+use crate::task::{Thread, current};
+use crate::{kernel, time};
+
+pub(crate) const RUNNING: u32 = 0;
+pub(crate) const PARKED: u32 = 1;
+pub(crate) const NOTIFIED: u32 = 2;
+
+/// Runnable threads and those that sleep with a deadline.
+#[derive(Default)]
+pub struct RunQueue {
+    ready: VecDeque<Arc<Thread>>,
+    sleepers: BTreeMap<(u64, u64), Arc<Thread>>,
+}
+
+/// One address space: a host process with its memory and vCPUs.
+pub struct Space {
+    /// Unique number.
+    pub id: u64,
+    /// The memory map.
+    pub mm: Mm,
+    queue: SpinLock<RunQueue>,
+    vcpus: SpinLock<Vec<&'static Vcpu>>,
+    /// Bumped at every enqueue: what idle vCPUs wait on.
+    idle_word: AtomicU32,
+    idle: AtomicU32,
+    vcpu_count: AtomicU32,
+    /// Whether the timekeeper ticks this space.
+    ticking: AtomicBool,
+    /// Guest threads that live here; the host process ends when the last has gone.
+    threads: AtomicU32,
+    /// Host process id in the domain's PID namespace, 0 until it runs.
+    pub host_pid: AtomicI32,
+}
+
+/// What a vCPU runs when no thread of its space is runnable.
+pub struct IdleThread {
+    task: Task,
+    space: Arc<Space>,
+}
+
+impl ThreadObject for IdleThread {
+    fn task(&self) -> &Task {
+        &self.task
+    }
+}
+
+impl IdleThread {
+    /// An idle thread for one more vCPU of `space`.
+    pub fn new(space: Arc<Space>) -> Arc<Self> {
+        Arc::new(Self { task: Task::new(UserContext::default(), XSave::initial()), space })
+    }
+
+    /// Its space.
+    pub fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+}
+
+/// The space of this host process.
+pub fn current_space() -> Arc<Space> {
+    let idle: Arc<dyn Any + Send + Sync> = cpu::idle();
+    match idle.downcast::<IdleThread>() {
+        Ok(i) => i.space.clone(),
+        Err(_) => unreachable!("idle objects are IdleThreads"),
+    }
+}
+
+impl Space {
+    /// A space around `mm`, without a host process yet.
+    pub fn new(mm: Mm) -> Arc<Self> {
+        Arc::new(Self {
+            id: kernel().next_id(),
+            mm,
+            queue: SpinLock::default(),
+            vcpus: SpinLock::default(),
+            idle_word: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
+            vcpu_count: AtomicU32::new(0),
+            ticking: AtomicBool::new(false),
+            threads: AtomicU32::new(0),
+            host_pid: AtomicI32::new(0),
+        })
+    }
+
+    /// Registers a vCPU that was started for this space.
+    pub fn add_vcpu(&self, v: &'static Vcpu) {
+        self.vcpus.lock().push(v);
+        self.vcpu_count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A guest thread now lives here.
+    pub fn thread_added(&self) {
+        self.threads.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A guest thread has gone (exit, or exec into another space). True if it was the last.
+    pub fn thread_removed(&self) -> bool {
+        let last = self.threads.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last {
+            self.idle_word.fetch_add(1, Ordering::SeqCst);
+            host::futex_wake(&self.idle_word, u32::MAX >> 1);
+        }
+        last
+    }
+
+    /// Number of guest threads living here.
+    pub fn thread_count(&self) -> u32 {
+        self.threads.load(Ordering::SeqCst)
+    }
+
+    /// Makes `t` runnable and sees to it that a vCPU will run it.
+    pub fn enqueue(self: &Arc<Self>, t: Arc<Thread>) {
+        self.queue.lock().ready.push_back(t);
+        self.idle_word.fetch_add(1, Ordering::SeqCst);
+        if self.idle.load(Ordering::SeqCst) > 0 {
+            host::futex_wake(&self.idle_word, 1);
+        } else if self.vcpu_count.load(Ordering::SeqCst) > 0 {
+            self.request_tick();
+        }
+    }
+
+    /// Asks the timekeeper to tick this space: it has more to do than vCPUs doing it.
+    fn request_tick(self: &Arc<Self>) {
+        if !self.ticking.swap(true, Ordering::SeqCst) {
+            kernel().timekeeper.add_ticking(self.clone());
+        }
+    }
+
+    fn can_grow(&self) -> bool {
+        self.vcpu_count.load(Ordering::SeqCst) < kernel().vcpu_limit
+    }
+
+    /// Starts another vCPU if there is more work than vCPUs. Runs on a vCPU of this space.
+    fn grow(self: &Arc<Self>) {
+        if self.idle.load(Ordering::SeqCst) == 0 && self.can_grow() && !self.queue.lock().ready.is_empty() {
+            // On failure (host limit) the existing vCPUs go on alone.
+            if let Ok(v) = cpu::spawn_vcpu(IdleThread::new(self.clone())) {
+                self.add_vcpu(v);
+            }
+        }
+    }
+
+    /// The next runnable thread, with expired sleepers moved to the queue first.
+    fn pick(&self) -> Option<Arc<Thread>> {
+        let mut q = self.queue.lock();
+        Self::expire(&mut q);
+        q.ready.pop_front()
+    }
+
+    /// Moves sleepers whose deadline has passed to the ready list.
+    fn expire(q: &mut RunQueue) {
+        if q.sleepers.is_empty() {
+            return;
+        }
+        let now = time::monotonic_ns();
+        while let Some(e) = q.sleepers.first_entry() {
+            if e.key().0 > now {
+                break;
+            }
+            let t = e.remove();
+            t.timed_out.store(true, Ordering::SeqCst);
+            if t.park.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
+                t.park.store(RUNNING, Ordering::SeqCst);
+                q.ready.push_back(t);
+            }
+        }
+    }
+
+    /// One tick by the timekeeper: expire sleepers, preempt if threads wait. False if there was nothing to do.
+    pub fn tick(self: &Arc<Self>) -> bool {
+        let (ready, sleeping) = {
+            let mut q = self.queue.lock();
+            Self::expire(&mut q);
+            (!q.ready.is_empty(), !q.sleepers.is_empty())
+        };
+        if self.idle.load(Ordering::SeqCst) > 0 {
+            if ready {
+                host::futex_wake(&self.idle_word, 1);
+            }
+            return self.stop_ticking(ready);
+        }
+        if ready {
+            for v in self.vcpus.lock().iter() {
+                v.preempt();
+            }
+        }
+        if ready || sleeping { true } else { self.stop_ticking(false) }
+    }
+
+    fn stop_ticking(&self, keep: bool) -> bool {
+        if !keep {
+            self.ticking.store(false, Ordering::SeqCst);
+        }
+        keep
+    }
+}
+
+/// Makes `t` runnable if it is parked; otherwise its next [`park`] returns at once.
+pub fn unpark(t: &Arc<Thread>) {
+    t.unpark();
+}
+
+impl Thread {
+    /// See [`unpark`].
+    pub fn unpark(&self) {
+        if self.park.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
+            self.park.store(RUNNING, Ordering::SeqCst);
+            if let Some(me) = self.me.upgrade() {
+                let space = self.space();
+                space.enqueue(me);
+            }
+        }
+    }
+}
+
+/// Blocks the current thread until [`unpark`] or the deadline; false at the deadline. May return early.
+/// The caller holds no lock.
+pub fn park(me: &Arc<Thread>, deadline: Deadline) -> bool {
+    if me.park.compare_exchange(RUNNING, PARKED, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        me.park.store(RUNNING, Ordering::SeqCst);
+        return true;
+    }
+    let space = current_space();
+    let key = deadline.map(|d| (d, kernel().next_id()));
+    if let Some(k) = key {
+        me.timed_out.store(false, Ordering::SeqCst);
+        let mut q = space.queue.lock();
+        q.sleepers.insert(k, me.clone());
+        // A wake-up may have come before the entry was there; it stays until removed below.
+    }
+    schedule(&space);
+    match key {
+        None => true,
+        Some(k) => {
+            let left = space.queue.lock().sleepers.remove(&k).is_some();
+            left || !me.timed_out.swap(false, Ordering::SeqCst)
+        }
+    }
+}
+
+/// Lets other runnable threads of this space run; the current one stays runnable.
+pub fn yield_now() {
+    let space = current_space();
+    cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
+    let next = {
+        let mut q = space.queue.lock();
+        Space::expire(&mut q);
+        match q.ready.pop_front() {
+            None => return,
+            Some(n) => {
+                q.ready.push_back(current());
+                n
+            }
+        }
+    };
+    space.grow();
+    cpu::switch_to(next);
+}
+
+/// Runs something else: a ready thread, or idle.
+fn schedule(space: &Arc<Space>) {
+    cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
+    match space.pick() {
+        Some(next) => {
+            space.grow();
+            if space.idle.load(Ordering::SeqCst) == 0 && !space.queue.lock().sleepers.is_empty() {
+                space.request_tick();
+            }
+            cpu::switch_to(next);
+        }
+        None => cpu::switch_to(cpu::idle()),
+    }
+}
+
+/// Leaves the current thread for good. The thread object is dropped once nothing runs on its stack.
+pub fn exit_current() -> ! {
+    {
+        let space = current_space();
+        schedule_away(&space);
+    }
+    unreachable!("an exited thread was resumed")
+}
+
+fn schedule_away(space: &Arc<Space>) {
+    let next: Arc<dyn ThreadObject> = match space.pick() {
+        Some(t) => t,
+        None => cpu::idle(),
+    };
+    // This reference would otherwise stay on a stack that is never unwound.
+    let raw = Arc::as_ptr(space);
+    let _ = raw;
+    cpu::switch_to(next);
+}
+
+/// What a vCPU does when nothing is runnable: sleep until something is, at most until the next deadline.
+pub fn idle_loop(space: &Arc<Space>) -> ! {
+    loop {
+        let seen = space.idle_word.load(Ordering::SeqCst);
+        if space.thread_count() == 0 && space.host_pid.load(Ordering::SeqCst) != 1 {
+            host::exit_process(0);
+        }
+        if let Some(t) = space.pick() {
+            space.grow();
+            cpu::switch_to(t);
+            continue;
+        }
+        space.idle.fetch_add(1, Ordering::SeqCst);
+        let deadline = {
+            let q = space.queue.lock();
+            if q.ready.is_empty() { q.sleepers.first_key_value().map(|(k, _)| k.0) } else { Some(0) }
+        };
+        if deadline != Some(0) {
+            host::futex_wait(&space.idle_word, seen, deadline.map(time::to_host_monotonic));
+        }
+        space.idle.fetch_sub(1, Ordering::SeqCst);
+    }
+}

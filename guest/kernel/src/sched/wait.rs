@@ -1,0 +1,190 @@
+//! Wait queues and the blocking primitive.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_machine::sync::SpinLock;
+
+use crate::task::{Thread, current};
+use crate::{Errno, Result};
+
+/// An absolute time on the domain's monotonic clock in nanoseconds; `None` waits for ever.
+pub type Deadline = Option<u64>;
+
+/// Something that can be told that a condition may have changed.
+pub trait Wake: Send + Sync {
+    /// Called with the events (`POLLIN`… bits, 0 if the queue does not say) that may now hold.
+    /// Returns true if this used up an exclusive wake-up. Runs under the queue's lock: it must be short
+    /// and must not touch the same queue.
+    fn wake(&self, events: u32) -> bool;
+}
+
+impl Wake for Thread {
+    fn wake(&self, _events: u32) -> bool {
+        self.unpark();
+        true
+    }
+}
+
+/// Identifies one registration on a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitToken(u64);
+
+struct Waiter {
+    token: WaitToken,
+    exclusive: bool,
+    wake: Arc<dyn Wake>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    next: u64,
+    list: Vec<Waiter>,
+}
+
+/// A list of waiters for one condition. First come, first served.
+#[derive(Default)]
+pub struct WaitQueue {
+    inner: SpinLock<Waiters>,
+}
+
+impl WaitQueue {
+    /// An empty queue.
+    pub const fn new() -> Self {
+        Self { inner: SpinLock::new(Waiters { next: 0, list: Vec::new() }) }
+    }
+
+    /// Adds a waiter. Exclusive waiters are woken one at a time by [`Self::wake_one`].
+    pub fn add(&self, wake: Arc<dyn Wake>, exclusive: bool) -> WaitToken {
+        let mut q = self.inner.lock();
+        q.next += 1;
+        let token = WaitToken(q.next);
+        q.list.push(Waiter { token, exclusive, wake });
+        token
+    }
+
+    /// Removes a waiter; true if it was still there.
+    pub fn remove(&self, token: WaitToken) -> bool {
+        let mut q = self.inner.lock();
+        let Some(i) = q.list.iter().position(|w| w.token == token) else { return false };
+        let w = q.list.remove(i);
+        drop(q);
+        drop(w);
+        true
+    }
+
+    /// Tells every waiter.
+    pub fn wake_all(&self, events: u32) {
+        let q = self.inner.lock();
+        for w in &q.list {
+            w.wake.wake(events);
+        }
+    }
+
+    /// Tells every non-exclusive waiter and the first `n` exclusive ones.
+    pub fn wake_n(&self, mut n: usize, events: u32) {
+        let q = self.inner.lock();
+        for w in &q.list {
+            if w.exclusive {
+                if n == 0 {
+                    continue;
+                }
+                if w.wake.wake(events) {
+                    n -= 1;
+                }
+            } else {
+                w.wake.wake(events);
+            }
+        }
+    }
+
+    /// Tells every non-exclusive waiter and the first exclusive one.
+    pub fn wake_one(&self, events: u32) {
+        self.wake_n(1, events);
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.inner.lock().list.is_empty()
+    }
+}
+
+/// Blocks the current thread until `cond` returns a value, a signal arrives or the deadline passes.
+///
+/// `cond` is called before each sleep with this thread already registered on `queue`, so a wake-up between
+/// the check and the sleep is not lost. Errors: `ERESTARTSYS` if a signal (or freeze, or exit) is pending,
+/// `ETIMEDOUT` at the deadline. The caller holds no lock.
+pub fn wait_until<T>(
+    queue: &WaitQueue,
+    deadline: Deadline,
+    mut cond: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    if let Some(v) = cond() {
+        return Ok(v);
+    }
+    let me = current();
+    let token = queue.add(me.clone(), false);
+    let r = loop {
+        if let Some(v) = cond() {
+            break Ok(v);
+        }
+        if me.interrupted() {
+            break Err(Errno::ERESTARTSYS);
+        }
+        if !super::park(&me, deadline) {
+            break cond().ok_or(Errno::ETIMEDOUT);
+        }
+    };
+    queue.remove(token);
+    r
+}
+
+/// As [`wait_until`], but not disturbed by signals: only for short waits on the kernel's own progress.
+pub fn wait_until_uninterruptible<T>(queue: &WaitQueue, mut cond: impl FnMut() -> Option<T>) -> T {
+    if let Some(v) = cond() {
+        return v;
+    }
+    let me = current();
+    let token = queue.add(me.clone(), false);
+    let r = loop {
+        if let Some(v) = cond() {
+            break v;
+        }
+        super::park(&me, None);
+    };
+    queue.remove(token);
+    r
+}
+
+/// Registrations of one waker on the queues of several files, undone on drop.
+pub struct PollTable {
+    wake: Arc<dyn Wake>,
+    regs: Vec<(Arc<WaitQueue>, WaitToken)>,
+    exclusive: bool,
+}
+
+impl PollTable {
+    /// A table that registers `wake`.
+    pub fn new(wake: Arc<dyn Wake>) -> Self {
+        Self { wake, regs: Vec::new(), exclusive: false }
+    }
+
+    /// A table whose registrations are exclusive (EPOLLEXCLUSIVE).
+    pub fn exclusive(wake: Arc<dyn Wake>) -> Self {
+        Self { wake, regs: Vec::new(), exclusive: true }
+    }
+
+    /// Registers on `queue`; called by `FileOps::poll`.
+    pub fn add(&mut self, queue: &Arc<WaitQueue>) {
+        let token = queue.add(self.wake.clone(), self.exclusive);
+        self.regs.push((queue.clone(), token));
+    }
+}
+
+impl Drop for PollTable {
+    fn drop(&mut self) {
+        for (q, t) in self.regs.drain(..) {
+            q.remove(t);
+        }
+    }
+}

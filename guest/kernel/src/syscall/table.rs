@@ -1,0 +1,58 @@
+//! The table of all system calls, put together from the families.
+
+use doppel_abi_linux::syscalls::NAMES;
+
+use super::{Args, Syscall};
+use crate::task::current;
+use crate::{Errno, Result};
+
+/// The families, in the order of docs/COMPATIBILITY.md.
+pub const FAMILIES: &[(&str, &[Syscall])] = &[];
+
+/// Numbers below this have a slot.
+const SLOTS: usize = 512;
+
+/// The families' rows by number; a number twice is a compile-time error.
+static TABLE: [Option<&'static Syscall>; SLOTS] = build();
+
+const fn build() -> [Option<&'static Syscall>; SLOTS] {
+    let mut t = [None; SLOTS];
+    let mut f = 0;
+    while f < FAMILIES.len() {
+        let calls = FAMILIES[f].1;
+        let mut i = 0;
+        while i < calls.len() {
+            let nr = calls[i].nr as usize;
+            assert!(t[nr].is_none(), "system call listed twice");
+            t[nr] = Some(&calls[i]);
+            i += 1;
+        }
+        f += 1;
+    }
+    t
+}
+
+/// The name of a number, as in `<sys/syscall.h>`.
+pub fn name(nr: u64) -> Option<&'static str> {
+    NAMES.iter().find(|(n, _)| u64::from(*n) == nr).map(|(_, s)| *s)
+}
+
+/// Serves the system call in the current thread's registers.
+pub fn dispatch() {
+    let thread = current();
+    let mut regs = thread.task.regs();
+    let nr = regs.orig_rax;
+    let args =
+        Args { thread: thread.clone(), raw: [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] };
+    let entry = usize::try_from(nr).ok().and_then(|n| TABLE.get(n).copied().flatten());
+    let result: Result<u64> = match entry {
+        Some(s) => (s.handler)(&args),
+        None => Err(Errno::ENOSYS),
+    };
+    regs = thread.task.regs();
+    regs.rax = match result {
+        Ok(v) => v,
+        Err(e) => (-i64::from(e.0)).cast_unsigned(),
+    };
+    thread.task.set_regs(&regs);
+}

@@ -1,0 +1,282 @@
+//! Guest processes.
+
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use doppel_machine::sync::SpinLock;
+
+use super::Thread;
+use crate::fs::FdTable;
+use crate::fs::path::{FsContext, Path};
+use crate::sched::{Space, WaitQueue};
+use crate::signal::ProcessSignals;
+use crate::time::ProcessTimers;
+
+/// Identity of a process (`credentials(7)`).
+#[allow(missing_docs)]
+#[derive(Clone, Debug)]
+pub struct Cred {
+    pub ruid: u32,
+    pub euid: u32,
+    pub suid: u32,
+    pub fsuid: u32,
+    pub rgid: u32,
+    pub egid: u32,
+    pub sgid: u32,
+    pub fsgid: u32,
+    pub groups: Vec<u32>,
+    /// Effective, permitted, inheritable, bounding and ambient capabilities (inside the domain only).
+    pub cap_effective: u64,
+    pub cap_permitted: u64,
+    pub cap_inheritable: u64,
+    pub cap_bounding: u64,
+    pub cap_ambient: u64,
+    pub securebits: u32,
+}
+
+/// All capabilities of Linux up to CAP_CHECKPOINT_RESTORE (40).
+pub const ALL_CAPS: u64 = (1 << 41) - 1;
+
+impl Cred {
+    /// The identity a domain's program starts with.
+    pub fn new(uid: u32, gid: u32) -> Self {
+        let caps = if uid == 0 { ALL_CAPS } else { 0 };
+        Self {
+            ruid: uid,
+            euid: uid,
+            suid: uid,
+            fsuid: uid,
+            rgid: gid,
+            egid: gid,
+            sgid: gid,
+            fsgid: gid,
+            groups: Vec::new(),
+            cap_effective: caps,
+            cap_permitted: caps,
+            cap_inheritable: 0,
+            cap_bounding: ALL_CAPS,
+            cap_ambient: 0,
+            securebits: 0,
+        }
+    }
+
+    /// Whether `gid` is the file-system group or a supplementary one.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.fsgid == gid || self.groups.contains(&gid)
+    }
+
+    /// Whether the effective set has capability number `cap`.
+    pub fn capable(&self, cap: u32) -> bool {
+        self.cap_effective & (1 << cap) != 0
+    }
+}
+
+/// One resource limit.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rlimit {
+    pub cur: u64,
+    pub max: u64,
+}
+
+/// Resource numbers (`getrlimit(2)`).
+#[allow(missing_docs)]
+pub mod rlimit {
+    pub const CPU: usize = 0;
+    pub const FSIZE: usize = 1;
+    pub const DATA: usize = 2;
+    pub const STACK: usize = 3;
+    pub const CORE: usize = 4;
+    pub const RSS: usize = 5;
+    pub const NPROC: usize = 6;
+    pub const NOFILE: usize = 7;
+    pub const MEMLOCK: usize = 8;
+    pub const AS: usize = 9;
+    pub const LOCKS: usize = 10;
+    pub const SIGPENDING: usize = 11;
+    pub const MSGQUEUE: usize = 12;
+    pub const NICE: usize = 13;
+    pub const RTPRIO: usize = 14;
+    pub const RTTIME: usize = 15;
+    pub const COUNT: usize = 16;
+    pub const INFINITY: u64 = u64::MAX;
+}
+
+/// A session (`setsid(2)`) with its controlling terminal.
+pub struct Session {
+    /// Session id.
+    pub sid: i32,
+    /// The controlling terminal, set by the tty layer.
+    pub tty: SpinLock<Option<Arc<dyn core::any::Any + Send + Sync>>>,
+}
+
+/// A guest process: a group of threads with common memory, files and signal handlers.
+pub struct Process {
+    /// Process id.
+    pub pid: i32,
+    /// Itself, for handing out references.
+    pub me: Weak<Process>,
+    /// Parent; the domain's pid 1 has none.
+    pub parent: SpinLock<Weak<Process>>,
+    /// Children not yet reaped.
+    pub children: SpinLock<Vec<Arc<Process>>>,
+    /// Live threads; the leader first while it lives.
+    pub threads: SpinLock<Vec<Arc<Thread>>>,
+    /// Process group id.
+    pub pgid: AtomicI32,
+    /// Session.
+    pub session: SpinLock<Arc<Session>>,
+    /// Memory.
+    pub space: SpinLock<Arc<Space>>,
+    /// Descriptors.
+    pub files: SpinLock<Arc<FdTable>>,
+    /// Root and working directory, umask.
+    pub fs: SpinLock<Arc<FsContext>>,
+    /// Identity.
+    pub cred: SpinLock<Arc<Cred>>,
+    /// Handlers and process-directed pending signals.
+    pub signals: ProcessSignals,
+    /// setitimer and timer_create timers.
+    pub timers: ProcessTimers,
+    /// Resource limits.
+    pub rlimits: SpinLock<[Rlimit; rlimit::COUNT]>,
+    /// The executed file, and what /proc shows of it.
+    pub exe: SpinLock<Option<Path>>,
+    /// argv as one block of NUL-terminated strings.
+    pub cmdline: SpinLock<Vec<u8>>,
+    /// Environment at exec, likewise.
+    pub environ: SpinLock<Vec<u8>>,
+    /// Auxiliary vector at exec, raw.
+    pub auxv: SpinLock<Vec<u8>>,
+    /// Whether the process has executed since fork (setpgid's EACCES rule).
+    pub did_exec: AtomicBool,
+    /// Signal sent to the parent at exit (SIGCHLD, or what clone asked for).
+    pub exit_signal: AtomicI32,
+    /// Wait status once all threads are gone: a zombie.
+    pub exit_status: SpinLock<Option<i32>>,
+    /// Status every thread ends with, once exit_group or a fatal signal decided it.
+    pub group_exit: SpinLock<Option<i32>>,
+    /// Woken when a child changes state.
+    pub child_wait: Arc<WaitQueue>,
+    /// Woken when this process exits (pidfd).
+    pub exit_wait: Arc<WaitQueue>,
+    /// prctl(PR_SET_PDEATHSIG), PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, no_new_privs.
+    pub pdeathsig: AtomicI32,
+    /// See `prctl(2)`.
+    pub subreaper: AtomicBool,
+    /// See `prctl(2)`.
+    pub dumpable: AtomicI32,
+    /// See `prctl(2)`.
+    pub no_new_privs: AtomicBool,
+    /// nice value.
+    pub nice: AtomicI32,
+    /// Monotonic time of its start, nanoseconds.
+    pub start_ns: u64,
+    /// CPU nanoseconds of exited threads, and of reaped children.
+    pub dead_cpu_ns: AtomicU64,
+    /// See [`Self::dead_cpu_ns`].
+    pub child_cpu_ns: AtomicU64,
+}
+
+impl Process {
+    /// The first process of a domain, or the copy `fork` makes; clone.rs fills in the rest.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        pid: i32,
+        parent: Weak<Process>,
+        pgid: i32,
+        session: Arc<Session>,
+        space: Arc<Space>,
+        files: Arc<FdTable>,
+        fs: Arc<FsContext>,
+        cred: Arc<Cred>,
+        signals: ProcessSignals,
+        rlimits: [Rlimit; rlimit::COUNT],
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            pid,
+            me: me.clone(),
+            parent: SpinLock::new(parent),
+            children: SpinLock::default(),
+            threads: SpinLock::default(),
+            pgid: AtomicI32::new(pgid),
+            session: SpinLock::new(session),
+            space: SpinLock::new(space),
+            files: SpinLock::new(files),
+            fs: SpinLock::new(fs),
+            cred: SpinLock::new(cred),
+            signals,
+            timers: ProcessTimers::default(),
+            rlimits: SpinLock::new(rlimits),
+            exe: SpinLock::new(None),
+            cmdline: SpinLock::default(),
+            environ: SpinLock::default(),
+            auxv: SpinLock::default(),
+            did_exec: AtomicBool::new(false),
+            exit_signal: AtomicI32::new(17),
+            exit_status: SpinLock::new(None),
+            group_exit: SpinLock::new(None),
+            child_wait: Arc::default(),
+            exit_wait: Arc::default(),
+            pdeathsig: AtomicI32::new(0),
+            subreaper: AtomicBool::new(false),
+            dumpable: AtomicI32::new(1),
+            no_new_privs: AtomicBool::new(false),
+            nice: AtomicI32::new(0),
+            start_ns: crate::time::monotonic_ns(),
+            dead_cpu_ns: AtomicU64::new(0),
+            child_cpu_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// Process group id.
+    pub fn pgid(&self) -> i32 {
+        self.pgid.load(Ordering::Relaxed)
+    }
+
+    /// Session.
+    pub fn session(&self) -> Arc<Session> {
+        self.session.lock().clone()
+    }
+
+    /// Descriptors.
+    pub fn files(&self) -> Arc<FdTable> {
+        self.files.lock().clone()
+    }
+
+    /// Root, working directory, umask.
+    pub fn fs(&self) -> Arc<FsContext> {
+        self.fs.lock().clone()
+    }
+
+    /// Identity.
+    pub fn cred(&self) -> Arc<Cred> {
+        self.cred.lock().clone()
+    }
+
+    /// Memory.
+    pub fn space(&self) -> Arc<Space> {
+        self.space.lock().clone()
+    }
+
+    /// Parent process, if it lives.
+    pub fn parent(&self) -> Option<Arc<Process>> {
+        self.parent.lock().upgrade()
+    }
+
+    /// A snapshot of the live threads.
+    pub fn threads(&self) -> Vec<Arc<Thread>> {
+        self.threads.lock().clone()
+    }
+
+    /// Soft value of a resource limit.
+    pub fn rlimit(&self, resource: usize) -> u64 {
+        self.rlimits.lock()[resource].cur
+    }
+
+    /// Whether it has exited and waits to be reaped.
+    pub fn is_zombie(&self) -> bool {
+        self.exit_status.lock().is_some()
+    }
+}

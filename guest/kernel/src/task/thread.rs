@@ -1,0 +1,133 @@
+//! Guest threads.
+
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use core::any::Any;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use doppel_machine::cpu::{self, ThreadObject};
+use doppel_machine::sync::SpinLock;
+use doppel_machine::task::{Task, UserContext};
+use doppel_machine::user::UserPtr;
+use doppel_machine::xstate::XSave;
+
+use super::Process;
+use crate::kernel;
+use crate::sched::Space;
+use crate::signal::ThreadSignals;
+
+/// A guest thread: scheduled by the guest kernel on the vCPUs of its space.
+pub struct Thread {
+    /// Registers and kernel stack.
+    pub task: Task,
+    /// Thread id; a thread that executes a program takes its leader's.
+    pub tid: AtomicI32,
+    /// The thread group.
+    pub process: Arc<Process>,
+    /// The space it runs in; its process' space, except in the middle of exec.
+    space: SpinLock<Arc<Space>>,
+    pub(crate) me: Weak<Thread>,
+    pub(crate) park: AtomicU32,
+    pub(crate) timed_out: AtomicBool,
+    /// Signal mask, pending signals, alternate stack.
+    pub signals: ThreadSignals,
+    /// Name (`prctl(PR_SET_NAME)`), NUL padded.
+    pub comm: SpinLock<[u8; 16]>,
+    /// Address to clear and wake when the thread ends (set_tid_address).
+    pub clear_child_tid: AtomicU64,
+    /// Head of the robust futex list and its length argument.
+    pub robust_list: AtomicU64,
+    /// Set once the thread must end: it never returns to its program.
+    pub exiting: AtomicBool,
+    /// What restart_syscall continues, if anything.
+    pub restart: SpinLock<Option<Restart>>,
+    /// For vfork: the parent waits until this thread's process execs or exits.
+    pub vfork_done: SpinLock<Option<Arc<crate::sched::WaitQueue>>>,
+    /// Nanoseconds of CPU time used, as far as it has been accounted.
+    pub cpu_ns: AtomicU64,
+    /// Number of the system call being served plus 1, 0 when none (for /proc and tracing).
+    pub in_syscall: AtomicU32,
+}
+
+/// State of a system call that continues through restart_syscall (nanosleep, poll with a timeout…).
+pub type Restart = Box<dyn FnMut() -> crate::Result<u64> + Send + Sync>;
+
+impl ThreadObject for Thread {
+    fn task(&self) -> &Task {
+        &self.task
+    }
+}
+
+impl Thread {
+    /// A new thread of `process` that will start at `ctx`.
+    pub fn new(
+        tid: i32,
+        process: Arc<Process>,
+        space: Arc<Space>,
+        ctx: UserContext,
+        xstate: Box<XSave>,
+        comm: [u8; 16],
+        signals: ThreadSignals,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            task: Task::new(ctx, xstate),
+            tid: AtomicI32::new(tid),
+            process,
+            space: SpinLock::new(space),
+            me: me.clone(),
+            park: AtomicU32::new(0),
+            timed_out: AtomicBool::new(false),
+            signals,
+            comm: SpinLock::new(comm),
+            clear_child_tid: AtomicU64::new(0),
+            robust_list: AtomicU64::new(0),
+            exiting: AtomicBool::new(false),
+            restart: SpinLock::new(None),
+            vfork_done: SpinLock::new(None),
+            cpu_ns: AtomicU64::new(0),
+            in_syscall: AtomicU32::new(0),
+        })
+    }
+
+    /// The thread id.
+    pub fn tid(&self) -> i32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// The space it runs in.
+    pub fn space(&self) -> Arc<Space> {
+        self.space.lock().clone()
+    }
+
+    /// Moves the thread to another space (exec): it continues there when next resumed.
+    pub fn set_space(&self, space: Arc<Space>) {
+        *self.space.lock() = space;
+    }
+
+    /// Whether a blocking call should give up: a deliverable signal is pending, the thread must end, stop or
+    /// be frozen.
+    pub fn interrupted(&self) -> bool {
+        self.exiting.load(Ordering::SeqCst) || crate::signal::pending(self)
+    }
+
+    /// Makes the thread notice something new (a signal, an exit request): interrupts its program or its wait.
+    pub fn notify(&self) {
+        self.task.post_work();
+        self.unpark();
+    }
+
+    /// Writes to the program's memory are done by the thread itself; this clears `clear_child_tid` and wakes.
+    pub fn take_clear_child_tid(&self) -> Option<UserPtr> {
+        let p = self.clear_child_tid.swap(0, Ordering::Relaxed);
+        (p != 0).then_some(UserPtr(p))
+    }
+}
+
+/// The current thread. Panics on an idle vCPU, where no system call can run.
+pub fn current() -> Arc<Thread> {
+    let t: Arc<dyn Any + Send + Sync> = cpu::current();
+    match t.downcast::<Thread>() {
+        Ok(t) => t,
+        Err(_) => panic!("no current thread on an idle vCPU of {}", kernel().name()),
+    }
+}

@@ -1,0 +1,121 @@
+//! Clocks and timers.
+//!
+//! Key types: [`Timekeeper`] (asynchronous timers and ticks, served by the domain's PID 1), [`TimerId`].
+//! Blocking calls do not use timers: they give [`crate::sched::park`] a deadline.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use doppel_machine::sync::SpinLock;
+use doppel_machine::{boot, clock, host};
+
+use crate::kernel;
+use crate::sched::Space;
+
+/// CLOCK_MONOTONIC of the domain in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    clock::host_monotonic_ns().wrapping_add(boot::vregs().monotonic_offset.load(Ordering::Relaxed))
+}
+
+/// CLOCK_REALTIME in nanoseconds since 1970.
+pub fn realtime_ns() -> u64 {
+    clock::host_clock_ns(clock::REALTIME)
+}
+
+/// Turns a domain deadline into the host's CLOCK_MONOTONIC.
+pub fn to_host_monotonic(deadline: u64) -> u64 {
+    deadline.wrapping_sub(boot::vregs().monotonic_offset.load(Ordering::Relaxed)).min(i64::MAX as u64)
+}
+
+/// Identifies an armed timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimerId(u64, u64);
+
+/// Something that happens at a time. Runs on PID 1 without locks held; must not block, and must not touch
+/// user memory. Wake threads, queue signals, arm again.
+pub trait Expire: Send + Sync {
+    /// The time has come; `now` is CLOCK_MONOTONIC of the domain.
+    fn expire(self: Arc<Self>, now: u64);
+}
+
+/// Time slice between preemptions of a space that has more runnable threads than vCPUs.
+pub const TICK_NS: u64 = 4_000_000;
+
+/// Timers, ticks and requests that PID 1 serves.
+#[derive(Default)]
+pub struct Timekeeper {
+    timers: SpinLock<BTreeMap<TimerId, Arc<dyn Expire>>>,
+    ticking: SpinLock<Vec<Arc<Space>>>,
+    /// When PID 1 will next wake by itself (domain monotonic), u64::MAX when it sleeps without limit.
+    next_wake: AtomicU64,
+    /// New address spaces to start (exec from a vfork child): served by PID 1 in order.
+    pub spawn_requests: SpinLock<Vec<Arc<Space>>>,
+}
+
+impl Timekeeper {
+    /// Arms a timer for `deadline` (domain monotonic nanoseconds).
+    pub fn arm(&self, deadline: u64, what: Arc<dyn Expire>) -> TimerId {
+        let id = TimerId(deadline, kernel().next_id());
+        self.timers.lock().insert(id, what);
+        if deadline < self.next_wake.load(Ordering::SeqCst) {
+            self.wake();
+        }
+        id
+    }
+
+    /// Disarms a timer; false if it has expired already (it may be running now).
+    pub fn cancel(&self, id: TimerId) -> bool {
+        self.timers.lock().remove(&id).is_some()
+    }
+
+    /// Starts ticking a space.
+    pub fn add_ticking(&self, space: Arc<Space>) {
+        self.ticking.lock().push(space);
+        if self.next_wake.load(Ordering::SeqCst) > monotonic_ns() + TICK_NS {
+            self.wake();
+        }
+    }
+
+    /// Wakes PID 1.
+    pub fn wake(&self) {
+        let v = boot::vregs();
+        v.pending.fetch_or(doppel_abi_machine::event::KERNEL, Ordering::SeqCst);
+        v.event_seq.fetch_add(1, Ordering::SeqCst);
+        host::futex_wake(&v.event_seq, 1);
+    }
+
+    /// Runs what is due; returns when to be called again. For PID 1's event loop.
+    pub fn run(&self) -> Option<u64> {
+        let now = monotonic_ns();
+        loop {
+            let due = {
+                let mut t = self.timers.lock();
+                match t.first_entry() {
+                    Some(e) if e.key().0 <= now => Some(e.remove()),
+                    _ => None,
+                }
+            };
+            match due {
+                Some(e) => e.expire(now),
+                None => break,
+            }
+        }
+        let spaces = core::mem::take(&mut *self.ticking.lock());
+        let keep: Vec<_> = spaces.into_iter().filter(Space::tick).collect();
+        let tick = (!keep.is_empty()).then_some(now + TICK_NS);
+        self.ticking.lock().extend(keep);
+        let first = self.timers.lock().first_key_value().map(|(k, _)| k.0);
+        let next = match (first, tick) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.next_wake.store(next.unwrap_or(u64::MAX), Ordering::SeqCst);
+        next
+    }
+}
+
+/// Timers of one process (setitimer, timer_create). Owned by the signal part.
+#[derive(Default)]
+pub struct ProcessTimers {}

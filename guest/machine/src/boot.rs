@@ -1,0 +1,224 @@
+//! Boot of the domain's first process, and the data it was given.
+//!
+//! The host starts this ELF with the descriptors of `abi/machine::fd`. Until the filter is installed this is
+//! trusted code; it maps the shared areas, moves the host's vDSO to its fixed address, installs signal
+//! handlers and the filter, frees the boot stack, and becomes the first vCPU.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_abi_machine::{BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegisters, control, fd, layout};
+
+use crate::cpu::ThreadObject;
+use crate::host::{self, nr};
+use crate::trap::Personality;
+
+const PROT_READ: u64 = 1;
+const PROT_WRITE: u64 = 2;
+const MAP_SHARED: u64 = 1;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+const MAP_FIXED: u64 = 0x10;
+
+/// The start info page.
+pub fn start_info() -> &'static StartInfo {
+    // SAFETY: mapped at boot, read-only and constant from then on.
+    unsafe { &*((layout::CONTROL_BASE + control::START_INFO) as *const StartInfo) }
+}
+
+/// The virtual registers.
+pub fn vregs() -> &'static VirtualRegisters {
+    // SAFETY: mapped at boot for ever; all fields are atomics.
+    unsafe { &*((layout::CONTROL_BASE + control::VREGS) as *const VirtualRegisters) }
+}
+
+/// The root image.
+pub fn image() -> &'static [u8] {
+    // SAFETY: mapped read-only at boot for ever; the host never changes a stored image.
+    unsafe { core::slice::from_raw_parts(layout::IMAGE_BASE as *const u8, start_info().image_size as usize) }
+}
+
+/// What to run.
+pub struct BootData {
+    /// Fixed part.
+    pub args: BootArgs,
+    /// argv.
+    pub argv: Vec<Vec<u8>>,
+    /// Environment.
+    pub envp: Vec<Vec<u8>>,
+    /// Working directory.
+    pub cwd: Vec<u8>,
+    /// Host name.
+    pub hostname: Vec<u8>,
+}
+
+/// Parses the boot arguments.
+pub fn boot_data() -> BootData {
+    let at = layout::CONTROL_BASE + control::BOOT_ARGS;
+    let len = start_info().boot_args_len as usize;
+    assert!(
+        len >= size_of::<BootArgs>() && len as u64 <= control::BOOT_ARGS_MAX,
+        "boot arguments: bad length"
+    );
+    // SAFETY: inside the mapped control area; the host wrote it before boot and does not change it.
+    let (args, bytes) = unsafe {
+        let args = (at as *const BootArgs).read();
+        let p = (at as *const u8).add(size_of::<BootArgs>());
+        (args, core::slice::from_raw_parts(p, len - size_of::<BootArgs>()))
+    };
+    let mut strings = bytes.split(|&b| b == 0).map(<[u8]>::to_vec);
+    let mut take = |n: u32| (0..n).map(|_| strings.next().unwrap_or_default()).collect::<Vec<_>>();
+    let argv = take(args.argc);
+    let envp = take(args.envc);
+    let mut rest = take(2);
+    let hostname = rest.pop().unwrap_or_default();
+    let cwd = rest.pop().unwrap_or_default();
+    BootData { args, argv, envp, cwd, hostname }
+}
+
+/// Maps a descriptor shared at a fixed address.
+unsafe fn map_shared(addr: u64, len: u64, prot: u64, fd: i32, off: u64, flags: u64) {
+    // SAFETY: forwarded: the range is unused or replaced on purpose.
+    let r = unsafe { host::call(nr::MMAP, [addr, len, prot, MAP_SHARED | flags, fd as u64, off]) };
+    assert!(r.is_ok(), "boot: mapping {addr:#x} failed: {r:?}");
+}
+
+/// Boots: called once by the ELF's start code with the initial stack of `execve(2)`. `make` builds the kernel
+/// (the heap is ready by then) and returns it with the first idle thread.
+///
+/// # Safety
+/// `stack` must be the initial stack pointer of this process; nothing else may run yet.
+pub unsafe fn boot(stack: *const u64, make: fn() -> (&'static dyn Personality, Arc<dyn ThreadObject>)) -> ! {
+    // SAFETY: boot runs alone; the ranges are the fixed layout, free in a fresh process.
+    unsafe {
+        let f = MAP_FIXED_NOREPLACE;
+        map_shared(layout::CONTROL_BASE, control::SIZE, PROT_READ | PROT_WRITE, fd::CONTROL, 0, f);
+        let si = start_info();
+        assert!(si.magic == START_MAGIC && si.version == VERSION, "boot: host and guest kernel do not match");
+        map_shared(layout::ARENA_BASE, si.arena_size, PROT_READ | PROT_WRITE, fd::ARENA, 0, f);
+        map_shared(layout::PAGEFILE_BASE, si.pagefile_size, PROT_READ | PROT_WRITE, fd::PAGEFILE, 0, f);
+        let image = si.image_size.next_multiple_of(layout::PAGE);
+        map_shared(layout::IMAGE_BASE, image, PROT_READ, fd::IMAGE, 0, f);
+        crate::arena::init(si.arena_size);
+        move_vdso(stack);
+        crate::trap::install_handlers();
+        // From here on the start info is constant.
+        map_shared(layout::CONTROL_BASE, control::VREGS, PROT_READ, fd::CONTROL, 0, MAP_FIXED);
+    }
+    let (personality, idle) = make();
+    crate::trap::set_personality(personality);
+    install_filter();
+    crate::cpu::become_first_vcpu(idle, 1)
+}
+
+/// Finds the vDSO through the auxiliary vector, moves it and its data pages to the fixed address.
+unsafe fn move_vdso(stack: *const u64) {
+    const AT_SYSINFO_EHDR: u64 = 33;
+    // SAFETY: the initial stack is argc, argv, NULL, envp, NULL, auxv as execve(2) lays it out.
+    let vdso = unsafe {
+        let mut p = stack.add(1 + *stack as usize + 1);
+        while *p != 0 {
+            p = p.add(1);
+        }
+        p = p.add(1);
+        loop {
+            match *p {
+                0 => break 0,
+                AT_SYSINFO_EHDR => break *p.add(1),
+                _ => p = p.add(2),
+            }
+        }
+    };
+    assert!(vdso != 0, "boot: the host gives no vDSO");
+    // The vvar pages lie directly below the vDSO; their number varies with the host kernel. Walk down while
+    // pages are mapped (mremap of an unmapped page fails), at most 16.
+    let base = layout::HOST_VDSO_BASE + 32 * layout::PAGE;
+    let mv = |from: u64, to: u64, len: u64| {
+        // SAFETY: boot runs alone and nothing refers to these pages yet.
+        unsafe { host::call(nr::MREMAP, [from, len, len, 3, to, 0]) }.is_ok()
+    };
+    // vDSO first: 1 or 2 pages; it must move as one mapping.
+    let pages = (1..=4).rev().find(|&n| mv(vdso, base, n * layout::PAGE));
+    assert!(pages.is_some(), "boot: cannot move the vDSO");
+    let mut below = 0;
+    for n in 1..=16 {
+        if !mv(vdso - n * layout::PAGE, base - n * layout::PAGE, layout::PAGE) {
+            break;
+        }
+        below = n;
+    }
+    assert!(below > 0, "boot: no vDSO data pages");
+    // SAFETY: the moved vDSO is a valid ELF image mapped at base.
+    let f = unsafe { find_symbol(base, b"__vdso_clock_gettime") };
+    assert!(f != 0, "boot: the vDSO has no clock_gettime");
+    crate::clock::set_vdso(f);
+}
+
+/// Looks up a function in a mapped, position-independent ELF image by its dynamic symbol table.
+unsafe fn find_symbol(base: u64, name: &[u8]) -> u64 {
+    // SAFETY: the caller vouches for the image; layouts are those of elf(5).
+    unsafe {
+        let rd16 = |a: u64| (a as *const u16).read_unaligned();
+        let rd32 = |a: u64| (a as *const u32).read_unaligned();
+        let rd64 = |a: u64| (a as *const u64).read_unaligned();
+        let (phoff, phnum) = (rd64(base + 32), u64::from(rd16(base + 56)));
+        let (mut load, mut dynamic) = (0u64, 0u64);
+        for i in 0..phnum {
+            let ph = base + phoff + i * 56;
+            match rd32(ph) {
+                1 => load = base.wrapping_sub(rd64(ph + 16)).wrapping_add(rd64(ph + 8)),
+                2 => dynamic = rd64(ph + 16),
+                _ => {}
+            }
+        }
+        let (mut sym, mut strtab, mut hash, mut gnu) = (0u64, 0u64, 0u64, 0u64);
+        let mut d = load.wrapping_add(dynamic);
+        while rd64(d) != 0 {
+            let v = load.wrapping_add(rd64(d + 8));
+            match rd64(d) {
+                6 => sym = v,
+                5 => strtab = v,
+                4 => hash = v,
+                0x6fff_fef5 => gnu = v,
+                _ => {}
+            }
+            d += 16;
+        }
+        // The string table follows the symbol table in a vDSO, which bounds the number of symbols when there
+        // is no DT_HASH.
+        let count = if hash != 0 {
+            u64::from(rd32(hash + 4))
+        } else if gnu != 0 {
+            strtab.saturating_sub(sym) / 24
+        } else {
+            0
+        };
+        for i in 0..count {
+            let s = sym + i * 24;
+            let n = strtab + u64::from(rd32(s));
+            let matches = name.iter().enumerate().all(|(k, &b)| *((n + k as u64) as *const u8) == b)
+                && *((n + name.len() as u64) as *const u8) == 0;
+            if matches && rd16(s + 6) != 0 {
+                return load.wrapping_add(rd64(s + 8));
+            }
+        }
+        0
+    }
+}
+
+/// Installs the host filter: from here on only the gate may call the host.
+fn install_filter() {
+    const PR_SET_NO_NEW_PRIVS: u64 = 38;
+    const SECCOMP_SET_MODE_FILTER: u64 = 1;
+    let len = start_info().filter_len;
+    if len == 0 {
+        panic!("boot: the host gave no filter");
+    }
+    let prog = [u64::from(len), layout::CONTROL_BASE + control::FILTER];
+    // SAFETY: a valid sock_fprog (16 bytes: u16 length padded, pointer).
+    unsafe {
+        let r = host::call(nr::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]);
+        assert!(r.is_ok(), "boot: no_new_privs failed");
+        let r = host::call(nr::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, prog.as_ptr() as u64, 0, 0, 0]);
+        assert!(r.is_ok(), "boot: installing the filter failed: {r:?}");
+    }
+}

@@ -1,0 +1,324 @@
+//! vCPUs: host threads that run tasks.
+//!
+//! Key types: [`Vcpu`], the per-host-thread block that GS points to; [`ThreadObject`], what the kernel above
+//! makes of a [`Task`]. Blocks live in the arena and are reused, never freed.
+//!
+//! Switching: [`switch_to`] claims the next task, swaps kernel stacks, and the code that runs next releases
+//! the previous one; so a task is never resumed while its stack is still in use.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::any::Any;
+use core::arch::{asm, naked_asm};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use doppel_abi_machine::clone_flags;
+
+use crate::host::{self, HostError, nr};
+use crate::task::Task;
+
+/// Bytes of a vCPU's host signal stack: room for a frame with AVX-512 state and the handler.
+pub const ALTSTACK_SIZE: usize = 16 << 10;
+
+/// What the kernel above makes of a task: its thread object.
+pub trait ThreadObject: Any + Send + Sync {
+    /// The machine part.
+    fn task(&self) -> &Task;
+}
+
+/// One host thread of a domain. The first fields are used by assembly through GS.
+#[repr(C)]
+pub struct Vcpu {
+    /// gs:0: this block.
+    self_ptr: u64,
+    /// gs:8: top of the current task's kernel stack.
+    pub(crate) kstack_top: AtomicU64,
+    /// gs:16: the current task's user context.
+    pub(crate) ctx: AtomicU64,
+    /// gs:24: the current task's extended state.
+    pub(crate) xsave: AtomicU64,
+    /// gs:32: the current task's work word.
+    pub(crate) work: AtomicU64,
+    /// gs:40: components to save and restore.
+    pub(crate) xfeatures: u64,
+    current: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
+    prev: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
+    idle: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
+    /// Host process and thread id in the domain's PID namespace; 0 until the creator has published them.
+    tgid: AtomicI32,
+    tid: AtomicU32,
+    /// Set by others to make this vCPU reschedule; cleared by the scheduler.
+    pub need_resched: AtomicU32,
+    /// The exception being entered.
+    pub(crate) fault: UnsafeCell<crate::trap::FaultInfo>,
+    pub(crate) altstack: UnsafeCell<[u8; ALTSTACK_SIZE]>,
+}
+
+// SAFETY: current, prev and idle are touched only by the vCPU itself; the rest is atomic or constant.
+unsafe impl Sync for Vcpu {}
+// SAFETY: as above.
+unsafe impl Send for Vcpu {}
+
+/// This host thread's block.
+pub fn vcpu() -> &'static Vcpu {
+    let p: *const Vcpu;
+    // SAFETY: GS points to this thread's block from its first instruction on; blocks are never freed.
+    unsafe {
+        asm!("mov {}, gs:[0]", out(reg) p, options(nostack, preserves_flags, readonly));
+        &*p
+    }
+}
+
+impl Vcpu {
+    fn new(idle: Arc<dyn ThreadObject>) -> &'static Self {
+        // SAFETY: all-zero bytes are a valid block (None, zero atomics) until the fields below are set.
+        let v: Box<Self> = unsafe { Box::new_zeroed().assume_init() };
+        let v = Box::leak(v);
+        v.self_ptr = core::ptr::from_ref(v) as u64;
+        v.xfeatures = crate::xstate::enabled_features();
+        v.idle = UnsafeCell::new(Some(idle.clone()));
+        idle.task().acquire();
+        v.adopt(idle);
+        v
+    }
+
+    /// Makes `t` (already claimed) the current task of this block.
+    fn adopt(&mut self, t: Arc<dyn ThreadObject>) {
+        set_entry_fields(self, t.task());
+        t.task().vcpu.store(self, Ordering::SeqCst);
+        self.current = UnsafeCell::new(Some(t));
+    }
+
+    /// Host process id in the domain's PID namespace.
+    pub fn tgid(&self) -> i32 {
+        self.tgid.load(Ordering::Relaxed)
+    }
+
+    /// Interrupts this vCPU if it is not the caller's own, so that it enters the guest kernel.
+    pub fn kick_if_other(&self) {
+        let tid = self.tid.load(Ordering::Relaxed);
+        if tid != 0 && !core::ptr::eq(self, vcpu()) {
+            host::kick(self.tgid(), tid as i32);
+        }
+    }
+
+    /// Asks this vCPU to choose a thread anew.
+    pub fn preempt(&self) {
+        self.need_resched.store(1, Ordering::SeqCst);
+        self.kick_if_other();
+    }
+}
+
+fn set_entry_fields(v: &Vcpu, t: &Task) {
+    v.kstack_top.store(t.kstack_top(), Ordering::Relaxed);
+    v.ctx.store(t.ctx_ptr() as u64, Ordering::Relaxed);
+    v.xsave.store(t.xsave_ptr() as u64, Ordering::Relaxed);
+    v.work.store(core::ptr::from_ref(&t.work) as u64, Ordering::Relaxed);
+}
+
+/// The current thread object.
+pub fn current() -> Arc<dyn ThreadObject> {
+    // SAFETY: only this vCPU changes the slot, and not while this borrow lives.
+    let slot = unsafe { &*vcpu().current.get() };
+    match slot {
+        Some(t) => t.clone(),
+        None => panic!("no current task"),
+    }
+}
+
+/// The idle object this vCPU was made with.
+pub fn idle() -> Arc<dyn ThreadObject> {
+    // SAFETY: set at creation, never changed.
+    let slot = unsafe { &*vcpu().idle.get() };
+    match slot {
+        Some(t) => t.clone(),
+        None => panic!("no idle task"),
+    }
+}
+
+/// Runs `next` instead of the current task on this vCPU; returns when the current task is resumed,
+/// perhaps on another vCPU. If `next` is the current task, returns at once.
+pub fn switch_to(next: Arc<dyn ThreadObject>) {
+    let v = vcpu();
+    // SAFETY: only this vCPU touches its own slots, and nothing here is re-entered by a signal handler.
+    unsafe {
+        let cur = (*v.current.get()).take();
+        let Some(cur) = cur else { panic!("no current task") };
+        if Arc::ptr_eq(&cur, &next) {
+            *v.current.get() = Some(cur);
+            return;
+        }
+        next.task().acquire();
+        let from = cur.task().krsp_ptr();
+        let to = next.task().krsp_ptr();
+        cur.task().save_fs();
+        next.task().load_fs();
+        set_entry_fields(v, next.task());
+        next.task().vcpu.store(core::ptr::from_ref(v).cast_mut(), Ordering::SeqCst);
+        *v.current.get() = Some(next);
+        *v.prev.get() = Some(cur);
+        swap_stacks(from, to);
+    }
+    finish_switch();
+}
+
+/// Releases the task that ran before; runs first in whatever was switched to.
+extern "C" fn finish_switch() {
+    // SAFETY: only this vCPU touches its own slot.
+    let prev = unsafe { (*vcpu().prev.get()).take() };
+    if let Some(p) = prev {
+        p.task().release();
+    }
+}
+
+/// Saves callee-saved registers and the stack pointer to `*from`, continues at `*to`.
+#[unsafe(naked)]
+unsafe extern "C" fn swap_stacks(_from: *mut u64, _to: *mut u64) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, [rsi]",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Prepares a fresh kernel stack so that [`swap_stacks`] to it runs [`task_entry`]; returns its stack pointer.
+pub(crate) fn initial_frame(top: u64) -> u64 {
+    let sp = top - 8 * 8;
+    // SAFETY: the eight words below the top belong to the new stack: six saved registers, then the return
+    // address, then alignment.
+    unsafe {
+        let w = sp as *mut u64;
+        for i in 0..8 {
+            w.add(i).write(0);
+        }
+        w.add(6).write(task_entry as *const () as u64);
+    }
+    sp
+}
+
+/// First code of a task: at `ret` into it the stack is 16-byte aligned minus 8, as after a call.
+extern "C" fn task_entry() -> ! {
+    finish_switch();
+    start_current()
+}
+
+fn start_current() -> ! {
+    crate::trap::personality().task_start();
+    crate::trap::leave_to_user()
+}
+
+/// Starts another host thread in this address space, which first runs `Personality::task_start` for `idle`.
+pub fn spawn_vcpu(idle: Arc<dyn ThreadObject>) -> Result<&'static Vcpu, HostError> {
+    let v = Vcpu::new(idle);
+    v.tgid.store(vcpu().tgid(), Ordering::Relaxed);
+    // SAFETY: the flags are the vCPU word; the child runs on the idle task's own stack.
+    unsafe { clone_onto(clone_flags::VCPU, v) }?;
+    Ok(v)
+}
+
+/// Starts a host process with a copy of this address space, running `idle` on its first vCPU; returns the
+/// host pid. `from_init` is true on the domain's PID 1.
+pub fn spawn_space(idle: Arc<dyn ThreadObject>, from_init: bool) -> Result<(&'static Vcpu, i32), HostError> {
+    let v = Vcpu::new(idle);
+    let flags = if from_init { clone_flags::SPACE_FROM_INIT } else { clone_flags::SPACE };
+    // SAFETY: the child runs on the idle task's own stack in the shared arena; no lock in private memory exists.
+    let pid = unsafe { clone_onto(flags, v) }?;
+    Ok((v, pid))
+}
+
+/// Makes the calling host thread the vCPU of `idle` (boot), and continues on its stack; never returns.
+pub(crate) fn become_first_vcpu(idle: Arc<dyn ThreadObject>, tgid: i32) -> ! {
+    let v = Vcpu::new(idle);
+    v.tgid.store(tgid, Ordering::Relaxed);
+    v.tid.store(tgid as u32, Ordering::Relaxed);
+    // SAFETY: the block is valid; the idle stack is unused so far.
+    unsafe {
+        set_gs(v.self_ptr);
+        asm!("mov rsp, {0}", "jmp {1}", in(reg) v.kstack_top.load(Ordering::Relaxed) - 8, sym vcpu_main, options(noreturn))
+    }
+}
+
+/// Clones with `flags` onto the stack of `v`'s idle task. In the parent returns the new id.
+unsafe fn clone_onto(flags: u64, v: &'static Vcpu) -> Result<i32, HostError> {
+    let top = v.kstack_top.load(Ordering::Relaxed);
+    // SAFETY: three words below the top of an unused stack: what the gate's `ret` pops in the child, and the
+    // block pointer for vcpu_start.
+    unsafe {
+        ((top - 32) as *mut u64).write(vcpu_start as *const () as u64);
+        ((top - 24) as *mut u64).write(v.self_ptr);
+    }
+    // CLONE_PARENT_SETTID and friends are not used: the parent publishes the ids. Two vCPUs of one process
+    // differ in tid, which the new thread learns from its creator through the block.
+    // SAFETY: forwarded contract.
+    let id = unsafe { host::call(nr::CLONE, [flags, top - 32, 0, 0, 0, 0]) }? as i32;
+    if flags != clone_flags::VCPU {
+        v.tgid.store(id, Ordering::SeqCst);
+    }
+    v.tid.store(id as u32, Ordering::SeqCst);
+    host::futex_wake(&v.tid, 1);
+    Ok(id)
+}
+
+/// First code of a cloned host thread: the stack holds its block's address.
+#[unsafe(naked)]
+unsafe extern "C" fn vcpu_start() {
+    naked_asm!(
+        "pop rax",
+        "wrgsbase rax",
+        "mov rsp, gs:[8]",
+        "sub rsp, 8",
+        "jmp {main}",
+        main = sym vcpu_main,
+    )
+}
+
+extern "C" fn vcpu_main() -> ! {
+    crate::trap::set_altstack();
+    // Nobody could kick this vCPU before its ids are known, so it must not reach a program earlier.
+    let v = vcpu();
+    while v.tid.load(Ordering::SeqCst) == 0 {
+        host::futex_wait(&v.tid, 0, None);
+    }
+    start_current()
+}
+
+/// # Safety
+/// `addr` must be the address of this host thread's block.
+unsafe fn set_gs(addr: u64) {
+    // SAFETY: forwarded; FSGSBASE was checked at boot.
+    unsafe { asm!("wrgsbase {}", in(reg) addr, options(nostack, nomem)) };
+}
+
+impl Task {
+    /// Keeps the program's thread pointer; it may have changed it with wrfsbase.
+    fn save_fs(&self) {
+        let fs: u64;
+        // SAFETY: reads a register; the context belongs to the current task.
+        unsafe {
+            asm!("rdfsbase {}", out(reg) fs, options(nostack, nomem));
+            (*self.ctx_ptr()).fs_base = fs;
+        }
+    }
+
+    /// Installs the program's thread pointer.
+    fn load_fs(&self) {
+        // SAFETY: FS is only used by the program; a bad value faults there.
+        unsafe {
+            let fs = (*self.ctx_ptr()).fs_base;
+            asm!("wrfsbase {}", in(reg) fs, options(nostack, nomem));
+        }
+    }
+}

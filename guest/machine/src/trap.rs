@@ -1,0 +1,442 @@
+//! Entry and exit: how a program's system calls and faults reach the guest kernel, and how it goes back.
+//!
+//! Slow path (every `syscall` instruction that is not patched): the host filter answers with SIGSYS, the
+//! handler below copies the frame into the current [`Task`] and *leaves* the signal stack for the task's
+//! kernel stack; no host `rt_sigreturn` is made. The way back restores the extended state with XRSTOR and
+//! the registers with `iretq`, or, after a system call, with `popfq` and `jmp` (rcx and r11 are free then).
+//!
+//! A host signal that arrives in the kernel changes nothing but flags, except in the exit window (between
+//! the last check for work and the program's first instruction): there it restarts the exit.
+//! All signals use an empty mask with SA_NODEFER, so leaving a handler leaves nothing blocked.
+
+use core::arch::{asm, naked_asm};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::cpu::{ALTSTACK_SIZE, Vcpu, vcpu};
+use crate::host::{self, nr};
+use crate::task::{Task, UserContext};
+use crate::user::{self, Fixup};
+use crate::xstate::{XSAVE_SIZE, used_size};
+
+/// A processor exception taken by a program.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultInfo {
+    /// Linux signal number: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP.
+    pub signo: i32,
+    /// `si_code` as the host gave it.
+    pub code: i32,
+    /// Faulting address (`si_addr`).
+    pub addr: u64,
+    /// x86 trap number.
+    pub trapno: u64,
+    /// x86 error code.
+    pub err: u64,
+}
+
+/// The kernel above this layer.
+pub trait Personality: Sync {
+    /// A system call: number and arguments are in the current task's registers (orig_rax, rdi rsi rdx r10 r8
+    /// r9); the result goes into its rax.
+    fn syscall(&self);
+    /// The program took an exception.
+    fn fault(&self, info: FaultInfo);
+    /// Something was posted to the current task ([`Task::post_work`]) or the vCPU should reschedule.
+    fn exit_work(&self);
+    /// A task runs for the first time; returning from this enters its program. Idle tasks never return.
+    fn task_start(&self);
+}
+
+/// Arena word that holds the personality: a fat pointer split in two, valid in all processes because the
+/// kernel text lies at one address.
+static PERSONALITY: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// The kernel above.
+pub(crate) fn personality() -> &'static dyn Personality {
+    let raw = [PERSONALITY[0].load(Ordering::Relaxed), PERSONALITY[1].load(Ordering::Relaxed)];
+    // SAFETY: set_personality stored the two halves of such a reference before the first task ran.
+    unsafe { core::mem::transmute::<[u64; 2], &'static dyn Personality>(raw) }
+}
+
+/// Sets the kernel; once, at boot, before the first fork.
+pub(crate) fn set_personality(p: &'static dyn Personality) {
+    // SAFETY: a reference to a trait object is two words.
+    let raw = unsafe { core::mem::transmute::<&'static dyn Personality, [u64; 2]>(p) };
+    PERSONALITY[0].store(raw[0], Ordering::Relaxed);
+    PERSONALITY[1].store(raw[1], Ordering::Relaxed);
+}
+
+/// Set when a child of PID 1 changed state (SIGCHLD); its event loop looks at it.
+pub static CHILD_EVENT: AtomicU32 = AtomicU32::new(0);
+
+const SIGILL: i32 = 4;
+const SIGTRAP: i32 = 5;
+const SIGBUS: i32 = 7;
+const SIGFPE: i32 = 8;
+const SIGSEGV: i32 = 11;
+const SIGCHLD: i32 = 17;
+const SIGSYS: i32 = 31;
+
+/// The host's `struct ucontext` up to the registers, x86-64.
+#[repr(C)]
+struct HostUcontext {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    regs: HostRegs,
+}
+
+/// `struct sigcontext_64`.
+#[repr(C)]
+struct HostRegs {
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    rflags: u64,
+    cs_gs_fs_ss: u64,
+    err: u64,
+    trapno: u64,
+    oldmask: u64,
+    cr2: u64,
+    fpstate: u64,
+}
+
+/// `siginfo_t`, the parts used here.
+#[repr(C)]
+struct HostSiginfo {
+    signo: i32,
+    errno: i32,
+    code: i32,
+    _pad: i32,
+    addr: u64,
+}
+
+const _: () = assert!(core::mem::offset_of!(HostUcontext, regs) == 40);
+
+/// Installs the handlers of this process; before the filter, inherited by every later process.
+pub(crate) fn install_handlers() {
+    const SA_SIGINFO: u64 = 4;
+    const SA_ONSTACK: u64 = 0x0800_0000;
+    const SA_NODEFER: u64 = 0x4000_0000;
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTORER;
+    for sig in [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGCHLD, SIGSYS, doppel_abi_machine::KICK_SIGNAL] {
+        let act = [host_signal_entry as *const () as u64, flags, host_sigreturn as *const () as u64, 0u64];
+        // SAFETY: a valid sigaction with a handler that lives for ever.
+        let r = unsafe { host::call(nr::RT_SIGACTION, [sig as u64, act.as_ptr() as u64, 0, 8, 0, 0]) };
+        assert!(r.is_ok(), "rt_sigaction failed at boot");
+    }
+}
+
+/// Gives this host thread its signal stack.
+pub(crate) fn set_altstack() {
+    let v = vcpu();
+    let ss = [v.altstack.get() as u64, 0u64, ALTSTACK_SIZE as u64];
+    // SAFETY: the block's own memory, used by nothing else.
+    let r = unsafe { host::call(nr::SIGALTSTACK, [ss.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+    assert!(r.is_ok(), "sigaltstack failed");
+}
+
+/// The one host sigreturn site.
+#[unsafe(naked)]
+unsafe extern "C" fn host_sigreturn() {
+    naked_asm!(
+        "mov eax, 15",
+        ".global doppel_sigreturn",
+        "doppel_sigreturn:",
+        "syscall",
+        ".global doppel_sigreturn_end",
+        "doppel_sigreturn_end:",
+        "ud2",
+    )
+}
+
+/// Host signal handler: the frame is at the top of the signal stack, `rsp` points to the return address.
+#[unsafe(naked)]
+unsafe extern "C" fn host_signal_entry() {
+    naked_asm!(
+        "cld",
+        "sub rsp, 8",
+        "call {on_signal}",
+        "add rsp, 8",
+        // 0: back to what was interrupted; otherwise leave the signal stack for the kernel stack.
+        "test rax, rax",
+        "jz 2f",
+        "mov rsp, gs:[8]",
+        "mov rdi, rax",
+        "sub rsp, 8",
+        "jmp {enter}",
+        "2: ret",
+        on_signal = sym on_signal,
+        enter = sym enter_kernel,
+    )
+}
+
+unsafe extern "C" {
+    static __doppel_text_start: u8;
+    static __doppel_text_end: u8;
+    static doppel_exit_window_start: u8;
+    static doppel_exit_window_end: u8;
+}
+
+fn in_kernel(regs: &HostRegs) -> bool {
+    let start = (&raw const __doppel_text_start) as u64;
+    let end = (&raw const __doppel_text_end) as u64;
+    (start..end).contains(&regs.rip)
+        || crate::clock::in_host_vdso(regs.rip)
+            && (doppel_abi_machine::layout::ARENA_BASE..doppel_abi_machine::layout::PAGEFILE_BASE)
+                .contains(&regs.rsp)
+}
+
+/// What to do after leaving the signal stack.
+#[repr(u64)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// Go back to the interrupted code.
+    Resume = 0,
+    Syscall = 1,
+    Fault = 2,
+    Kick = 3,
+}
+
+extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -> Entry {
+    let regs = &mut uc.regs;
+    if signo == SIGCHLD {
+        CHILD_EVENT.store(1, Ordering::SeqCst);
+    }
+    if in_kernel(regs) {
+        kernel_signal(signo, info, regs);
+        return Entry::Resume;
+    }
+    let v = vcpu();
+    save_frame(v, regs, signo == SIGSYS);
+    if signo == SIGSYS {
+        return Entry::Syscall;
+    }
+    if signo == doppel_abi_machine::KICK_SIGNAL || signo == SIGCHLD {
+        return Entry::Kick;
+    }
+    // SAFETY: the slot belongs to this vCPU.
+    unsafe { *v.fault.get() = fault_info(signo, info, regs) };
+    Entry::Fault
+}
+
+fn fault_info(signo: i32, info: &HostSiginfo, regs: &HostRegs) -> FaultInfo {
+    FaultInfo { signo, code: info.code, addr: info.addr, trapno: regs.trapno, err: regs.err }
+}
+
+/// A host signal inside the guest kernel.
+fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
+    let window = (&raw const doppel_exit_window_start) as u64..(&raw const doppel_exit_window_end) as u64;
+    if signo == SIGCHLD || signo == doppel_abi_machine::KICK_SIGNAL {
+        if window.contains(&regs.rip) {
+            // The task's saved context is still whole: do the exit again, seeing the new work.
+            regs.rip = restart_exit as *const () as u64;
+        }
+        return;
+    }
+    if window.contains(&regs.rip) {
+        // The program's own context cannot be loaded (non-canonical address): its fault.
+        // SAFETY: the slot belongs to this vCPU.
+        unsafe {
+            *vcpu().fault.get() = FaultInfo { signo: SIGSEGV, code: 0x80, addr: 0, trapno: 13, err: 0 }
+        };
+        regs.rip = exit_fault as *const () as u64;
+        return;
+    }
+    match user::fixup(regs.rip) {
+        Some(f) => {
+            regs.rax = if f == Fixup::ReturnRcx { regs.rcx } else { 1 };
+            // SAFETY: the copy routines do not touch the stack, so its top is the return address.
+            regs.rip = unsafe { *(regs.rsp as *const u64) };
+            regs.rsp += 8;
+        }
+        None => panic!(
+            "signal {signo} in the guest kernel: rip {:#x} addr {:#x} rsp {:#x} err {:#x} caller {:#x}",
+            regs.rip,
+            info.addr,
+            regs.rsp,
+            regs.err,
+            // SAFETY: diagnostics on a path that ends the domain; the kernel stack is mapped.
+            unsafe { *(regs.rbp as *const u64).add(usize::from(regs.rbp != 0)) },
+        ),
+    }
+}
+
+/// Copies the program's state from the host's signal frame into the current task.
+fn save_frame(v: &Vcpu, r: &HostRegs, syscall: bool) {
+    // SAFETY: v is this vCPU's block; ctx and xsave point to the current task, which runs here.
+    let c = unsafe { &mut *(v.ctx.load(Ordering::Relaxed) as *mut UserContext) };
+    c.r15 = r.r15;
+    c.r14 = r.r14;
+    c.r13 = r.r13;
+    c.r12 = r.r12;
+    c.rbp = r.rbp;
+    c.rbx = r.rbx;
+    c.r11 = r.r11;
+    c.r10 = r.r10;
+    c.r9 = r.r9;
+    c.r8 = r.r8;
+    c.rax = r.rax;
+    c.rcx = r.rcx;
+    c.rdx = r.rdx;
+    c.rsi = r.rsi;
+    c.rdi = r.rdi;
+    c.orig_rax = if syscall { r.rax } else { u64::MAX };
+    c.rip = r.rip;
+    c.rflags = r.rflags;
+    c.rsp = r.rsp;
+    if r.fpstate != 0 {
+        let n = used_size().min(XSAVE_SIZE);
+        // SAFETY: the host's frame holds a complete XSAVE image of at least the enabled components.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                r.fpstate as *const u8,
+                v.xsave.load(Ordering::Relaxed) as *mut u8,
+                n,
+            );
+            // The software-reserved bytes describe the frame, not the state.
+            core::ptr::write_bytes((v.xsave.load(Ordering::Relaxed) as *mut u8).add(464), 0, 48);
+        }
+    }
+}
+
+/// On the task's kernel stack, with its program's state saved.
+extern "C" fn enter_kernel(entry: Entry) -> ! {
+    match entry {
+        Entry::Syscall => personality().syscall(),
+        // SAFETY: the slot belongs to this vCPU.
+        Entry::Fault => personality().fault(unsafe { *vcpu().fault.get() }),
+        Entry::Kick | Entry::Resume => {}
+    }
+    leave_to_user()
+}
+
+extern "C" fn exit_fault_rust() -> ! {
+    enter_kernel(Entry::Fault)
+}
+
+/// Restarts the exit on a clean kernel stack.
+#[unsafe(naked)]
+unsafe extern "C" fn restart_exit() {
+    naked_asm!("mov rsp, gs:[8]", "sub rsp, 8", "jmp {f}", f = sym leave_extern)
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn exit_fault() {
+    naked_asm!("mov rsp, gs:[8]", "sub rsp, 8", "jmp {f}", f = sym exit_fault_rust)
+}
+
+extern "C" fn leave_extern() -> ! {
+    leave_to_user()
+}
+
+/// Does posted work, then continues the program of the current task from its saved registers.
+pub(crate) fn leave_to_user() -> ! {
+    loop {
+        let v = vcpu();
+        // SAFETY: work points to the current task's word.
+        let work = unsafe { &*(v.work.load(Ordering::Relaxed) as *const AtomicU32) };
+        if work.swap(0, Ordering::SeqCst) == 0 && v.need_resched.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        personality().exit_work();
+    }
+    // SAFETY: the context and extended state are complete; this leaves the kernel.
+    unsafe { exit_to_user() }
+}
+
+/// Loads everything of the current task and jumps to its program.
+#[unsafe(naked)]
+unsafe extern "C" fn exit_to_user() -> ! {
+    naked_asm!(
+        ".global doppel_exit_window_start",
+        "doppel_exit_window_start:",
+        "mov rcx, gs:[32]",
+        "cmp dword ptr [rcx], 0",
+        "jne 3f",
+        "cmp dword ptr gs:[{need_resched}], 0",
+        "jne 3f",
+        // Extended state.
+        "mov rdi, gs:[24]",
+        "mov eax, gs:[40]",
+        "xor edx, edx",
+        "xrstor64 [rdi]",
+        "mov rdi, gs:[16]",
+        "mov r15, [rdi]",
+        "mov r14, [rdi+8]",
+        "mov r13, [rdi+16]",
+        "mov r12, [rdi+24]",
+        "mov rbp, [rdi+32]",
+        "mov rbx, [rdi+40]",
+        "mov r10, [rdi+56]",
+        "mov r9, [rdi+64]",
+        "mov r8, [rdi+72]",
+        "mov rax, [rdi+80]",
+        "mov rdx, [rdi+96]",
+        "mov rsi, [rdi+104]",
+        // After a plain system call rcx == rip and r11 == rflags, and there is no need for iretq.
+        "mov rcx, [rdi+88]",
+        "mov r11, [rdi+48]",
+        "cmp rcx, [rdi+128]",
+        "jne 2f",
+        "cmp r11, [rdi+144]",
+        "jne 2f",
+        "push r11",
+        "popfq",
+        "mov rsp, [rdi+152]",
+        "mov rdi, [rdi+112]",
+        "jmp rcx",
+        "2:",
+        "push qword ptr [rdi+160]",
+        "push qword ptr [rdi+152]",
+        "push qword ptr [rdi+144]",
+        "push qword ptr [rdi+136]",
+        "push qword ptr [rdi+128]",
+        "mov rdi, [rdi+112]",
+        "iretq",
+        "3: jmp {restart}",
+        ".global doppel_exit_window_end",
+        "doppel_exit_window_end:",
+        restart = sym restart_exit,
+        need_resched = const core::mem::offset_of!(Vcpu, need_resched),
+    )
+}
+
+impl Task {
+    /// Sets the thread pointer of the current task (arch_prctl, clone) at once.
+    pub fn set_fs_base(&self, fs: u64) {
+        let mut r = self.regs();
+        r.fs_base = fs;
+        self.set_regs(&r);
+        if core::ptr::eq(self.ctx_ptr(), vcpu().ctx.load(Ordering::Relaxed) as *const UserContext) {
+            // SAFETY: FS belongs to the program; a non-canonical value was rejected by the caller.
+            unsafe { asm!("wrfsbase {}", in(reg) fs, options(nostack, nomem)) };
+        }
+    }
+
+    /// The thread pointer of the current task as it is now.
+    pub fn fs_base(&self) -> u64 {
+        if core::ptr::eq(self.ctx_ptr(), vcpu().ctx.load(Ordering::Relaxed) as *const UserContext) {
+            let fs: u64;
+            // SAFETY: reads a register.
+            unsafe { asm!("rdfsbase {}", out(reg) fs, options(nostack, nomem)) };
+            fs
+        } else {
+            self.regs().fs_base
+        }
+    }
+}
