@@ -1,2 +1,19 @@
-//! Doppel: host/confine.
+//! What a domain is allowed to do to the host: policy as data, and nothing but data.
+//!
+//! * [`ALLOWED`]: the host system calls a guest kernel may make, with their arguments and the reason.
+//! * [`compile`]: turns that table into a seccomp program that decides by instruction pointer.
+//! * [`limits`]: resource limits and namespaces every domain process is born with.
+//!
+//! Boundary: this crate makes no system call. `host/sys` applies what it describes and the guest
+//! kernel's start code installs the seccomp program before any guest code runs.
 #![forbid(unsafe_code)]
+
+mod bpf;
+pub mod limits;
+mod rules;
+
+pub use bpf::{Instruction, Sites, compile};
+pub use rules::{ALLOWED, Check, Rule, Site, Test};
+
+#[cfg(test)]
+mod tests;

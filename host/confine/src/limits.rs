@@ -1,0 +1,44 @@
+//! Resource limits and namespaces of domain processes.
+
+/// A resource limit, soft and hard alike.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// `RLIMIT_*` number.
+    pub resource: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// The value; lowered to the host's own hard limit where that is less.
+    pub value: u64,
+    /// Why.
+    pub why: &'static str,
+}
+
+/// Most host processes and threads of one domain.
+pub const MAX_TASKS: u64 = 8192;
+
+/// Limits set in the domain's first process; every other process inherits them.
+pub const LIMITS: &[Limit] = &[
+    Limit { resource: 1, name: "FSIZE", value: 0, why: "no file may grow" },
+    Limit { resource: 3, name: "STACK", value: 8 << 20, why: "fixes the address-space layout" },
+    Limit { resource: 4, name: "CORE", value: 0, why: "no core dumps of guest memory" },
+    Limit { resource: 6, name: "NPROC", value: MAX_TASKS, why: "bounds processes and threads" },
+    Limit { resource: 7, name: "NOFILE", value: 5, why: "no descriptor beyond the five it is born with" },
+    Limit { resource: 8, name: "MEMLOCK", value: 0, why: "no locked memory" },
+    Limit { resource: 11, name: "SIGPENDING", value: 4096, why: "bounds queued host signals" },
+    Limit { resource: 12, name: "MSGQUEUE", value: 0, why: "no message queues" },
+    Limit { resource: 13, name: "NICE", value: 0, why: "no priority above the default" },
+    Limit { resource: 14, name: "RTPRIO", value: 0, why: "no real-time priority" },
+];
+
+/// `CLONE_NEW*` flags of a domain's first process: cgroup, UTS, IPC, PID, network and mount namespaces.
+pub const NAMESPACES: u64 = 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x2000_0000 | 0x4000_0000 | 0x0002_0000;
+/// `CLONE_NEWUSER`, added when the caller is not root.
+pub const USER_NAMESPACE: u64 = 0x1000_0000;
+
+/// First host uid and gid of domains: domain id N runs as `FIRST_UID + N`.
+pub const FIRST_UID: u32 = 0x7000_0000;
+/// How many domain ids (and host uids) there are.
+pub const UID_COUNT: u32 = 0x0100_0000;
+
+/// `oom_score_adj` of domain processes: when the host runs out of memory, domains go before services.
+pub const OOM_SCORE_ADJ: i32 = 300;

@@ -1,0 +1,237 @@
+//! The allow-list: every host system call a domain can reach, as data.
+//!
+//! The order is the order of the comparisons in the filter, so the hottest calls come first.
+//! A program can jump to the gate with any registers it likes, so each rule must be harmless to
+//! everything outside the domain for *all* argument values it lets through.
+
+use doppel_abi_machine::{KICK_SIGNAL, clone_flags, fd};
+
+/// One test of one argument of a system call (all 64 bits unless said otherwise).
+#[derive(Clone, Copy, Debug)]
+pub enum Test {
+    /// Equals the value.
+    Is(u64),
+    /// The low 32 bits equal the value (for `int` arguments that are legitimately negative).
+    LowIs(u32),
+    /// Is one of these.
+    OneOf(&'static [u32]),
+    /// `argument & mask == value`: with `mask = !optional`, "these flags exactly, those at will".
+    Masked {
+        /// Bits to look at.
+        mask: u64,
+        /// What they must be.
+        value: u64,
+    },
+}
+
+/// A test applied to an argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// Argument index, 0 to 5.
+    pub arg: u8,
+    /// Name of the argument, for listings.
+    pub name: &'static str,
+    /// The test.
+    pub test: Test,
+}
+
+/// Which instruction may issue the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
+    /// The one host-call gate.
+    Gate,
+    /// The one signal-return site.
+    Sigreturn,
+}
+
+/// One allowed system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Number on x86-64.
+    pub number: u32,
+    /// Name.
+    pub name: &'static str,
+    /// From where.
+    pub site: Site,
+    /// Alternatives, of which one must hold entirely; none at all means any arguments.
+    pub any_of: &'static [&'static [Check]],
+    /// The arguments in words, for listings.
+    pub arguments: &'static str,
+    /// Why the guest kernel needs it and why that is safe for the host.
+    pub why: &'static str,
+}
+
+/// Memory protections: read, write and execute, in any combination.
+const ANY_PROT: Check = flags(2, "prot", 0, 7);
+const READ_EXEC: Check = flags(2, "prot", 0, 5);
+
+const MAP_SHARED: u64 = 0x01;
+const MAP_PRIVATE: u64 = 0x02;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_GROWSDOWN: u64 = 0x100;
+const MAP_NORESERVE: u64 = 0x4000;
+const MAP_POPULATE: u64 = 0x8000;
+const MAP_STACK: u64 = 0x2_0000;
+
+const CLONE: &[u32] =
+    &[clone_flags::SPACE_FROM_INIT as u32, clone_flags::SPACE as u32, clone_flags::VCPU as u32];
+
+/// `required` set, `optional` as liked, nothing else.
+const fn flags(arg: u8, name: &'static str, required: u64, optional: u64) -> Check {
+    Check { arg, name, test: Test::Masked { mask: !optional, value: required } }
+}
+
+const fn is(arg: u8, name: &'static str, value: u64) -> Check {
+    Check { arg, name, test: Test::Is(value) }
+}
+
+const fn one_of(arg: u8, name: &'static str, values: &'static [u32]) -> Check {
+    Check { arg, name, test: Test::OneOf(values) }
+}
+
+const fn any(number: u32, name: &'static str, arguments: &'static str, why: &'static str) -> Rule {
+    Rule { number, name, site: Site::Gate, any_of: &[], arguments, why }
+}
+
+/// The allow-list, hottest first.
+pub const ALLOWED: &[Rule] = &[
+    Rule {
+        number: 202,
+        name: "futex",
+        site: Site::Gate,
+        // WAIT, WAKE, WAIT_BITSET, each with or without FUTEX_PRIVATE_FLAG; no other flag.
+        any_of: &[&[one_of(1, "op", &[128, 129, 137, 0, 1, 9])]],
+        arguments: "op WAIT, WAKE or WAIT_BITSET, private or shared",
+        why: "idle and notify; no requeue, no PI: only words in the domain's own memory",
+    },
+    Rule {
+        number: 1,
+        name: "write",
+        site: Site::Gate,
+        any_of: &[&[is(0, "fd", fd::DOORBELL as u64), is(2, "count", 8)]],
+        arguments: "fd doorbell, 8 bytes",
+        why: "ring the doorbell: adds to one eventfd, which the host reads and zeroes",
+    },
+    Rule {
+        number: 9,
+        name: "mmap",
+        site: Site::Gate,
+        any_of: &[
+            &[
+                flags(
+                    3,
+                    "flags",
+                    MAP_FIXED | MAP_ANONYMOUS | MAP_PRIVATE,
+                    MAP_NORESERVE | MAP_GROWSDOWN | MAP_STACK | MAP_POPULATE,
+                ),
+                Check { arg: 4, name: "fd", test: Test::LowIs(u32::MAX) },
+                ANY_PROT,
+            ],
+            &[
+                is(4, "fd", fd::PAGEFILE as u64),
+                flags(3, "flags", MAP_FIXED | MAP_SHARED, MAP_NORESERVE | MAP_POPULATE),
+                ANY_PROT,
+            ],
+            &[
+                is(4, "fd", fd::PAGEFILE as u64),
+                flags(3, "flags", MAP_FIXED | MAP_PRIVATE, MAP_NORESERVE | MAP_POPULATE),
+                ANY_PROT,
+            ],
+            &[
+                is(4, "fd", fd::IMAGE as u64),
+                flags(3, "flags", MAP_FIXED | MAP_PRIVATE, MAP_NORESERVE | MAP_POPULATE),
+                ANY_PROT,
+            ],
+            &[
+                is(4, "fd", fd::IMAGE as u64),
+                flags(3, "flags", MAP_FIXED | MAP_SHARED, MAP_NORESERVE | MAP_POPULATE),
+                READ_EXEC,
+            ],
+        ],
+        arguments: "MAP_FIXED and: anonymous private | page file | image (shared only without PROT_WRITE)",
+        why: "map pages: own memory, own page file, or the image that is open read-only",
+    },
+    any(11, "munmap", "any", "unmap pages of its own address space"),
+    Rule {
+        number: 10,
+        name: "mprotect",
+        site: Site::Gate,
+        any_of: &[&[ANY_PROT]],
+        arguments: "prot of READ, WRITE, EXEC",
+        why: "protect pages of its own address space; no growing flags, no protection keys",
+    },
+    Rule {
+        number: 28,
+        name: "madvise",
+        site: Site::Gate,
+        // NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE HUGEPAGE NOHUGEPAGE DONTDUMP DODUMP
+        // WIPEONFORK KEEPONFORK COLD PAGEOUT POPULATE_READ POPULATE_WRITE
+        any_of: &[&[one_of(2, "advice", &[4, 8, 0, 1, 2, 3, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23])]],
+        arguments: "advice list; not REMOVE, DONTFORK, MERGEABLE, HWPOISON, SOFT_OFFLINE",
+        why: "give memory back, prefetch; no advice that merges or breaks pages of others",
+    },
+    Rule {
+        number: 25,
+        name: "mremap",
+        site: Site::Gate,
+        // MAYMOVE, FIXED, DONTUNMAP
+        any_of: &[&[flags(3, "flags", 0, 7)]],
+        arguments: "flags of MAYMOVE, FIXED, DONTUNMAP",
+        why: "the program's mremap, within its own address space",
+    },
+    Rule {
+        number: 234,
+        name: "tgkill",
+        site: Site::Gate,
+        any_of: &[&[is(2, "sig", KICK_SIGNAL as u64)]],
+        arguments: "sig KICK_SIGNAL",
+        why: "kick a vCPU; own PID namespace and own uid leave nobody else to kick",
+    },
+    Rule {
+        number: 56,
+        name: "clone",
+        site: Site::Gate,
+        any_of: &[&[one_of(0, "flags", CLONE)]],
+        arguments: "three exact flag words: space, space as sibling, vCPU",
+        why: "new address spaces and vCPUs; no new namespaces; bounded by pids limit",
+    },
+    Rule {
+        number: 61,
+        name: "wait4",
+        site: Site::Gate,
+        // WNOHANG, __WALL
+        any_of: &[&[flags(2, "options", 0, 0x4000_0001)]],
+        arguments: "options of WNOHANG, __WALL",
+        why: "reap address spaces; sees children only",
+    },
+    any(60, "exit", "any", "end a vCPU"),
+    any(231, "exit_group", "any", "end an address space"),
+    Rule {
+        number: 285,
+        name: "fallocate",
+        site: Site::Gate,
+        // PUNCH_HOLE | KEEP_SIZE
+        any_of: &[&[is(0, "fd", fd::PAGEFILE as u64), is(1, "mode", 3)]],
+        arguments: "fd page file, PUNCH_HOLE|KEEP_SIZE",
+        why: "give page-file pages back to the host; never grows the file",
+    },
+    any(131, "sigaltstack", "any", "the host signal stack of a vCPU; thread-local"),
+    Rule {
+        number: 324,
+        name: "membarrier",
+        site: Site::Gate,
+        // QUERY, PRIVATE_EXPEDITED, REGISTER_PRIVATE_EXPEDITED
+        any_of: &[&[one_of(0, "cmd", &[8, 16, 0])]],
+        arguments: "cmd QUERY, PRIVATE_EXPEDITED, REGISTER_PRIVATE_EXPEDITED",
+        why: "the program's membarrier; private commands interrupt own threads only",
+    },
+    Rule {
+        number: 15,
+        name: "rt_sigreturn",
+        site: Site::Sigreturn,
+        any_of: &[],
+        arguments: "any, from the sigreturn site only",
+        why: "return from a host signal; restores user registers only",
+    },
+];

@@ -1,0 +1,189 @@
+//! The compiled program, run in an interpreter over the cases that matter.
+
+use crate::bpf::{
+    ALLOW, AND, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, REFUSE, RETURN, TRAP,
+};
+use crate::{ALLOWED, Instruction, Site, Sites, compile};
+
+const SITES: Sites = Sites { gate_end: 0x7e80_0000_1234, sigreturn_end: 0x7e80_0000_5678 };
+
+struct Call {
+    nr: u32,
+    arch: u32,
+    ip: u64,
+    args: [u64; 6],
+}
+
+impl Call {
+    fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(self.nr.to_le_bytes());
+        out.extend(self.arch.to_le_bytes());
+        out.extend(self.ip.to_le_bytes());
+        for arg in self.args {
+            out.extend(arg.to_le_bytes());
+        }
+        out
+    }
+}
+
+fn interpret(program: &[Instruction], call: &Call) -> u32 {
+    let data = call.bytes();
+    let (mut pc, mut acc) = (0usize, 0u32);
+    loop {
+        let i = program[pc];
+        pc += 1;
+        match i.code {
+            LOAD => {
+                let at = i.k as usize;
+                acc = u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+            }
+            AND => acc &= i.k,
+            JUMP => pc += i.k as usize,
+            JUMP_EQ => pc += usize::from(if acc == i.k { i.jt } else { i.jf }),
+            JUMP_SET => pc += usize::from(if acc & i.k != 0 { i.jt } else { i.jf }),
+            RETURN => return i.k,
+            other => panic!("instruction {other:#x}"),
+        }
+    }
+}
+
+fn gate(nr: u32, args: [u64; 6]) -> u32 {
+    interpret(&compile(ALLOWED, SITES), &Call { nr, arch: ARCH_X86_64, ip: SITES.gate_end, args })
+}
+
+fn from(ip: u64, nr: u32) -> u32 {
+    let args = [0, 128, 0, 0, 0, 0];
+    interpret(&compile(ALLOWED, SITES), &Call { nr, arch: ARCH_X86_64, ip, args })
+}
+
+#[test]
+fn the_list_is_short_and_explained() {
+    for rule in ALLOWED {
+        println!("{:>4} {:<13} {} -- {}", rule.number, rule.name, rule.arguments, rule.why);
+        assert!(!rule.why.is_empty());
+    }
+    println!("{} host system calls", ALLOWED.len());
+    assert_eq!(ALLOWED.len(), 16);
+    assert!(compile(ALLOWED, SITES).len() < 1024, "fits the control area");
+}
+
+#[test]
+fn place_decides() {
+    assert_eq!(from(SITES.gate_end, 202), ALLOW);
+    for ip in
+        [0, SITES.gate_end - 2, SITES.gate_end + 1, SITES.gate_end + (1 << 32), SITES.gate_end & 0xffff_ffff]
+    {
+        assert_eq!(from(ip, 202), TRAP, "{ip:#x}");
+        assert_eq!(from(ip, 15), TRAP, "{ip:#x}");
+    }
+    assert_eq!(from(SITES.sigreturn_end, 15), ALLOW);
+    assert_eq!(from(SITES.sigreturn_end + (1 << 32), 15), TRAP);
+    assert_eq!(from(SITES.gate_end, 15), REFUSE);
+    for nr in (0..600).filter(|n| *n != 15) {
+        assert_eq!(from(SITES.sigreturn_end, nr), TRAP, "{nr}");
+    }
+}
+
+#[test]
+fn other_abis_are_refused() {
+    let program = compile(ALLOWED, SITES);
+    for arch in [0x4000_0003, 0, 0xc000_00b7, u32::MAX] {
+        let call = Call { nr: 202, arch, ip: SITES.gate_end, args: [0; 6] };
+        assert_eq!(interpret(&program, &call), KILL_PROCESS);
+    }
+    for nr in [0x4000_0000 | 202, 0x4000_0000 | 1, u32::MAX, 0x7fff_ffff] {
+        assert_eq!(from(SITES.gate_end, nr), TRAP, "x32 {nr:#x}");
+    }
+}
+
+#[test]
+fn nothing_else_passes_the_gate() {
+    let listed: Vec<u32> = ALLOWED.iter().filter(|r| r.site == Site::Gate).map(|r| r.number).collect();
+    for nr in (0..1024).filter(|n| !listed.contains(n)) {
+        assert_eq!(gate(nr, [0; 6]), REFUSE, "{nr}");
+    }
+}
+
+#[test]
+fn futex_operations() {
+    for op in [0u64, 1, 9, 128, 129, 137] {
+        assert_eq!(gate(202, [0, op, 0, 0, 0, 0]), ALLOW, "{op}");
+    }
+    // FD, REQUEUE, CMP_REQUEUE, WAKE_OP, LOCK_PI, ..., CLOCK_REALTIME, high half.
+    for op in [2u64, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 130, 256, 256 + 9, 1 << 32, (1 << 32) | 128, u64::MAX]
+    {
+        assert_eq!(gate(202, [0, op, 0, 0, 0, 0]), REFUSE, "{op}");
+    }
+}
+
+#[test]
+fn mmap_descriptors_and_flags() {
+    let map = |prot: u64, flags: u64, fd: u64| gate(9, [0x1000, 0x1000, prot, flags, fd, 0]);
+    let minus_one = u64::MAX;
+    assert_eq!(map(7, 0x32, minus_one), ALLOW);
+    assert_eq!(map(3, 0x32 | 0x4000 | 0x100 | 0x2_0000 | 0x8000, 0xffff_ffff), ALLOW);
+    assert_eq!(map(3, 0x22, minus_one), REFUSE, "not fixed");
+    assert_eq!(map(3, 0x31, minus_one), REFUSE, "shared anonymous");
+    assert_eq!(map(3, 0x32, 0), REFUSE, "anonymous with a descriptor");
+    assert_eq!(map(3, 0x32 | 0x4_0000, minus_one), REFUSE, "huge pages");
+    assert_eq!(map(3, 0x32 | 0x2000, minus_one), REFUSE, "locked");
+    assert_eq!(map(3, 0x32 | 0x10_0000, minus_one), REFUSE, "FIXED_NOREPLACE is not FIXED");
+    assert_eq!(map(8, 0x32, minus_one), REFUSE, "PROT_SEM");
+    assert_eq!(map(0x0100_0000, 0x32, minus_one), REFUSE, "PROT_GROWSDOWN");
+    assert_eq!(map(1 << 32, 0x32, minus_one), REFUSE);
+    for flags in [0x11, 0x12] {
+        assert_eq!(map(7, flags, 2), ALLOW, "page file");
+        for fd in [0, 1, 4, 5, 1000, 1 << 32, (1 << 32) | 2] {
+            assert_eq!(map(1, flags, fd), REFUSE, "fd {fd}");
+        }
+    }
+    assert_eq!(map(7, 0x13, 2), REFUSE, "SHARED_VALIDATE");
+    assert_eq!(map(7, 0x12, 3), ALLOW, "image, private");
+    assert_eq!(map(5, 0x11, 3), ALLOW, "image, shared");
+    assert_eq!(map(3, 0x11, 3), REFUSE, "image, shared and writable");
+    assert_eq!(map(2, 0x11, 3), REFUSE, "image, shared and writable");
+}
+
+#[test]
+fn other_arguments() {
+    assert_eq!(gate(1, [4, 0, 8, 0, 0, 0]), ALLOW);
+    for (fd, len) in [(0, 8), (1, 8), (2, 8), (3, 8), (5, 8), (4, 7), (4, 4096), (4 | (1 << 32), 8)] {
+        assert_eq!(gate(1, [fd, 0, len, 0, 0, 0]), REFUSE);
+    }
+    for (fd, mode, verdict) in [(2, 3, ALLOW), (2, 0, REFUSE), (2, 1, REFUSE), (1, 3, REFUSE), (3, 3, REFUSE)]
+    {
+        assert_eq!(gate(285, [fd, mode, 0, 0, 0, 0]), verdict);
+    }
+    for (flags, verdict) in [
+        (17, ALLOW),
+        (0x8011, ALLOW),
+        (0x50f00, ALLOW),
+        (0, REFUSE),
+        (0x4011, REFUSE),
+        (0x1000_0011, REFUSE),
+        (0x2000_0011, REFUSE),
+        (0x50f00 | 0x8_0000, REFUSE),
+        ((1 << 32) | 17, REFUSE),
+    ] {
+        assert_eq!(gate(56, [flags, 0, 0, 0, 0, 0]), verdict, "{flags:#x}");
+    }
+    for (signal, verdict) in [(23, ALLOW), (0, REFUSE), (9, REFUSE), (19, REFUSE), ((1 << 32) | 23, REFUSE)] {
+        assert_eq!(gate(234, [1, 1, signal, 0, 0, 0]), verdict);
+    }
+    for advice in 0..=200 {
+        let allowed = matches!(advice, 0..=4 | 8 | 14..=23);
+        assert_eq!(gate(28, [0, 0, advice, 0, 0, 0]) == ALLOW, allowed, "advice {advice}");
+    }
+    assert_eq!(gate(10, [0, 0, 7, 0, 0, 0]), ALLOW);
+    assert_eq!(gate(10, [0, 0, 8, 0, 0, 0]), REFUSE);
+    assert_eq!(gate(25, [0, 0, 0, 7, 0, 0]), ALLOW);
+    assert_eq!(gate(25, [0, 0, 0, 8, 0, 0]), REFUSE);
+    assert_eq!(gate(61, [u64::MAX, 0, 0x4000_0001, 0, 0, 0]), ALLOW);
+    assert_eq!(gate(61, [u64::MAX, 0, 2, 0, 0, 0]), REFUSE);
+    for (command, verdict) in
+        [(0, ALLOW), (8, ALLOW), (16, ALLOW), (1, REFUSE), (2, REFUSE), (32, REFUSE), (128, REFUSE)]
+    {
+        assert_eq!(gate(324, [command, 0, 0, 0, 0, 0]), verdict);
+    }
+}
