@@ -1,0 +1,56 @@
+//! `doppel debug`: the host-call policy and the gates, for tests and documents.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use doppel_confine::{ALLOWED, Site};
+use doppel_domain::Kernel;
+
+/// What to show.
+#[derive(Subcommand)]
+pub enum DebugCommand {
+    /// The host system calls a domain can reach
+    HostCalls,
+    /// Addresses of the guest kernel's gates, as JSON
+    Gate {
+        /// Guest kernel ELF to look at instead of the built-in one
+        #[arg(long, value_name = "FILE")]
+        kernel: Option<PathBuf>,
+    },
+}
+
+/// Prints it.
+pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match command {
+        DebugCommand::HostCalls => {
+            println!("| nr | call | arguments | why |");
+            println!("|---:|---|---|---|");
+            for rule in ALLOWED {
+                let site = if rule.site == Site::Sigreturn { " (sigreturn site)" } else { "" };
+                // A bar would end the table's cell.
+                let cell = |text: &str| text.replace('|', "\\|");
+                println!(
+                    "| {} | {}{site} | {} | {} |",
+                    rule.number,
+                    rule.name,
+                    cell(rule.arguments),
+                    cell(rule.why)
+                );
+            }
+            println!("\n{} host system calls", ALLOWED.len());
+        }
+        DebugCommand::Gate { kernel } => {
+            let kernel = match kernel {
+                Some(path) => Kernel::from_file(path)?,
+                None => Kernel::embedded()?,
+            };
+            let gates = kernel.gates();
+            println!(
+                "{{\"syscall\": {}, \"syscall_end\": {}, \"sigreturn_end\": {}}}",
+                gates.syscall, gates.syscall_end, gates.sigreturn_end
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,142 @@
+//! Values of options: sizes, users, environment variables.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Parses a size: a number, with an optional suffix k, m, g or t (powers of 1024; `kb`, `KiB` too).
+pub fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        other => return Err(format!("unknown unit {other:?}; use k, m, g or t")),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+    if fraction.len() > 9 {
+        return Err("too many decimals".into());
+    }
+    let unit = 1u64 << shift;
+    let whole = number(whole)?.checked_mul(unit).ok_or("the size is too large")?;
+    let part = match fraction {
+        "" if digits.ends_with('.') => return Err(format!("{digits:?} is no number")),
+        "" => 0,
+        _ => {
+            let scale = 10u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
+            u64::try_from(u128::from(number(fraction)?) * u128::from(unit) / scale).unwrap_or(0)
+        }
+    };
+    whole.checked_add(part).ok_or_else(|| "the size is too large".into())
+}
+
+/// A user and group id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Group id; the user id's number if not given.
+    pub gid: u32,
+}
+
+/// Parses `UID` or `UID:GID`. Without a group it is 0, as in Docker.
+pub fn user(text: &str) -> Result<User, String> {
+    let id = |text: &str| {
+        text.parse::<u32>().ok().filter(|id| *id != u32::MAX).ok_or_else(|| {
+            format!(
+                "{text:?} is no numeric id (names are known only inside the image; look them up with `id`)"
+            )
+        })
+    };
+    match text.split_once(':') {
+        Some((uid, gid)) => Ok(User { uid: id(uid)?, gid: id(gid)? }),
+        None => Ok(User { uid: id(text)?, gid: 0 }),
+    }
+}
+
+/// The environment of the program: defaults, then what `-e` gives; a later value replaces an earlier one.
+///
+/// `-e NAME` takes the caller's value through `lookup`, and nothing if the caller has none.
+pub fn environment(
+    tty: bool,
+    given: &[OsString],
+    lookup: impl Fn(&OsStr) -> Option<OsString>,
+) -> Result<Vec<OsString>, String> {
+    let mut all: Vec<(OsString, OsString)> = vec![
+        ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
+        ("HOME".into(), "/root".into()),
+    ];
+    if tty {
+        let term = lookup(OsStr::new("TERM")).filter(|t| !t.is_empty()).unwrap_or_else(|| "xterm".into());
+        all.push(("TERM".into(), term));
+    }
+    for variable in given {
+        let bytes = variable.as_bytes();
+        let (name, value) = match bytes.iter().position(|b| *b == b'=') {
+            Some(0) => return Err(format!("{variable:?} has no name before '='")),
+            Some(at) => {
+                (OsStr::from_bytes(&bytes[..at]), Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned()))
+            }
+            None if bytes.is_empty() => return Err("-e needs NAME=VALUE or NAME".into()),
+            None => (variable.as_os_str(), lookup(variable)),
+        };
+        let Some(value) = value else { continue };
+        match all.iter_mut().find(|(n, _)| n == name) {
+            Some((_, old)) => *old = value,
+            None => all.push((name.to_owned(), value)),
+        }
+    }
+    let join = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        name
+    };
+    Ok(all.into_iter().map(join).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, value) in [
+            ("0", 0),
+            ("512", 512),
+            ("64k", 65536),
+            ("1M", 1 << 20),
+            ("1.5g", 3 << 29),
+            ("2GiB", 2 << 30),
+            ("1t", 1 << 40),
+        ] {
+            assert_eq!(size(text), Ok(value), "{text}");
+        }
+        for text in ["", "m", "-1", "1x", "1.", ".5m", "99999999999t", "1.0000000001g", "1 g"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn users() {
+        assert_eq!(user("1000"), Ok(User { uid: 1000, gid: 0 }));
+        assert_eq!(user("1:2"), Ok(User { uid: 1, gid: 2 }));
+        for text in ["", ":", "1:", "root", "-1", "4294967295"] {
+            assert!(user(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn environments() {
+        let lookup = |name: &OsStr| (name == "SHELL").then(|| OsString::from("/bin/bash"));
+        let given = ["A=1", "B==", "SHELL", "UNSET", "PATH=/bin", "A=2"].map(OsString::from);
+        let env = environment(true, &given, lookup).unwrap();
+        assert_eq!(
+            env,
+            ["PATH=/bin", "HOME=/root", "TERM=xterm", "A=2", "B==", "SHELL=/bin/bash"].map(OsString::from)
+        );
+        assert!(environment(false, &["=x".into()], lookup).is_err());
+        assert!(environment(false, &["".into()], lookup).is_err());
+    }
+}

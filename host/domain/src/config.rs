@@ -1,0 +1,116 @@
+//! What a caller asks of a domain.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::Error;
+
+/// What to run, on what, within which limits.
+#[derive(Clone, Debug)]
+pub struct DomainConfig {
+    /// Root image: an EROFS file.
+    pub image: PathBuf,
+    /// Guest kernel to use instead of the embedded one (for work on the kernel itself).
+    pub kernel: Option<PathBuf>,
+    /// The program and its arguments.
+    pub argv: Vec<OsString>,
+    /// Its environment, `NAME=value` each.
+    pub env: Vec<OsString>,
+    /// Its working directory.
+    pub cwd: OsString,
+    /// Its user id inside the domain.
+    pub uid: u32,
+    /// Its group id inside the domain.
+    pub gid: u32,
+    /// Name of the domain, unique among those running; also its host name if none is given.
+    pub name: Option<String>,
+    /// Host name; empty means the domain's name.
+    pub hostname: OsString,
+    /// CPU limit; none means as many vCPUs as the host has CPUs, without a limit.
+    pub cpus: Option<f64>,
+    /// Memory limit in bytes.
+    pub memory: Option<u64>,
+    /// Give the program a terminal.
+    pub tty: bool,
+    /// Connect standard input.
+    pub stdin: bool,
+    /// Print system calls.
+    pub trace: bool,
+}
+
+/// Least memory limit: below this not even the guest kernel fits.
+pub const LEAST_MEMORY: u64 = 8 << 20;
+/// Most CPUs of one domain.
+pub const MOST_CPUS: f64 = 256.0;
+
+impl DomainConfig {
+    /// Runs `argv` on `image` as root in `/`, with no environment, no limits and no input.
+    #[must_use]
+    pub fn new(image: PathBuf, argv: Vec<OsString>) -> Self {
+        Self {
+            image,
+            kernel: None,
+            argv,
+            env: Vec::new(),
+            cwd: "/".into(),
+            uid: 0,
+            gid: 0,
+            name: None,
+            hostname: OsString::new(),
+            cpus: None,
+            memory: None,
+            tty: false,
+            stdin: false,
+            trace: false,
+        }
+    }
+
+    /// Checks what can be checked before anything is made.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |text: String| Err(Error::Config(text));
+        if self.argv.is_empty() {
+            return wrong("no command given; name one after the image, for example `-- /bin/sh`".into());
+        }
+        if let Some(name) = &self.name
+            && !is_name(name)
+        {
+            return wrong(format!(
+                "{name:?} is no name for a domain: use up to 63 letters, digits, '-', '_' and '.', the first a letter or digit"
+            ));
+        }
+        if self.hostname.len() > 64 {
+            return wrong("a host name has at most 64 bytes".into());
+        }
+        if !self.cwd.as_encoded_bytes().starts_with(b"/") {
+            return wrong(format!("the working directory {:?} must be an absolute path", self.cwd));
+        }
+        if let Some(cpus) = self.cpus
+            && !(0.01..=MOST_CPUS).contains(&cpus)
+        {
+            return wrong(format!("{cpus} CPUs: between 0.01 and {MOST_CPUS} are possible"));
+        }
+        if let Some(memory) = self.memory
+            && memory < LEAST_MEMORY
+        {
+            return wrong(format!(
+                "{memory} bytes of memory: at least {} MiB are needed",
+                LEAST_MEMORY >> 20
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many vCPUs a guest process may use.
+    pub(crate) fn vcpus(&self) -> u32 {
+        match self.cpus {
+            // Bounded by `check`, and rounded up.
+            Some(cpus) => cpus.ceil() as u32,
+            None => rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count()).max(1),
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    name.len() <= 63 && name.chars().all(good) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}

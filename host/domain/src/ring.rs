@@ -1,0 +1,181 @@
+//! The host's ends of the console rings.
+//!
+//! Each end keeps a private copy of its own index; the domain's index is an allegation: read once,
+//! checked, and an impossible one makes the ring [`Broken`], which ends the domain.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{Ordering, fence};
+
+use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_STRIDE, RingHeader, VirtualRegisters, control};
+use doppel_sys::shared::SharedMap;
+use rustix::thread::futex;
+
+/// The domain broke the ring protocol.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+/// Why a transfer stopped.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The domain broke the protocol.
+    Broken,
+    /// The host's descriptor failed.
+    Io(io::Error),
+}
+
+impl From<Broken> for Stop {
+    fn from(_: Broken) -> Self {
+        Self::Broken
+    }
+}
+
+/// Where ring `index` lies in the control area.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    header: usize,
+    data: usize,
+}
+
+impl Place {
+    fn of(index: usize) -> Self {
+        let start = control::RINGS + index as u64 * RING_STRIDE;
+        let offset = |o: u64| usize::try_from(o).expect("inside the control area");
+        Self { header: offset(start), data: offset(start + RING_DATA) }
+    }
+
+    fn header(self, map: &SharedMap) -> &RingHeader {
+        map.get(self.header)
+    }
+
+    /// The contiguous part of `len` bytes at `index`: offset in the map and length.
+    fn run(self, index: u32, len: u32) -> (usize, usize) {
+        let position = index & (RING_BYTES - 1);
+        let len = len.min(RING_BYTES - position);
+        (self.data + position as usize, len as usize)
+    }
+}
+
+/// A ring the domain writes and the host reads.
+#[derive(Debug)]
+pub(crate) struct OutputRing {
+    place: Place,
+    tail: u32,
+}
+
+impl OutputRing {
+    pub fn new(index: usize) -> Self {
+        Self { place: Place::of(index), tail: 0 }
+    }
+
+    /// Bytes waiting.
+    pub fn available(&self, map: &SharedMap) -> Result<u32, Broken> {
+        let head = self.place.header(map).head.load(Ordering::Acquire);
+        let fill = head.wrapping_sub(self.tail);
+        if fill > RING_BYTES { Err(Broken) } else { Ok(fill) }
+    }
+
+    /// Writes at most `most` waiting bytes to `fd`; returns how many.
+    pub fn drain_to(&mut self, map: &SharedMap, fd: BorrowedFd<'_>, most: u32) -> Result<u32, Stop> {
+        let (offset, len) = self.place.run(self.tail, self.available(map)?.min(most));
+        if len == 0 {
+            return Ok(0);
+        }
+        let done = map.write_to(fd, offset, len).map_err(Stop::Io)?;
+        let done = u32::try_from(done).expect("at most a ring");
+        self.tail = self.tail.wrapping_add(done);
+        self.place.header(map).tail.store(self.tail, Ordering::Release);
+        Ok(done)
+    }
+
+    /// Forgets all waiting bytes.
+    pub fn discard(&mut self, map: &SharedMap) -> Result<(), Broken> {
+        self.tail = self.tail.wrapping_add(self.available(map)?);
+        self.place.header(map).tail.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+
+    /// Says that nobody will read any more.
+    pub fn hang_up(&self, map: &SharedMap) {
+        self.place.header(map).hung_up.store(1, Ordering::Release);
+    }
+
+    /// Whether the domain waits for room; asking takes the request.
+    pub fn take_producer_waits(&self, map: &SharedMap) -> bool {
+        fence(Ordering::SeqCst);
+        let word = &self.place.header(map).producer_waits;
+        word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Asks for the doorbell on the next byte; false if there are bytes already.
+    pub fn sleep(&self, map: &SharedMap) -> Result<bool, Broken> {
+        self.place.header(map).consumer_waits.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Ok(self.available(map)? == 0)
+    }
+}
+
+/// A ring the host writes and the domain reads.
+#[derive(Debug)]
+pub(crate) struct InputRing {
+    place: Place,
+    head: u32,
+}
+
+impl InputRing {
+    pub fn new(index: usize) -> Self {
+        Self { place: Place::of(index), head: 0 }
+    }
+
+    fn room(&self, map: &SharedMap) -> Result<u32, Broken> {
+        let tail = self.place.header(map).tail.load(Ordering::Acquire);
+        let fill = self.head.wrapping_sub(tail);
+        if fill > RING_BYTES { Err(Broken) } else { Ok(RING_BYTES - fill) }
+    }
+
+    /// Whether there is room; if not, asks for the doorbell when there is.
+    pub fn has_room(&self, map: &SharedMap) -> Result<bool, Broken> {
+        if self.room(map)? > 0 {
+            return Ok(true);
+        }
+        self.place.header(map).producer_waits.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Ok(self.room(map)? > 0)
+    }
+
+    /// Fills from `fd`; `Ok(0)` with room left means end of file.
+    pub fn fill_from(&mut self, map: &SharedMap, fd: BorrowedFd<'_>) -> Result<u32, Stop> {
+        let (offset, len) = self.place.run(self.head, self.room(map)?);
+        let done = map.read_from(fd, offset, len).map_err(Stop::Io)?;
+        let done = u32::try_from(done).expect("at most a ring");
+        self.head = self.head.wrapping_add(done);
+        self.place.header(map).head.store(self.head, Ordering::Release);
+        Ok(done)
+    }
+
+    /// Says that nothing more will come.
+    pub fn close(&self, map: &SharedMap) {
+        self.place.header(map).closed.store(1, Ordering::Release);
+    }
+
+    /// Whether the domain sleeps for input; asking takes the request.
+    pub fn take_consumer_waits(&self, map: &SharedMap) -> bool {
+        fence(Ordering::SeqCst);
+        let word = &self.place.header(map).consumer_waits;
+        word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0
+    }
+}
+
+/// The virtual registers of a domain.
+pub(crate) fn registers(map: &SharedMap) -> &VirtualRegisters {
+    map.get(usize::try_from(control::VREGS).expect("inside the control area"))
+}
+
+/// Posts events: sets the bits, bumps the sequence, wakes whoever idles on it.
+pub(crate) fn post(map: &SharedMap, bits: u64) {
+    let registers = registers(map);
+    registers.pending.fetch_or(bits, Ordering::SeqCst);
+    registers.event_seq.fetch_add(1, Ordering::SeqCst);
+    // The only possible failure is an unmapped word, and ours is mapped.
+    let _ = futex::wake(&registers.event_seq, futex::Flags::empty(), i32::MAX as u32);
+}

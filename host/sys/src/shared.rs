@@ -1,0 +1,131 @@
+//! Memory shared with a hostile peer.
+//!
+//! [`SharedMap`] maps a memfd and gives out two things only: references to structures made of atomics
+//! ([`SharedLayout`]), and transfers between the mapping and a descriptor or a private buffer. The peer
+//! may change any byte at any time, so nothing here returns a plain reference to its bytes.
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use doppel_abi_machine::{RingHeader, VirtualRegisters};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A structure that may live in memory shared with a hostile peer.
+///
+/// # Safety
+/// Every field (padding aside) must be an atomic, and every bit pattern must be valid.
+pub unsafe trait SharedLayout {}
+
+// SAFETY: atomics and padding that nobody reads.
+unsafe impl SharedLayout for RingHeader {}
+// SAFETY: atomics only.
+unsafe impl SharedLayout for VirtualRegisters {}
+
+/// A shared, writable mapping of a whole descriptor.
+#[derive(Debug)]
+pub struct SharedMap {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; all access is by atomics or by the kernel.
+unsafe impl Send for SharedMap {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMap {}
+
+impl SharedMap {
+    /// Maps `len` bytes of `fd`, readable and writable.
+    ///
+    /// The descriptor should be sealed against shrinking, or touching the mapping may raise SIGBUS.
+    ///
+    /// # Errors
+    /// What `mmap` says.
+    pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
+    }
+
+    /// Pointer to `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// If they are not inside the mapping: offsets are the host's own, so that is a bug of ours.
+    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        let end = offset.checked_add(len).expect("offset overflows");
+        assert!(end <= self.len, "shared access at {offset}+{len} beyond {}", self.len);
+        // SAFETY: just checked to be inside the mapping.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// The structure at `offset`.
+    ///
+    /// # Panics
+    /// If it is not inside the mapping or not aligned.
+    #[must_use]
+    pub fn get<T: SharedLayout>(&self, offset: usize) -> &T {
+        let pointer = self.at(offset, size_of::<T>()).cast::<T>();
+        assert!(pointer.is_aligned(), "unaligned shared structure at {offset}");
+        // SAFETY: inside the mapping, aligned, and T is made of atomics, so that concurrent change by
+        // the peer is no data race; the mapping lives as long as self.
+        unsafe { pointer.as_ref() }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: checked to fit; the source is private, so they cannot overlap. A peer that reads at
+        // the same time sees some mixture, which the protocol above makes its own problem.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) }
+    }
+
+    /// Writes `len` bytes at `offset` to a descriptor; the kernel does the reading.
+    ///
+    /// # Errors
+    /// What `write` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn write_to(&self, fd: BorrowedFd<'_>, offset: usize, len: usize) -> io::Result<usize> {
+        let from = self.at(offset, len);
+        // SAFETY: the range is inside the mapping, and only the kernel looks at it.
+        let done = unsafe { libc::write(fd.as_raw_fd(), from.as_ptr().cast(), len) };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Reads up to `len` bytes from a descriptor to `offset`.
+    ///
+    /// # Errors
+    /// What `read` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn read_from(&self, fd: impl AsFd, offset: usize, len: usize) -> io::Result<usize> {
+        let to = self.at(offset, len);
+        // SAFETY: the range is inside the mapping, to which no plain reference ever exists.
+        let done = unsafe { libc::read(fd.as_fd().as_raw_fd(), to.as_ptr().cast(), len) };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; every reference into it borrowed self. munmap of a valid range can
+        // only fail for want of memory, in which case the mapping stays: nothing better to do.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.len) };
+    }
+}

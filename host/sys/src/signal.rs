@@ -1,0 +1,78 @@
+//! Signals as a descriptor: blocked in this thread and read from a `signalfd`.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Blocked signals that arrive on a descriptor; dropping it restores the former mask.
+#[derive(Debug)]
+pub struct SignalFd {
+    fd: OwnedFd,
+    previous: libc::sigset_t,
+}
+
+impl SignalFd {
+    /// Blocks `signals` in the calling thread (be it the only one) and opens a descriptor for them.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn new(signals: &[i32]) -> io::Result<Self> {
+        // SAFETY: sigset_t is plain data, for which all zeros is a value; sigemptyset initialises it.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut previous: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: set is a valid sigset_t.
+        unsafe { libc::sigemptyset(&raw mut set) };
+        for signal in signals {
+            // SAFETY: set is a valid sigset_t; a bad number is reported, not undefined.
+            if unsafe { libc::sigaddset(&raw mut set, *signal) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        // SAFETY: both sets are valid.
+        let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut previous) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        // SAFETY: set is valid; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, previous })
+    }
+
+    /// The next pending signal, if any.
+    ///
+    /// # Errors
+    /// What the host says, other than "none pending".
+    pub fn next(&self) -> io::Result<Option<i32>> {
+        // SAFETY: plain data, for which all zeros is a value.
+        let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: info has room for one entry of that size.
+        let got = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size) };
+        match usize::try_from(got) {
+            Ok(n) if n == size => Ok(i32::try_from(info.ssi_signo).ok()),
+            Ok(_) => Ok(None),
+            Err(_) => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                e => Err(e),
+            },
+        }
+    }
+}
+
+impl std::os::fd::AsFd for SignalFd {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for SignalFd {
+    fn drop(&mut self) {
+        // SAFETY: `previous` was filled by the kernel. Failure is impossible with a valid set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.previous, std::ptr::null_mut()) };
+    }
+}
