@@ -80,4 +80,4 @@ fn time(text: &[u8]) -> Option<(i64, u32)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

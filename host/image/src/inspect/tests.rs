@@ -1,1 +1,73 @@
-//! Tests.
+//! Hostile images are told from sound ones.
+use super::*;
+use crate::tree::{Content, Data, Limits, Meta, Tree};
+
+fn image() -> Vec<u8> {
+    let mut tree = Tree::new(Limits::default());
+    for i in 0..40 {
+        let path = format!("dir{}/file{i}", i % 3);
+        tree.insert(path.as_bytes(), Meta::default(), Content::File(Data::Bytes(vec![1; i * 100]))).unwrap();
+    }
+    tree.link(b"hard", b"dir0/file0").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    crate::write(&tree, None, file.as_file(), file.path()).unwrap();
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    // No checksum, so that damage gets past the superblock.
+    bytes[1024 + 8] &= !1;
+    bytes
+}
+
+/// Where the inode of `path` is in the image.
+fn inode_at(image: &[u8], path: &[&[u8]]) -> usize {
+    let fs = Erofs::open(image).unwrap();
+    let mut nid = fs.root_nid();
+    for name in path {
+        nid = fs.lookup(&fs.inode(nid).unwrap(), name).unwrap().unwrap().0;
+    }
+    nid as usize * 32
+}
+
+#[test]
+fn sound() {
+    let found = verify(&image()).unwrap();
+    assert_eq!((found.counts.files, found.counts.directories, found.names), (40, 4, 44));
+}
+
+#[test]
+fn named_damage() {
+    let good = image();
+    let dir = inode_at(&good, &[b"dir0"]);
+    let other = inode_at(&good, &[b"dir1"]);
+    let file = inode_at(&good, &[b"dir0", b"file3"]);
+    let say = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = good.clone();
+        change(&mut bytes);
+        verify(&bytes).unwrap_err()
+    };
+    assert!(say(&|b| b[file + 44] = 9).contains("link count"));
+    assert!(say(&|b| b[file + 17] = 0xff).contains("outside the image"));
+    assert!(say(&|b| b[file] = 0x3).contains("compressed"));
+    assert!(say(&|b| b[file + 5] = 0x10).contains("another kind"));
+    // dir1's first entry (`.`) made to be dir0: a directory that is not itself.
+    let at = other + 64;
+    let nid = ((dir / 32) as u64).to_le_bytes();
+    assert!(say(&|b| b[at..at + 8].copy_from_slice(&nid)).contains("`.`"));
+    // The root's entry of dir1 made to name dir0 as well: a directory with two names.
+    let root = inode_at(&good, &[]);
+    let entry =
+        (0..).map(|i| root + 64 + i * 12).find(|e| good[*e..*e + 8] == ((other / 32) as u64).to_le_bytes());
+    let entry = entry.unwrap();
+    assert!(say(&|b| b[entry..entry + 8].copy_from_slice(&nid)).contains("two names"));
+}
+
+#[test]
+fn mutations_never_panic() {
+    let good = image();
+    for at in (1024..good.len().min(12 << 10)).step_by(3) {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            let _ = verify(&bytes);
+        }
+    }
+}

@@ -1,10 +1,22 @@
 //! Records, times and damage.
 use super::*;
 
+/// One record with its right length.
+pub(crate) fn record(key: &str, value: &[u8]) -> Vec<u8> {
+    let body = [b" ", key.as_bytes(), b"=", value, b"\n"].concat();
+    let mut len = body.len() + 1;
+    while len.to_string().len() + body.len() != len {
+        len += 1;
+    }
+    [len.to_string().as_bytes(), &body].concat()
+}
+
 #[test]
 fn records() {
     let mut pax = Pax::default();
-    pax.add(b"12 path=a/b\n20 mtime=12.0000005\n25 SCHILY.xattr.user.x=\n\n\n").unwrap();
+    for (key, value) in [("path", &b"a/b"[..]), ("mtime", b"12.0000005"), ("SCHILY.xattr.user.x", b"\n")] {
+        pax.add(&record(key, value)).unwrap();
+    }
     assert_eq!(pax.path.as_deref(), Some(&b"a/b"[..]));
     assert_eq!(pax.mtime, Some((12, 500)));
     assert_eq!(pax.xattrs[&b"user.x"[..]], b"\n");
