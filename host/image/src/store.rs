@@ -157,6 +157,7 @@ impl Store {
 
     /// Makes image `name` from a directory. Returns notes on what was left out, too.
     pub fn import_dir(&self, name: &str, path: &Path, limits: Limits) -> Result<(Record, Vec<String>)> {
+        check_name(name)?;
         self.prepare()?;
         let (tree, notes) = dir::from_dir(path, limits)?;
         let path = fs::canonicalize(path).doing("read", path)?;
@@ -171,6 +172,7 @@ impl Store {
         source: Source,
         limits: Limits,
     ) -> Result<Record> {
+        check_name(name)?;
         self.stage_tar(archive, limits)?.publish(name, source)
     }
 
@@ -271,7 +273,6 @@ impl Store {
 
     /// Writes the image of `tree` and gives it `name`.
     fn publish(&self, name: &str, tree: &Tree, spool: Option<&File>, source: Source) -> Result<Record> {
-        check_name(name)?;
         let tmp = self.temporary()?;
         let written = writer::write(tree, spool, tmp.as_file(), tmp.path())?;
         tmp.as_file().set_permissions(Permissions::from_mode(0o444)).doing("chmod", tmp.path())?;
