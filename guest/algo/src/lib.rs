@@ -1,3 +1,7 @@
-//! Doppel: guest/algo.
+//! Pure algorithms of the guest kernel, tested on the host: no state of their own, no I/O, no unsafe code.
 #![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod buddy;

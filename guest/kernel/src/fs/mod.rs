@@ -7,6 +7,7 @@ pub mod fdtable;
 pub mod file;
 pub mod inode;
 pub mod io;
+pub mod pages;
 pub mod path;
 
 pub use fdtable::FdTable;
