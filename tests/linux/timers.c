@@ -1,0 +1,335 @@
+// Timers and clocks: setitimer, timer_create, timerfd, nanosleep, clock_*, the vDSO.
+#include "t.h"
+#include <sys/auxv.h>
+#include <sys/timerfd.h>
+#include <sys/times.h>
+#include <sys/timex.h>
+
+static volatile int count, value, code, overrun;
+static timer_t timer;
+static void tick(int s, siginfo_t *si, void *u) {
+    (void)s, (void)u;
+    count++, value = si->si_value.sival_int, code = si->si_code, overrun = si->si_overrun;
+}
+static int64_t clk(clockid_t c) {
+    struct timespec ts;
+    CHECK(clock_gettime(c, &ts) == 0);
+    CHECK(ts.tv_nsec >= 0 && ts.tv_nsec < 1000000000);
+    return ts.tv_sec * 1000000000LL + ts.tv_nsec;
+}
+
+CASE(itimer_real_once) {
+    on_signal(SIGALRM, tick, 0);
+    struct itimerval it = {{0, 0}, {0, 20000}}, o;
+    CHECK(setitimer(ITIMER_REAL, &it, NULL) == 0);
+    msleep(5);
+    CHECK(getitimer(ITIMER_REAL, &o) == 0);
+    CHECK(o.it_value.tv_usec > 0 && o.it_value.tv_usec <= 20000);
+    EVENTUALLY(count);
+    msleep(40);
+    CHECK_EQ(count, 1);
+    CHECK(getitimer(ITIMER_REAL, &o) == 0);
+    CHECK_EQ(o.it_value.tv_usec, 0);
+}
+CASE(itimer_real_periodic_and_cancel) {
+    on_signal(SIGALRM, tick, 0);
+    struct itimerval it = {{0, 5000}, {0, 5000}}, z = {{0, 0}, {0, 0}}, o;
+    CHECK(setitimer(ITIMER_REAL, &it, NULL) == 0);
+    EVENTUALLY(count >= 5);
+    CHECK(setitimer(ITIMER_REAL, &z, &o) == 0);
+    CHECK_EQ(o.it_interval.tv_usec, 5000);
+    int c = count;
+    msleep(30);
+    CHECK_EQ(count, c);
+}
+CASE(itimer_virtual_counts_cpu) {
+    on_signal(SIGVTALRM, tick, 0);
+    struct itimerval it = {{0, 0}, {0, 30000}};
+    CHECK(setitimer(ITIMER_VIRTUAL, &it, NULL) == 0);
+    msleep(100);
+    CHECK_EQ(count, 0);  // asleep: no CPU time
+    int64_t t0 = now_us();
+    while (!count && now_us() - t0 < 5000000) {}
+    CHECK_EQ(count, 1);
+}
+CASE(itimer_prof_counts_cpu) {
+    on_signal(SIGPROF, tick, 0);
+    struct itimerval it = {{0, 10000}, {0, 10000}};
+    CHECK(setitimer(ITIMER_PROF, &it, NULL) == 0);
+    int64_t t0 = now_us();
+    while (count < 3 && now_us() - t0 < 5000000) getppid();
+    CHECK(count >= 3);
+}
+CASE(itimer_errors) {
+    struct itimerval it = {{0, 0}, {0, 1000000}};
+    CHECK_ERR(setitimer(ITIMER_REAL, &it, NULL), EINVAL);
+    CHECK_ERR(setitimer(9, &it, NULL), EINVAL);
+    CHECK_ERR(getitimer(9, &it), EINVAL);
+}
+CASE(alarm_returns_remaining) {
+    CHECK_EQ(alarm(100), 0);
+    CHECK_EQ(alarm(0), 100);
+}
+CASE(timer_create_signal_value) {
+    on_signal(SIGRTMIN, tick, 0);
+    struct sigevent se = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN, .sigev_value.sival_int = 77};
+    CHECK(timer_create(CLOCK_MONOTONIC, &se, &timer) == 0);
+    struct itimerspec its = {{0, 0}, {0, 10000000}}, o;
+    CHECK(timer_settime(timer, 0, &its, NULL) == 0);
+    EVENTUALLY(count);
+    CHECK_EQ(value, 77);
+    CHECK_EQ(code, SI_TIMER);
+    CHECK(timer_gettime(timer, &o) == 0 && o.it_value.tv_nsec == 0);
+    CHECK(timer_delete(timer) == 0);
+}
+CASE(timer_default_is_sigalrm) {
+    on_signal(SIGALRM, tick, 0);
+    CHECK(timer_create(CLOCK_REALTIME, NULL, &timer) == 0);
+    struct itimerspec its = {{0, 0}, {0, 5000000}};
+    CHECK(timer_settime(timer, 0, &its, NULL) == 0);
+    EVENTUALLY(count);
+}
+CASE(timer_absolute) {
+    on_signal(SIGALRM, tick, 0);
+    CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
+    int64_t t = clk(CLOCK_MONOTONIC) + 30000000;
+    struct itimerspec its = {{0, 0}, {t / 1000000000, t % 1000000000}};
+    CHECK(timer_settime(timer, TIMER_ABSTIME, &its, NULL) == 0);
+    EVENTUALLY(count);
+    CHECK(clk(CLOCK_MONOTONIC) >= t);
+}
+CASE(timer_overrun) {
+    on_signal(SIGRTMIN, tick, 0);
+    sigset_t m;
+    sigemptyset(&m);
+    sigaddset(&m, SIGRTMIN);
+    sigprocmask(SIG_BLOCK, &m, NULL);
+    struct sigevent se = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN};
+    CHECK(timer_create(CLOCK_MONOTONIC, &se, &timer) == 0);
+    struct itimerspec its = {{0, 2000000}, {0, 2000000}};
+    CHECK(timer_settime(timer, 0, &its, NULL) == 0);
+    msleep(60);
+    sigprocmask(SIG_UNBLOCK, &m, NULL);
+    CHECK(count >= 1);
+    CHECK(overrun >= 5 || timer_getoverrun(timer) >= 5);
+}
+CASE(timer_thread_id) {
+    on_signal(SIGUSR1, tick, 0);
+    struct sigevent se = {.sigev_notify = 4 /* SIGEV_THREAD_ID */, .sigev_signo = SIGUSR1};
+    se._sigev_un._tid = syscall(SYS_gettid);
+    CHECK(timer_create(CLOCK_MONOTONIC, &se, &timer) == 0);
+    struct itimerspec its = {{0, 0}, {0, 5000000}};
+    timer_settime(timer, 0, &its, NULL);
+    EVENTUALLY(count);
+}
+static void in_thread(union sigval v) { value = v.sival_int; }
+CASE(timer_sigev_thread) {
+    struct sigevent se = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = in_thread, .sigev_value.sival_int = 3};
+    CHECK(timer_create(CLOCK_MONOTONIC, &se, &timer) == 0);
+    struct itimerspec its = {{0, 0}, {0, 5000000}};
+    timer_settime(timer, 0, &its, NULL);
+    EVENTUALLY(value == 3);
+}
+CASE(timer_errors) {
+    struct itimerspec its = {{0, 0}, {0, 1000000000}};
+    CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
+    CHECK_ERR(timer_settime(timer, 0, &its, NULL), EINVAL);
+    CHECK(timer_delete(timer) == 0);
+    CHECK_ERR(syscall(SYS_timer_delete, 9999), EINVAL);
+    CHECK_ERR(syscall(SYS_timer_create, 99, NULL, &timer), EINVAL);
+}
+CASE(timer_not_inherited_by_fork) {
+    int id;
+    CHECK(syscall(SYS_timer_create, CLOCK_MONOTONIC, NULL, &id) == 0);
+    CHECK_EQ(join(SPAWN({ CHECK_ERR(syscall(SYS_timer_delete, id), EINVAL); })), 0);
+}
+CASE(timerfd_once) {
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    CHECK(fd >= 0);
+    uint64_t n;
+    CHECK_ERR(read(fd, &n, 8), EAGAIN);
+    struct itimerspec its = {{0, 0}, {0, 20000000}}, o;
+    CHECK(timerfd_settime(fd, 0, &its, NULL) == 0);
+    CHECK(timerfd_gettime(fd, &o) == 0 && o.it_value.tv_nsec > 0);
+    struct pollfd p = {fd, POLLIN, 0};
+    CHECK_EQ(poll(&p, 1, 2000), 1);
+    CHECK_EQ(read(fd, &n, 8), 8);
+    CHECK_EQ(n, 1);
+    CHECK_ERR(read(fd, &n, 8), EAGAIN);
+    CHECK_ERR(read(fd, &n, 4), EINVAL);
+}
+CASE(timerfd_periodic_counts) {
+    int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+    struct itimerspec its = {{0, 5000000}, {0, 5000000}};
+    CHECK(timerfd_settime(fd, 0, &its, NULL) == 0);
+    msleep(42);
+    uint64_t n;
+    CHECK_EQ(read(fd, &n, 8), 8);
+    CHECK(n >= 7);
+    int64_t t0 = now_us();
+    CHECK_EQ(read(fd, &n, 8), 8);
+    CHECK(n >= 1 && now_us() - t0 < 1000000);
+}
+CASE(timerfd_absolute_past_fires_at_once) {
+    int fd = timerfd_create(CLOCK_REALTIME, 0);
+    struct itimerspec its = {{0, 0}, {1, 0}};
+    CHECK(timerfd_settime(fd, TFD_TIMER_ABSTIME, &its, NULL) == 0);
+    uint64_t n;
+    CHECK_EQ(read(fd, &n, 8), 8);
+    CHECK_EQ(n, 1);
+}
+CASE(timerfd_disarm_and_errors) {
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    struct itimerspec its = {{0, 0}, {0, 10000000}}, z = {{0, 0}, {0, 0}}, bad = {{0, 0}, {0, -1}};
+    timerfd_settime(fd, 0, &its, NULL);
+    timerfd_settime(fd, 0, &z, NULL);
+    msleep(20);
+    uint64_t n;
+    CHECK_ERR(read(fd, &n, 8), EAGAIN);
+    CHECK_ERR(timerfd_settime(fd, 0, &bad, NULL), EINVAL);
+    CHECK_ERR(timerfd_settime(0, 0, &its, NULL), EINVAL);
+    CHECK_ERR(timerfd_create(77, 0), EINVAL);
+    CHECK_ERR(timerfd_create(CLOCK_MONOTONIC, 1), EINVAL);
+    CHECK_ERR(write(fd, &n, 8), EINVAL);
+}
+CASE(timerfd_shared_across_fork) {
+    int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+    struct itimerspec its = {{0, 0}, {0, 20000000}};
+    timerfd_settime(fd, 0, &its, NULL);
+    CHECK_EQ(join(SPAWN({ uint64_t n; CHECK_EQ(read(fd, &n, 8), 8); })), 0);
+}
+CASE(nanosleep_duration) {
+    int64_t t0 = clk(CLOCK_MONOTONIC);
+    struct timespec ts = {0, 30000000};
+    CHECK(nanosleep(&ts, NULL) == 0);
+    int64_t d = clk(CLOCK_MONOTONIC) - t0;
+    CHECK(d >= 30000000 && d < 500000000);
+}
+CASE(nanosleep_errors) {
+    struct timespec a = {0, 1000000000}, b = {-1, 0};
+    CHECK_ERR(nanosleep(&a, NULL), EINVAL);
+    CHECK_ERR(nanosleep(&b, NULL), EINVAL);
+    CHECK_ERR(syscall(SYS_nanosleep, BAD, NULL), EFAULT);
+    struct timespec z = {0, 0};
+    CHECK(nanosleep(&z, NULL) == 0);
+}
+CASE(clock_nanosleep_absolute) {
+    int64_t t = clk(CLOCK_MONOTONIC) + 30000000;
+    struct timespec ts = {t / 1000000000, t % 1000000000};
+    CHECK_EQ(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL), 0);
+    CHECK(clk(CLOCK_MONOTONIC) >= t);
+    CHECK_EQ(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL), 0);  // past
+    CHECK_EQ(clock_nanosleep(CLOCK_THREAD_CPUTIME_ID, 0, &ts, NULL), EINVAL);
+}
+CASE(monotonic_never_goes_back) {
+    int64_t a = clk(CLOCK_MONOTONIC);
+    for (int i = 0; i < 200000; i++) {
+        int64_t b = clk(CLOCK_MONOTONIC);
+        CHECK(b >= a);
+        a = b;
+    }
+}
+static void *mono_thread(void *a) {
+    _Atomic int64_t *last = a;
+    for (int i = 0; i < 50000; i++) {
+        int64_t l = *last, t = clk(CLOCK_MONOTONIC);
+        CHECK(t >= l);
+        *last = t;
+    }
+    return NULL;
+}
+CASE_LIMIT(monotonic_across_threads, 20) {
+    static _Atomic int64_t last;
+    pthread_t t[3];
+    for (int i = 0; i < 3; i++) CHECK_EQ(pthread_create(&t[i], NULL, mono_thread, (void *)&last), 0);
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+}
+CASE(realtime_is_sane) {
+    int64_t r = clk(CLOCK_REALTIME) / 1000000000;
+    CHECK(r > 1700000000 && r < 4000000000LL);
+    CHECK(llabs(time(NULL) - r) <= 1);
+    struct timeval tv;
+    CHECK(gettimeofday(&tv, NULL) == 0 && llabs(tv.tv_sec - r) <= 1);
+}
+CASE(vdso_and_syscall_agree) {
+    for (int c = 0; c < 2; c++) {
+        struct timespec s, s2;
+        CHECK(syscall(SYS_clock_gettime, c, &s) == 0);
+        int64_t v = clk(c);
+        CHECK(syscall(SYS_clock_gettime, c, &s2) == 0);
+        CHECK(v >= s.tv_sec * 1000000000LL + s.tv_nsec - 1000);
+        CHECK(v <= s2.tv_sec * 1000000000LL + s2.tv_nsec + 1000);
+    }
+}
+CASE(vdso_present) {
+    char *p = (char *)getauxval(AT_SYSINFO_EHDR);
+    CHECK(p != NULL);
+    CHECK(!memcmp(p, "\177ELF", 4));
+    CHECK(strstr(slurp("/proc/self/maps"), "[vdso]") != NULL);
+}
+CASE(coarse_boottime_raw) {
+    int64_t m = clk(CLOCK_MONOTONIC), b = clk(CLOCK_BOOTTIME);
+    CHECK(b >= m);
+    CHECK(llabs(clk(CLOCK_MONOTONIC_COARSE) - m) < 100000000);
+    CHECK(clk(CLOCK_MONOTONIC_RAW) > 0);
+    CHECK(llabs(clk(CLOCK_REALTIME_COARSE) - clk(CLOCK_REALTIME)) < 100000000);
+    clk(CLOCK_TAI);
+}
+CASE(process_cpu_time_advances_with_work) {
+    int64_t a = clk(CLOCK_PROCESS_CPUTIME_ID), t = clk(CLOCK_THREAD_CPUTIME_ID);
+    msleep(50);
+    CHECK(clk(CLOCK_PROCESS_CPUTIME_ID) - a < 40000000);
+    int64_t t0 = now_us();
+    while (now_us() - t0 < 60000) {}
+    CHECK(clk(CLOCK_PROCESS_CPUTIME_ID) - a > 10000000);
+    CHECK(clk(CLOCK_THREAD_CPUTIME_ID) - t > 10000000);
+}
+CASE(clock_getres_values) {
+    struct timespec r;
+    CHECK(clock_getres(CLOCK_MONOTONIC, &r) == 0 && r.tv_sec == 0 && r.tv_nsec >= 1);
+    CHECK(clock_getres(CLOCK_REALTIME_COARSE, &r) == 0 && r.tv_nsec >= 1000000);
+    CHECK_ERR(clock_getres(99, &r), EINVAL);
+    CHECK_ERR(clock_gettime(99, &r), EINVAL);
+    CHECK(clock_getres(CLOCK_MONOTONIC, NULL) == 0);
+}
+CASE(clock_settime_needs_privilege) {
+    struct timespec ts = {1, 0};
+    CHECK_EQ(join(SPAWN({ t_drop_root(); CHECK_ERR(clock_settime(CLOCK_REALTIME, &ts), EPERM); })), 0);
+    CHECK_ERR(clock_settime(CLOCK_MONOTONIC, &ts), EINVAL);
+}
+CASE(times_call) {
+    struct tms t;
+    CHECK(times(&t) != (clock_t)-1);
+    int64_t t0 = now_us();
+    while (now_us() - t0 < 60000) getppid();
+    CHECK(times(&t) != (clock_t)-1);
+    CHECK(t.tms_utime + t.tms_stime >= 1);
+}
+CASE(clock_getcpuclockid_of_child) {
+    pid_t p = SPAWN({ for (;;) {} });
+    clockid_t c;
+    CHECK_EQ(clock_getcpuclockid(p, &c), 0);
+    msleep(60);
+    CHECK(clk(c) > 1000000);
+    kill(p, SIGKILL);
+    join(p);
+}
+CASE(adjtimex_read) {
+    struct timex t = {0};
+    CHECK(adjtimex(&t) >= 0);
+}
+CASE(many_timers_fire_in_order) {
+    int fd[20];
+    uint64_t n;
+    for (int i = 0; i < 20; i++) {
+        fd[i] = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+        struct itimerspec its = {{0, 0}, {0, (20 - i) * 3000000}};
+        timerfd_settime(fd[i], 0, &its, NULL);
+    }
+    for (int i = 19; i >= 0; i--) {
+        struct pollfd p = {fd[i], POLLIN, 0};
+        CHECK_EQ(poll(&p, 1, 1000), 1);
+        CHECK_EQ(read(fd[i], &n, 8), 8);
+        if (i > 3) CHECK_ERR(read(fd[i - 4], &n, 8), EAGAIN);
+    }
+}
