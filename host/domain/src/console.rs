@@ -105,6 +105,8 @@ impl Console {
             {
                 return Ok(end);
             }
+            // A dead process would wake every poll while output is still blocked.
+            let pidfd = (!died).then_some(pidfd);
             died |= self.wait(map, doorbell, pidfd, signals, tty, more)?;
             if let Err(Stop::Broken) = self.feed(map) {
                 return Ok(End::Broken);
@@ -117,17 +119,16 @@ impl Console {
         &mut self,
         map: &SharedMap,
         doorbell: &OwnedFd,
-        pidfd: BorrowedFd<'_>,
+        pidfd: Option<BorrowedFd<'_>>,
         signals: &SignalFd,
         tty: bool,
         more: bool,
     ) -> Result<bool, Error> {
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let mut fds = vec![
-            PollFd::new(doorbell, PollFlags::IN),
-            PollFd::from_borrowed_fd(pidfd, PollFlags::IN),
-            PollFd::new(signals, PollFlags::IN),
-        ];
+        let mut fds = Vec::with_capacity(6);
+        fds.push(PollFd::new(doorbell, PollFlags::IN));
+        fds.push(PollFd::new(signals, PollFlags::IN));
+        fds.extend(pidfd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         if self.sinks.iter().any(|s| s.blocked && !s.stderr) {
             fds.push(PollFd::new(&stdout, PollFlags::OUT));
         }
@@ -142,7 +143,7 @@ impl Console {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Error::os("wait for the domain")(error)),
         }
-        let died = !fds[1].revents().is_empty();
+        let died = pidfd.is_some() && !fds[2].revents().is_empty();
         if !fds[0].revents().is_empty() {
             // Only empties the counter; what happened is read from shared memory.
             let _ = rustix::io::read(doorbell, &mut [0u8; 8]);

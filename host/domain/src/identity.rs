@@ -16,8 +16,10 @@ use rustix::fs::FlockOperation;
 
 use crate::Error;
 
-/// How often (in started domains) left-over files are looked for.
-const SWEEP_EVERY: u32 = 16;
+/// How often (in started domains) left-over files are looked for when many domains run.
+const SWEEP_EVERY: u32 = 64;
+/// Up to so many files, every start looks.
+const FEW: usize = 32;
 
 /// A live domain's id, and its name if it was given one; released when dropped.
 #[derive(Debug)]
@@ -87,9 +89,7 @@ impl Identity {
         next.rewind()
             .and_then(|()| next.write_all(format!("{id:<10}").as_bytes()))
             .map_err(failed("write the id counter"))?;
-        if id % SWEEP_EVERY == 1 {
-            sweep(&domains, id);
-        }
+        sweep(base, id, if id % SWEEP_EVERY == 0 { usize::MAX } else { FEW });
         let files = std::iter::once(claim).chain(name_claim).collect();
         Ok(Self { id, name: name.map(str::to_owned), _files: files })
     }
@@ -141,10 +141,10 @@ fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Removes what domains left behind whose process died suddenly.
-fn sweep(domains: &Path, own: u32) {
-    let Ok(entries) = fs::read_dir(domains) else { return };
-    for entry in entries.flatten() {
+/// Removes what domains left behind whose process died suddenly, looking at `most` files at most.
+fn sweep(base: &Path, own: u32, most: usize) {
+    let Ok(entries) = fs::read_dir(base.join("domains")) else { return };
+    for entry in entries.flatten().take(most) {
         let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
         if id == own {
             continue;
@@ -153,7 +153,11 @@ fn sweep(domains: &Path, own: u32) {
         // A lock we get means that nobody lives there; dropping the claim removes the file. What fails
         // here is tried again by a later sweep.
         if let Ok(Some(_claim)) = Claim::take(&entry.path()) {
-            crate::cgroup::remove_left_over(&cgroup_name(id, (!name.is_empty()).then_some(&name)));
+            let name = (!name.is_empty()).then_some(name.as_str());
+            crate::cgroup::remove_left_over(&cgroup_name(id, name));
+            if let Some(name) = name {
+                drop(Claim::take(&base.join("names").join(name)));
+            }
         }
     }
 }
@@ -194,9 +198,12 @@ mod tests {
     fn a_dead_process_leaves_nothing() {
         let base = std::env::temp_dir().join(format!("doppel-sweep-{}", std::process::id()));
         fs::create_dir_all(base.join("domains")).unwrap();
+        fs::create_dir_all(base.join("names")).unwrap();
         fs::write(base.join("domains/77"), "old").unwrap();
-        sweep(&base.join("domains"), 1);
+        fs::write(base.join("names/old"), "").unwrap();
+        sweep(&base, 1, FEW);
         assert!(!base.join("domains/77").exists());
+        assert!(!base.join("names/old").exists());
         fs::remove_dir_all(&base).unwrap();
     }
 }
