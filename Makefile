@@ -2,6 +2,8 @@
 
 DOPPEL := target/release/doppel
 PYTEST := python3 -m pytest -q
+# Where rustup puts cargo when `setup` installs it.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .PHONY: setup build image demo test check bench
 

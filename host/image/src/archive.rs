@@ -16,7 +16,7 @@ use crate::tree::{Content, Data, Limits, Meta, Tree};
 use crate::{Error, Result};
 
 const RECORD: usize = 512;
-/// Most bytes of one long name or PAX header.
+/// Most bytes of the long names and PAX headers of one entry.
 const EXTENSION_MAX: u64 = 1 << 20;
 
 /// Reads the archive `source` (plain or gzip, told by its first bytes). File data is appended to `spool`.
@@ -32,6 +32,7 @@ pub fn from_tar(source: impl Read, spool: &File, limits: Limits) -> Result<Tree>
                 source: BufReader::with_capacity(1 << 18, plain),
                 spool,
                 spooled: 0,
+                extensions: 0,
                 tree: Tree::new(limits),
             }
             .run()
@@ -39,7 +40,7 @@ pub fn from_tar(source: impl Read, spool: &File, limits: Limits) -> Result<Tree>
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(compressed("zstd")),
         [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(compressed("xz")),
         [b'B', b'Z', b'h', ..] => Err(compressed("bzip2")),
-        _ => Reader { source, spool, spooled: 0, tree: Tree::new(limits) }.run(),
+        _ => Reader { source, spool, spooled: 0, extensions: 0, tree: Tree::new(limits) }.run(),
     }
 }
 
@@ -58,6 +59,8 @@ struct Reader<'a, R> {
     source: R,
     spool: &'a File,
     spooled: u64,
+    /// Bytes of extension headers since the last entry.
+    extensions: u64,
     tree: Tree,
 }
 
@@ -88,6 +91,7 @@ impl<R: Read> Reader<'_, R> {
                     (long_name, long_link) = (None, None);
                     self.entry(&header, kind, &path, link, pax, size)?;
                     entries += 1;
+                    self.extensions = 0;
                     // Repeated names make no nodes, so count entries too: the work must stay bounded.
                     if entries > self.tree.limits().nodes.saturating_mul(2) {
                         return Err(Error::source(b"", "holds too many entries for its number of files"));
@@ -130,8 +134,9 @@ impl<R: Read> Reader<'_, R> {
 
     /// The data of an extension header, bounded.
     fn extension(&mut self, size: u64) -> Result<Vec<u8>> {
-        if size > EXTENSION_MAX {
-            return Err(Error::source(b"", "has a header of more than 1 MiB"));
+        self.extensions = self.extensions.saturating_add(size.max(1));
+        if self.extensions > EXTENSION_MAX {
+            return Err(Error::source(b"", "has headers of more than 1 MiB for one entry"));
         }
         let mut data = Vec::new();
         self.source.by_ref().take(size).read_to_end(&mut data).map_err(broken)?;

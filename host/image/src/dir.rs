@@ -60,7 +60,7 @@ impl Walk {
                     self.tree.push(attributes, content)?
                 }
             };
-            self.tree.set_child(node, entry.file_name().as_bytes(), child);
+            self.tree.set_child(node, entry.file_name().as_bytes(), child)?;
             if meta.is_dir() && elsewhere {
                 self.notes.push(format!("{}: a mount point, taken as an empty directory", path.display()));
             } else if meta.is_dir() {

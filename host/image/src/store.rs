@@ -328,7 +328,10 @@ impl Store {
     fn prepare(&self) -> Result<()> {
         // Images hold other systems' files (password hashes, keys): the store is its owner's.
         let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&self.root).doing("create", &self.root)?;
+        builder.recursive(true).mode(0o700);
+        builder
+            .create(&self.root)
+            .doing("make the image store (DOPPEL_STORE names another place)", &self.root)?;
         let _lock = self.lock()?;
         for name in ["images", "names", "tmp"] {
             let path = self.root.join(name);

@@ -39,6 +39,9 @@ const PATH_MAX: usize = 4095;
 /// Most bytes of extended attributes of one node: what the format's 16-bit count can hold.
 const XATTR_BYTES_MAX: usize = abi::xattr_area_size(u16::MAX);
 
+/// Most bytes of names, link targets and extended attributes of a tree: they are kept in memory.
+const NAMING_MAX: usize = 1 << 30;
+
 /// What every node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
@@ -147,6 +150,8 @@ pub(crate) struct Node {
 pub struct Tree {
     pub(crate) nodes: Vec<Node>,
     limits: Limits,
+    /// Bytes of names, link targets and extended attributes so far.
+    naming: usize,
 }
 
 impl Tree {
@@ -154,7 +159,7 @@ impl Tree {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let meta = Meta { mode: 0o755, ..Meta::default() };
-        Self { nodes: vec![Node { meta, content: Content::dir() }], limits }
+        Self { nodes: vec![Node { meta, content: Content::dir() }], limits, naming: 0 }
     }
 
     /// The limits the tree was made with.
@@ -189,7 +194,7 @@ impl Tree {
             }
         }
         let node = self.push(meta, content)?;
-        self.set_child(parent, last, node);
+        self.set_child(parent, last, node)?;
         Ok(node)
     }
 
@@ -213,23 +218,37 @@ impl Tree {
         {
             return Err(Error::source(path, "hard link would replace a directory"));
         }
-        self.set_child(parent, last, node);
-        Ok(())
+        self.set_child(parent, last, node)
     }
 
-    /// Adds `name` in directory `parent` for an existing node, or for a new one.
+    /// Adds a node that has no name yet.
     pub(crate) fn push(&mut self, meta: Meta, content: Content) -> Result<usize> {
         if self.nodes.len() as u64 >= self.limits.nodes {
             return Err(self.limits.too_many_nodes());
         }
+        let attributes: usize = meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let target = if let Content::Symlink(target) = &content { target.len() } else { 0 };
+        self.charge(attributes + target)?;
         self.nodes.push(Node { meta, content });
         Ok(self.nodes.len() - 1)
     }
 
-    pub(crate) fn set_child(&mut self, parent: usize, name: &[u8], node: usize) {
+    /// Gives `node` the name `name` in directory `parent`.
+    pub(crate) fn set_child(&mut self, parent: usize, name: &[u8], node: usize) -> Result<()> {
+        self.charge(name.len())?;
         if let Content::Dir(children) = &mut self.nodes[parent].content {
             children.insert(name.to_vec(), node);
         }
+        Ok(())
+    }
+
+    /// Accounts for bytes the tree keeps in memory.
+    fn charge(&mut self, bytes: usize) -> Result<()> {
+        self.naming += bytes;
+        if self.naming > NAMING_MAX {
+            return Err(Error::source(b"", "more than 1 GiB of names, link targets and attributes"));
+        }
+        Ok(())
     }
 
     fn child(&self, parent: usize, name: &[u8]) -> Option<usize> {
@@ -247,7 +266,7 @@ impl Tree {
                 Some(child) => child,
                 None => {
                     let node = self.push(Meta { mode: 0o755, ..Meta::default() }, Content::dir())?;
-                    self.set_child(at, name, node);
+                    self.set_child(at, name, node)?;
                     node
                 }
             };

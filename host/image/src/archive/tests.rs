@@ -154,6 +154,10 @@ fn bombs_hit_the_limits() {
     assert!(read_limited(&archive(&same), limits).is_err());
     let said = message(&archive(&[(header(EntryType::GNULongName, "n", 1 << 40), b"")]));
     assert!(said.contains("more than 1 MiB"), "{said}");
+    let pax = record("SCHILY.xattr.user.x", &[b'v'; 60_000]);
+    let headers: Vec<_> =
+        (0..20).map(|_| (header(EntryType::XHeader, "pax", pax.len() as u64), &pax[..])).collect();
+    assert!(message(&archive(&headers)).contains("more than 1 MiB"));
     // A gzip bomb: 64 MiB of zeros as one file.
     let mut gz = GzEncoder::new(Vec::new(), Compression::best());
     let mut builder = Builder::new(&mut gz);
