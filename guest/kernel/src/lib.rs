@@ -10,6 +10,8 @@
 
 extern crate alloc;
 
+pub mod boot;
+pub mod console;
 pub mod fs;
 pub mod ipc;
 pub mod mm;
@@ -20,6 +22,7 @@ pub mod signal;
 pub mod syscall;
 pub mod task;
 pub mod time;
+pub mod tty;
 
 pub use doppel_abi_linux::errno::{Errno, Result};
 pub use root::{Kernel, kernel};

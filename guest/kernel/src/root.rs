@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use doppel_machine::boot;
 use doppel_machine::sync::{Once, SpinLock};
 
+use crate::sched::Space;
 use crate::task::{Process, Thread};
 use crate::time::Timekeeper;
 
@@ -29,6 +30,7 @@ pub struct Kernel {
     pub hostname: SpinLock<Vec<u8>>,
     /// Whether `--trace` was given.
     pub trace: bool,
+    init_space: Once<Arc<Space>>,
     services: SpinLock<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -53,6 +55,7 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
         timekeeper: Timekeeper::default(),
         hostname: SpinLock::new(hostname),
         trace,
+        init_space: Once::new(),
         services: SpinLock::default(),
     };
     let k: &'static Kernel = alloc::boxed::Box::leak(alloc::boxed::Box::new(k));
@@ -63,6 +66,19 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
 pub const PID_MAX: i32 = 32768;
 
 impl Kernel {
+    /// The space of the domain's host PID 1, which runs no guest program. Set once at boot.
+    pub fn init_space(&self) -> Arc<Space> {
+        match self.init_space.get() {
+            Some(s) => s.clone(),
+            None => panic!("init_space() before boot"),
+        }
+    }
+
+    /// See [`Self::init_space`].
+    pub(crate) fn set_init_space(&self, space: Arc<Space>) {
+        assert!(self.init_space.set(space).is_ok(), "init space set twice");
+    }
+
     /// A number never given before: ids of files, spaces, timers.
     pub fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)

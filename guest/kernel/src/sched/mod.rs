@@ -9,6 +9,6 @@ mod runqueue;
 mod wait;
 
 pub use runqueue::{
-    IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, park, unpark, yield_now,
+    IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, migrate, park, unpark, yield_now,
 };
 pub use wait::{Deadline, PollTable, WaitQueue, WaitToken, Wake, wait_until, wait_until_uninterruptible};

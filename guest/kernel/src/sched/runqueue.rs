@@ -134,6 +134,16 @@ impl Space {
     /// Makes `t` runnable and sees to it that a vCPU will run it.
     pub fn enqueue(self: &Arc<Self>, t: Arc<Thread>) {
         self.queue.lock().ready.push_back(t);
+        self.wake_vcpu();
+    }
+
+    /// Takes back the runnable threads of a space whose host process never started.
+    pub fn discard_queue(&self) -> Vec<Arc<Thread>> {
+        self.queue.lock().ready.drain(..).collect()
+    }
+
+    /// Sees to it that a vCPU looks at the run queue.
+    fn wake_vcpu(self: &Arc<Self>) {
         self.idle_word.fetch_add(1, Ordering::SeqCst);
         if self.idle.load(Ordering::SeqCst) > 0 {
             host::futex_wake(&self.idle_word, 1);
@@ -297,22 +307,29 @@ fn schedule(space: &Arc<Space>) {
 
 /// Leaves the current thread for good. The thread object is dropped once nothing runs on its stack.
 pub fn exit_current() -> ! {
-    {
-        let space = current_space();
-        schedule_away(&space);
-    }
+    // Nothing on this stack may own anything: it is never unwound.
+    cpu::switch_to(next_object());
     unreachable!("an exited thread was resumed")
 }
 
-fn schedule_away(space: &Arc<Space>) {
-    let next: Arc<dyn ThreadObject> = match space.pick() {
+fn next_object() -> Arc<dyn ThreadObject> {
+    match current_space().pick() {
         Some(t) => t,
         None => cpu::idle(),
-    };
-    // This reference would otherwise stay on a stack that is never unwound.
-    let raw = Arc::as_ptr(space);
-    let _ = raw;
-    cpu::switch_to(next);
+    }
+}
+
+/// Continues the current thread in another space: it is left runnable there, and this returns once a vCPU of
+/// that space has taken it up. If the space has no host process yet, PID 1 is asked to start one.
+pub fn migrate(me: &Arc<Thread>, to: &Arc<Space>) {
+    to.queue.lock().ready.push_back(me.clone());
+    if to.host_pid.load(Ordering::SeqCst) == 0 {
+        kernel().timekeeper.spawn_requests.lock().push(to.clone());
+        kernel().timekeeper.wake();
+    } else {
+        to.wake_vcpu();
+    }
+    cpu::switch_to(next_object());
 }
 
 /// What a vCPU does when nothing is runnable: sleep until something is, at most until the next deadline.

@@ -104,6 +104,21 @@ impl ProcessSignals {
         Self {}
     }
 
+    /// Whether ended children are reaped at once (SIGCHLD ignored or SA_NOCLDWAIT).
+    pub fn ignores_children(&self) -> bool {
+        false
+    }
+
+    /// For wait4 WUNTRACED: the signal that stopped the process, reported once unless `peek`.
+    pub fn take_stop_report(&self, _peek: bool) -> Option<i32> {
+        None
+    }
+
+    /// For wait4 WCONTINUED: whether the process was continued, reported once unless `peek`.
+    pub fn take_continue_report(&self, _peek: bool) -> bool {
+        false
+    }
+
     /// For exec: handlers that were set become default; ignored signals stay ignored.
     pub fn exec(&self) {}
 }
@@ -116,6 +131,12 @@ pub fn send_process(_p: &Arc<Process>, _info: SigInfo) -> Result<()> {
 /// Queues a signal to one thread.
 pub fn send_thread(_t: &Arc<Thread>, _info: SigInfo) -> Result<()> {
     Ok(())
+}
+
+/// SIGPIPE to the current thread.
+pub fn send_sigpipe() {
+    // A thread always exists to itself.
+    let _ = send_thread(&crate::task::current(), SigInfo::kernel(sig::SIGPIPE));
 }
 
 /// Sends to every process of a process group; ESRCH if there is none.

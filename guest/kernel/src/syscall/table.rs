@@ -7,7 +7,12 @@ use crate::task::current;
 use crate::{Errno, Result};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
-pub const FAMILIES: &[(&str, &[Syscall])] = &[];
+pub const FAMILIES: &[(&str, &[Syscall])] = &[
+    ("Process creation", crate::task::clone::CALLS),
+    ("Process end", crate::task::exit::CALLS),
+    ("Waiting", crate::task::wait::CALLS),
+    ("Process ids", crate::task::ids::CALLS),
+];
 
 /// Numbers below this have a slot.
 const SLOTS: usize = 512;

@@ -4,8 +4,18 @@
 //! exec.rs replaces a program, exit.rs ends and reaps them.
 //! Lock order: process tree (`Kernel::processes`) → one process' fields, each a leaf of its own.
 
+pub mod clone;
+pub mod exec;
+pub mod exit;
+pub mod futex;
+pub mod ids;
 mod process;
+mod start;
 mod thread;
+pub mod wait;
 
 pub use process::{Cred, Process, Rlimit, Session, rlimit};
+pub use clone::spawn_requested_spaces;
+pub use exit::{begin_exec, do_group_exit, end_domain, end_if_exiting, exit_work};
+pub use start::{fault, init_pid, start_init, thread_start};
 pub use thread::{Thread, current};

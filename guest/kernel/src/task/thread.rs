@@ -41,13 +41,20 @@ pub struct Thread {
     pub exiting: AtomicBool,
     /// What restart_syscall continues, if anything.
     pub restart: SpinLock<Option<Restart>>,
+    /// Address to write the thread id to when the thread starts (CLONE_CHILD_SETTID).
+    pub set_child_tid: AtomicU64,
+    /// What the thread does first, before it enters its program.
+    pub start: SpinLock<Option<StartHook>>,
     /// For vfork: the parent waits until this thread's process execs or exits.
-    pub vfork_done: SpinLock<Option<Arc<crate::sched::WaitQueue>>>,
+    pub vfork_done: SpinLock<Option<Arc<super::clone::Vfork>>>,
     /// Nanoseconds of CPU time used, as far as it has been accounted.
     pub cpu_ns: AtomicU64,
     /// Number of the system call being served plus 1, 0 when none (for /proc and tracing).
     pub in_syscall: AtomicU32,
 }
+
+/// See [`Thread::start`].
+pub type StartHook = Box<dyn FnOnce(&Arc<Thread>) + Send + Sync>;
 
 /// State of a system call that continues through restart_syscall (nanosleep, poll with a timeout…).
 pub type Restart = Box<dyn FnMut() -> crate::Result<u64> + Send + Sync>;
@@ -83,6 +90,8 @@ impl Thread {
             robust_list: AtomicU64::new(0),
             exiting: AtomicBool::new(false),
             restart: SpinLock::new(None),
+            set_child_tid: AtomicU64::new(0),
+            start: SpinLock::new(None),
             vfork_done: SpinLock::new(None),
             cpu_ns: AtomicU64::new(0),
             in_syscall: AtomicU32::new(0),

@@ -119,3 +119,8 @@ impl Timekeeper {
 /// Timers of one process (setitimer, timer_create). Owned by the signal part.
 #[derive(Default)]
 pub struct ProcessTimers {}
+
+impl ProcessTimers {
+    /// Disarms everything (exit, exec).
+    pub fn clear(&self) {}
+}

@@ -1,0 +1,121 @@
+//! Boot of a domain: makes the kernel, its PID 1 idle thread, and the first guest process.
+//!
+//! The host's PID 1 of the domain runs no guest program. Its single vCPU serves what needs a place of its own:
+//! timers and ticks, events from the host, new address spaces for exec, and reaping host processes.
+
+use alloc::sync::Arc;
+use core::any::Any;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_machine::{boot_flags, event, state};
+use doppel_machine::cpu::{self, ThreadObject};
+use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
+use doppel_machine::{boot, host};
+
+use crate::sched::{IdleThread, Space, idle_loop};
+use crate::task::{Thread, current};
+use crate::{kernel, mm, root, signal, syscall, task, time};
+
+/// The Linux personality on the machine layer.
+struct Linux;
+
+impl Personality for Linux {
+    fn syscall(&self) {
+        syscall::dispatch();
+    }
+
+    fn fault(&self, info: FaultInfo) {
+        task::fault(info);
+    }
+
+    fn exit_work(&self) {
+        task::exit_work(&current());
+        task::end_if_exiting();
+    }
+
+    fn task_start(&self) {
+        let object: Arc<dyn Any + Send + Sync> = cpu::current();
+        if let Ok(idle) = object.clone().downcast::<IdleThread>() {
+            drop(object);
+            let space = idle.space().clone();
+            drop(idle);
+            if Arc::ptr_eq(&space, &kernel().init_space()) {
+                init_loop();
+            }
+            idle_loop(&space);
+        }
+        debug_assert!(object.is::<Thread>());
+        drop(object);
+        task::thread_start();
+    }
+}
+
+/// Makes the kernel and the idle thread of PID 1 (called by `doppel_machine::boot`).
+pub fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
+    let data = boot::boot_data();
+    root::init(data.hostname, data.args.flags & boot_flags::TRACE != 0);
+    let space = Space::new(mm::Mm::default());
+    space.host_pid.store(1, Ordering::SeqCst);
+    kernel().set_init_space(space.clone());
+    (&Linux, IdleThread::new(space))
+}
+
+/// PID 1: starts the first program, then serves events for ever.
+fn init_loop() -> ! {
+    task::start_init(boot::boot_data());
+    let v = boot::vregs();
+    v.state.store(state::RUNNING, Ordering::SeqCst);
+    loop {
+        let seen = v.event_seq.load(Ordering::SeqCst);
+        if CHILD_EVENT.swap(0, Ordering::SeqCst) != 0 {
+            reap();
+        }
+        let events = v.pending.swap(0, Ordering::SeqCst);
+        if events != 0 {
+            serve(events);
+        }
+        task::spawn_requested_spaces();
+        let next = kernel().timekeeper.run();
+        if CHILD_EVENT.load(Ordering::SeqCst) != 0 || v.pending.load(Ordering::SeqCst) != 0 {
+            continue;
+        }
+        host::futex_wait(&v.event_seq, seen, next.map(time::to_host_monotonic));
+    }
+}
+
+/// Events the host (or another process of the domain) posted.
+fn serve(events: u64) {
+    let v = boot::vregs();
+    if events & event::SIGNAL != 0 {
+        let set = v.signals.swap(0, Ordering::SeqCst);
+        if let Ok(init) = kernel().process(task::init_pid()) {
+            for signo in (1..=64).filter(|n| set & (1 << (n - 1)) != 0) {
+                // A signal that pid 1 does not handle is dropped, as on Linux.
+                let _ = signal::send_process(&init, signal::SigInfo::kernel(signo));
+            }
+        }
+    }
+    if events & event::SHUTDOWN != 0 {
+        task::end_domain(9);
+    }
+    if events & (event::CONSOLE_IN | event::CONSOLE_OUT | event::WINCH) != 0 {
+        crate::console::event(events);
+    }
+}
+
+/// Collects ended host processes. One that did not end by itself was killed or crashed: nobody can know what
+/// state it left, so the domain ends (DESIGN §5, fate-sharing).
+fn reap() {
+    while let Some((pid, status)) = host::reap() {
+        if status != 0 {
+            let v = boot::vregs();
+            v.crash_pid.store(pid, Ordering::SeqCst);
+            v.crash_status.store(status, Ordering::SeqCst);
+            if v.state.load(Ordering::SeqCst) != state::EXITED {
+                v.state.store(state::PANICKED, Ordering::SeqCst);
+            }
+            host::ring_doorbell();
+            host::exit_process(71);
+        }
+    }
+}

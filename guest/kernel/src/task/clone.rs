@@ -1,0 +1,288 @@
+//! Making processes and threads: clone, clone3, fork, vfork (`clone(2)`).
+//!
+//! A new address space is a host process cloned by the calling vCPU, with no lock held; its first vCPU finds
+//! the child thread on the run queue of the new [`Space`]. A vfork child runs in its parent's space until exec.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::arena;
+use doppel_machine::cpu;
+use doppel_machine::user::UserPtr;
+
+use super::{Process, Thread};
+use crate::sched::{IdleThread, Space, WaitQueue, wait_until_uninterruptible};
+use crate::syscall::Arg::{Hex, Ptr};
+use crate::syscall::Support::{Full, Partial};
+use crate::syscall::{Args, Syscall, call};
+use crate::{Errno, Result, kernel};
+
+/// Clone flags (`<linux/sched.h>`).
+#[allow(missing_docs)]
+pub mod flag {
+    pub const CSIGNAL: u64 = 0xff;
+    pub const VM: u64 = 0x100;
+    pub const FS: u64 = 0x200;
+    pub const FILES: u64 = 0x400;
+    pub const SIGHAND: u64 = 0x800;
+    pub const PIDFD: u64 = 0x1000;
+    pub const VFORK: u64 = 0x4000;
+    pub const PARENT: u64 = 0x8000;
+    pub const THREAD: u64 = 0x1_0000;
+    pub const SETTLS: u64 = 0x8_0000;
+    pub const PARENT_SETTID: u64 = 0x10_0000;
+    pub const CHILD_CLEARTID: u64 = 0x20_0000;
+    pub const CHILD_SETTID: u64 = 0x100_0000;
+    pub const CLEAR_SIGHAND: u64 = 1 << 32;
+    /// Namespaces, cgroups, ptrace: a domain has one of each.
+    pub const NAMESPACES: u64 = 0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | 0x80;
+    pub const INTO_CGROUP: u64 = 1 << 33;
+}
+
+/// Process creation.
+pub const CALLS: &[Syscall] = &[
+    call(nr::CLONE, sys_clone, Partial, &[Hex, Ptr, Ptr, Ptr, Ptr], "no namespaces (EPERM)"),
+    call(nr::FORK, sys_fork, Full, &[], ""),
+    call(nr::VFORK, sys_vfork, Full, &[], ""),
+    call(nr::CLONE3, sys_clone3, Partial, &[Ptr, Hex], "no namespaces, cgroups or set_tid (EPERM)"),
+];
+
+/// What a clone asks for.
+#[derive(Clone, Copy, Default)]
+struct Request {
+    flags: u64,
+    exit_signal: i32,
+    stack: u64,
+    parent_tid: u64,
+    child_tid: u64,
+    pidfd: u64,
+    tls: u64,
+}
+
+fn sys_clone(a: &Args) -> Result<u64> {
+    let flags = a.u64(0);
+    clone(
+        &a.thread,
+        Request {
+            flags: flags & !flag::CSIGNAL,
+            exit_signal: (flags & flag::CSIGNAL) as i32,
+            stack: a.u64(1),
+            parent_tid: a.u64(2),
+            child_tid: a.u64(3),
+            pidfd: a.u64(2),
+            tls: a.u64(4),
+        },
+    )
+}
+
+fn sys_fork(a: &Args) -> Result<u64> {
+    clone(&a.thread, Request { exit_signal: crate::signal::sig::SIGCHLD, ..Request::default() })
+}
+
+fn sys_vfork(a: &Args) -> Result<u64> {
+    let flags = flag::VM | flag::VFORK;
+    clone(&a.thread, Request { flags, exit_signal: crate::signal::sig::SIGCHLD, ..Request::default() })
+}
+
+fn sys_clone3(a: &Args) -> Result<u64> {
+    const MIN: usize = 64;
+    const MAX: usize = 88;
+    let size = a.len(1);
+    if size < MIN {
+        return Err(Errno::EINVAL);
+    }
+    if size > 4096 {
+        return Err(Errno::E2BIG);
+    }
+    let mut words = [0u64; MAX / 8];
+    let mut bytes = [0u8; MAX];
+    let n = size.min(MAX);
+    a.ptr(0).read_bytes(&mut bytes[..n])?;
+    for off in (MAX..size).step_by(8) {
+        if a.ptr(0).add(off as u64).read::<u64>()? != 0 {
+            return Err(Errno::E2BIG);
+        }
+    }
+    for (w, b) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *w = u64::from_ne_bytes(b.try_into().map_err(|_| Errno::EINVAL)?);
+    }
+    let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, _cgroup] = words;
+    if set_tid != 0 || set_tid_size != 0 || flags & flag::INTO_CGROUP != 0 {
+        return Err(Errno::EPERM);
+    }
+    if flags & flag::CSIGNAL != 0 || exit_signal > 64 || (stack == 0) != (stack_size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    let stack = if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(Errno::EINVAL)? };
+    clone(&a.thread, Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls })
+}
+
+fn check(r: &Request) -> Result<()> {
+    let f = r.flags;
+    if f & flag::THREAD != 0 && f & flag::SIGHAND == 0
+        || f & flag::SIGHAND != 0 && f & flag::VM == 0
+        || f & flag::CLEAR_SIGHAND != 0 && f & flag::SIGHAND != 0
+        || f & flag::PIDFD != 0 && f & (flag::THREAD | flag::PARENT_SETTID) == flag::THREAD
+    {
+        return Err(Errno::EINVAL);
+    }
+    if f & flag::NAMESPACES != 0 {
+        return Err(Errno::EPERM);
+    }
+    if arena::low() {
+        return Err(Errno::ENOMEM);
+    }
+    Ok(())
+}
+
+fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
+    check(&r)?;
+    let process = &parent.process;
+    let tid = kernel().alloc_pid()?;
+    let vfork = r.flags & flag::VFORK != 0;
+
+    let mut regs = parent.task.regs();
+    regs.rax = 0;
+    regs.orig_rax = u64::MAX;
+    regs.fs_base = if r.flags & flag::SETTLS != 0 { r.tls } else { parent.task.fs_base() };
+    if r.stack != 0 {
+        regs.rsp = r.stack;
+    }
+    if regs.fs_base >= doppel_abi_machine::layout::USER_END {
+        return Err(Errno::EPERM);
+    }
+
+    let share_vm = r.flags & flag::VM != 0;
+    let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
+    let child_process = if r.flags & flag::THREAD != 0 {
+        process.clone()
+    } else {
+        new_process(process, tid, &space, &r)?
+    };
+    let child = Thread::new(
+        tid,
+        child_process.clone(),
+        space.clone(),
+        regs,
+        parent.task.xstate(),
+        *parent.comm.lock(),
+        parent.signals.fork(share_vm && !vfork),
+    );
+    if r.flags & flag::CHILD_CLEARTID != 0 {
+        child.clear_child_tid.store(r.child_tid, Ordering::Relaxed);
+    }
+    if r.flags & flag::CHILD_SETTID != 0 {
+        child.set_child_tid.store(r.child_tid, Ordering::Relaxed);
+    }
+    let done = vfork.then(|| Arc::new(Vfork::default()));
+    *child.vfork_done.lock() = done.clone();
+
+    if r.flags & flag::PARENT_SETTID != 0 {
+        UserPtr(r.parent_tid).write(&tid)?;
+    }
+    if r.flags & flag::PIDFD != 0 {
+        let fd = crate::ipc::pidfd::open(process, &child_process)?;
+        UserPtr(r.pidfd).write(&fd)?;
+    }
+    publish(&child, process, &child_process, r.flags);
+
+    space.thread_added();
+    space.enqueue(child.clone());
+    if !share_vm && let Err(e) = start_space(&space, false) {
+        // Nobody has seen the child run; take it back.
+        super::exit::abandon(&child);
+        return Err(e);
+    }
+    drop(child);
+    if let Some(d) = done {
+        wait_until_uninterruptible(&d.queue, || d.done.load(Ordering::SeqCst).then_some(()));
+    }
+    Ok(tid as u64)
+}
+
+/// Completion of a vfork child's use of its parent's memory.
+#[derive(Default)]
+pub struct Vfork {
+    done: core::sync::atomic::AtomicBool,
+    queue: WaitQueue,
+}
+
+impl Vfork {
+    /// Lets the parent go on.
+    pub fn complete(&self) {
+        self.done.store(true, Ordering::SeqCst);
+        self.queue.wake_all(0);
+    }
+}
+
+fn new_process(p: &Arc<Process>, pid: i32, space: &Arc<Space>, r: &Request) -> Result<Arc<Process>> {
+    let nproc = p.rlimit(super::rlimit::NPROC);
+    let cred = p.cred();
+    if cred.ruid != 0 && kernel().processes.lock().len() as u64 >= nproc {
+        return Err(Errno::EAGAIN);
+    }
+    let files = if r.flags & flag::FILES != 0 { p.files() } else { Arc::new(p.files().fork()) };
+    let fs = if r.flags & flag::FS != 0 { p.fs() } else { Arc::new(p.fs().fork()) };
+    let signals = p.signals.fork(r.flags & flag::SIGHAND != 0);
+    if r.flags & flag::CLEAR_SIGHAND != 0 {
+        signals.exec();
+    }
+    let parent = if r.flags & flag::PARENT != 0 { p.parent().unwrap_or_else(|| p.clone()) } else { p.clone() };
+    let child = Process::new(
+        pid,
+        Arc::downgrade(&parent),
+        p.pgid(),
+        p.session(),
+        space.clone(),
+        files,
+        fs,
+        cred,
+        signals,
+        *p.rlimits.lock(),
+    );
+    child.exit_signal.store(r.exit_signal, Ordering::Relaxed);
+    *child.exe.lock() = p.exe.lock().clone();
+    (*child.cmdline.lock()).clone_from(&p.cmdline.lock());
+    (*child.environ.lock()).clone_from(&p.environ.lock());
+    (*child.auxv.lock()).clone_from(&p.auxv.lock());
+    child.dumpable.store(p.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.no_new_privs.store(p.no_new_privs.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.nice.store(p.nice.load(Ordering::Relaxed), Ordering::Relaxed);
+    Ok(child)
+}
+
+/// Enters the child in the tables.
+fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, flags: u64) {
+    process.threads.lock().push(child.clone());
+    kernel().threads.lock().insert(child.tid(), child.clone());
+    if flags & flag::THREAD == 0 {
+        kernel().processes.lock().insert(process.pid, process.clone());
+        let real_parent = process.parent().unwrap_or_else(|| parent.clone());
+        real_parent.children.lock().push(process.clone());
+    } else if process.group_exit.lock().is_some() {
+        // exit_group ran while this thread was being made.
+        child.exiting.store(true, Ordering::SeqCst);
+        child.task.post_work();
+    }
+}
+
+/// Starts the host process of a new space.
+pub fn start_space(space: &Arc<Space>, from_init: bool) -> Result<()> {
+    let idle = IdleThread::new(space.clone());
+    let (vcpu, pid) = cpu::spawn_space(idle, from_init).map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })?;
+    space.host_pid.store(pid, Ordering::SeqCst);
+    space.add_vcpu(vcpu);
+    Ok(())
+}
+
+/// Starts the spaces that exec asked for; runs on PID 1, whose own memory is empty.
+pub fn spawn_requested_spaces() {
+    let requests = core::mem::take(&mut *kernel().timekeeper.spawn_requests.lock());
+    for space in requests {
+        if start_space(&space, true).is_err() {
+            // The host has no room for one more process: the exec that waits for it cannot go back.
+            super::exit::end_space(&space);
+        }
+    }
+}

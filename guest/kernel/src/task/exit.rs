@@ -1,0 +1,279 @@
+//! The end of threads and processes (`_exit(2)`), and the start of exec.
+//!
+//! A thread ends only in [`exit_work`], where its kernel stack is empty: everything else marks it `exiting`.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_abi_machine::state;
+use doppel_machine::{boot, cpu, host};
+
+use super::{Process, Thread, futex};
+use crate::mm::Mm;
+use crate::sched::{self, Space, wait_until};
+use crate::signal::{self, SigInfo, code, sig};
+use crate::syscall::Arg::Int;
+use crate::syscall::Support::Full;
+use crate::syscall::{Args, Syscall, call};
+use crate::{Errno, Result, kernel};
+
+/// Ending.
+pub const CALLS: &[Syscall] = &[
+    call(nr::EXIT, sys_exit, Full, &[Int], ""),
+    call(nr::EXIT_GROUP, sys_exit_group, Full, &[Int], ""),
+];
+
+fn sys_exit(a: &Args) -> Result<u64> {
+    let status = (a.i32(0) & 0xff) << 8;
+    let p = &a.thread.process;
+    {
+        let threads = p.threads.lock();
+        let others = threads.iter().any(|t| !Arc::ptr_eq(t, &a.thread) && !t.exiting.load(Ordering::SeqCst));
+        let mut group = p.group_exit.lock();
+        if !others && group.is_none() {
+            *group = Some(status);
+        }
+    }
+    mark_exiting(&a.thread);
+    Ok(0)
+}
+
+fn sys_exit_group(a: &Args) -> Result<u64> {
+    do_group_exit(&a.thread, (a.i32(0) & 0xff) << 8);
+    Ok(0)
+}
+
+fn mark_exiting(t: &Thread) {
+    t.exiting.store(true, Ordering::SeqCst);
+    t.task.post_work();
+}
+
+/// Ends the whole process of `thread` with this wait status (exit code << 8 | signal | 0x80 if dumped).
+/// The first caller decides the status. Returns; each thread ends on its way back to its program.
+pub fn do_group_exit(thread: &Arc<Thread>, status: i32) {
+    end_process(&thread.process, status);
+}
+
+/// As [`do_group_exit`], for any process.
+pub fn end_process(p: &Process, status: i32) {
+    p.group_exit.lock().get_or_insert(status);
+    for t in p.threads() {
+        t.exiting.store(true, Ordering::SeqCst);
+        t.notify();
+    }
+}
+
+/// Work before a return to the program: reschedule, end, or act on signals.
+pub fn exit_work(t: &Arc<Thread>) {
+    if cpu::vcpu().need_resched.load(Ordering::SeqCst) != 0 {
+        sched::yield_now();
+    }
+    if !t.exiting.load(Ordering::SeqCst) {
+        signal::deliver(t);
+    }
+}
+
+/// The thread that should end now, if it is this one. Called by the boot wiring with no references held.
+pub fn end_if_exiting() {
+    {
+        let t = super::current();
+        if !t.exiting.load(Ordering::SeqCst) {
+            return;
+        }
+        finish(&t);
+    }
+    sched::exit_current()
+}
+
+/// Everything the end of a thread does, except leaving its stack.
+fn finish(t: &Arc<Thread>) {
+    futex::exit_robust(t);
+    if let Some(p) = t.take_clear_child_tid()
+        && p.write(&0u32).is_ok()
+    {
+        futex::wake_addr(p, 1);
+    }
+    if let Some(v) = t.vfork_done.lock().take() {
+        v.complete();
+    }
+    let p = t.process.clone();
+    p.dead_cpu_ns.fetch_add(t.cpu_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+    kernel().threads.lock().remove(&t.tid());
+    let last = {
+        let mut threads = p.threads.lock();
+        threads.retain(|o| !Arc::ptr_eq(o, t));
+        threads.is_empty()
+    };
+    if last {
+        process_exit(&p);
+    } else {
+        p.exit_wait.wake_all(0);
+    }
+    t.space().thread_removed();
+}
+
+/// The last thread has gone: release what the process holds, and become a zombie.
+fn process_exit(p: &Arc<Process>) {
+    let status = p.group_exit.lock().unwrap_or(0);
+    p.timers.clear();
+    let files = core::mem::replace(&mut *p.files.lock(), Arc::new(crate::fs::FdTable::new(0)));
+    drop(files);
+    crate::ipc::process_exit(p);
+    super::ids::leave_session(p);
+    *p.exe.lock() = None;
+    reparent_children(p);
+    if p.pid == super::init_pid() {
+        end_domain(status);
+    }
+    *p.exit_status.lock() = Some(status);
+    p.exit_wait.wake_all(crate::fs::file::poll::POLLIN);
+    notify_parent(p, status);
+}
+
+/// Tells the parent; if it ignores SIGCHLD the child is reaped at once.
+fn notify_parent(p: &Arc<Process>, status: i32) {
+    let Some(parent) = p.parent() else { return };
+    let signo = p.exit_signal.load(Ordering::Relaxed);
+    let auto = signo == sig::SIGCHLD && parent.signals.ignores_children();
+    if signo != 0 {
+        let (code, value) = if status & 0x7f == 0 {
+            (code::CLD_EXITED, status >> 8 & 0xff)
+        } else if status & 0x80 != 0 {
+            (code::CLD_DUMPED, status & 0x7f)
+        } else {
+            (code::CLD_KILLED, status & 0x7f)
+        };
+        let uid = p.cred().ruid;
+        let info = SigInfo { signo, code, pid: p.pid, uid, value: value as u64, trapno: 0, err: 0 };
+        // The parent may be exiting itself; then nobody waits for this signal.
+        let _ = signal::send_process(&parent, info);
+    }
+    if auto {
+        super::wait::reap(&parent, p);
+    }
+    parent.child_wait.wake_all(0);
+}
+
+fn reparent_children(p: &Arc<Process>) {
+    let children: Vec<_> = core::mem::take(&mut *p.children.lock());
+    if children.is_empty() {
+        return;
+    }
+    let mut heir = p.parent();
+    while let Some(h) = &heir {
+        if h.subreaper.load(Ordering::Relaxed) && !h.is_zombie() {
+            break;
+        }
+        heir = h.parent();
+    }
+    let heir = heir.or_else(|| kernel().process(super::init_pid()).ok());
+    let Some(heir) = heir.filter(|h| !Arc::ptr_eq(h, p)) else { return };
+    for c in children {
+        *c.parent.lock() = Arc::downgrade(&heir);
+        heir.children.lock().push(c.clone());
+        let death = c.pdeathsig.load(Ordering::Relaxed);
+        if death != 0 {
+            // The child may be a zombie already.
+            let _ = signal::send_process(&c, SigInfo::kernel(death));
+        }
+        if c.is_zombie() {
+            c.exit_signal.store(sig::SIGCHLD, Ordering::Relaxed);
+            let status = c.exit_status.lock().unwrap_or(0);
+            notify_parent(&c, status);
+        }
+    }
+}
+
+/// The domain's first process has ended, or the host asked for the end.
+pub fn end_domain(status: i32) {
+    let v = boot::vregs();
+    v.exit_status.store(status, Ordering::SeqCst);
+    v.state.store(state::EXITED, Ordering::SeqCst);
+    host::ring_doorbell();
+    for p in kernel().all_processes() {
+        if p.pid != super::init_pid() {
+            end_process(&p, sig::SIGKILL);
+        }
+    }
+}
+
+/// Takes back a child whose host process could not be started.
+pub fn abandon(child: &Arc<Thread>) {
+    let p = &child.process;
+    kernel().threads.lock().remove(&child.tid());
+    kernel().processes.lock().remove(&p.pid);
+    if let Some(parent) = p.parent() {
+        parent.children.lock().retain(|c| !Arc::ptr_eq(c, p));
+    }
+    p.threads.lock().clear();
+    child.space().discard_queue();
+}
+
+/// A space that exec waits for cannot be started: its process dies as by SIGKILL. Runs on PID 1.
+pub fn end_space(space: &Arc<Space>) {
+    for t in space.discard_queue() {
+        t.process.group_exit.lock().get_or_insert(sig::SIGKILL);
+        let p = t.process.clone();
+        kernel().threads.lock().remove(&t.tid());
+        p.threads.lock().clear();
+        if let Some(v) = t.vfork_done.lock().take() {
+            v.complete();
+        }
+        process_exit(&p);
+    }
+}
+
+/// The point of no return of exec: ends the other threads of the process and gives an empty memory map to
+/// fill. Afterwards the current thread runs in the returned space. `EINTR`-like errors only before anything
+/// has changed.
+pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
+    let p = &thread.process;
+    if p.group_exit.lock().is_some() {
+        return Err(Errno::ERESTARTNOINTR);
+    }
+    for t in p.threads() {
+        if !Arc::ptr_eq(&t, thread) {
+            t.exiting.store(true, Ordering::SeqCst);
+            t.notify();
+        }
+    }
+    let alone = || (p.threads.lock().len() == 1).then_some(());
+    while wait_until(&p.exit_wait, None, alone).is_err() {
+        if thread.exiting.load(Ordering::SeqCst) {
+            return Err(Errno::ERESTARTNOINTR);
+        }
+        // A signal waits; it is delivered after exec. Only the other threads' end counts here.
+        sched::yield_now();
+    }
+    take_leader_id(thread);
+    let old = thread.space();
+    if old.thread_count() == 1 {
+        old.mm.exec_reset()?;
+    } else {
+        // Somebody else (a vfork parent) lives in this space: go on in a new one.
+        let new = Space::new(Mm::default());
+        thread.set_space(new.clone());
+        *p.space.lock() = new.clone();
+        new.thread_added();
+        sched::migrate(thread, &new);
+        old.thread_removed();
+    }
+    if let Some(v) = thread.vfork_done.lock().take() {
+        v.complete();
+    }
+    p.did_exec.store(true, Ordering::Relaxed);
+    Ok(thread.space())
+}
+
+/// After exec the only thread has the process id as its thread id.
+fn take_leader_id(t: &Arc<Thread>) {
+    let (old, pid) = (t.tid(), t.process.pid);
+    if old != pid {
+        let mut threads = kernel().threads.lock();
+        threads.remove(&old);
+        threads.insert(pid, t.clone());
+        t.tid.store(pid, Ordering::SeqCst);
+    }
+}

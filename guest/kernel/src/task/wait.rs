@@ -1,0 +1,182 @@
+//! Waiting for children: wait4, waitid (`wait(2)`).
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_linux::syscalls::nr;
+
+use super::Process;
+use crate::sched::wait_until;
+use crate::signal::{code, sig};
+use crate::syscall::Arg::{Hex, Int, Ptr};
+use crate::syscall::Support::Full;
+use crate::syscall::{Args, Syscall, call};
+use crate::{Errno, Result, kernel};
+
+/// Waiting.
+pub const CALLS: &[Syscall] = &[
+    call(nr::WAIT4, sys_wait4, Full, &[Int, Ptr, Hex, Ptr], ""),
+    call(nr::WAITID, sys_waitid, Full, &[Int, Int, Ptr, Hex, Ptr], ""),
+];
+
+const WNOHANG: u32 = 1;
+const WUNTRACED: u32 = 2;
+const WEXITED: u32 = 4;
+const WCONTINUED: u32 = 8;
+const WNOWAIT: u32 = 0x0100_0000;
+const WNOTHREAD: u32 = 0x2000_0000;
+const WALL: u32 = 0x4000_0000;
+const WCLONE: u32 = 0x8000_0000;
+
+/// Which children.
+#[derive(Clone, Copy)]
+enum Who {
+    Any,
+    Pid(i32),
+    Group(i32),
+}
+
+impl Who {
+    fn matches(self, p: &Process) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Pid(pid) => p.pid == pid,
+            Self::Group(g) => p.pgid() == g,
+        }
+    }
+}
+
+/// What was found: which child, and a wait status.
+struct Report {
+    pid: i32,
+    uid: u32,
+    status: i32,
+    cpu_ns: u64,
+}
+
+/// CPU time of a process with its reaped children.
+fn total_cpu(p: &Process) -> u64 {
+    p.dead_cpu_ns.load(Ordering::Relaxed) + p.child_cpu_ns.load(Ordering::Relaxed)
+}
+
+/// Removes a zombie for good.
+pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) {
+    parent.children.lock().retain(|c| !Arc::ptr_eq(c, child));
+    kernel().processes.lock().remove(&child.pid);
+    parent.child_cpu_ns.fetch_add(total_cpu(child), Ordering::Relaxed);
+}
+
+/// One look at the children: a report, nothing yet, or ECHILD.
+fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
+    let children = me.children.lock().clone();
+    let mut any = false;
+    for c in children {
+        let clone_child = c.exit_signal.load(Ordering::Relaxed) != sig::SIGCHLD;
+        if !who.matches(&c) || options & WALL == 0 && clone_child != (options & WCLONE != 0) {
+            continue;
+        }
+        any = true;
+        let report = |status| Report { pid: c.pid, uid: c.cred().ruid, status, cpu_ns: total_cpu(&c) };
+        let exited = *c.exit_status.lock();
+        if let Some(status) = exited {
+            if options & WEXITED != 0 {
+                if options & WNOWAIT == 0 {
+                    reap(me, &c);
+                }
+                return Ok(Some(report(status)));
+            }
+            continue;
+        }
+        if options & WUNTRACED != 0
+            && let Some(signo) = c.signals.take_stop_report(options & WNOWAIT != 0)
+        {
+            return Ok(Some(report(signo << 8 | 0x7f)));
+        }
+        if options & WCONTINUED != 0 && c.signals.take_continue_report(options & WNOWAIT != 0) {
+            return Ok(Some(report(0xffff)));
+        }
+    }
+    if any { Ok(None) } else { Err(Errno::ECHILD) }
+}
+
+/// Waits; `None` with WNOHANG if nothing has happened.
+fn wait(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
+    if options & WNOHANG != 0 {
+        return look(me, who, options);
+    }
+    wait_until(&me.child_wait.clone(), None, || look(me, who, options).transpose())?.map(Some)
+}
+
+fn sys_wait4(a: &Args) -> Result<u64> {
+    let (pid, options) = (a.i32(0), a.u32(2));
+    if options & !(WNOHANG | WUNTRACED | WCONTINUED | WNOTHREAD | WALL | WCLONE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let me = &a.thread.process;
+    let who = match pid {
+        i32::MIN => return Err(Errno::ESRCH),
+        -1 => Who::Any,
+        0 => Who::Group(me.pgid()),
+        p if p < 0 => Who::Group(-p),
+        p => Who::Pid(p),
+    };
+    let Some(r) = wait(me, who, options | WEXITED)? else { return Ok(0) };
+    if !a.ptr(1).is_null() {
+        a.ptr(1).write(&r.status)?;
+    }
+    if !a.ptr(3).is_null() {
+        a.ptr(3).write(&rusage(r.cpu_ns))?;
+    }
+    Ok(r.pid as u64)
+}
+
+/// A `struct rusage` with only user time known.
+fn rusage(cpu_ns: u64) -> [u64; 18] {
+    let mut ru = [0; 18];
+    ru[0] = cpu_ns / 1_000_000_000;
+    ru[1] = cpu_ns % 1_000_000_000 / 1000;
+    ru
+}
+
+fn sys_waitid(a: &Args) -> Result<u64> {
+    let options = a.u32(3);
+    let known = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | WNOTHREAD | WALL | WCLONE;
+    if options & !known != 0 || options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let me = &a.thread.process;
+    let id = a.i32(1);
+    let who = match a.i32(0) {
+        0 => Who::Any,
+        1 if id > 0 => Who::Pid(id),
+        2 if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
+        3 => Who::Pid(crate::ipc::pidfd::pid_of(me, id)?),
+        _ => return Err(Errno::EINVAL),
+    };
+    let found = wait(me, who, options)?;
+    let mut info = [0u8; 128];
+    if let Some(r) = &found {
+        let (code, status) = match r.status {
+            0xffff => (code::CLD_CONTINUED, sig::SIGCONT),
+            s if s & 0xff == 0x7f => (code::CLD_STOPPED, s >> 8),
+            s if s & 0x7f == 0 => (code::CLD_EXITED, s >> 8 & 0xff),
+            s if s & 0x80 != 0 => (code::CLD_DUMPED, s & 0x7f),
+            s => (code::CLD_KILLED, s & 0x7f),
+        };
+        let mut put = |at: usize, v: i32| info[at..at + 4].copy_from_slice(&v.to_ne_bytes());
+        put(0, sig::SIGCHLD);
+        put(8, code);
+        put(16, r.pid);
+        put(20, r.uid.cast_signed());
+        put(24, status);
+    }
+    if !a.ptr(2).is_null() {
+        a.ptr(2).write_bytes(&info)?;
+    }
+    if let Some(r) = found
+        && !a.ptr(4).is_null()
+    {
+        a.ptr(4).write(&rusage(r.cpu_ns))?;
+    }
+    Ok(0)
+}
