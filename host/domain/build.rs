@@ -53,7 +53,7 @@ fn build_kernel(root: &Path, out: &Path, cargo: &str) -> PathBuf {
     }
     let status = command.status().unwrap_or_else(|error| panic!("cannot run {cargo}: {error}"));
     assert!(status.success(), "building the guest kernel failed: see the messages above");
-    let kernel = target.join("kernel/doppel-guest-image");
+    let kernel = target.join("kernel/doppel-kernel");
     assert!(kernel.is_file(), "the guest kernel is not at {}", kernel.display());
     kernel
 }

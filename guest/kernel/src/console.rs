@@ -104,7 +104,11 @@ pub fn open_standard(p: &Arc<Process>, tty: bool, winsize: u32) {
         return;
     }
     let stdin = boot::boot_data().args.flags & boot_flags::STDIN != 0;
-    let streams = [(Stream::In { connected: stdin }, flags::O_RDONLY), (Stream::Out(ring::STDOUT), flags::O_WRONLY), (Stream::Out(ring::STDERR), flags::O_WRONLY)];
+    let streams = [
+        (Stream::In { connected: stdin }, flags::O_RDONLY),
+        (Stream::Out(ring::STDOUT), flags::O_WRONLY),
+        (Stream::Out(ring::STDERR), flags::O_WRONLY),
+    ];
     for (i, (s, mode)) in streams.into_iter().enumerate() {
         let file = File::anon(Arc::new(s), "pipe:[".to_string() + &(i + 1).to_string() + "]", mode);
         let r = files.insert(file, false);
@@ -205,7 +209,8 @@ impl FileOps for Stream {
                 console::wait_for_input(ring::STDIN);
                 let end = !connected || c.at_end();
                 let ready = console::available(ring::STDIN) > 0;
-                (if ready { poll::POLLIN | poll::POLLRDNORM } else { 0 }) | if end { poll::POLLHUP } else { 0 }
+                (if ready { poll::POLLIN | poll::POLLRDNORM } else { 0 })
+                    | if end { poll::POLLHUP } else { 0 }
             }
             Self::Out(which) => {
                 if let Some(t) = table {

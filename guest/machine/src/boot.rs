@@ -129,22 +129,26 @@ unsafe fn move_vdso(stack: *const u64) {
         }
     };
     assert!(vdso != 0, "boot: the host gives no vDSO");
-    // The vvar pages lie directly below the vDSO; their number varies with the host kernel. Walk down while
-    // pages are mapped (mremap of an unmapped page fails), at most 16.
     let base = layout::HOST_VDSO_BASE + 32 * layout::PAGE;
     let mv = |from: u64, to: u64, len: u64| {
         // SAFETY: boot runs alone and nothing refers to these pages yet.
         unsafe { host::call(nr::MREMAP, [from, len, len, 3, to, 0]) }.is_ok()
     };
-    // vDSO first: 1 or 2 pages; it must move as one mapping.
-    let pages = (1..=4).rev().find(|&n| mv(vdso, base, n * layout::PAGE));
-    assert!(pages.is_some(), "boot: cannot move the vDSO");
+    // The host moves such a mapping only whole, so the right length is the one it accepts.
+    let whole = |start: &dyn Fn(u64) -> (u64, u64)| {
+        (1..=16).find(|&n| {
+            let (from, to) = start(n * layout::PAGE);
+            mv(from, to, n * layout::PAGE)
+        })
+    };
+    assert!(whole(&|_| (vdso, base)).is_some(), "boot: cannot move the vDSO");
+    // Its data pages lie directly below it, as one or two mappings depending on the host kernel.
     let mut below = 0;
-    for n in 1..=16 {
-        if !mv(vdso - n * layout::PAGE, base - n * layout::PAGE, layout::PAGE) {
-            break;
+    for _ in 0..2 {
+        match whole(&|len| (vdso - below - len, base - below - len)) {
+            Some(pages) => below += pages * layout::PAGE,
+            None => break,
         }
-        below = n;
     }
     assert!(below > 0, "boot: no vDSO data pages");
     // SAFETY: the moved vDSO is a valid ELF image mapped at base.

@@ -216,6 +216,8 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -
     let regs = &mut uc.regs;
     if signo == SIGCHLD {
         CHILD_EVENT.store(1, Ordering::SeqCst);
+        // A wait that is about to begin must not miss this.
+        crate::boot::vregs().event_seq.fetch_add(1, Ordering::SeqCst);
     }
     if in_kernel(regs) {
         kernel_signal(signo, info, regs);

@@ -90,6 +90,8 @@ impl UserPtr {
     }
 
     /// The address `n` bytes further; wraps, which a later copy rejects.
+    // Named as the pointer method it resembles; wrapping is not what `+` promises.
+    #[allow(clippy::should_implement_trait)]
     #[must_use]
     pub fn add(self, n: u64) -> Self {
         Self(self.0.wrapping_add(n))

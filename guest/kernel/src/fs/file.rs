@@ -58,6 +58,9 @@ pub mod poll {
     pub const POLLRDHUP: u32 = 0x2000;
 }
 
+/// Receives one directory entry (inode number, position after it, type, name); false stops the listing.
+pub type DirSink<'a> = dyn FnMut(u64, u64, super::FileType, &[u8]) -> bool + 'a;
+
 /// What an open file does. Methods get the [`File`] for its flags; offsets are given for seekable files.
 ///
 /// Blocking: `read` and `write` block (interruptibly) unless `file.nonblocking()`, then give `EAGAIN`.
@@ -107,12 +110,7 @@ pub trait FileOps: Any + Send + Sync {
 
     /// Directory entries from position `file.pos` on: calls `sink(ino, next_pos, type, name)` until it
     /// returns false or the end; the caller stores positions.
-    fn readdir(
-        &self,
-        _file: &File,
-        _pos: u64,
-        _sink: &mut dyn FnMut(u64, u64, super::FileType, &[u8]) -> bool,
-    ) -> Result<()> {
+    fn readdir(&self, _file: &File, _pos: u64, _sink: &mut DirSink<'_>) -> Result<()> {
         Err(Errno::ENOTDIR)
     }
 

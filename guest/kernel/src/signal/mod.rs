@@ -95,6 +95,9 @@ impl ThreadSignals {
     pub fn fork(&self) -> Self {
         Self {}
     }
+
+    /// A thread that shares memory with its maker has no alternate stack.
+    pub fn clear_altstack(&self) {}
 }
 
 impl ProcessSignals {

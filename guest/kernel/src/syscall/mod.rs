@@ -5,9 +5,10 @@
 
 mod args;
 mod table;
+mod trace;
 
 pub use args::{Arg, Args};
-pub use table::{FAMILIES, dispatch};
+pub use table::{FAMILIES, dispatch, name};
 
 use crate::Result;
 
@@ -34,6 +35,14 @@ pub struct Syscall {
     pub args: &'static [Arg],
     /// Limits and remarks for docs/COMPATIBILITY.md; empty if none.
     pub note: &'static str,
+}
+
+impl Syscall {
+    /// Whether success replaces the caller's registers, so that no result must be stored.
+    fn sets_registers(&self) -> bool {
+        use doppel_abi_linux::syscalls::nr;
+        matches!(self.nr, nr::EXECVE | nr::EXECVEAT | nr::RT_SIGRETURN)
+    }
 }
 
 /// A row of the table.

@@ -2,9 +2,14 @@
 
 use doppel_abi_linux::syscalls::NAMES;
 
-use super::{Args, Syscall};
+use alloc::collections::BTreeSet;
+use alloc::format;
+
+use doppel_machine::sync::SpinLock;
+
+use super::{Args, Syscall, trace};
 use crate::task::current;
-use crate::{Errno, Result};
+use crate::{Errno, Result, console, kernel};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
 pub const FAMILIES: &[(&str, &[Syscall])] = &[
@@ -42,6 +47,19 @@ pub fn name(nr: u64) -> Option<&'static str> {
     NAMES.iter().find(|(n, _)| u64::from(*n) == nr).map(|(_, s)| *s)
 }
 
+/// Numbers already reported as unimplemented.
+#[derive(Default)]
+struct Reported(SpinLock<BTreeSet<u64>>);
+
+/// Says once per number that a call is not implemented.
+fn log_unimplemented(nr: u64) {
+    // Bounded: a program can make up as many numbers as it likes.
+    let known = name(nr);
+    if known.is_some() && kernel().service::<Reported>().0.lock().insert(nr) {
+        console::log(&format!("doppel: {} is not implemented (ENOSYS)\n", known.unwrap_or("?")));
+    }
+}
+
 /// Serves the system call in the current thread's registers.
 pub fn dispatch() {
     let thread = current();
@@ -50,14 +68,31 @@ pub fn dispatch() {
     let args =
         Args { thread: thread.clone(), raw: [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] };
     let entry = usize::try_from(nr).ok().and_then(|n| TABLE.get(n).copied().flatten());
+    // exit, exec and sigreturn do not come back to their caller: show them before.
+    let line = kernel().trace.then(|| trace::enter(&args, nr, entry));
     let result: Result<u64> = match entry {
         Some(s) => (s.handler)(&args),
-        None => Err(Errno::ENOSYS),
+        None => {
+            log_unimplemented(nr);
+            Err(Errno::ENOSYS)
+        }
     };
+    if let Some(line) = line {
+        trace::leave(line, &result);
+    }
+    if entry.is_some_and(|s| s.sets_registers()) && result.is_ok() {
+        return;
+    }
     regs = thread.task.regs();
     regs.rax = match result {
         Ok(v) => v,
-        Err(e) => (-i64::from(e.0)).cast_unsigned(),
+        Err(e) => {
+            if e.0 >= Errno::ERESTARTSYS.0 {
+                // The signal code decides between restart and EINTR on the way out.
+                thread.task.post_work();
+            }
+            (-i64::from(e.0)).cast_unsigned()
+        }
     };
     thread.task.set_regs(&regs);
 }

@@ -36,7 +36,8 @@ pub mod flag {
     pub const CHILD_SETTID: u64 = 0x100_0000;
     pub const CLEAR_SIGHAND: u64 = 1 << 32;
     /// Namespaces, cgroups, ptrace: a domain has one of each.
-    pub const NAMESPACES: u64 = 0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | 0x80;
+    pub const NAMESPACES: u64 =
+        0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | 0x80;
     pub const INTO_CGROUP: u64 = 1 << 33;
 }
 
@@ -107,7 +108,19 @@ fn sys_clone3(a: &Args) -> Result<u64> {
     for (w, b) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *w = u64::from_ne_bytes(b.try_into().map_err(|_| Errno::EINVAL)?);
     }
-    let [flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, _cgroup] = words;
+    let [
+        flags,
+        pidfd,
+        child_tid,
+        parent_tid,
+        exit_signal,
+        stack,
+        stack_size,
+        tls,
+        set_tid,
+        set_tid_size,
+        _cgroup,
+    ] = words;
     if set_tid != 0 || set_tid_size != 0 || flags & flag::INTO_CGROUP != 0 {
         return Err(Errno::EPERM);
     }
@@ -115,15 +128,20 @@ fn sys_clone3(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let stack = if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(Errno::EINVAL)? };
-    clone(&a.thread, Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls })
+    clone(
+        &a.thread,
+        Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls },
+    )
 }
 
 fn check(r: &Request) -> Result<()> {
     let f = r.flags;
-    if f & flag::THREAD != 0 && f & flag::SIGHAND == 0
-        || f & flag::SIGHAND != 0 && f & flag::VM == 0
-        || f & flag::CLEAR_SIGHAND != 0 && f & flag::SIGHAND != 0
-        || f & flag::PIDFD != 0 && f & (flag::THREAD | flag::PARENT_SETTID) == flag::THREAD
+    let has = |bit| f & bit != 0;
+    let needs = |bit, other| has(bit) && !has(other);
+    if needs(flag::THREAD, flag::SIGHAND)
+        || needs(flag::SIGHAND, flag::VM)
+        || has(flag::CLEAR_SIGHAND) && has(flag::SIGHAND)
+        || has(flag::PIDFD) && has(flag::THREAD)
     {
         return Err(Errno::EINVAL);
     }
@@ -155,11 +173,12 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
 
     let share_vm = r.flags & flag::VM != 0;
     let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
-    let child_process = if r.flags & flag::THREAD != 0 {
-        process.clone()
-    } else {
-        new_process(process, tid, &space, &r)?
-    };
+    let child_process =
+        if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(process, tid, &space, &r)? };
+    let signals = parent.signals.fork();
+    if share_vm && !vfork {
+        signals.clear_altstack();
+    }
     let child = Thread::new(
         tid,
         child_process.clone(),
@@ -167,7 +186,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         regs,
         parent.task.xstate(),
         *parent.comm.lock(),
-        parent.signals.fork(share_vm && !vfork),
+        signals,
     );
     if r.flags & flag::CHILD_CLEARTID != 0 {
         child.clear_child_tid.store(r.child_tid, Ordering::Relaxed);
@@ -228,7 +247,8 @@ fn new_process(p: &Arc<Process>, pid: i32, space: &Arc<Space>, r: &Request) -> R
     if r.flags & flag::CLEAR_SIGHAND != 0 {
         signals.exec();
     }
-    let parent = if r.flags & flag::PARENT != 0 { p.parent().unwrap_or_else(|| p.clone()) } else { p.clone() };
+    let parent =
+        if r.flags & flag::PARENT != 0 { p.parent().unwrap_or_else(|| p.clone()) } else { p.clone() };
     let child = Process::new(
         pid,
         Arc::downgrade(&parent),
@@ -270,7 +290,8 @@ fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, f
 /// Starts the host process of a new space.
 pub fn start_space(space: &Arc<Space>, from_init: bool) -> Result<()> {
     let idle = IdleThread::new(space.clone());
-    let (vcpu, pid) = cpu::spawn_space(idle, from_init).map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })?;
+    let (vcpu, pid) = cpu::spawn_space(idle, from_init)
+        .map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })?;
     space.host_pid.store(pid, Ordering::SeqCst);
     space.add_vcpu(vcpu);
     Ok(())

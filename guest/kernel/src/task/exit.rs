@@ -20,10 +20,8 @@ use crate::syscall::{Args, Syscall, call};
 use crate::{Errno, Result, kernel};
 
 /// Ending.
-pub const CALLS: &[Syscall] = &[
-    call(nr::EXIT, sys_exit, Full, &[Int], ""),
-    call(nr::EXIT_GROUP, sys_exit_group, Full, &[Int], ""),
-];
+pub const CALLS: &[Syscall] =
+    &[call(nr::EXIT, sys_exit, Full, &[Int], ""), call(nr::EXIT_GROUP, sys_exit_group, Full, &[Int], "")];
 
 fn sys_exit(a: &Args) -> Result<u64> {
     let status = (a.i32(0) & 0xff) << 8;
