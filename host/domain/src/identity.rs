@@ -89,7 +89,7 @@ impl Identity {
         next.rewind()
             .and_then(|()| next.write_all(format!("{id:<10}").as_bytes()))
             .map_err(failed("write the id counter"))?;
-        sweep(base, id, if id % SWEEP_EVERY == 0 { usize::MAX } else { FEW });
+        sweep(base, id, if id.is_multiple_of(SWEEP_EVERY) { usize::MAX } else { FEW });
         let files = std::iter::once(claim).chain(name_claim).collect();
         Ok(Self { id, name: name.map(str::to_owned), _files: files })
     }
