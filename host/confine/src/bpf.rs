@@ -68,7 +68,7 @@ pub fn compile(rules: &[Rule], sites: Sites) -> Vec<Instruction> {
     let mut head = Block::default();
     let native = head.label();
     head.load(OFF_ARCH);
-    head.jump_eq(ARCH_X86_64, native, None);
+    head.jump_eq(ARCH_X86_64, Some(native), None);
     head.ret(KILL_PROCESS);
     head.bind(native);
     head.load(OFF_NR);
@@ -100,9 +100,9 @@ fn site_block(rules: &[Rule], site: Site, end: u64, otherwise: u32) -> Vec<Instr
     let (here, elsewhere) = (block.label(), block.label());
     let (low, high) = split(end);
     block.load(OFF_IP);
-    block.jump_eq(low, None, elsewhere);
+    block.jump_eq(low, None, Some(elsewhere));
     block.load(OFF_IP + 4);
-    block.jump_eq(high, here, elsewhere);
+    block.jump_eq(high, Some(here), Some(elsewhere));
     block.bind(elsewhere);
     block.ret(otherwise);
     block.bind(here);
@@ -116,7 +116,7 @@ fn rules_block(rules: &[Rule], site: Site, otherwise: u32) -> Vec<Instruction> {
     for rule in rules.iter().filter(|r| r.site == site) {
         let mut block = Block::default();
         let next = block.label();
-        block.jump_eq(rule.number, None, next);
+        block.jump_eq(rule.number, None, Some(next));
         for alternative in rule.any_of {
             let failed = block.label();
             for check in *alternative {
@@ -142,21 +142,21 @@ fn compile_check(block: &mut Block, check: &Check, failed: Label) {
         Test::Is(value) => {
             let (l, h) = split(value);
             block.load(high);
-            block.jump_eq(h, None, failed);
+            block.jump_eq(h, None, Some(failed));
             block.load(low);
-            block.jump_eq(l, None, failed);
+            block.jump_eq(l, None, Some(failed));
         }
         Test::LowIs(value) => {
             block.load(low);
-            block.jump_eq(value, None, failed);
+            block.jump_eq(value, None, Some(failed));
         }
         Test::OneOf(values) => {
             block.load(high);
-            block.jump_eq(0, None, failed);
+            block.jump_eq(0, None, Some(failed));
             block.load(low);
             let good = block.label();
             for value in values {
-                block.jump_eq(*value, good, None);
+                block.jump_eq(*value, Some(good), None);
             }
             block.jump(failed);
             block.bind(good);
@@ -167,7 +167,7 @@ fn compile_check(block: &mut Block, check: &Check, failed: Label) {
             {
                 block.load(offset);
                 block.and(m);
-                block.jump_eq(v, None, failed);
+                block.jump_eq(v, None, Some(failed));
             }
         }
     }
@@ -179,24 +179,14 @@ fn split(value: u64) -> (u32, u32) {
     (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
 }
 
-/// A jump target inside one [`Block`].
+/// A jump target inside one [`Block`]; where a label is optional, none means the next instruction.
 #[derive(Clone, Copy)]
 struct Label(usize);
-
-impl From<Label> for Option<Target> {
-    fn from(label: Label) -> Self {
-        Some(Target(label.0))
-    }
-}
-
-/// A label, where `None` stands for "the next instruction".
-#[derive(Clone, Copy)]
-struct Target(usize);
 
 /// Instructions with unresolved forward jumps.
 #[derive(Default)]
 struct Block {
-    code: Vec<(Instruction, Option<Target>, Option<Target>)>,
+    code: Vec<(Instruction, Option<Label>, Option<Label>)>,
     labels: Vec<Option<usize>>,
 }
 
@@ -210,7 +200,7 @@ impl Block {
         self.labels[label.0] = Some(self.code.len());
     }
 
-    fn push(&mut self, code: u16, k: u32, yes: Option<Target>, no: Option<Target>) {
+    fn push(&mut self, code: u16, k: u32, yes: Option<Label>, no: Option<Label>) {
         self.code.push((Instruction { code, jt: 0, jf: 0, k }, yes, no));
     }
 
@@ -227,22 +217,22 @@ impl Block {
     }
 
     fn jump(&mut self, label: Label) {
-        self.push(JUMP, 0, label.into(), None);
+        self.push(JUMP, 0, Some(label), None);
     }
 
-    fn jump_eq(&mut self, value: u32, yes: impl Into<Option<Target>>, no: impl Into<Option<Target>>) {
-        self.push(JUMP_EQ, value, yes.into(), no.into());
+    fn jump_eq(&mut self, value: u32, yes: Option<Label>, no: Option<Label>) {
+        self.push(JUMP_EQ, value, yes, no);
     }
 
     /// Goes on with the next instruction if any bit of `mask` is set, else to `no`.
     fn jump_set_else(&mut self, mask: u32, no: Label) {
-        self.push(JUMP_SET, mask, None, no.into());
+        self.push(JUMP_SET, mask, None, Some(no));
     }
 
     /// Resolves the jumps and appends the instructions to `out`.
     fn finish(self, out: &mut Vec<Instruction>) {
-        let distance = |from: usize, target: Option<Target>| -> usize {
-            let Some(Target(index)) = target else { return 0 };
+        let distance = |from: usize, target: Option<Label>| -> usize {
+            let Some(Label(index)) = target else { return 0 };
             let at = self.labels[index].expect("label never bound");
             at.checked_sub(from + 1).expect("backward jump")
         };
