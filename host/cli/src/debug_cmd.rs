@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use doppel_confine::{ALLOWED, Site};
+use doppel_confine::host_call_table;
 use doppel_domain::Kernel;
 
 /// What to show.
@@ -23,23 +23,7 @@ pub enum DebugCommand {
 /// Prints it.
 pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
-        DebugCommand::HostCalls => {
-            println!("| nr | call | arguments | why |");
-            println!("|---:|---|---|---|");
-            for rule in ALLOWED {
-                let site = if rule.site == Site::Sigreturn { " (sigreturn site)" } else { "" };
-                // A bar would end the table's cell.
-                let cell = |text: &str| text.replace('|', "\\|");
-                println!(
-                    "| {} | {}{site} | {} | {} |",
-                    rule.number,
-                    rule.name,
-                    cell(rule.arguments),
-                    cell(rule.why)
-                );
-            }
-            println!("\n{} host system calls", ALLOWED.len());
-        }
+        DebugCommand::HostCalls => print!("{}", host_call_table()),
         DebugCommand::Gate { kernel } => {
             let kernel = match kernel {
                 Some(path) => Kernel::from_file(path)?,

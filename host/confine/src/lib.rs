@@ -11,9 +11,11 @@
 mod bpf;
 pub mod limits;
 mod rules;
+mod table;
 
 pub use bpf::{Instruction, Sites, compile};
 pub use rules::{ALLOWED, Check, Rule, Site, Test};
+pub use table::host_call_table;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use crate::bpf::{
     ALLOW, AND, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, REFUSE, RETURN, TRAP,
 };
-use crate::{ALLOWED, Instruction, Site, Sites, compile};
+use crate::{ALLOWED, Instruction, Site, Sites, compile, host_call_table};
 
 const SITES: Sites = Sites { gate_end: 0x7e80_0000_1234, sigreturn_end: 0x7e80_0000_5678 };
 
@@ -59,11 +59,8 @@ fn from(ip: u64, nr: u32) -> u32 {
 
 #[test]
 fn the_list_is_short_and_explained() {
-    for rule in ALLOWED {
-        println!("{:>4} {:<13} {} -- {}", rule.number, rule.name, rule.arguments, rule.why);
-        assert!(!rule.why.is_empty());
-    }
-    println!("{} host system calls", ALLOWED.len());
+    println!("{}", host_call_table());
+    assert!(ALLOWED.iter().all(|rule| !rule.why.is_empty() && !rule.arguments.is_empty()));
     assert_eq!(ALLOWED.len(), 16);
     assert!(compile(ALLOWED, SITES).len() < 1024, "fits the control area");
 }
@@ -186,4 +183,13 @@ fn other_arguments() {
     {
         assert_eq!(gate(324, [command, 0, 0, 0, 0, 0]), verdict);
     }
+}
+
+#[test]
+fn the_document_shows_the_list() {
+    let document = include_str!("../../../SECURITY.md");
+    assert!(
+        document.contains(&host_call_table()),
+        "copy the output of `doppel debug host-calls` to SECURITY.md"
+    );
 }
