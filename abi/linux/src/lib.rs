@@ -6,4 +6,5 @@
 #![forbid(unsafe_code)]
 
 pub mod errno;
+pub mod signal;
 pub mod syscalls;

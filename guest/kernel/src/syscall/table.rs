@@ -12,11 +12,14 @@ use crate::task::current;
 use crate::{Errno, Result, console, kernel};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
+#[rustfmt::skip]
 pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Process creation", crate::task::clone::CALLS),
     ("Process end", crate::task::exit::CALLS),
     ("Waiting", crate::task::wait::CALLS),
     ("Process ids", crate::task::ids::CALLS),
+    ("Signals", crate::signal::CALLS),
+    ("Sending signals", crate::signal::KILL_CALLS),
 ];
 
 /// Numbers below this have a slot.

@@ -9,10 +9,13 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::sync::SpinLock;
-use doppel_machine::{boot, clock, host};
+use doppel_machine::{boot, clock, host, pod_struct};
 
 use crate::kernel;
 use crate::sched::Space;
+use crate::signal::SigInfo;
+use crate::task::Process;
+use crate::{Errno, Result};
 
 /// CLOCK_MONOTONIC of the domain in nanoseconds.
 pub fn monotonic_ns() -> u64 {
@@ -124,3 +127,32 @@ impl ProcessTimers {
     /// Disarms everything (exit, exec).
     pub fn clear(&self) {}
 }
+
+pod_struct! {
+    /// `struct timespec`.
+    pub struct Timespec {
+        /// Seconds.
+        pub sec: i64,
+        /// Nanoseconds below a second.
+        pub nsec: i64,
+    }
+}
+
+impl Timespec {
+    /// The span in nanoseconds; EINVAL if it is negative or not normal. Saturates after 292 years.
+    pub fn to_ns(self) -> Result<u64> {
+        if self.sec < 0 || !(0..1_000_000_000).contains(&self.nsec) {
+            return Err(Errno::EINVAL);
+        }
+        let ns = self.sec.saturating_mul(1_000_000_000).saturating_add(self.nsec);
+        Ok(ns.cast_unsigned())
+    }
+
+    /// From nanoseconds.
+    pub fn from_ns(ns: u64) -> Self {
+        Self { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as i64 }
+    }
+}
+
+/// A pending signal was taken from its queue: a timer's next period begins, its overruns are known now.
+pub(crate) fn signal_taken(_p: &Process, _info: &mut SigInfo) {}

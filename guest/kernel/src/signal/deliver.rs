@@ -1,0 +1,125 @@
+//! Acting on signals when a thread is about to return to its program.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN, sa};
+use doppel_abi_linux::syscalls::nr;
+
+use super::state::Action;
+use super::{
+    DEFAULT_IGNORE, SYNCHRONOUS, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig,
+    stop, terminate,
+};
+use crate::Errno;
+use crate::task::Thread;
+
+/// Runs before every return to a program when work was posted: acts on pending signals (default actions,
+/// stops, building handler frames in the registers and on the user stack) and finishes interrupted system
+/// calls. `t` is the current thread; the caller ends it if it is `exiting` afterwards.
+pub fn deliver(t: &Arc<Thread>) {
+    while let Some(info) = next(t) {
+        act(t, &info);
+    }
+    if t.exiting.load(Ordering::SeqCst) {
+        return;
+    }
+    finish_call(t, None);
+    let saved = t.signals.private.lock().saved_mask.take();
+    if let Some(m) = saved {
+        set_mask(t, m);
+    }
+}
+
+/// The next signal to act on; waits here while the process is stopped.
+fn next(t: &Arc<Thread>) -> Option<SigInfo> {
+    stop::wait_while_stopped(t);
+    if t.exiting.load(Ordering::SeqCst) {
+        return None;
+    }
+    let open = !t.signals.mask();
+    t.signals.with_queue(|q| q.take(open & SYNCHRONOUS)).or_else(|| send::dequeue(t, open))
+}
+
+fn act(t: &Arc<Thread>, info: &SigInfo) {
+    let b = bit(info.signo);
+    let forced = {
+        let mut s = t.signals.private.lock();
+        let forced = s.forced & b != 0;
+        s.forced &= !b;
+        forced
+    };
+    let action = t.process.signals.action(info.signo);
+    match action.handler {
+        SIG_IGN => {}
+        SIG_DFL => default_action(t, info, forced),
+        _ => call_handler(t, info, &action),
+    }
+}
+
+fn default_action(t: &Arc<Thread>, info: &SigInfo, forced: bool) {
+    let b = bit(info.signo);
+    if DEFAULT_IGNORE & b != 0 || t.process.pid == 1 && !forced && UNBLOCKABLE & b == 0 {
+        return;
+    }
+    if send::stops(info.signo) {
+        if info.signo == sig::SIGSTOP || !pgrp_orphaned(t.process.pgid(), 0) {
+            stop::stop(&t.process, info.signo);
+        }
+        return;
+    }
+    // No core file is ever written, so the status is the one Linux gives without a core dump.
+    terminate(&t.process, info.signo);
+}
+
+fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
+    finish_call(t, Some(action));
+    let b = bit(info.signo);
+    if action.flags & sa::SA_RESETHAND != 0 {
+        let handlers = t.process.signals.handlers();
+        handlers.actions.lock()[info.signo as usize - 1].handler = SIG_DFL;
+    }
+    let mask = t.signals.mask();
+    let back = t.signals.private.lock().saved_mask.take().unwrap_or(mask);
+    if frame::build(t, info, action, back).is_err() {
+        // The stack is unusable. If it was SIGSEGV itself that could not be delivered, nothing can be.
+        if info.signo == sig::SIGSEGV {
+            let handlers = t.process.signals.handlers();
+            handlers.actions.lock()[info.signo as usize - 1].handler = SIG_DFL;
+        }
+        set_mask(t, back);
+        force(t, SigInfo::kernel(sig::SIGSEGV));
+        return;
+    }
+    let own = if action.flags & sa::SA_NODEFER == 0 { b } else { 0 };
+    // sigsuspend's mask stays in force for the handler, as on Linux.
+    set_mask(t, mask | action.mask | own);
+}
+
+/// Finishes a system call that gave a restart code: with EINTR, or so that the program makes it again.
+/// `action` is that of the handler about to run, if any.
+fn finish_call(t: &Thread, action: Option<&Action>) {
+    let mut regs = t.task.regs();
+    let result = regs.rax.cast_signed();
+    if regs.orig_rax == u64::MAX || !(-516..=-512).contains(&result) {
+        return;
+    }
+    let code = Errno((-result) as u16);
+    let again = match (code, action) {
+        (Errno::ERESTARTNOINTR, _) => true,
+        (Errno::ERESTARTSYS, Some(a)) => a.flags & sa::SA_RESTART != 0,
+        (_, Some(_)) => false,
+        (_, None) => true,
+    };
+    if !again {
+        regs.rax = (-i64::from(Errno::EINTR.0)).cast_unsigned();
+        *t.restart.lock() = None;
+    } else {
+        let continues = code == Errno::ERESTART_RESTARTBLOCK;
+        regs.rax = if continues { u64::from(nr::RESTART_SYSCALL) } else { regs.orig_rax };
+        regs.rip = regs.rip.wrapping_sub(2);
+    }
+    // Finished: a further signal must not do it again.
+    regs.orig_rax = u64::MAX;
+    t.task.set_regs(&regs);
+}

@@ -1,0 +1,131 @@
+//! Sending calls: kill, tkill, tgkill, sigqueue and their permission rules.
+
+use alloc::sync::Arc;
+
+use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
+use doppel_abi_linux::syscalls::nr;
+
+use super::{SigInfo, code, send_process, send_thread, sig};
+use crate::syscall::Arg::{Int, Ptr, Sig};
+use crate::syscall::{Args, Support::Full, Syscall, call};
+use crate::task::{Process, Thread};
+use crate::{Errno, Result, kernel};
+
+/// Rows of the system call table.
+pub const CALLS: &[Syscall] = &[
+    call(nr::KILL, kill, Full, &[Int, Sig], ""),
+    call(nr::TKILL, tkill, Full, &[Int, Sig], ""),
+    call(nr::TGKILL, tgkill, Full, &[Int, Int, Sig], ""),
+    call(nr::RT_SIGQUEUEINFO, rt_sigqueueinfo, Full, &[Int, Sig, Ptr], ""),
+    call(nr::RT_TGSIGQUEUEINFO, rt_tgsigqueueinfo, Full, &[Int, Int, Sig, Ptr], ""),
+];
+
+const CAP_KILL: u32 = 5;
+
+/// Whether `sender` may send `signo` to `target` (`kill(2)`): EPERM if not, EINVAL for a bad number.
+pub fn may_signal(sender: &Process, target: &Process, signo: i32) -> Result<()> {
+    if !(0..=64).contains(&signo) {
+        return Err(Errno::EINVAL);
+    }
+    if sender.pid == target.pid {
+        return Ok(());
+    }
+    let (s, t) = (sender.cred(), target.cred());
+    let same = [s.euid, s.ruid].iter().any(|u| *u == t.suid || *u == t.ruid);
+    let job = signo == sig::SIGCONT && sender.session().sid == target.session().sid;
+    if same || job || s.capable(CAP_KILL) { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
+    let p = &a.thread.process;
+    SigInfo::from_user(signo, how, p.pid, p.cred().ruid, 0)
+}
+
+/// The process a pid argument names; any of its threads will do, as on Linux.
+fn find(pid: i32) -> Result<Arc<Process>> {
+    kernel().process(pid).or_else(|_| kernel().thread(pid).map(|t| t.process.clone()))
+}
+
+fn one(a: &Args, p: &Arc<Process>, info: SigInfo) -> Result<()> {
+    may_signal(&a.thread.process, p, info.signo)?;
+    if info.signo == 0 { Ok(()) } else { send_process(p, info) }
+}
+
+fn kill(a: &Args) -> Result<u64> {
+    let (pid, signo) = (a.i32(0), a.i32(1));
+    let info = user_info(a, signo, code::SI_USER);
+    let me = &a.thread.process;
+    if pid > 0 {
+        one(a, &find(pid)?, info)?;
+        return Ok(0);
+    }
+    if pid == i32::MIN {
+        return Err(Errno::ESRCH);
+    }
+    if !(0..=64).contains(&signo) {
+        return Err(Errno::EINVAL);
+    }
+    let group = if pid == 0 { me.pgid() } else { -pid };
+    let (mut found, mut sent, mut error) = (false, false, None);
+    for p in kernel().all_processes() {
+        // -1: everybody except init and oneself.
+        let meant = if pid == -1 { p.pid != 1 && p.pid != me.pid } else { p.pgid() == group };
+        if !meant {
+            continue;
+        }
+        found = true;
+        match one(a, &p, info) {
+            Ok(()) => sent = true,
+            Err(e) => error = Some(e),
+        }
+    }
+    match error {
+        _ if !found => Err(Errno::ESRCH),
+        Some(e) if !sent => Err(e),
+        _ => Ok(0),
+    }
+}
+
+/// Sends to thread `tid`, which must belong to process `tgid` if that is given.
+fn to_thread(a: &Args, tgid: Option<i32>, tid: i32, info: SigInfo) -> Result<u64> {
+    if tid <= 0 || tgid.is_some_and(|g| g <= 0) {
+        return Err(Errno::EINVAL);
+    }
+    let t: Arc<Thread> = kernel().thread(tid)?;
+    if tgid.is_some_and(|g| g != t.process.pid) {
+        return Err(Errno::ESRCH);
+    }
+    may_signal(&a.thread.process, &t.process, info.signo)?;
+    if info.signo != 0 {
+        send_thread(&t, info)?;
+    }
+    Ok(0)
+}
+
+fn tkill(a: &Args) -> Result<u64> {
+    to_thread(a, None, a.i32(0), user_info(a, a.i32(1), code::SI_TKILL))
+}
+
+fn tgkill(a: &Args) -> Result<u64> {
+    to_thread(a, Some(a.i32(0)), a.i32(1), user_info(a, a.i32(2), code::SI_TKILL))
+}
+
+/// Reads a program's siginfo; only the own process may be sent what looks like kill or the kernel.
+fn queued_info(a: &Args, tgid: i32, signo: i32, at: usize) -> Result<SigInfo> {
+    let mut b = [0u8; SIGINFO_SIZE];
+    a.ptr(at).read_bytes(&mut b)?;
+    let info = SigInfo::from_bytes(signo, &b);
+    let forged = info.code >= 0 || info.code == code::SI_TKILL;
+    if forged && tgid != a.thread.process.pid { Err(Errno::EPERM) } else { Ok(info) }
+}
+
+fn rt_sigqueueinfo(a: &Args) -> Result<u64> {
+    let info = queued_info(a, a.i32(0), a.i32(1), 2)?;
+    one(a, &find(a.i32(0))?, info)?;
+    Ok(0)
+}
+
+fn rt_tgsigqueueinfo(a: &Args) -> Result<u64> {
+    let info = queued_info(a, a.i32(0), a.i32(2), 3)?;
+    to_thread(a, Some(a.i32(0)), a.i32(1), info)
+}
