@@ -5,8 +5,11 @@
 //! `DOPPEL_EMBED_KERNEL=1`, so that checking the host does not compile the guest; such a binary needs
 //! `doppel run --kernel FILE`.
 
+#[path = "src/elf.rs"]
+mod elf;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn main() {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
@@ -20,17 +23,22 @@ fn main() {
         "0" => false,
         _ => var("PROFILE") == "release",
     };
-    let kernel = if embed {
+    println!("cargo::rerun-if-changed=src/elf.rs");
+    let (bytes, gates) = if embed {
         for path in ["guest", "abi", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
             println!("cargo::rerun-if-changed={}", root.join(path).display());
         }
-        build_kernel(&root, &out, &var("CARGO"))
+        let path = build_kernel(&root, &out, &var("CARGO"));
+        let bytes = std::fs::read(&path).expect("cannot read the guest kernel");
+        let gates = elf::gates(&bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        (elf::trim(bytes).expect("was parsed before"), gates)
     } else {
-        let empty = out.join("no-kernel");
-        std::fs::write(&empty, []).expect("cannot write to OUT_DIR");
-        empty
+        (Vec::new(), elf::Gates { syscall: 0, syscall_end: 0, sigreturn_end: 0 })
     };
-    println!("cargo::rustc-env=DOPPEL_KERNEL_ELF={}", kernel.display());
+    let write =
+        |name: &str, bytes: &[u8]| std::fs::write(out.join(name), bytes).expect("cannot write to OUT_DIR");
+    write("kernel.elf", &bytes);
+    write("kernel_gates.rs", format!("{gates:?}").as_bytes());
 }
 
 fn build_kernel(root: &Path, out: &Path, cargo: &str) -> PathBuf {
@@ -39,8 +47,10 @@ fn build_kernel(root: &Path, out: &Path, cargo: &str) -> PathBuf {
     let mut command = Command::new(cargo);
     command
         .current_dir(root)
-        .args(["build", "--profile", "kernel", "-p", "doppel-guest-image", "--target-dir"])
-        .arg(&target);
+        .args(["build", "--profile", "kernel", "-p", "doppel-guest-image"])
+        .args(["--message-format", "json-render-diagnostics", "--target-dir"])
+        .arg(&target)
+        .stderr(Stdio::inherit());
     // The outer cargo's settings are for the host program.
     for (name, _) in std::env::vars() {
         let ours = ["CARGO_HOME", "CARGO_BUILD_JOBS", "CARGO_NET_OFFLINE", "CARGO_TERM_COLOR"];
@@ -51,9 +61,13 @@ fn build_kernel(root: &Path, out: &Path, cargo: &str) -> PathBuf {
             command.env_remove(name);
         }
     }
-    let status = command.status().unwrap_or_else(|error| panic!("cannot run {cargo}: {error}"));
-    assert!(status.success(), "building the guest kernel failed: see the messages above");
-    let kernel = target.join("kernel/doppel-kernel");
-    assert!(kernel.is_file(), "the guest kernel is not at {}", kernel.display());
-    kernel
+    let output = command.output().unwrap_or_else(|error| panic!("cannot run {cargo}: {error}"));
+    assert!(output.status.success(), "building the guest kernel failed: see the messages above");
+    // One JSON message a line; only the one program has an "executable".
+    let messages = String::from_utf8(output.stdout).expect("cargo writes UTF-8");
+    let executable = messages.lines().find_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        rest.split_once('"').map(|(path, _)| PathBuf::from(path))
+    });
+    executable.expect("cargo named no executable")
 }

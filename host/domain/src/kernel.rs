@@ -1,34 +1,27 @@
 //! The guest kernel as a file: the embedded ELF, its gates, a sealed memfd to execute.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use doppel_confine::Sites;
-use object::{Object, ObjectSymbol};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::Error;
+use crate::elf::{self, Gates};
 
-/// The guest kernel built with this program; empty in debug builds without `DOPPEL_EMBED_KERNEL=1`.
-static EMBEDDED: &[u8] = include_bytes!(env!("DOPPEL_KERNEL_ELF"));
+/// The guest kernel built with this program, trimmed; empty in debug builds without `DOPPEL_EMBED_KERNEL=1`.
+static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel.elf"));
+/// Its gates, found before trimming.
+const EMBEDDED_GATES: Gates = include!(concat!(env!("OUT_DIR"), "/kernel_gates.rs"));
 
 /// A guest kernel: its ELF and the addresses its host calls come from.
 #[derive(Debug)]
 pub struct Kernel {
-    elf: std::borrow::Cow<'static, [u8]>,
+    elf: Cow<'static, [u8]>,
     gates: Gates,
-}
-
-/// Addresses of the guest kernel's two `syscall` instructions.
-#[derive(Clone, Copy, Debug)]
-pub struct Gates {
-    /// The host-call instruction.
-    pub syscall: u64,
-    /// The address right after it.
-    pub syscall_end: u64,
-    /// The address right after the signal return's instruction.
-    pub sigreturn_end: u64,
 }
 
 impl Kernel {
@@ -43,38 +36,17 @@ impl Kernel {
                     .into(),
             ));
         }
-        Self::new(EMBEDDED.into())
+        Ok(Self { elf: EMBEDDED.into(), gates: EMBEDDED_GATES })
     }
 
     /// A kernel from a file.
     ///
     /// # Errors
     /// If it cannot be read or has no gates.
-    pub fn from_file(path: &std::path::Path) -> Result<Self, Error> {
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
         let elf = std::fs::read(path).map_err(Error::host(format!("read {}", path.display())))?;
-        Self::new(elf.into())
-    }
-
-    fn new(elf: std::borrow::Cow<'static, [u8]>) -> Result<Self, Error> {
-        let file = object::File::parse(&*elf).map_err(|e| Error::Kernel(format!("not an ELF file: {e}")))?;
-        let (mut syscall, mut syscall_end, mut sigreturn_end) = (None, None, None);
-        for symbol in file.symbols() {
-            match symbol.name_bytes() {
-                Ok(b"doppel_gate_syscall") => syscall = Some(symbol.address()),
-                Ok(b"doppel_gate_syscall_end") => syscall_end = Some(symbol.address()),
-                Ok(b"doppel_sigreturn_end") => sigreturn_end = Some(symbol.address()),
-                _ => {}
-            }
-        }
-        let need = |value: Option<u64>, name: &str| {
-            value.ok_or_else(|| Error::Kernel(format!("it has no symbol {name}: not a guest kernel")))
-        };
-        let gates = Gates {
-            syscall: need(syscall, "doppel_gate_syscall")?,
-            syscall_end: need(syscall_end, "doppel_gate_syscall_end")?,
-            sigreturn_end: need(sigreturn_end, "doppel_sigreturn_end")?,
-        };
-        Ok(Self { elf, gates })
+        let gates = elf::gates(&elf).map_err(Error::Kernel)?;
+        Ok(Self { elf: elf::trim(elf).map_err(Error::Kernel)?.into(), gates })
     }
 
     /// Where its host calls come from.
