@@ -107,6 +107,10 @@ fn serve(events: u64) {
 /// state it left, so the domain ends (DESIGN §5, fate-sharing).
 fn reap() {
     while let Some((pid, status)) = host::reap() {
+        let space = kernel().spaces.lock().remove(&pid);
+        if let Some(s) = space {
+            s.retire();
+        }
         if status != 0 {
             let v = boot::vregs();
             v.crash_pid.store(pid, Ordering::SeqCst);

@@ -30,6 +30,8 @@ pub struct Kernel {
     pub hostname: SpinLock<Vec<u8>>,
     /// Whether `--trace` was given.
     pub trace: bool,
+    /// Live host processes by host pid, except PID 1.
+    pub spaces: SpinLock<BTreeMap<i32, Arc<Space>>>,
     init_space: Once<Arc<Space>>,
     services: SpinLock<Vec<Arc<dyn Any + Send + Sync>>>,
 }
@@ -55,6 +57,7 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
         timekeeper: Timekeeper::default(),
         hostname: SpinLock::new(hostname),
         trace,
+        spaces: SpinLock::default(),
         init_space: Once::new(),
         services: SpinLock::default(),
     };

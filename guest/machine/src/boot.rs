@@ -4,6 +4,7 @@
 //! trusted code; it maps the shared areas, moves the host's vDSO to its fixed address, installs signal
 //! handlers and the filter, frees the boot stack, and becomes the first vCPU.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -11,6 +12,7 @@ use doppel_abi_machine::{BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegis
 
 use crate::cpu::ThreadObject;
 use crate::host::{self, nr};
+use crate::sync::{Once, SpinLock};
 use crate::trap::Personality;
 
 const PROT_READ: u64 = 1;
@@ -104,6 +106,8 @@ pub unsafe fn boot(stack: *const u64, make: fn() -> (&'static dyn Personality, A
         // From here on the start info is constant.
         map_shared(layout::CONTROL_BASE, control::VREGS, PROT_READ, fd::CONTROL, 0, MAP_FIXED);
     }
+    let shared: &'static SpinLock<Vec<usize>> = Box::leak(Box::default());
+    assert!(SHARED.set(shared).is_ok(), "booted twice");
     let (personality, idle) = make();
     crate::trap::set_personality(personality);
     install_filter();
@@ -224,6 +228,16 @@ fn install_filter() {
         assert!(r.is_ok(), "boot: no_new_privs failed");
         let r = host::call(nr::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, prog.as_ptr() as u64, 0, 0, 0]);
         assert!(r.is_ok(), "boot: installing the filter failed: {r:?}");
+    }
+}
+
+/// Machine-layer state shared by all processes: the list of free vCPU blocks. Made at boot, in the arena.
+static SHARED: Once<&'static SpinLock<Vec<usize>>> = Once::new();
+
+pub(crate) fn shared_state() -> &'static SpinLock<Vec<usize>> {
+    match SHARED.get() {
+        Some(s) => s,
+        None => panic!("shared state before boot"),
     }
 }
 

@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
@@ -16,6 +17,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use doppel_abi_machine::clone_flags;
 
 use crate::host::{self, HostError, nr};
+use crate::sync::SpinLock;
 use crate::task::Task;
 
 /// Bytes of a vCPU's host signal stack: room for a frame with AVX-512 state and the handler.
@@ -72,9 +74,18 @@ pub fn vcpu() -> &'static Vcpu {
 
 impl Vcpu {
     fn new(idle: Arc<dyn ThreadObject>) -> &'static Self {
-        // SAFETY: all-zero bytes are a valid block (None, zero atomics) until the fields below are set.
-        let v: Box<Self> = unsafe { Box::new_zeroed().assume_init() };
-        let v = Box::leak(v);
+        let v = match free_blocks().lock().pop() {
+            // SAFETY: recycle's caller vouched that no host thread uses the block; only stale kicks may still
+            // read its ids, which are atomic.
+            Some(p) => unsafe { &mut *(p as *mut Self) },
+            None => {
+                // SAFETY: all-zero bytes are a valid block (None, zero atomics) until the fields are set.
+                let v: Box<Self> = unsafe { Box::new_zeroed().assume_init() };
+                Box::leak(v)
+            }
+        };
+        v.tid.store(0, Ordering::SeqCst);
+        v.need_resched.store(0, Ordering::SeqCst);
         v.self_ptr = core::ptr::from_ref(v) as u64;
         v.xfeatures = crate::xstate::enabled_features();
         v.idle = UnsafeCell::new(Some(idle.clone()));
@@ -115,6 +126,25 @@ fn set_entry_fields(v: &Vcpu, t: &Task) {
     v.ctx.store(t.ctx_ptr() as u64, Ordering::Relaxed);
     v.xsave.store(t.xsave_ptr() as u64, Ordering::Relaxed);
     v.work.store(core::ptr::from_ref(&t.work) as u64, Ordering::Relaxed);
+}
+
+/// Blocks ready for reuse; in the arena, found through boot.rs like all shared state.
+fn free_blocks() -> &'static SpinLock<Vec<usize>> {
+    crate::boot::shared_state()
+}
+
+/// Takes back the block of a vCPU whose host thread has ended.
+pub fn recycle(v: &'static Vcpu) {
+    // SAFETY: the host thread is gone, so nothing else touches its slots.
+    let idle = unsafe {
+        drop((*v.prev.get()).take());
+        if let Some(t) = (*v.current.get()).take() {
+            t.task().release();
+        }
+        (*v.idle.get()).take()
+    };
+    drop(idle);
+    free_blocks().lock().push(core::ptr::from_ref(v) as usize);
 }
 
 /// The current thread object.

@@ -105,10 +105,27 @@ impl Space {
         })
     }
 
-    /// Registers a vCPU that was started for this space.
-    pub fn add_vcpu(&self, v: &'static Vcpu) {
-        self.vcpus.lock().push(v);
+    /// Registers a vCPU of this space.
+    /// `start` starts it; the count covers it from before its first instruction.
+    pub fn add_vcpu<T, E>(&self, start: impl FnOnce() -> Result<(&'static Vcpu, T), E>) -> Result<T, E> {
         self.vcpu_count.fetch_add(1, Ordering::SeqCst);
+        match start() {
+            Ok((v, t)) => {
+                self.vcpus.lock().push(v);
+                Ok(t)
+            }
+            Err(e) => {
+                self.vcpu_count.fetch_sub(1, Ordering::SeqCst);
+                Err(e)
+            }
+        }
+    }
+
+    /// The host process has ended: gives back its vCPU blocks.
+    pub fn retire(&self) {
+        for v in self.vcpus.lock().drain(..) {
+            cpu::recycle(v);
+        }
     }
 
     /// A guest thread now lives here.
@@ -167,9 +184,7 @@ impl Space {
     fn grow(self: &Arc<Self>) {
         if self.idle.load(Ordering::SeqCst) == 0 && self.can_grow() && !self.queue.lock().ready.is_empty() {
             // On failure (host limit) the existing vCPUs go on alone.
-            if let Ok(v) = cpu::spawn_vcpu(IdleThread::new(self.clone())) {
-                self.add_vcpu(v);
-            }
+            let _ = self.add_vcpu(|| cpu::spawn_vcpu(IdleThread::new(self.clone())).map(|v| (v, ())));
         }
     }
 
@@ -336,22 +351,19 @@ pub fn migrate(me: &Arc<Thread>, to: &Arc<Space>) {
 pub fn idle_loop(space: &Arc<Space>) -> ! {
     loop {
         let seen = space.idle_word.load(Ordering::SeqCst);
-        if space.thread_count() == 0 && space.host_pid.load(Ordering::SeqCst) != 1 {
-            host::exit_process(0);
-        }
         if let Some(t) = space.pick() {
             space.grow();
             cpu::switch_to(t);
             continue;
         }
-        space.idle.fetch_add(1, Ordering::SeqCst);
-        let deadline = {
-            let q = space.queue.lock();
-            if q.ready.is_empty() { q.sleepers.first_key_value().map(|(k, _)| k.0) } else { Some(0) }
-        };
-        if deadline != Some(0) {
-            host::futex_wait(&space.idle_word, seen, deadline.map(time::to_host_monotonic));
+        let deadline = space.queue.lock().sleepers.first_key_value().map(|(k, _)| k.0);
+        // From here to the decrement this vCPU holds no lock: the last one to get here with no thread left
+        // may end the host process under the others.
+        let idle = space.idle.fetch_add(1, Ordering::SeqCst) + 1;
+        if space.thread_count() == 0 && idle == space.vcpu_count.load(Ordering::SeqCst) {
+            host::exit_process(0);
         }
+        host::futex_wait(&space.idle_word, seen, deadline.map(time::to_host_monotonic));
         space.idle.fetch_sub(1, Ordering::SeqCst);
     }
 }

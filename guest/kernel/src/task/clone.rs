@@ -290,10 +290,13 @@ fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, f
 /// Starts the host process of a new space.
 pub fn start_space(space: &Arc<Space>, from_init: bool) -> Result<()> {
     let idle = IdleThread::new(space.clone());
-    let (vcpu, pid) = cpu::spawn_space(idle, from_init)
+    // The lock keeps PID 1 from reaping a child that is not in the table yet.
+    let mut spaces = kernel().spaces.lock();
+    let pid = space
+        .add_vcpu(|| cpu::spawn_space(idle, from_init))
         .map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })?;
     space.host_pid.store(pid, Ordering::SeqCst);
-    space.add_vcpu(vcpu);
+    spaces.insert(pid, space.clone());
     Ok(())
 }
 
