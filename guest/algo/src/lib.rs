@@ -5,3 +5,4 @@
 extern crate alloc;
 
 pub mod buddy;
+pub mod byte_ring;

@@ -165,6 +165,14 @@ pub struct File {
     pub async_signal: AtomicU32,
     /// Descriptors referring to this file, over all tables; `release` runs when it falls to zero.
     fds: AtomicU64,
+    /// Who must know when the last descriptor has gone (epoll items).
+    closing: SpinLock<alloc::vec::Vec<alloc::sync::Weak<dyn OnClose>>>,
+}
+
+/// Told when the last descriptor of a file has gone; see [`File::on_close`].
+pub trait OnClose: Send + Sync {
+    /// The file is closed. Called without locks held.
+    fn closed(self: Arc<Self>);
 }
 
 impl File {
@@ -197,6 +205,7 @@ impl File {
             owner: core::sync::atomic::AtomicI32::new(0),
             async_signal: AtomicU32::new(0),
             fds: AtomicU64::new(0),
+            closing: SpinLock::default(),
         })
     }
 
@@ -252,8 +261,19 @@ impl File {
     pub fn fd_removed(&self) {
         self.ops.flush(self);
         if self.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let closing = core::mem::take(&mut *self.closing.lock());
+            for c in closing.into_iter().filter_map(|c| c.upgrade()) {
+                c.closed();
+            }
             self.ops.release(self);
         }
+    }
+
+    /// Has `hook` told when the last descriptor of this file goes.
+    pub fn on_close(&self, hook: alloc::sync::Weak<dyn OnClose>) {
+        let mut c = self.closing.lock();
+        c.retain(|w| w.strong_count() > 0);
+        c.push(hook);
     }
 
     /// Writes a kernel-side error to user space is never needed here; ioctl helpers use this to return data.

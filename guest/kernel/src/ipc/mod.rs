@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 //! Inter-process communication: pipes, eventfd, epoll, timerfd, signalfd, inotify, SysV IPC.
 
 use alloc::sync::Arc;
@@ -24,3 +25,22 @@ pub mod pidfd {
         Err(Errno::EBADF)
     }
 }
+=======
+//! Inter-process communication and event descriptors: pipes, FIFOs, eventfd, poll, select, epoll.
+//!
+//! Key types: [`pipe::Pipe`], [`epoll::Epoll`], [`eventfd::EventFd`]. Boundary: everything here is a `FileOps`
+//! or a system call over files; nothing knows how files of other kinds work.
+//! Lock order: epoll scan lock (outer epoll before inner) → a file's own state → its wait queue → epoll ready
+//! list → the epoll's wait queue.
+
+pub mod anon;
+pub mod epoll;
+pub mod epoll_calls;
+pub mod eventfd;
+pub mod fifo;
+pub mod mask;
+pub mod pipe;
+pub mod poll;
+pub mod select;
+pub mod timeout;
+>>>>>>> f78d9a0 (Add pipes, FIFOs, eventfd, poll, select and epoll)

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use doppel_machine::sync::SpinLock;
 
@@ -46,12 +47,14 @@ struct Waiters {
 #[derive(Default)]
 pub struct WaitQueue {
     inner: SpinLock<Waiters>,
+    /// Length of the list, so that waking nobody takes no lock.
+    count: AtomicUsize,
 }
 
 impl WaitQueue {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { inner: SpinLock::new(Waiters { next: 0, list: Vec::new() }) }
+        Self { inner: SpinLock::new(Waiters { next: 0, list: Vec::new() }), count: AtomicUsize::new(0) }
     }
 
     /// Adds a waiter. Exclusive waiters are woken one at a time by [`Self::wake_one`].
@@ -60,6 +63,7 @@ impl WaitQueue {
         q.next += 1;
         let token = WaitToken(q.next);
         q.list.push(Waiter { token, exclusive, wake });
+        self.count.store(q.list.len(), Ordering::SeqCst);
         token
     }
 
@@ -68,6 +72,7 @@ impl WaitQueue {
         let mut q = self.inner.lock();
         let Some(i) = q.list.iter().position(|w| w.token == token) else { return false };
         let w = q.list.remove(i);
+        self.count.store(q.list.len(), Ordering::SeqCst);
         drop(q);
         drop(w);
         true
@@ -75,6 +80,9 @@ impl WaitQueue {
 
     /// Tells every waiter.
     pub fn wake_all(&self, events: u32) {
+        if self.is_empty() {
+            return;
+        }
         let q = self.inner.lock();
         for w in &q.list {
             w.wake.wake(events);
@@ -83,6 +91,9 @@ impl WaitQueue {
 
     /// Tells every non-exclusive waiter and the first `n` exclusive ones.
     pub fn wake_n(&self, mut n: usize, events: u32) {
+        if self.is_empty() {
+            return;
+        }
         let q = self.inner.lock();
         for w in &q.list {
             if w.exclusive {
@@ -103,9 +114,11 @@ impl WaitQueue {
         self.wake_n(1, events);
     }
 
-    /// Whether nobody waits.
+    /// Whether nobody waits. What the caller stored before is visible to anybody who registers later: a
+    /// waiter that this misses will see the new condition when it checks.
     pub fn is_empty(&self) -> bool {
-        self.inner.lock().list.is_empty()
+        fence(Ordering::SeqCst);
+        self.count.load(Ordering::SeqCst) == 0
     }
 }
 

@@ -20,6 +20,11 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Process ids", crate::task::ids::CALLS),
     ("Signals", crate::signal::CALLS),
     ("Sending signals", crate::signal::KILL_CALLS),
+    ("Pipes", crate::ipc::pipe::CALLS),
+    ("Event counters", crate::ipc::eventfd::CALLS),
+    ("poll", crate::ipc::poll::CALLS),
+    ("select", crate::ipc::select::CALLS),
+    ("epoll", crate::ipc::epoll_calls::CALLS),
 ];
 
 /// Numbers below this have a slot.
