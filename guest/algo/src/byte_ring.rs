@@ -118,11 +118,7 @@ impl ByteRing {
     }
 
     /// As [`Self::peek_with`], and removes what `copy` took.
-    pub fn pop_with<E>(
-        &mut self,
-        n: usize,
-        copy: impl FnMut(&[u8]) -> Result<usize, E>,
-    ) -> Result<usize, E> {
+    pub fn pop_with<E>(&mut self, n: usize, copy: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<usize, E> {
         let done = self.peek_with(n, copy)?;
         self.skip(done);
         Ok(done)

@@ -46,8 +46,7 @@ fn sys_epoll_create1(args: &Args) -> Result<u64> {
 
 fn sys_epoll_ctl(args: &Args) -> Result<u64> {
     let (op, fd) = (args.i32(1), args.i32(2));
-    let event =
-        if op == EPOLL_CTL_DEL { EpollEvent::default() } else { args.ptr(3).read::<EpollEvent>()? };
+    let event = if op == EPOLL_CTL_DEL { EpollEvent::default() } else { args.ptr(3).read::<EpollEvent>()? };
     let ep_file = args.file(0)?;
     let file = args.file(2)?;
     if !file.ops().pollable() {

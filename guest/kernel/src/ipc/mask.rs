@@ -10,12 +10,7 @@ const SIGSET_SIZE: usize = 8;
 
 /// Runs `wait` with the signal mask at `set` (null: the mask stays) in place. If it was interrupted, the old
 /// mask comes back only after the signal was delivered.
-pub fn with_mask(
-    _args: &Args,
-    set: UserPtr,
-    size: usize,
-    wait: impl FnOnce() -> Result<u64>,
-) -> Result<u64> {
+pub fn with_mask(_args: &Args, set: UserPtr, size: usize, wait: impl FnOnce() -> Result<u64>) -> Result<u64> {
     if !set.is_null() {
         if size != SIGSET_SIZE {
             return Err(Errno::EINVAL);

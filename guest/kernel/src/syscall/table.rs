@@ -22,6 +22,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Sending signals", crate::signal::KILL_CALLS),
     ("Pipes", crate::ipc::pipe::CALLS),
     ("Event counters", crate::ipc::eventfd::CALLS),
+    ("Process descriptors", crate::ipc::pidfd::CALLS),
     ("poll", crate::ipc::poll::CALLS),
     ("select", crate::ipc::select::CALLS),
     ("epoll", crate::ipc::epoll_calls::CALLS),

@@ -1,0 +1,104 @@
+//! Process descriptors (`pidfd_open(2)`): readable once the process has exited.
+
+use alloc::format;
+use alloc::sync::Arc;
+
+use doppel_abi_linux::syscalls::nr;
+
+use crate::fs::file::{flags, poll};
+use crate::fs::{File, FileOps};
+use crate::sched::PollTable;
+use crate::syscall::Arg::{Fd, Hex, Int};
+use crate::syscall::Support::Full;
+use crate::syscall::{Args, Syscall, call};
+use crate::task::Process;
+use crate::{Errno, Result, kernel};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(nr::PIDFD_OPEN, sys_pidfd_open, Full, &[Int, Hex], ""),
+    call(nr::PIDFD_GETFD, sys_pidfd_getfd, Full, &[Fd, Int, Hex], ""),
+];
+
+/// What a process descriptor refers to.
+pub struct PidFd {
+    process: Arc<Process>,
+}
+
+impl PidFd {
+    /// The process.
+    pub fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+}
+
+impl FileOps for PidFd {
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+        if let Some(t) = table {
+            t.add(&self.process.exit_wait);
+        }
+        if self.process.is_zombie() { poll::POLLIN | poll::POLLRDNORM } else { 0 }
+    }
+
+    fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {
+        let pid = if self.process.is_zombie() { -1 } else { self.process.pid };
+        out.push_str(&format!("Pid:\t{pid}\nNSpid:\t{pid}\n"));
+    }
+}
+
+/// A new descriptor for `target` in the table of `owner`.
+pub fn open(owner: &Arc<Process>, target: &Arc<Process>) -> Result<i32> {
+    open_with(owner, target, 0)
+}
+
+fn open_with(owner: &Arc<Process>, target: &Arc<Process>, extra: u32) -> Result<i32> {
+    let ops = Arc::new(PidFd { process: target.clone() });
+    owner.files().insert(File::anon(ops, "anon_inode:[pidfd]".into(), flags::O_RDWR | extra), true)
+}
+
+/// The process behind a descriptor; EBADF if it is no process descriptor.
+pub fn process_of(owner: &Arc<Process>, fd: i32) -> Result<Arc<Process>> {
+    let file = owner.files().get_io(fd)?;
+    file.downcast::<PidFd>().map(|p| p.process.clone()).ok_or(Errno::EBADF)
+}
+
+/// The pid behind a descriptor.
+pub fn pid_of(owner: &Arc<Process>, fd: i32) -> Result<i32> {
+    process_of(owner, fd).map(|p| p.pid)
+}
+
+fn sys_pidfd_open(args: &Args) -> Result<u64> {
+    /// PIDFD_NONBLOCK
+    const ALLOWED: u32 = flags::O_NONBLOCK;
+    let (pid, f) = (args.i32(0), args.u32(1));
+    if f & !ALLOWED != 0 || pid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let target = kernel().process(pid).map_err(|e| {
+        // A thread that leads no group.
+        if kernel().thread(pid).is_ok() { Errno::EINVAL } else { e }
+    })?;
+    let fd = open_with(&args.thread.process, &target, f & flags::O_NONBLOCK)?;
+    Ok(u64::from(fd.unsigned_abs()))
+}
+
+fn sys_pidfd_getfd(args: &Args) -> Result<u64> {
+    if args.u32(2) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let me = &args.thread.process;
+    let target = process_of(me, args.i32(0))?;
+    let (mine, theirs) = (me.cred(), target.cred());
+    let same = [theirs.ruid, theirs.euid, theirs.suid].iter().all(|u| *u == mine.fsuid);
+    if !same && !mine.capable(CAP_SYS_PTRACE) {
+        return Err(Errno::EPERM);
+    }
+    if target.is_zombie() {
+        return Err(Errno::ESRCH);
+    }
+    let file = target.files().get(args.i32(1))?;
+    let fd = me.files().insert(file, true)?;
+    Ok(u64::from(fd.unsigned_abs()))
+}
+
+const CAP_SYS_PTRACE: u32 = 19;
