@@ -75,6 +75,7 @@ struct Items {
 }
 
 /// An epoll instance.
+#[derive(Default)]
 pub struct Epoll {
     /// Held while items are polled, changed or removed.
     scan: SpinLock<()>,
@@ -132,18 +133,6 @@ impl Item {
 pub fn of(file: &File) -> Option<Arc<Epoll>> {
     let any: Arc<dyn core::any::Any + Send + Sync> = file.ops().clone();
     any.downcast::<Epoll>().ok()
-}
-
-impl Default for Epoll {
-    fn default() -> Self {
-        Self {
-            scan: SpinLock::default(),
-            items: SpinLock::default(),
-            ready: SpinLock::default(),
-            queue: Arc::default(),
-            parents: SpinLock::default(),
-        }
-    }
 }
 
 impl Epoll {
