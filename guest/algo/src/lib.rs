@@ -6,3 +6,4 @@ extern crate alloc;
 
 pub mod buddy;
 pub mod byte_ring;
+pub mod rangemap;
