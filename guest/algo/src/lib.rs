@@ -7,3 +7,4 @@ extern crate alloc;
 pub mod buddy;
 pub mod byte_ring;
 pub mod rangemap;
+pub mod siphash;

@@ -1,10 +1,41 @@
 //! Memory: a process' address space as the guest kernel keeps it (DESIGN §6).
 //!
-//! Key types: [`Mm`] (the VMA tree of one space), [`MapSource`] (what a file gives to mmap).
+//! Key types: [`Mm`] (the VMA tree of one space), [`Vma`] (one mapping), [`MapSource`] (what a file gives to mmap),
+//! [`PageObject`] (pages of the page file). Private anonymous memory is the host's; everything shared lies in the
+//! page file. Every host mapping is made at an address chosen here, so the tree and the host always agree, except
+//! that pages behind the end of a file have no host mapping (see fault.rs).
+//! Boundary: only the current process' host memory can be changed, so all operations but [`Mm::fork`] and the
+//! reading ones are for the current space.
+//! Lock order: mm → page object. Objects removed from the tree are dropped after the lock is released.
+
+pub mod calls;
+mod commit;
+mod fault;
+mod layout;
+mod map;
+mod vma;
 
 use alloc::sync::Arc;
 
 use crate::Result;
+
+pub use fault::{FaultOutcome, handle_fault};
+pub use layout::{Layout, random_u64};
+pub use map::{Areas, Mm, Place};
+pub use vma::{Backing, Vma, vm};
+
+/// Bytes of a page.
+pub const PAGE: u64 = doppel_abi_machine::layout::PAGE;
+
+/// Rounds up to a page boundary; saturates.
+pub fn page_up(n: u64) -> u64 {
+    n.saturating_add(PAGE - 1) & !(PAGE - 1)
+}
+
+/// Rounds down to a page boundary.
+pub fn page_down(n: u64) -> u64 {
+    n & !(PAGE - 1)
+}
 
 /// Pages of a file that can be mapped.
 #[derive(Clone)]
@@ -34,41 +65,4 @@ pub trait PageObject: Send + Sync {
 
     /// A number that identifies the object (futex keys, /proc/PID/maps inode).
     fn id(&self) -> u64;
-}
-
-/// The memory map of one address space. Owned by the mm part.
-#[derive(Default)]
-pub struct Mm {}
-
-impl Mm {
-    /// A copy of the map for a forked space.
-    pub fn fork(&self) -> Result<Self> {
-        Ok(Self {})
-    }
-
-    /// Unmaps everything of the current space (exec).
-    pub fn exec_reset(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// What to do about an exception of a program.
-#[derive(Clone, Copy, Debug)]
-pub enum FaultOutcome {
-    /// The cause is gone: run the instruction again.
-    Retry,
-    /// Deliver this signal.
-    Signal {
-        /// Signal number.
-        signo: i32,
-        /// `si_code`.
-        code: i32,
-        /// `si_addr`.
-        addr: u64,
-    },
-}
-
-/// Judges a fault of the current thread.
-pub fn handle_fault(_t: &Arc<crate::task::Thread>, info: &doppel_machine::trap::FaultInfo) -> FaultOutcome {
-    FaultOutcome::Signal { signo: info.signo, code: info.code, addr: info.addr }
 }

@@ -1,0 +1,45 @@
+//! Commit accounting: how much private writable memory a domain has promised to its programs.
+//!
+//! Memory is charged when it is mapped writable, so a program that asks for too much gets ENOMEM before the host
+//! kills the domain. Memory inherited by fork is charged to the parent only: it is shared until written.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use doppel_machine::boot;
+
+use crate::{Errno, Result};
+
+/// Bytes charged in the whole domain.
+#[derive(Default)]
+pub struct Commit {
+    used: AtomicU64,
+}
+
+impl Commit {
+    /// Charges `n` bytes; ENOMEM beyond the domain's limit.
+    pub fn charge(&self, n: u64) -> Result<()> {
+        let info = boot::start_info();
+        let old = self.used.fetch_add(n, Ordering::Relaxed);
+        // Without a limit only what could never fit is refused, as Linux' heuristic does.
+        let fits = if info.memory_limit != 0 {
+            old.saturating_add(n) <= info.memory_limit
+        } else {
+            info.host_memory == 0 || n <= info.host_memory
+        };
+        if !fits {
+            self.uncharge(n);
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
+    }
+
+    /// Gives back what was charged.
+    pub fn uncharge(&self, n: u64) {
+        self.used.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Bytes charged (`Committed_AS`).
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,95 @@
+//! Faults of programs: which signal they mean, and those that can be repaired.
+//!
+//! Pages of a mapped file behind its end have no host mapping, so touching them faults: SIGBUS, unless the file
+//! has grown since, in which case the new pages are mapped and the instruction runs again.
+
+use alloc::sync::Arc;
+
+use doppel_machine::trap::FaultInfo;
+
+use super::vma::{Backing, Vma};
+use super::{Mm, page_down};
+use crate::signal::sig;
+use crate::task::Thread;
+
+/// What to do about an exception of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultOutcome {
+    /// The cause is gone: run the instruction again.
+    Retry,
+    /// Deliver this signal.
+    Signal {
+        /// Signal number.
+        signo: i32,
+        /// `si_code`.
+        code: i32,
+        /// `si_addr`.
+        addr: u64,
+    },
+}
+
+const SEGV_MAPERR: i32 = 1;
+const SEGV_ACCERR: i32 = 2;
+const BUS_ADRERR: i32 = 2;
+const TRAP_PAGE_FAULT: u64 = 14;
+/// Retries of one address in a row before it counts as a real fault.
+const MAX_RETRIES: u32 = 64;
+
+/// Judges a fault of the current thread.
+pub fn handle_fault(t: &Arc<Thread>, info: &FaultInfo) -> FaultOutcome {
+    let as_is = FaultOutcome::Signal { signo: info.signo, code: info.code, addr: info.addr };
+    if info.trapno != TRAP_PAGE_FAULT || !matches!(info.signo, sig::SIGSEGV | sig::SIGBUS) {
+        return as_is;
+    }
+    // Error code bits: 1 write, 4 instruction fetch.
+    let want = if info.err & 2 != 0 {
+        2
+    } else if info.err & 16 != 0 {
+        4
+    } else {
+        1
+    };
+    t.space().mm.judge(info.addr, want, info.signo, as_is)
+}
+
+impl Mm {
+    fn judge(&self, addr: u64, want: u32, signo: i32, as_is: FaultOutcome) -> FaultOutcome {
+        let segv = |code| FaultOutcome::Signal { signo: sig::SIGSEGV, code, addr };
+        let bus = FaultOutcome::Signal { signo: sig::SIGBUS, code: BUS_ADRERR, addr };
+        let mut g = self.lock();
+        let g = &mut *g;
+        let Some((start, end, v)) = g.map.get(addr) else { return segv(SEGV_MAPERR) };
+        // On x86 everything readable: write or execute permission includes reading.
+        let allowed = if v.prot & 6 != 0 { v.prot | 1 } else { v.prot };
+        if allowed & want == 0 {
+            return segv(SEGV_ACCERR);
+        }
+        let rel = page_down(addr - start);
+        if rel >= v.mapped_len(end - start) {
+            return if self.map_grown(g, start, end, rel) { FaultOutcome::Retry } else { bus };
+        }
+        if signo == sig::SIGBUS {
+            // The host has no memory for a page of the page file.
+            return bus;
+        }
+        // The tree allows it, so another thread changed the mapping between the fault and now: look again.
+        g.last_retry = if g.last_retry.0 == addr { (addr, g.last_retry.1 + 1) } else { (addr, 1) };
+        if g.last_retry.1 > MAX_RETRIES { as_is } else { FaultOutcome::Retry }
+    }
+
+    /// Maps the pages a file has gained, if they include `rel` bytes from `start`.
+    fn map_grown(&self, g: &mut super::map::Inner, start: u64, end: u64, rel: u64) -> bool {
+        let Some((_, _, v)) = g.map.get(start) else { return false };
+        let v: Vma = v.clone();
+        if matches!(v.backing, Backing::Anonymous) {
+            return false;
+        }
+        let (old, new) = (v.mapped_len(end - start), v.file_end());
+        let to = new.saturating_sub(v.offset).min(end - start);
+        if rel >= to || v.map_host(start, old, to, false).is_err() {
+            return false;
+        }
+        g.map.update(start, end, |_, _, v| v.present = new);
+        true
+    }
+}

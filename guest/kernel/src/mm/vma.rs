@@ -1,0 +1,177 @@
+//! One mapping of an address space.
+
+use alloc::sync::Arc;
+
+use doppel_algo::rangemap::Piece;
+use doppel_machine::host;
+
+use super::{PageObject, page_up};
+use crate::fs::File;
+
+/// Bits of [`Vma::flags`].
+pub mod vm {
+    /// Writes reach the object.
+    pub const SHARED: u32 = 1;
+    /// Not charged to the commit limit (MAP_NORESERVE, stacks, memory inherited by fork).
+    pub const NO_CHARGE: u32 = 2;
+    /// Charged to the commit limit.
+    pub const CHARGED: u32 = 4;
+    /// mlock.
+    pub const LOCKED: u32 = 8;
+    /// madvise(MADV_DONTFORK).
+    pub const DONTFORK: u32 = 16;
+    /// madvise(MADV_WIPEONFORK).
+    pub const WIPEONFORK: u32 = 32;
+    /// madvise(MADV_DONTDUMP).
+    pub const DONTDUMP: u32 = 64;
+    /// MAP_GROWSDOWN, and the main stack. It does not grow: it is mapped in full.
+    pub const GROWSDOWN: u32 = 128;
+    /// The main stack.
+    pub const STACK: u32 = 256;
+    /// The vDSO.
+    pub const VDSO: u32 = 512;
+}
+
+/// What a mapping shows.
+#[derive(Clone)]
+pub enum Backing {
+    /// Private zero pages.
+    Anonymous,
+    /// A file of the root image, private; data begins at `base` in the image and is `len` bytes.
+    Image {
+        /// Byte offset of the file's data in the image.
+        base: u64,
+        /// Size of the file.
+        len: u64,
+    },
+    /// Pages of the page file.
+    Pages(Arc<dyn PageObject>),
+}
+
+/// A mapping: what lies at a range of addresses.
+#[derive(Clone)]
+pub struct Vma {
+    /// Protection: 1 read, 2 write, 4 execute.
+    pub prot: u32,
+    /// Protection mprotect may give it.
+    pub max_prot: u32,
+    /// [`vm`] bits.
+    pub flags: u32,
+    /// What it shows.
+    pub backing: Backing,
+    /// The mapped file, for its name and to keep it.
+    pub file: Option<Arc<File>>,
+    /// Offset in the file or object at which the range begins.
+    pub offset: u64,
+    /// Offset in the file up to which host mappings exist; `u64::MAX` for anonymous memory.
+    pub present: u64,
+}
+
+impl Vma {
+    /// Whether writes reach other mappings.
+    pub fn shared(&self) -> bool {
+        self.flags & vm::SHARED != 0
+    }
+
+    /// How many of the `len` bytes have host mappings; the rest is behind the end of the file.
+    pub fn mapped_len(&self, len: u64) -> u64 {
+        self.present.saturating_sub(self.offset).min(len)
+    }
+
+    /// Offset up to which the file has pages now.
+    pub fn file_end(&self) -> u64 {
+        match &self.backing {
+            Backing::Anonymous => u64::MAX,
+            Backing::Image { len, .. } => page_up(*len),
+            Backing::Pages(o) => page_up(o.size()),
+        }
+    }
+
+    /// Makes the host mapping of `from..to` (offsets relative to the range that begins at `start`).
+    pub fn map_host(&self, start: u64, from: u64, to: u64, populate: bool) -> crate::Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let (at, len) = (start + from, to - from);
+        let map =
+            |at, len, b| host::map_user(at, len, self.prot, b, populate).map_err(|_| crate::Errno::ENOMEM);
+        match &self.backing {
+            Backing::Anonymous => map(at, len, host::Backing::Anonymous),
+            Backing::Image { base, .. } => map(at, len, host::Backing::Image(base + self.offset + from)),
+            Backing::Pages(o) => {
+                let mut at = at;
+                o.map_range(self.offset + from, len, &mut |off, n| {
+                    let b = if self.shared() {
+                        host::Backing::PageFileShared(off)
+                    } else {
+                        host::Backing::PageFilePrivate(off)
+                    };
+                    map(at, n, b)?;
+                    at += n;
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    fn same_object(&self, o: &Self) -> bool {
+        let files = match (&self.file, &o.file) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        };
+        files
+            && match (&self.backing, &o.backing) {
+                (Backing::Anonymous, Backing::Anonymous) => true,
+                (Backing::Image { base: a, len: al }, Backing::Image { base: b, len: bl }) => {
+                    a == b && al == bl
+                }
+                (Backing::Pages(a), Backing::Pages(b)) => a.id() == b.id(),
+                _ => false,
+            }
+    }
+}
+
+impl Piece for Vma {
+    fn tail(&self, delta: u64) -> Self {
+        let mut v = self.clone();
+        if !matches!(v.backing, Backing::Anonymous) {
+            v.offset += delta;
+        }
+        v
+    }
+
+    fn continues(&self, len: u64, next: &Self) -> bool {
+        self.prot == next.prot
+            && self.max_prot == next.max_prot
+            && self.flags == next.flags
+            && self.present == next.present
+            && self.same_object(next)
+            && (matches!(self.backing, Backing::Anonymous) || self.offset + len == next.offset)
+    }
+}
+
+impl Vma {
+    /// Private zero pages.
+    pub fn anonymous(prot: u32, flags: u32) -> Self {
+        Self {
+            prot,
+            max_prot: 7,
+            flags,
+            backing: Backing::Anonymous,
+            file: None,
+            offset: 0,
+            present: u64::MAX,
+        }
+    }
+
+    /// Pages of an object or a file from `offset` on.
+    pub fn object(prot: u32, flags: u32, backing: Backing, file: Option<Arc<File>>, offset: u64) -> Self {
+        Self { prot, max_prot: 7, flags, backing, file, offset, present: 0 }
+    }
+
+    /// Whether it counts against the commit limit when writable.
+    pub fn chargeable(&self) -> bool {
+        self.prot & 2 != 0 && self.flags & (vm::SHARED | vm::NO_CHARGE | vm::CHARGED) == 0
+    }
+}
