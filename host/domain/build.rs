@@ -38,6 +38,7 @@ fn main() {
     let write =
         |name: &str, bytes: &[u8]| std::fs::write(out.join(name), bytes).expect("cannot write to OUT_DIR");
     write("kernel.elf", &bytes);
+    write("kernel_digest.rs", format!("{:#x}", elf::digest(&bytes)).as_bytes());
     write("kernel_gates.rs", format!("{gates:?}").as_bytes());
 }
 

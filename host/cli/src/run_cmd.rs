@@ -67,6 +67,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let user = args.user.unwrap_or_default();
     let config = DomainConfig {
         kernel: args.kernel,
+        store: Some(Store::from_env().root().to_owned()),
         env: values::environment(args.tty, &args.env, |name| std::env::var_os(name))?,
         cwd: args.workdir,
         uid: user.uid,

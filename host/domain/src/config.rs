@@ -12,6 +12,8 @@ pub struct DomainConfig {
     pub image: PathBuf,
     /// Guest kernel to use instead of the embedded one (for work on the kernel itself).
     pub kernel: Option<PathBuf>,
+    /// Directory in which to keep the guest kernel, for all domains to share its pages.
+    pub store: Option<PathBuf>,
     /// The program and its arguments.
     pub argv: Vec<OsString>,
     /// Its environment, `NAME=value` each.
@@ -50,6 +52,7 @@ impl DomainConfig {
         Self {
             image,
             kernel: None,
+            store: None,
             argv,
             env: Vec::new(),
             cwd: "/".into(),

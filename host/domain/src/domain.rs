@@ -76,7 +76,7 @@ impl Domain {
         let console = Console::new(&memory.map, config.stdin);
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::os("make the doorbell"))?;
-        let executable = kernel.to_memfd()?;
+        let executable = kernel.executable(config.store.as_deref())?;
         let cgroup = make_cgroup(config, &identity, warn)?;
         let birth = cgroup
             .as_ref()
