@@ -1,0 +1,203 @@
+"""Fixtures of the domain tests: real programs, natively and in a domain.
+
+`place` runs a test twice, natively (the truth) and in a domain; `domain` is the domain alone, for what
+only Doppel has. A place's `run` gives code, out and err. Native runs use this host's own programs.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
+BUILD = ROOT / "target/domain-tests"
+
+
+class Result:
+    """What a command left behind."""
+
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def ok(self):
+        """The output, after checking that the command succeeded."""
+        assert self.code == 0, f"exit code {self.code}\n--- out\n{self.out[-3000:]}\n--- err\n{self.err[-3000:]}"
+        return self.out
+
+
+def call(argv, stdin, timeout, **kw):
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **kw)
+    try:
+        out, err = p.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(p.pid, 9)
+        out, err = p.communicate()
+        pytest.fail(f"no end after {timeout} s\n--- out\n{out[-2000:].decode(errors='replace')}\n--- err\n{err[-2000:].decode(errors='replace')}")
+    return Result(p.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+
+
+class Native:
+    name = "native"
+
+    def __init__(self):
+        self.dir = tempfile.mkdtemp(prefix="domain-tests-")
+        os.chmod(self.dir, 0o777)
+
+    def run(self, *argv, stdin=b"", timeout=120, image="debian", env=(), opts=()):
+        program = argv[0]
+        if program.startswith("/t/"):
+            argv = (str(BUILD / "image" / program[1:]), *argv[1:])
+        elif not shutil.which(program):
+            pytest.skip(f"{program} is not installed natively")
+        return call(argv, stdin, timeout, cwd=self.dir, env={**os.environ, "HOME": self.dir, "TMPDIR": self.dir, **dict(env)})
+
+
+class Domain:
+    name = "domain"
+
+    def argv(self, *argv, image="debian", env=(), opts=()):
+        extra = [x for k, v in dict(env).items() for x in ("-e", f"{k}={v}")]
+        return [DOPPEL, "run", "--rm", "-i", "-w", "/tmp", "-e", "HOME=/tmp", *extra, *opts, image, "--", *argv]
+
+    def run(self, *argv, stdin=b"", timeout=120, image="debian", env=(), opts=()):
+        if argv[0].startswith("/t/"):
+            image = "domain-tests"
+        return call(self.argv(*argv, image=image, env=env, opts=opts), stdin, timeout)
+
+    def start(self, *argv, image="debian", env=(), opts=(), **kw):
+        """The running `doppel run`, its standard streams as pipes."""
+        if argv[0].startswith("/t/"):
+            image = "domain-tests"
+        kw = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kw}
+        return subprocess.Popen(self.argv(*argv, image=image, env=env, opts=opts), **kw)
+
+
+def have_image(name):
+    return subprocess.run([DOPPEL, "image", "inspect", name], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def doppel():
+    if not os.path.exists(DOPPEL):
+        pytest.skip(f"no {DOPPEL}: make build")
+    for name in ("debian", "busybox"):
+        if not have_image(name):
+            pytest.skip(f"no image {name}: make image")
+    return Domain()
+
+
+@pytest.fixture(params=["native", "domain"])
+def place(request):
+    if request.param == "domain":
+        yield request.getfixturevalue("doppel")
+        return
+    n = Native()
+    yield n
+    shutil.rmtree(n.dir, ignore_errors=True)
+
+
+@pytest.fixture
+def domain(doppel):
+    return doppel
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Builds the programs of this directory, all static; value: their names. Makes the image of them."""
+    root = BUILD / "image"
+    (root / "t").mkdir(parents=True, exist_ok=True)
+    for d in ("bin", "tmp", "proc", "sys", "dev", "etc"):
+        (root / d).mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/sh\n")
+    shutil.copy("/bin/busybox", root / "bin/busybox")
+    for applet in ("sh", "true", "echo", "cat"):
+        if not (root / "bin" / applet).exists():
+            (root / "bin" / applet).symlink_to("busybox")
+    built = set()
+    for src in (HERE / "progs").glob("*.c"):
+        cc = "musl-gcc" if src.stem.startswith("musl") else "gcc"
+        if shutil.which(cc):
+            subprocess.run([cc, "-O2", "-static", "-pthread", "-Wall", "-o", root / "t" / src.stem, src], check=True)
+            built.add(src.stem)
+    if shutil.which("go"):
+        env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"}
+        subprocess.run(["go", "build", "-o", root / "t/goload", "."], cwd=HERE / "go", env=env, check=True)
+        built.add("goload")
+    if os.path.exists(DOPPEL):
+        subprocess.run([DOPPEL, "image", "rm", "domain-tests"], capture_output=True)
+        subprocess.run([DOPPEL, "image", "import", root, "domain-tests"], check=True, capture_output=True)
+    return built
+
+
+@pytest.fixture
+def need(programs):
+    def check(name):
+        if name not in programs:
+            pytest.skip(f"{name}: its compiler is not installed")
+    return check
+
+
+def descendants(pid):
+    """Host processes below a process: {pid: start time}."""
+    parent, start = {}, {}
+    for p in os.listdir("/proc"):
+        if p.isdigit():
+            try:
+                fields = open(f"/proc/{p}/stat").read().rsplit(") ", 1)[1].split()
+            except OSError:
+                continue
+            parent[int(p)], start[int(p)] = int(fields[1]), fields[19]
+    found, grew = {pid}, True
+    while grew:
+        more = {p for p, q in parent.items() if q in found} - found
+        grew = bool(more)
+        found |= more
+    return {p: start[p] for p in found - {pid} if p in start}
+
+
+def still_there(procs):
+    """Those of `procs` that still run (zombies excepted)."""
+    left = []
+    for pid, start in procs.items():
+        try:
+            fields = open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1].split()
+        except OSError:
+            continue
+        if fields[19] == start and fields[0] != "Z":
+            left.append(pid)
+    return left
+
+
+def eventually(check, seconds=5):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if check():
+            return True
+        time.sleep(0.02)
+    return check()
+
+
+def domain_cgroups():
+    """Cgroups that Doppel made."""
+    return {d for d, _, _ in os.walk("/sys/fs/cgroup") if "/doppel/" in d}
+
+
+def domain_memory(pid):
+    """PSS in bytes of all processes below `doppel run`."""
+    total = 0
+    for p in descendants(pid):
+        try:
+            for line in open(f"/proc/{p}/smaps_rollup"):
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+        except OSError:
+            pass
+    return total

@@ -1,0 +1,3 @@
+module doppel.example/goload
+
+go 1.21

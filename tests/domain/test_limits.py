@@ -1,0 +1,64 @@
+"""Hostile loads: a fork bomb and memory hogs under --memory leave the host unharmed."""
+import subprocess
+import time
+
+from conftest import descendants, domain_cgroups, eventually, still_there
+
+
+def free_memory():
+    for line in open("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+
+
+def test_memory_hog_anonymous(domain, need):
+    need("hog")
+    r = domain.run("/t/hog", "anon", opts=["--memory", "128m"], timeout=120)
+    assert (r.code == 0 and r.out.startswith("refused after")) or r.code in (125, 137), (r.code, r.out, r.err)
+    if r.out:
+        assert int(r.out.split()[2]) <= 160
+
+
+def test_memory_hog_files(domain, need):
+    need("hog")
+    r = domain.run("/t/hog", "shm", opts=["--memory", "128m"], timeout=120)
+    assert (r.code == 0 and r.out.startswith("refused after")) or r.code in (125, 137), (r.code, r.out, r.err)
+
+
+def test_memory_hog_leaves_other_domain_alone(domain, need):
+    need("hog")
+    other = domain.start("cat", image="busybox")
+    hog = domain.start("/t/hog", "anon", opts=["--memory", "96m"])
+    hog.communicate(timeout=120)
+    out, _ = other.communicate(b"still here", timeout=30)
+    assert out == b"still here" and other.returncode == 0
+
+
+def test_fork_bomb(domain, need):
+    need("hog")
+    free, cgroups = free_memory(), domain_cgroups()
+    p = domain.start("/t/hog", "fork", opts=["--memory", "256m"], stdin=subprocess.DEVNULL)
+    seen = {}
+    end = time.monotonic() + 8
+    while time.monotonic() < end and p.poll() is None:
+        time.sleep(0.5)
+        seen.update(descendants(p.pid))
+        assert len(descendants(p.pid)) < 6000
+        t = time.monotonic()
+        subprocess.run(["true"], check=True)  # the host still starts programs
+        assert time.monotonic() - t < 5
+    if p.poll() is None:
+        p.terminate()
+        try:
+            p.wait(10)
+        except subprocess.TimeoutExpired:
+            p.kill()
+    p.communicate(timeout=30)
+    assert eventually(lambda: not still_there(seen), 20), f"{len(still_there(seen))} processes left"
+    assert eventually(lambda: domain_cgroups() <= cgroups), domain_cgroups() - cgroups
+    assert eventually(lambda: free_memory() > free - (200 << 20), 10)
+
+
+def test_descriptor_exhaustion(domain):
+    code = "import os\nfds=[]\ntry:\n  while True: fds.append(os.open('/dev/null', 0))\nexcept OSError as e: print(e.errno, len(fds) > 100)\nfor f in fds: os.close(f)\nprint(os.system('true'))"
+    assert domain.run("python3", "-c", code).ok() == "24 True\n0\n"

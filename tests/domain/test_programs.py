@@ -1,0 +1,106 @@
+"""Compiled programs: C with threads built inside, static Go, static musl, sqlite3, fault handling, fork storms."""
+import sys
+import time
+
+from conftest import domain_memory
+
+THREADED_C = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <math.h>
+static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER; static double total;
+static void *work(void *a) {
+    double s = 0; for (long i = 1; i < 200000; i++) s += sqrt((double)i * (long)a);
+    pthread_mutex_lock(&m); total += s; pthread_mutex_unlock(&m); return 0;
+}
+int main(void) {
+    pthread_t t[8];
+    for (long i = 0; i < 8; i++) pthread_create(&t[i], 0, work, (void *)(i + 1));
+    for (int i = 0; i < 8; i++) pthread_join(t[i], 0);
+    printf("%.3e\n", total); return 0;
+}
+"""
+
+
+def test_gcc_compile_and_run(place):
+    out = place.run("sh", "-c", "cat > p.c && gcc -O2 -Wall -pthread -o p p.c -lm && ./p", stdin=THREADED_C, timeout=180).ok()
+    assert out == "9.723e+08\n"
+
+
+def test_gcc_separate_objects_static_and_debug(place):
+    script = r"""
+set -e
+printf 'int f(int x){return x*2;}' > a.c; printf '#include <stdio.h>\nint f(int);int main(void){printf("%%d\\n", f(21));}' > b.c
+gcc -g -c a.c; gcc -g -c b.c; ar rcs liba.a a.o; gcc -o dyn b.o -L. -la; ./dyn
+gcc -shared -fPIC -o libs.so a.c; gcc -o sh b.o -L. -ls -Wl,-rpath,'$ORIGIN'; ./sh
+gcc -static -o st b.o a.o; ./st
+"""
+    assert place.run("sh", "-c", script, timeout=180).ok() == "42\n42\n42\n"
+
+
+def test_go_program(place, need):
+    need("goload")
+    assert place.run("/t/goload", timeout=180).ok() == "go ok\n"
+
+
+def test_musl_program(place, need):
+    need("muslall")
+    assert place.run("/t/muslall").ok() == "musl ok\n"
+
+
+def test_null_dereference(place, need):
+    need("nullderef")
+    r = place.run("/t/nullderef")
+    assert r.out == "handled\n"
+    assert r.code == (-11 if place.name == "native" else 139)
+
+
+def test_fork_from_16_threads(place, need):
+    need("forkstorm")
+    assert place.run("/t/forkstorm", "1000", timeout=180).ok() == "forkstorm ok\n"
+
+
+def test_ten_thousand_spawns_without_leak(domain, need):
+    need("spawner")
+    p = domain.start("/t/spawner", "1000", "9000")
+    try:
+        assert p.stdout.readline() == b"done 1000\n", p.stderr.read(2000)
+        before = domain_memory(p.pid)
+        p.stdin.write(b"go\n")
+        p.stdin.flush()
+        assert p.stdout.readline() == b"done 9000\n", p.stderr.read(2000)
+        after = domain_memory(p.pid)
+        p.stdin.write(b"end\n")
+        p.stdin.close()
+        assert p.wait(20) == 0
+    finally:
+        p.kill()
+        p.wait()
+    assert after - before < 4 << 20, f"grew from {before >> 10} to {after >> 10} KiB over 9,000 spawns"
+
+
+SQL = """
+create table t(id integer primary key, k integer, v blob);
+begin; with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)
+insert into t(k, v) select i % 1000, randomblob(1000) from n; commit;
+create index tk on t(k);
+select count(*), sum(length(v)) from t where k < 500;
+update t set k = k + 1 where id % 10 = 0;
+delete from t where id % 3 = 0;
+select count(*) from t;
+pragma integrity_check;
+vacuum;
+select count(*) from t;
+"""
+
+
+def test_sqlite3_shell_100_mb(place):
+    r = place.run("sh", "-c", "sqlite3 big.db && ls -l big.db | awk '{print ($5 > 60000000)}'", stdin=SQL, timeout=300)
+    assert r.ok().split("\n")[:5] == ["50000|50000000", "66667", "ok", "66667", "1"]
+
+
+def test_cpu_work_is_native_speed(place):
+    code = "import time\nt=time.perf_counter()\nx=0\nfor i in range(2000000): x+=i*i%7\nprint(x)"
+    t = time.monotonic()
+    assert place.run(sys.executable if place.name == "native" else "python3", "-c", code).ok() == "3999997\n"
+    assert time.monotonic() - t < 30
