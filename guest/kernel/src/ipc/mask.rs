@@ -2,20 +2,18 @@
 
 use doppel_machine::user::UserPtr;
 
+use crate::signal::{read_sigset, restore_temporary_mask, set_temporary_mask};
 use crate::syscall::Args;
 use crate::{Errno, Result};
 
-/// Size of the kernel's signal set.
-const SIGSET_SIZE: usize = 8;
-
 /// Runs `wait` with the signal mask at `set` (null: the mask stays) in place. If it was interrupted, the old
 /// mask comes back only after the signal was delivered.
-pub fn with_mask(_args: &Args, set: UserPtr, size: usize, wait: impl FnOnce() -> Result<u64>) -> Result<u64> {
-    if !set.is_null() {
-        if size != SIGSET_SIZE {
-            return Err(Errno::EINVAL);
-        }
-        let _set: u64 = set.read()?;
+pub fn with_mask(args: &Args, set: UserPtr, size: usize, wait: impl FnOnce() -> Result<u64>) -> Result<u64> {
+    let Some(mask) = read_sigset(set, size)? else { return wait() };
+    set_temporary_mask(&args.thread, mask);
+    let r = wait();
+    if r != Err(Errno::ERESTARTNOHAND) {
+        restore_temporary_mask(&args.thread);
     }
-    wait()
+    r
 }

@@ -15,7 +15,9 @@ pub mod pidfd;
 pub mod pipe;
 pub mod poll;
 pub mod select;
+pub mod signalfd;
 pub mod timeout;
+pub mod timerfd;
 
 use alloc::sync::Arc;
 

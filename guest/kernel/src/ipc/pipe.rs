@@ -18,11 +18,10 @@ use doppel_algo::byte_ring::ByteRing;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
-use super::anon;
 use crate::fs::file::{flags, poll};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::sched::{PollTable, WaitQueue, wait_until};
-use crate::signal::{SigInfo, code, send_thread, sig};
+use crate::signal::send_sigpipe;
 use crate::syscall::Arg::{Hex, Ptr};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
@@ -220,7 +219,7 @@ impl Pipe {
             }
         };
         if r == Err(Errno::EPIPE) {
-            broken_pipe();
+            send_sigpipe();
         }
         let done = input.done() - start;
         match r {
@@ -309,19 +308,6 @@ impl Pipe {
             self.writable.wake_all(poll::POLLOUT | poll::POLLWRNORM | poll::POLLERR);
         }
     }
-}
-
-/// Sends SIGPIPE to the caller.
-pub fn broken_pipe() {
-    let me = current();
-    let info = SigInfo {
-        code: code::SI_USER,
-        pid: me.process.pid,
-        uid: me.process.cred().ruid,
-        ..SigInfo::kernel(sig::SIGPIPE)
-    };
-    // It can only fail for a thread that is going away.
-    let _ = send_thread(&me, info);
 }
 
 /// One end of a pipe (or both, for a FIFO opened O_RDWR).
@@ -475,9 +461,4 @@ fn sys_pipe(args: &Args) -> Result<u64> {
 
 fn sys_pipe2(args: &Args) -> Result<u64> {
     make(args, args.u32(1))
-}
-
-/// For callers outside: puts an already made file into the table.
-pub fn install(args: &Args, file: Arc<File>, cloexec: bool) -> Result<u64> {
-    anon::insert(args, file, cloexec)
 }

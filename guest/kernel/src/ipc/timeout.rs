@@ -1,42 +1,13 @@
 //! Timeouts as programs give them: timespec, timeval, milliseconds; and the time left written back.
 
-use doppel_machine::pod_struct;
 use doppel_machine::user::UserPtr;
 
 use crate::sched::Deadline;
-use crate::time::monotonic_ns;
+use crate::time::{Timespec, monotonic_ns};
 use crate::{Errno, Result};
-
-pod_struct! {
-    /// `struct timespec` (and, with microseconds, `struct timeval`).
-    pub struct Timespec {
-        /// Seconds.
-        pub sec: i64,
-        /// Nanoseconds (microseconds in a timeval).
-        pub sub: i64,
-    }
-}
 
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
-
-impl Timespec {
-    /// A duration of nanoseconds.
-    pub fn from_ns(ns: u64) -> Self {
-        Self { sec: (ns / SECOND).cast_signed(), sub: (ns % SECOND).cast_signed() }
-    }
-
-    /// As a duration; EINVAL if negative or not normalised. Durations beyond 2^63 ns are cut to that.
-    pub fn to_ns(self) -> Result<u64> {
-        let (Ok(sec), Ok(sub)) = (u64::try_from(self.sec), u64::try_from(self.sub)) else {
-            return Err(Errno::EINVAL);
-        };
-        if sub >= SECOND {
-            return Err(Errno::EINVAL);
-        }
-        Ok(sec.saturating_mul(SECOND).saturating_add(sub).min(i64::MAX.unsigned_abs()))
-    }
-}
 
 /// A timeout that has begun to run.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +49,7 @@ impl Timeout {
             return Ok(Self::never());
         }
         let t = p.read::<Timespec>()?;
-        let (Ok(sec), Ok(us)) = (u64::try_from(t.sec), u64::try_from(t.sub)) else {
+        let (Ok(sec), Ok(us)) = (u64::try_from(t.sec), u64::try_from(t.nsec)) else {
             return Err(Errno::EINVAL);
         };
         let ns = sec.saturating_mul(SECOND).saturating_add(us.saturating_mul(1000));
@@ -102,7 +73,7 @@ impl Timeout {
     pub fn store_timeval(&self, p: UserPtr) {
         if let (false, Some(ns)) = (p.is_null(), self.left()) {
             let t = Timespec::from_ns(ns);
-            let _ = p.write(&Timespec { sec: t.sec, sub: t.sub / 1000 });
+            let _ = p.write(&Timespec { sec: t.sec, nsec: t.nsec / 1000 });
         }
     }
 }

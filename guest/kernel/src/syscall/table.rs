@@ -24,6 +24,8 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Pipes", crate::ipc::pipe::CALLS),
     ("Event counters", crate::ipc::eventfd::CALLS),
     ("Process descriptors", crate::ipc::pidfd::CALLS),
+    ("Timer descriptors", crate::ipc::timerfd::CALLS),
+    ("Signal descriptors", crate::ipc::signalfd::CALLS),
     ("poll", crate::ipc::poll::CALLS),
     ("select", crate::ipc::select::CALLS),
     ("epoll", crate::ipc::epoll_calls::CALLS),
