@@ -8,3 +8,4 @@
 pub mod errno;
 pub mod signal;
 pub mod syscalls;
+pub mod time;

@@ -302,7 +302,7 @@ pub fn yield_now() {
         }
     };
     space.grow();
-    cpu::switch_to(next);
+    time::cpu::switch_to(next);
 }
 
 /// Runs something else: a ready thread, or idle.
@@ -314,16 +314,16 @@ fn schedule(space: &Arc<Space>) {
             if space.idle.load(Ordering::SeqCst) == 0 && !space.queue.lock().sleepers.is_empty() {
                 space.request_tick();
             }
-            cpu::switch_to(next);
+            time::cpu::switch_to(next);
         }
-        None => cpu::switch_to(cpu::idle()),
+        None => time::cpu::switch_to(cpu::idle()),
     }
 }
 
 /// Leaves the current thread for good. The thread object is dropped once nothing runs on its stack.
 pub fn exit_current() -> ! {
     // Nothing on this stack may own anything: it is never unwound.
-    cpu::switch_to(next_object());
+    time::cpu::switch_to(next_object());
     unreachable!("an exited thread was resumed")
 }
 
@@ -344,7 +344,7 @@ pub fn migrate(me: &Arc<Thread>, to: &Arc<Space>) {
     } else {
         to.wake_vcpu();
     }
-    cpu::switch_to(next_object());
+    time::cpu::switch_to(next_object());
 }
 
 /// What a vCPU does when nothing is runnable: sleep until something is, at most until the next deadline.
@@ -353,7 +353,7 @@ pub fn idle_loop(space: &Arc<Space>) -> ! {
         let seen = space.idle_word.load(Ordering::SeqCst);
         if let Some(t) = space.pick() {
             space.grow();
-            cpu::switch_to(t);
+            time::cpu::switch_to(t);
             continue;
         }
         let deadline = space.queue.lock().sleepers.first_key_value().map(|(k, _)| k.0);

@@ -8,8 +8,8 @@ use doppel_abi_linux::syscalls::nr;
 
 use super::state::Action;
 use super::{
-    DEFAULT_IGNORE, SYNCHRONOUS, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig,
-    stop, terminate,
+    DEFAULT_IGNORE, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig, stop,
+    terminate,
 };
 use crate::Errno;
 use crate::task::Thread;
@@ -37,8 +37,7 @@ fn next(t: &Arc<Thread>) -> Option<SigInfo> {
     if t.exiting.load(Ordering::SeqCst) {
         return None;
     }
-    let open = !t.signals.mask();
-    t.signals.with_queue(|q| q.take(open & SYNCHRONOUS)).or_else(|| send::dequeue(t, open))
+    send::dequeue(t, !t.signals.mask())
 }
 
 fn act(t: &Arc<Thread>, info: &SigInfo) {

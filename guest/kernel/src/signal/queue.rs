@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{SYNCHRONOUS, SigInfo, SigSet, bit, sig};
+use super::{SYNCHRONOUS, SigInfo, SigSet, bit, code, sig};
 
 /// Pending signals of a thread or a process: each standard signal once, real-time signals queued.
 #[derive(Default)]
@@ -28,7 +28,8 @@ impl Queue {
     pub(crate) fn push(&mut self, info: SigInfo, limit: usize) -> Queued {
         let b = bit(info.signo);
         let standard = info.signo < sig::SIGRTMIN;
-        if standard && self.set & b != 0 {
+        // Each timer has one signal of its own.
+        if standard && self.set & b != 0 && (info.code != code::SI_TIMER || info.trapno == 0) {
             return Queued::Already;
         }
         if self.list.len() >= limit && !(standard && self.list.len() < limit + 32) {

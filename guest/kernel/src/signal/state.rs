@@ -201,6 +201,11 @@ impl ProcessSignals {
         self.handlers().actions.lock()[signo as usize - 1]
     }
 
+    /// Whether the signal would be dropped by the action now set.
+    pub fn would_ignore(&self, signo: i32) -> bool {
+        self.action(signo).ignores(signo)
+    }
+
     /// The process-directed pending signals.
     pub fn pending(&self) -> SigSet {
         self.pending.load(Ordering::SeqCst)

@@ -97,11 +97,12 @@ fn finish(t: &Arc<Thread>) {
         v.complete();
     }
     let p = t.process.clone();
-    p.dead_cpu_ns.fetch_add(t.cpu_ns.load(Ordering::Relaxed), Ordering::Relaxed);
     kernel().threads.lock().remove(&t.tid());
     let last = {
         let mut threads = p.threads.lock();
         threads.retain(|o| !Arc::ptr_eq(o, t));
+        // Under the lock, so that the process' CPU time neither drops nor counts the thread twice.
+        p.dead_cpu_ns.fetch_add(crate::time::cpu::thread_ns(t), Ordering::Relaxed);
         threads.is_empty()
     };
     if last {

@@ -49,6 +49,8 @@ pub struct Thread {
     pub vfork_done: SpinLock<Option<Arc<super::clone::Vfork>>>,
     /// Nanoseconds of CPU time used, as far as it has been accounted.
     pub cpu_ns: AtomicU64,
+    /// When it was switched in (domain monotonic), 0 while it does not run.
+    pub cpu_since: AtomicU64,
     /// Number of the system call being served plus 1, 0 when none (for /proc and tracing).
     pub in_syscall: AtomicU32,
 }
@@ -94,6 +96,7 @@ impl Thread {
             start: SpinLock::new(None),
             vfork_done: SpinLock::new(None),
             cpu_ns: AtomicU64::new(0),
+            cpu_since: AtomicU64::new(0),
             in_syscall: AtomicU32::new(0),
         })
     }

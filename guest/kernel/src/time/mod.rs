@@ -1,7 +1,19 @@
 //! Clocks and timers.
 //!
-//! Key types: [`Timekeeper`] (asynchronous timers and ticks, served by the domain's PID 1), [`TimerId`].
+//! Key types: [`Timekeeper`] (asynchronous timers and ticks, served by the domain's PID 1), [`TimerId`],
+//! [`interval::IntervalTimer`] (what programs' timers are made of), [`ProcessTimers`].
 //! Blocking calls do not use timers: they give [`crate::sched::park`] a deadline.
+
+pub mod clocks;
+pub mod cpu;
+pub mod interval;
+pub mod itimer;
+pub mod posix;
+pub mod sleep;
+pub mod usage;
+
+pub use itimer::ProcessTimers;
+pub(crate) use posix::signal_taken;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -13,8 +25,6 @@ use doppel_machine::{boot, clock, host, pod_struct};
 
 use crate::kernel;
 use crate::sched::Space;
-use crate::signal::SigInfo;
-use crate::task::Process;
 use crate::{Errno, Result};
 
 /// CLOCK_MONOTONIC of the domain in nanoseconds.
@@ -119,15 +129,6 @@ impl Timekeeper {
     }
 }
 
-/// Timers of one process (setitimer, timer_create). Owned by the signal part.
-#[derive(Default)]
-pub struct ProcessTimers {}
-
-impl ProcessTimers {
-    /// Disarms everything (exit, exec).
-    pub fn clear(&self) {}
-}
-
 pod_struct! {
     /// `struct timespec`.
     pub struct Timespec {
@@ -154,5 +155,28 @@ impl Timespec {
     }
 }
 
-/// A pending signal was taken from its queue: a timer's next period begins, its overruns are known now.
-pub(crate) fn signal_taken(_p: &Process, _info: &mut SigInfo) {}
+pod_struct! {
+    /// `struct timeval`.
+    pub struct Timeval {
+        /// Seconds.
+        pub sec: i64,
+        /// Microseconds below a second.
+        pub usec: i64,
+    }
+}
+
+impl Timeval {
+    /// The span in nanoseconds; EINVAL if it is negative or not normal. Saturates after 292 years.
+    pub fn to_ns(self) -> Result<u64> {
+        if !(0..1_000_000).contains(&self.usec) {
+            return Err(Errno::EINVAL);
+        }
+        Timespec { sec: self.sec, nsec: self.usec * 1000 }.to_ns()
+    }
+
+    /// From nanoseconds, rounded down.
+    pub fn from_ns(ns: u64) -> Self {
+        let t = Timespec::from_ns(ns);
+        Self { sec: t.sec, usec: t.nsec / 1000 }
+    }
+}
