@@ -1,40 +1,16 @@
-//! Domains from the outside, with a hostile stand-in for the guest kernel (`probe.c`).
+//! Domains from the outside, with a hostile stand-in for the guest kernel (`probe/probe.c`).
 //!
 //! What it sees and can reach, what comes back from the console, and what is left behind.
+
+mod probe;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-const DOPPEL: &str = env!("CARGO_BIN_EXE_doppel");
-
-/// The compiled probe and a file that passes for an image.
-fn files() -> &'static (PathBuf, PathBuf) {
-    static FILES: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
-    FILES.get_or_init(|| {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let (probe, image) = (dir.join("probe"), dir.join("image.erofs"));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/probe.c");
-        let status =
-            Command::new("cc").args(["-O1", "-Wall", "-static", "-o"]).arg(&probe).arg(source).status();
-        assert!(status.expect("cc (package gcc) is needed").success(), "the probe does not compile");
-        std::fs::write(&image, [0u8; 8192]).unwrap();
-        (probe, image)
-    })
-}
-
-/// `doppel run` of the probe doing `what`.
-fn command(options: &[&str], what: &str) -> Command {
-    let (probe, image) = files();
-    let mut command = Command::new(DOPPEL);
-    command.arg("run").args(options).arg("--kernel").arg(probe).arg(image).args(["--", what]);
-    command.stdin(Stdio::null());
-    command
-}
+use probe::{DOPPEL, command, files, first_process, kill};
 
 fn run(options: &[&str], what: &str) -> Output {
     command(options, what).output().unwrap()
@@ -52,17 +28,6 @@ fn start(options: &[&str], what: &str) -> (Child, BufReader<std::process::ChildS
     out.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     (child, out)
-}
-
-/// Host pid of the domain's first process.
-fn first_process(doppel: &Child) -> i32 {
-    let path = format!("/proc/{0}/task/{0}/children", doppel.id());
-    std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
-}
-
-fn kill(pid: i32, signal: i32) {
-    let status = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap();
-    assert!(status.success());
 }
 
 /// Whether anything of a domain named `name` is left.

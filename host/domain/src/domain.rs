@@ -188,9 +188,11 @@ impl Domain {
     /// Waits for the first process, whose end the host kernel delays until all others are gone.
     fn reap(&mut self) -> Result<(), Error> {
         while self.reaped.is_none() {
+            // Whoever ignores SIGCHLD (our caller may have) gets no status, only the news.
             match rustix::process::waitid(WaitId::PidFd(self.child.pidfd.as_fd()), WaitIdOptions::EXITED) {
                 Ok(status) => self.reaped = status,
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::CHILD) => return Ok(()),
                 Err(error) => return Err(Error::os("wait for the domain's end")(error)),
             }
         }

@@ -328,6 +328,24 @@ static void yes(void)
     finish(EXITED, SIGPIPE);
 }
 
+static void window(void)
+{
+    install_filter();
+    say("ready\n");
+    while (!(atomic_exchange(&vregs->pending, 0) & 4)) idle(vregs->event_seq);
+    say("%u rows %u columns\n", vregs->winsize >> 16, vregs->winsize & 0xffff);
+    finish(EXITED, 0);
+}
+
+/* When the kernel's first instructions run, for measuring what comes before. */
+static void clock_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    say("%lld\n", now.tv_sec * 1000000000ll + now.tv_nsec);
+    finish(EXITED, 0);
+}
+
 static void hang(void) { install_filter(); say("ready\n"); for (;;) idle(vregs->event_seq); }
 static void crash(void) { install_filter(); *(volatile int *)8 = 1; }
 static void int80(void) { install_filter(); __asm__ volatile("int $0x80" ::"a"(1), "b"(0) : "memory"); say("alive\n"); hang(); }
@@ -362,7 +380,8 @@ int main(void)
         {"report", report}, {"calls", calls}, {"outside", outside}, {"arguments", arguments},
         {"allowed", allowed}, {"cat", cat}, {"signal", wait_signal}, {"yes", yes}, {"hang", hang},
         {"crash", crash}, {"int80", int80}, {"panic", panic}, {"bad-ring", bad_ring}, {"state", huge_state},
-        {"hog", hog}, {"bomb", bomb},
+        {"hog", hog}, {"bomb", bomb}, {"clock", clock_now},
+        {"window", window},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(what, table[i].name)) table[i].run();
