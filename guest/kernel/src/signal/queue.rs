@@ -1,6 +1,6 @@
 //! Pending signals, in the order they are taken.
 
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
 use super::{SYNCHRONOUS, SigInfo, SigSet, bit, code, sig};
 
@@ -8,7 +8,7 @@ use super::{SYNCHRONOUS, SigInfo, SigSet, bit, code, sig};
 #[derive(Default)]
 pub(crate) struct Queue {
     set: SigSet,
-    list: Vec<SigInfo>,
+    list: VecDeque<SigInfo>,
 }
 
 /// What became of a signal to be queued.
@@ -36,7 +36,7 @@ impl Queue {
             return Queued::Full;
         }
         self.set |= b;
-        self.list.push(info);
+        self.list.push_back(info);
         Queued::Yes
     }
 
@@ -54,7 +54,7 @@ impl Queue {
         let first = if ready & SYNCHRONOUS != 0 { ready & SYNCHRONOUS } else { ready };
         let signo = first.trailing_zeros() as i32 + 1;
         let i = self.list.iter().position(|s| s.signo == signo)?;
-        let info = self.list.remove(i);
+        let info = self.list.remove(i)?;
         if !self.list.iter().any(|s| s.signo == signo) {
             self.set &= !bit(signo);
         }

@@ -120,6 +120,7 @@ fn process_exit(p: &Arc<Process>) {
     let files = core::mem::replace(&mut *p.files.lock(), Arc::new(crate::fs::FdTable::new(0)));
     drop(files);
     crate::ipc::process_exit(p);
+    signal::orphan_check(p);
     super::ids::leave_session(p);
     *p.exe.lock() = None;
     reparent_children(p);
@@ -247,6 +248,9 @@ pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
         sched::yield_now();
     }
     take_leader_id(thread);
+    p.signals.exec();
+    thread.signals.clear_altstack();
+    p.timers.exec();
     let old = thread.space();
     if old.thread_count() == 1 {
         old.mm.exec_reset()?;
