@@ -6,7 +6,7 @@ use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
 use doppel_abi_linux::syscalls::nr;
 
 use super::{SigInfo, code, send_process, send_thread, sig};
-use crate::syscall::Arg::{Int, Ptr, Sig};
+use crate::syscall::Arg::{Fd, Hex, Int, Ptr, Sig};
 use crate::syscall::{Args, Support::Full, Syscall, call};
 use crate::task::{Process, Thread};
 use crate::{Errno, Result, kernel};
@@ -18,6 +18,7 @@ pub const CALLS: &[Syscall] = &[
     call(nr::TGKILL, tgkill, Full, &[Int, Int, Sig], ""),
     call(nr::RT_SIGQUEUEINFO, rt_sigqueueinfo, Full, &[Int, Sig, Ptr], ""),
     call(nr::RT_TGSIGQUEUEINFO, rt_tgsigqueueinfo, Full, &[Int, Int, Sig, Ptr], ""),
+    call(nr::PIDFD_SEND_SIGNAL, pidfd_send_signal, Full, &[Fd, Sig, Ptr, Hex], ""),
 ];
 
 const CAP_KILL: u32 = 5;
@@ -128,4 +129,28 @@ fn rt_sigqueueinfo(a: &Args) -> Result<u64> {
 fn rt_tgsigqueueinfo(a: &Args) -> Result<u64> {
     let info = queued_info(a, a.i32(0), a.i32(2), 3)?;
     to_thread(a, Some(a.i32(0)), a.i32(1), info)
+}
+
+fn pidfd_send_signal(a: &Args) -> Result<u64> {
+    if a.u32(3) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let me = &a.thread.process;
+    let target = crate::ipc::pidfd::process_of(me, a.i32(0))?;
+    let signo = a.i32(1);
+    let info = if a.ptr(2).is_null() {
+        user_info(a, signo, code::SI_USER)
+    } else {
+        if a.ptr(2).read::<i32>()? != signo {
+            return Err(Errno::EINVAL);
+        }
+        queued_info(a, target.pid, signo, 2)?
+    };
+    // A reaped process is gone, though the descriptor remains.
+    if kernel().process(target.pid).is_ok_and(|p| Arc::ptr_eq(&p, &target)) {
+        one(a, &target, info)?;
+        Ok(0)
+    } else {
+        Err(Errno::ESRCH)
+    }
 }
