@@ -6,5 +6,6 @@ extern crate alloc;
 
 pub mod buddy;
 pub mod byte_ring;
+pub mod elf;
 pub mod rangemap;
 pub mod siphash;

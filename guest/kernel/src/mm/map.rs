@@ -380,13 +380,18 @@ impl Mm {
     }
 
     /// Chooses the addresses of a new program and maps its stack.
-    pub fn begin_program(&self, stack_limit: u64, stack_prot: u32) -> Result<Layout> {
-        let layout = Layout::new(stack_limit);
+    pub fn begin_program(&self, stack_size: u64, stack_prot: u32) -> Result<Layout> {
+        let layout = Layout::new(stack_size);
         self.lock().layout = layout;
         let v = Vma::anonymous(stack_prot, vm::NO_CHARGE | vm::GROWSDOWN | vm::STACK);
         let len = layout.stack_top - layout.stack_low;
         self.map(Place::NoReplace(layout.stack_low), len, v, false)?;
         Ok(layout)
+    }
+
+    /// Where mmap would put `len` bytes.
+    pub fn find_gap(&self, len: u64) -> Result<u64> {
+        self.lock().place(Place::Hint(0), len)
     }
 
     /// Addresses of the program's parts.

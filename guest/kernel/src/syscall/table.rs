@@ -18,6 +18,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Process end", crate::task::exit::CALLS),
     ("Waiting", crate::task::wait::CALLS),
     ("Process ids", crate::task::ids::CALLS),
+    ("Executing programs", crate::task::exec::CALLS),
     ("Memory maps", crate::mm::calls::CALLS),
     ("Signals", crate::signal::CALLS),
     ("Sending signals", crate::signal::KILL_CALLS),

@@ -1,13 +1,358 @@
-//! Loading programs (`execve(2)`).
+//! Executing programs: execve, execveat, and the domain's first program.
+//!
+//! Everything is read and checked before the point of no return ([`super::begin_exec`]); a failure behind it
+//! kills the process, as on Linux.
 
 use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
+use doppel_abi_linux::syscalls::nr;
+use doppel_algo::elf::{SCRIPT_MAX, script};
 use doppel_machine::boot::BootData;
+use doppel_machine::task::UserContext;
+use doppel_machine::user::UserPtr;
+use doppel_machine::xstate::XSave;
 
-use super::Thread;
+use super::elf::{Binary, read_at};
+use super::stack::{Auxv, Strings};
+use super::{Cred, Thread, rlimit};
+use crate::fs::file::flags::O_RDONLY;
+use crate::fs::path::{Path, resolve};
+use crate::fs::{File, FileType};
+use crate::signal::sig;
+use crate::syscall::{Arg, Args, Support::Full, Syscall, call, read_string};
 use crate::{Errno, Result};
 
+/// The family.
+pub const CALLS: &[Syscall] = &[
+    call(nr::EXECVE, execve, Full, &[Arg::Str, Arg::Ptr, Arg::Ptr], ""),
+    call(nr::EXECVEAT, execveat, Full, &[Arg::Fd, Arg::Str, Arg::Ptr, Arg::Ptr, Arg::Hex], ""),
+];
+
+/// Longest argument or environment string with its NUL.
+const STRING_MAX: usize = 128 << 10;
+/// Most interpreters a script may go through.
+const DEPTH_MAX: usize = 4;
+const AT_FDCWD: i32 = -100;
+const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
+const AT_EMPTY_PATH: u32 = 0x1000;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+const S_IXGRP: u32 = 0o010;
+
+/// A program to execute, with what it is told.
+struct Request {
+    file: Arc<File>,
+    /// The name it was called by (AT_EXECFN).
+    name: Vec<u8>,
+    argv: Strings,
+    envp: Strings,
+}
+
+/// A request whose files have been read and checked.
+struct Ready {
+    program: Binary,
+    interp: Option<Binary>,
+    name: Vec<u8>,
+    argv: Strings,
+    envp: Strings,
+    cred: Option<Cred>,
+    secure: bool,
+}
+
+fn execve(a: &Args) -> Result<u64> {
+    let name = a.path(0)?;
+    let file = open_exec(&resolve(&name)?)?;
+    exec_args(a, file, name, 1)
+}
+
+fn execveat(a: &Args) -> Result<u64> {
+    let (dirfd, name, fl) = (a.i32(0), a.path(1)?, a.u32(4));
+    if fl & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (file, shown) = open_at(a, dirfd, &name, fl)?;
+    exec_args(a, file, shown, 2)
+}
+
+fn open_at(a: &Args, dirfd: i32, name: &[u8], fl: u32) -> Result<(Arc<File>, Vec<u8>)> {
+    if name.is_empty() {
+        if fl & AT_EMPTY_PATH == 0 {
+            return Err(Errno::ENOENT);
+        }
+        let f = a.thread.process.files().get(dirfd)?;
+        let path = f.path.as_ref().ok_or(Errno::EACCES)?;
+        return Ok((open_exec(path)?, alloc::format!("/dev/fd/{dirfd}").into_bytes()));
+    }
+    let path = resolve(name)?;
+    let mut shown = name.to_vec();
+    if dirfd != AT_FDCWD && !name.starts_with(b"/") {
+        shown = alloc::format!("/dev/fd/{dirfd}/").into_bytes();
+        shown.extend_from_slice(name);
+    }
+    Ok((open_exec(&path)?, shown))
+}
+
+fn exec_args(a: &Args, file: Arc<File>, name: Vec<u8>, first: usize) -> Result<u64> {
+    let mut room = args_limit(a);
+    let mut argv = read_strings(a.ptr(first), &mut room)?;
+    let envp = read_strings(a.ptr(first + 1), &mut room)?;
+    if argv.count == 0 {
+        argv.push(b"");
+    }
+    run(&a.thread, Request { file, name, argv, envp })?;
+    Ok(0)
+}
+
+/// Bytes arguments and environment may take, pointers included.
+fn args_limit(a: &Args) -> usize {
+    let stack = a.thread.process.rlimit(rlimit::STACK);
+    (stack / 4).clamp(128 << 10, 6 << 20) as usize
+}
+
+/// Copies a NULL-terminated array of strings.
+fn read_strings(mut p: UserPtr, room: &mut usize) -> Result<Strings> {
+    let mut out = Strings::default();
+    if p.is_null() {
+        return Ok(out);
+    }
+    loop {
+        let s: u64 = p.read()?;
+        if s == 0 {
+            return Ok(out);
+        }
+        let s = read_string(UserPtr(s), STRING_MAX)?;
+        *room = room.checked_sub(s.len() + 1 + 8).ok_or(Errno::E2BIG)?;
+        out.push(&s);
+        p = p.add(8);
+    }
+}
+
+/// Opens a file for execution: a regular file with permission to execute.
+fn open_exec(path: &Path) -> Result<Arc<File>> {
+    let inode = path.inode();
+    let st = inode.stat();
+    if st.kind() != FileType::Regular {
+        return Err(Errno::EACCES);
+    }
+    let cred = super::current().process.cred();
+    let class = if cred.fsuid == st.uid {
+        st.mode >> 6
+    } else if cred.in_group(st.gid) {
+        st.mode >> 3
+    } else {
+        st.mode
+    };
+    const CAP_DAC_OVERRIDE: u32 = 1;
+    let any = st.mode & 0o111 != 0;
+    if !any || (class & 1 == 0 && !cred.capable(CAP_DAC_OVERRIDE)) {
+        return Err(Errno::EACCES);
+    }
+    Ok(File::new(inode.open(O_RDONLY)?, inode.clone(), path.clone(), O_RDONLY))
+}
+
+/// Reads and checks everything; follows scripts.
+fn prepare(thread: &Arc<Thread>, r: Request) -> Result<Ready> {
+    let Request { mut file, name, mut argv, envp } = r;
+    let mut script_name = name.clone();
+    let mut head = vec![0u8; SCRIPT_MAX];
+    for _ in 0..=DEPTH_MAX {
+        head.resize(SCRIPT_MAX, 0);
+        let n = read_at(&file, 0, &mut head)?;
+        head.truncate(n);
+        match script(&head) {
+            None => {
+                let program = Binary::read(&file, &head)?;
+                let interp = match program.interp()? {
+                    None => None,
+                    Some(n) => Some(open_interp(&n)?),
+                };
+                let (cred, secure) = new_cred(thread, &program.file);
+                return Ok(Ready { program, interp, name, argv, envp, cred: Some(cred), secure });
+            }
+            Some(Err(_)) => return Err(Errno::ENOEXEC),
+            Some(Ok((interp, arg))) => {
+                let mut new = Strings::default();
+                new.push(interp);
+                if let Some(arg) = arg {
+                    new.push(arg);
+                }
+                new.push(&script_name);
+                new.extend(&argv, 1);
+                argv = new;
+                script_name = interp.to_vec();
+                file = open_exec(&resolve(&script_name)?)?;
+            }
+        }
+    }
+    Err(Errno::ELOOP)
+}
+
+/// Opens the program's interpreter (the dynamic linker).
+fn open_interp(name: &[u8]) -> Result<Binary> {
+    let file = open_exec(&resolve(name)?)?;
+    let mut head = [0u8; 64];
+    let n = read_at(&file, 0, &mut head)?;
+    let b =
+        Binary::read(&file, &head[..n]).map_err(|e| if e == Errno::ENOEXEC { Errno::ELIBBAD } else { e })?;
+    Ok(b)
+}
+
+/// The identity after exec (capabilities(7), set-user-ID bits), and AT_SECURE.
+fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
+    let p = &thread.process;
+    let mut c = (*p.cred()).clone();
+    let old = (c.euid, c.egid);
+    if let Some(inode) = &file.inode
+        && !p.no_new_privs.load(Ordering::Relaxed)
+    {
+        let st = inode.stat();
+        if st.mode & S_ISUID != 0 {
+            c.euid = st.uid;
+        }
+        if st.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP {
+            c.egid = st.gid;
+        }
+    }
+    let changed = old != (c.euid, c.egid);
+    (c.suid, c.fsuid, c.sgid, c.fsgid) = (c.euid, c.euid, c.egid, c.egid);
+    const SECBIT_NOROOT: u32 = 1;
+    if changed {
+        c.cap_ambient = 0;
+    }
+    if c.securebits & SECBIT_NOROOT == 0 && (c.euid == 0 || c.ruid == 0) {
+        c.cap_permitted = c.cap_bounding | c.cap_inheritable;
+        c.cap_effective = if c.euid == 0 { c.cap_permitted } else { 0 };
+    } else {
+        c.cap_permitted = c.cap_ambient;
+        c.cap_effective = c.cap_ambient;
+    }
+    // SECBIT_KEEP_CAPS does not outlive exec.
+    c.securebits &= !(1 << 4);
+    let secure = c.euid != c.ruid || c.egid != c.rgid;
+    (c, secure)
+}
+
+/// Replaces the program of the current thread's process.
+fn run(thread: &Arc<Thread>, r: Request) -> Result<()> {
+    let ready = prepare(thread, r)?;
+    super::begin_exec(thread)?;
+    if let Err(e) = replace(thread, ready) {
+        crate::console::log(&alloc::format!("exec: failed behind the point of no return: {}\n", e.name()));
+        super::do_group_exit(thread, sig::SIGKILL);
+    }
+    Ok(())
+}
+
+/// Fills the empty space with the new program and resets what belonged to the old one.
+fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
+    let p = &thread.process;
+    let space = thread.space();
+    let mm = &space.mm;
+    let strings = (r.argv.size() + r.envp.size() + r.name.len()) as u64;
+    let stack_prot = if r.program.program.exec_stack { 7 } else { 3 };
+    let layout = mm.begin_program(p.rlimit(rlimit::STACK).max(strings + (128 << 10)), stack_prot)?;
+    let main = r.program.load(mm, layout.pie_base)?;
+    let interp = match &r.interp {
+        Some(i) => Some(i.load(mm, 0)?),
+        None => None,
+    };
+    let brk = main.end + (crate::mm::random_u64() & 0xff) * crate::mm::PAGE;
+    let cred = r.cred.take().unwrap_or_else(|| (*p.cred()).clone());
+    let auxv = Auxv {
+        phdr: main.phdr,
+        phnum: u64::from(r.program.program.header.phnum),
+        base: interp.map_or(0, |i| i.bias),
+        entry: main.entry,
+        ids: [cred.ruid, cred.euid, cred.rgid, cred.egid],
+        secure: r.secure,
+    };
+    let built = super::stack::build(layout.stack_top, &r.argv, &r.envp, &r.name, &auxv)?;
+    mm.with_areas(|a| {
+        (a.start_code, a.end_code) = main.code;
+        (a.start_data, a.end_data) = main.data;
+        (a.start_brk, a.brk) = (brk, brk);
+        a.start_stack = built.sp;
+        (a.arg_start, a.arg_end) = built.args;
+        (a.env_start, a.env_end) = built.env;
+    });
+    reset_thread(thread, interp.map_or(main.entry, |i| i.entry), built.sp);
+    *thread.comm.lock() = comm(&r.name);
+    *p.exe.lock() = r.program.file.path.clone();
+    *p.cmdline.lock() = r.argv.bytes;
+    *p.environ.lock() = r.envp.bytes;
+    *p.auxv.lock() = built.auxv;
+    p.dumpable.store(i32::from(!r.secure), Ordering::Relaxed);
+    *p.cred.lock() = Arc::new(cred);
+    close_on_exec(thread);
+    p.signals.exec();
+    Ok(())
+}
+
+fn reset_thread(thread: &Arc<Thread>, entry: u64, sp: u64) {
+    let regs = UserContext { rip: entry, rsp: sp, ..UserContext::default() };
+    thread.task.set_regs(&regs);
+    let fresh = XSave::initial();
+    thread.task.with_xstate(|x| x.bytes.copy_from_slice(&fresh.bytes));
+    thread.clear_child_tid.store(0, Ordering::Relaxed);
+    thread.robust_list.store(0, Ordering::Relaxed);
+    *thread.restart.lock() = None;
+}
+
+/// Descriptors: the table is no longer shared, and what is marked so is closed.
+fn close_on_exec(thread: &Arc<Thread>) {
+    let p = &thread.process;
+    let own = {
+        let mut files = p.files.lock();
+        if Arc::strong_count(&files) > 1 {
+            let copy = Arc::new(files.fork());
+            // The old table lives on with those who share it.
+            drop(core::mem::replace(&mut *files, copy));
+        }
+        files.clone()
+    };
+    own.close_on_exec();
+}
+
+/// A thread name: the last component of the program's name, at most 15 bytes.
+fn comm(name: &[u8]) -> [u8; 16] {
+    let base = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
+    let mut c = [0u8; 16];
+    let n = base.len().min(15);
+    c[..n].copy_from_slice(&base[..n]);
+    c
+}
+
 /// Loads the domain's first program into the current thread.
-pub fn load_init(_t: &Arc<Thread>, _data: &BootData) -> Result<()> {
-    Err(Errno::ENOEXEC)
+pub fn load_init(t: &Arc<Thread>, data: &BootData) -> Result<()> {
+    let name = data.argv.first().ok_or(Errno::ENOENT)?;
+    let (file, name) = find_program(name, &data.envp)?;
+    let mut argv = Strings::default();
+    data.argv.iter().for_each(|s| argv.push(s));
+    let mut envp = Strings::default();
+    data.envp.iter().for_each(|s| envp.push(s));
+    run(t, Request { file, name, argv, envp })
+}
+
+/// Finds a program as a shell would: by its path, or in PATH.
+fn find_program(name: &[u8], envp: &[Vec<u8>]) -> Result<(Arc<File>, Vec<u8>)> {
+    if name.contains(&b'/') {
+        return Ok((open_exec(&resolve(name)?)?, name.to_vec()));
+    }
+    let path = envp.iter().find_map(|e| e.strip_prefix(b"PATH="));
+    let path = path.unwrap_or(b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    let mut error = Errno::ENOENT;
+    for dir in path.split(|&b| b == b':') {
+        let mut full = if dir.is_empty() { b".".to_vec() } else { dir.to_vec() };
+        full.push(b'/');
+        full.extend_from_slice(name);
+        match resolve(&full).and_then(|p| open_exec(&p)) {
+            Ok(f) => return Ok((f, full)),
+            Err(Errno::EACCES) => error = Errno::EACCES,
+            Err(_) => {}
+        }
+    }
+    Err(error)
 }

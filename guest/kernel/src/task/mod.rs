@@ -5,11 +5,13 @@
 //! Lock order: process tree (`Kernel::processes`) → one process' fields, each a leaf of its own.
 
 pub mod clone;
+mod elf;
 pub mod exec;
 pub mod exit;
 pub mod futex;
 pub mod ids;
 mod process;
+mod stack;
 mod start;
 mod thread;
 pub mod wait;
