@@ -1,0 +1,460 @@
+//! /proc/PID and /proc/PID/task/TID.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::sync::atomic::Ordering;
+
+use super::super::synthetic::{Directory, MagicLink, Node, bytes, fixed, text, writable};
+use super::super::{File, FileType};
+use super::net;
+use crate::fs::path::Path;
+use crate::task::{Process, Thread};
+use crate::{Errno, Result, kernel, mm};
+
+/// The directory of a process, if it exists (threads too: /proc/TID is found but not listed).
+pub fn process_dir(pid: i32) -> Option<Node> {
+    let p = match kernel().process(pid) {
+        Ok(p) => p,
+        Err(_) => kernel().thread(pid).ok()?.process.clone(),
+    };
+    let main = p.threads().first().cloned();
+    Some(Node::Dir(Arc::new(PidDir { p: Arc::downgrade(&p), t: main.as_ref().map(Arc::downgrade), task: false })))
+}
+
+/// One process, or one thread under task/.
+struct PidDir {
+    p: Weak<Process>,
+    t: Option<Weak<Thread>>,
+    task: bool,
+}
+
+/// Names in the directory with their types; the index is the cookie.
+const ENTRIES: &[(&str, FileType)] = {
+    use FileType::{Directory as D, Regular as R, Symlink as L};
+    &[
+        ("auxv", R),
+        ("cgroup", R),
+        ("cmdline", R),
+        ("comm", R),
+        ("coredump_filter", R),
+        ("cwd", L),
+        ("environ", R),
+        ("exe", L),
+        ("fd", D),
+        ("fdinfo", D),
+        ("gid_map", R),
+        ("io", R),
+        ("limits", R),
+        ("loginuid", R),
+        ("maps", R),
+        ("mountinfo", R),
+        ("mounts", R),
+        ("net", D),
+        ("ns", D),
+        ("oom_adj", R),
+        ("oom_score", R),
+        ("oom_score_adj", R),
+        ("personality", R),
+        ("root", L),
+        ("sched", R),
+        ("schedstat", R),
+        ("sessionid", R),
+        ("setgroups", R),
+        ("smaps", R),
+        ("smaps_rollup", R),
+        ("stack", R),
+        ("stat", R),
+        ("statm", R),
+        ("status", R),
+        ("syscall", R),
+        ("task", D),
+        ("timerslack_ns", R),
+        ("uid_map", R),
+        ("wchan", R),
+    ]
+};
+
+impl Directory for PidDir {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let name = core::str::from_utf8(name).ok()?;
+        self.p.upgrade()?;
+        self.entry(name)
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        for (i, (name, kind)) in ENTRIES.iter().enumerate().skip(from as usize) {
+            if self.task && *name == "task" {
+                continue;
+            }
+            if !each(i as u64 + 1, name.as_bytes(), *kind) {
+                return;
+            }
+        }
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.p.upgrade().map_or((0, 0), |p| {
+            let c = p.cred();
+            (c.euid, c.egid)
+        })
+    }
+}
+
+impl PidDir {
+    /// A text file made from the process.
+    fn of(&self, f: fn(&Process) -> Result<String>) -> Node {
+        let p = self.p.clone();
+        text(move || f(&*p.upgrade().ok_or(Errno::ESRCH)?))
+    }
+
+    /// A text file made from the process and, if it still runs, the thread.
+    fn of_thread(&self, f: fn(&Process, Option<&Thread>) -> Result<String>) -> Node {
+        let (p, t) = (self.p.clone(), self.t.clone());
+        text(move || {
+            let t = t.as_ref().and_then(Weak::upgrade);
+            f(&*p.upgrade().ok_or(Errno::ESRCH)?, t.as_deref())
+        })
+    }
+
+    fn block(&self, mode: u32, f: fn(&Process) -> Vec<u8>) -> Node {
+        let p = self.p.clone();
+        bytes(mode, move || Ok(f(&*p.upgrade().ok_or(Errno::ESRCH)?)))
+    }
+
+    fn magic(&self, f: fn(&Process) -> Option<Path>) -> Node {
+        Node::Magic(Arc::new(Place { p: self.p.clone(), f }))
+    }
+
+    fn entry(&self, name: &str) -> Option<Node> {
+        Some(match name {
+            "auxv" => self.block(0o400, |p| p.auxv.lock().clone()),
+            "cmdline" => self.block(0o444, |p| p.cmdline.lock().clone()),
+            "environ" => self.block(0o400, |p| p.environ.lock().clone()),
+            "cgroup" => fixed("0::/\n"),
+            "comm" => self.comm(),
+            "coredump_filter" => fixed("00000033\n"),
+            "cwd" => self.magic(|p| Some(p.fs().cwd())),
+            "root" => self.magic(|p| Some(p.fs().root())),
+            "exe" => self.magic(|p| p.exe.lock().clone()),
+            "fd" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: false })),
+            "fdinfo" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: true })),
+            "gid_map" | "uid_map" => fixed("         0          0 4294967295\n"),
+            "setgroups" => fixed("allow\n"),
+            "io" => fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n"),
+            "limits" => self.of(|p| Ok(limits(p))),
+            "loginuid" | "sessionid" => fixed("4294967295"),
+            "maps" => self.of(|p| Ok(mm::maps_text(&p.space().mm))),
+            "smaps" => self.of(|p| Ok(mm::smaps_text(&p.space().mm))),
+            "smaps_rollup" => self.of(|p| Ok(mm::smaps_rollup_text(&p.space().mm))),
+            "mounts" => text(|| Ok(crate::fs::mount::mounts_text())),
+            "mountinfo" => text(|| Ok(crate::fs::mount::mountinfo_text())),
+            "net" => net::dir_node(),
+            "ns" => Node::Dir(Arc::new(NsDir)),
+            "oom_adj" | "oom_score" => fixed("0\n"),
+            "oom_score_adj" => {
+                let (p, q) = (self.p.clone(), self.p.clone());
+                writable(
+                    0o644,
+                    move || Ok(format!("{}\n", p.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.load(Ordering::Relaxed))),
+                    move |b| {
+                        let v = parse_int(b).filter(|v| (-1000..=1000).contains(v)).ok_or(Errno::EINVAL)?;
+                        q.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.store(v as i32, Ordering::Relaxed);
+                        Ok(())
+                    },
+                )
+            }
+            "personality" => fixed("00000000\n"),
+            "sched" => self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len()))),
+            "schedstat" => self.of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, |t| t.cpu_ns.load(Ordering::Relaxed))))),
+            "stack" => fixed(""),
+            "stat" => self.of_thread(stat),
+            "statm" => self.of(|p| {
+                let v = mm::vm_stats(&p.space().mm);
+                let page = |b: u64| b / 4096;
+                Ok(format!("{} {} {} {} 0 {} 0\n", page(v.size), page(v.resident), page(v.shared), page(v.text), page(v.data)))
+            }),
+            "status" => self.of_thread(status),
+            "syscall" => fixed("running\n"),
+            "timerslack_ns" => fixed("50000\n"),
+            "wchan" => fixed("0"),
+            "task" if !self.task => Node::Dir(Arc::new(TaskDir { p: self.p.clone() })),
+            _ => return None,
+        })
+    }
+
+    fn comm(&self) -> Node {
+        let (t, u) = (self.t.clone(), self.t.clone());
+        let get = |t: &Option<Weak<Thread>>| t.as_ref().and_then(Weak::upgrade).ok_or(Errno::ESRCH);
+        writable(
+            0o644,
+            move || Ok(format!("{}\n", comm_text(&get(&t)?.comm.lock()))),
+            move |b| {
+                let b = b.strip_suffix(b"\n").unwrap_or(b);
+                let mut c = [0; 16];
+                let n = b.len().min(15);
+                c[..n].copy_from_slice(&b[..n]);
+                *get(&u)?.comm.lock() = c;
+                Ok(())
+            },
+        )
+    }
+}
+
+/// A decimal number with optional sign and trailing newline.
+pub fn parse_int(b: &[u8]) -> Option<i64> {
+    core::str::from_utf8(b).ok()?.trim().parse().ok()
+}
+
+fn comm_text(c: &[u8; 16]) -> String {
+    let n = c.iter().position(|&b| b == 0).unwrap_or(16);
+    String::from_utf8_lossy(&c[..n]).into_owned()
+}
+
+/// The leader's name; a zombie keeps what it was last called.
+fn comm_of(p: &Process) -> String {
+    match p.threads().first() {
+        Some(t) => comm_text(&t.comm.lock()),
+        None => comm_text(&p.last_comm.lock()),
+    }
+}
+
+/// State letter of a process or thread.
+fn state(p: &Process, t: Option<&Thread>) -> char {
+    if p.is_zombie() {
+        return 'Z';
+    }
+    if p.signals.is_stopped() {
+        return 'T';
+    }
+    let one = |t: &Thread| t.park.load(Ordering::Relaxed) != crate::sched::PARKED;
+    let runs = match t {
+        Some(t) => one(t),
+        None => p.threads().iter().any(|t| one(t)),
+    };
+    if runs { 'R' } else { 'S' }
+}
+
+/// CPU nanoseconds of all threads, living and dead.
+fn cpu_ns(p: &Process) -> u64 {
+    let live: u64 = p.threads().iter().map(|t| t.cpu_ns.load(Ordering::Relaxed)).sum();
+    live + p.dead_cpu_ns.load(Ordering::Relaxed)
+}
+
+/// Nanoseconds as clock ticks of 10 ms.
+fn ticks(ns: u64) -> u64 {
+    ns / 10_000_000
+}
+
+fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
+    let v = mm::vm_stats(&p.space().mm);
+    let id = t.map_or(p.pid, Thread::tid);
+    let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
+    let session = p.session();
+    let (tty_nr, tpgid) = crate::tty::controlling_numbers(&session);
+    let nice = p.nice.load(Ordering::Relaxed);
+    let (ignored, caught) = p.signals.ignored_and_caught();
+    let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
+    let mut s = String::new();
+    put(&mut s, format_args!("{id} ({name}) {} {} {} {} {tty_nr} {tpgid} 4194304 0 0 0 0 ",
+        state(p, t), p.parent().map_or(0, |q| q.pid), p.pgid(), session.sid));
+    put(&mut s, format_args!("{} 0 {} 0 {} {nice} {} 0 {} {} {} 18446744073709551615 ",
+        ticks(cpu_ns(p)), ticks(p.child_cpu_ns.load(Ordering::Relaxed)), 20 + nice, p.threads().len().max(1),
+        ticks(p.start_ns.saturating_sub(kernel().boot_ns)), v.size, v.resident / 4096));
+    put(&mut s, format_args!("1 1 {} 0 0 {} {} {} {} 0 0 0 {} 0 0 0 0 0 0 0 0 0 0 0 0 0 {}\n",
+        v.stack_start, pending & 0x7fff_ffff, blocked & 0x7fff_ffff, ignored & 0x7fff_ffff, caught & 0x7fff_ffff,
+        p.exit_signal.load(Ordering::Relaxed), p.exit_status.lock().unwrap_or(0)));
+    Ok(s)
+}
+
+/// Formatting into a String cannot fail.
+fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
+    let r = s.write_fmt(args);
+    debug_assert!(r.is_ok());
+}
+
+fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
+    let v = mm::vm_stats(&p.space().mm);
+    let c = p.cred();
+    let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
+    let (ignored, caught) = p.signals.ignored_and_caught();
+    let st = state(p, t);
+    let word = match st {
+        'R' => "running",
+        'T' => "stopped",
+        'Z' => "zombie",
+        _ => "sleeping",
+    };
+    let groups: String = c.groups.iter().map(|g| g.to_string() + " ").collect();
+    let kb = |b: u64| b / 1024;
+    let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
+    let mut s = String::new();
+    put(&mut s, format_args!("Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t0\n",
+        p.fs().umask(), p.pid, t.map_or(p.pid, Thread::tid), p.parent().map_or(0, |q| q.pid)));
+    put(&mut s, format_args!("Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{}\nNSpgid:\t{}\nNSsid:\t{}\n",
+        c.ruid, c.euid, c.suid, c.fsuid, c.rgid, c.egid, c.sgid, c.fsgid, p.files().list().len().next_multiple_of(64).max(64),
+        p.pid, t.map_or(p.pid, Thread::tid), p.pgid(), p.session().sid));
+    if !p.is_zombie() {
+        put(&mut s, format_args!("VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmLck:\t       0 kB\nVmPin:\t       0 kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{1:8} kB\nRssAnon:\t{1:8} kB\nRssFile:\t       0 kB\nRssShmem:\t{2:8} kB\n",
+            kb(v.size), kb(v.resident), kb(v.shared)));
+        put(&mut s, format_args!("VmData:\t{:8} kB\nVmStk:\t{:8} kB\nVmExe:\t{:8} kB\nVmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\n",
+            kb(v.data), kb(v.stack), kb(v.text)));
+    }
+    put(&mut s, format_args!("CoreDumping:\t0\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+        p.threads().len().max(1), p.rlimit(crate::task::rlimit::SIGPENDING), p.signals.pending()));
+    put(&mut s, format_args!("CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\nSeccomp_filters:\t0\n",
+        c.cap_inheritable, c.cap_permitted, c.cap_effective, c.cap_bounding, c.cap_ambient,
+        u8::from(p.no_new_privs.load(Ordering::Relaxed))));
+    let cpus = kernel().vcpu_limit;
+    let mask = if cpus >= 32 { u32::MAX } else { (1 << cpus) - 1 };
+    put(&mut s, format_args!("Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
+        cpu_list(cpus)));
+    Ok(s)
+}
+
+/// "0" or "0-3".
+pub fn cpu_list(n: u32) -> String {
+    if n <= 1 { "0".to_string() } else { format!("0-{}", n - 1) }
+}
+
+fn limits(p: &Process) -> String {
+    const NAMES: [(&str, &str); 16] = [
+        ("Max cpu time", "seconds"), ("Max file size", "bytes"), ("Max data size", "bytes"), ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"), ("Max resident set", "bytes"), ("Max processes", "processes"),
+        ("Max open files", "files"), ("Max locked memory", "bytes"), ("Max address space", "bytes"),
+        ("Max file locks", "locks"), ("Max pending signals", "signals"), ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""), ("Max realtime priority", ""), ("Max realtime timeout", "us"),
+    ];
+    let show = |v: u64| if v == u64::MAX { "unlimited".to_string() } else { v.to_string() };
+    let mut s = format!("{:<25} {:<20} {:<20} {:<10}\n", "Limit", "Soft Limit", "Hard Limit", "Units");
+    for (l, (name, unit)) in p.rlimits.lock().iter().zip(NAMES) {
+        put(&mut s, format_args!("{name:<25} {:<20} {:<20} {unit:<10}\n", show(l.cur), show(l.max)));
+    }
+    s
+}
+
+/// exe, cwd, root.
+struct Place {
+    p: Weak<Process>,
+    f: fn(&Process) -> Option<Path>,
+}
+
+impl MagicLink for Place {
+    fn text(&self) -> Result<Vec<u8>> {
+        Ok(self.path().ok_or(Errno::ENOENT)?.name())
+    }
+
+    fn path(&self) -> Option<Path> {
+        self.p.upgrade().and_then(|p| (self.f)(&p))
+    }
+}
+
+/// fd/N.
+struct FdLink {
+    file: Arc<File>,
+}
+
+impl MagicLink for FdLink {
+    fn text(&self) -> Result<Vec<u8>> {
+        match (&self.file.path, &self.file.anon_name) {
+            (Some(p), _) => Ok(p.name()),
+            (None, Some(n)) => Ok(n.clone().into_bytes()),
+            (None, None) => Err(Errno::ENOENT),
+        }
+    }
+
+    fn path(&self) -> Option<Path> {
+        self.file.path.clone()
+    }
+
+    fn file(&self) -> Option<Arc<File>> {
+        Some(self.file.clone())
+    }
+}
+
+struct FdDir {
+    p: Weak<Process>,
+    info: bool,
+}
+
+impl Directory for FdDir {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let fd: i32 = core::str::from_utf8(name).ok()?.parse().ok()?;
+        let p = self.p.upgrade()?;
+        let file = p.files().get(fd).ok()?;
+        if !self.info {
+            return Some(Node::Magic(Arc::new(FdLink { file })));
+        }
+        let cloexec = p.files().cloexec(fd).ok()?;
+        Some(text(move || {
+            let flags = file.flags() | if cloexec { crate::fs::file::flags::O_CLOEXEC } else { 0 };
+            let mut s = format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", *file.pos.lock(), file.id);
+            file.ops().fdinfo(&file, &mut s);
+            Ok(s)
+        }))
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        let Some(p) = self.p.upgrade() else { return };
+        let kind = if self.info { FileType::Regular } else { FileType::Symlink };
+        for (fd, _) in p.files().list() {
+            let cookie = fd as u64 + 1;
+            if cookie > from && !each(cookie, fd.to_string().as_bytes(), kind) {
+                return;
+            }
+        }
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        PidDir { p: self.p.clone(), t: None, task: false }.owner()
+    }
+}
+
+struct TaskDir {
+    p: Weak<Process>,
+}
+
+impl Directory for TaskDir {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let tid = super::parse_pid(name)?;
+        let p = self.p.upgrade()?;
+        let t = p.threads().into_iter().find(|t| t.tid() == tid)?;
+        Some(Node::Dir(Arc::new(PidDir { p: self.p.clone(), t: Some(Arc::downgrade(&t)), task: true })))
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        let Some(p) = self.p.upgrade() else { return };
+        let mut tids: Vec<i32> = p.threads().iter().map(|t| t.tid()).collect();
+        tids.sort_unstable();
+        for tid in tids {
+            if tid as u64 > from && !each(tid as u64, tid.to_string().as_bytes(), FileType::Directory) {
+                return;
+            }
+        }
+    }
+}
+
+/// ns/*: a domain has one namespace of each kind.
+struct NsDir;
+
+const NAMESPACES: [(&str, u64); 8] = [
+    ("cgroup", 4026531835), ("ipc", 4026531839), ("mnt", 4026531841), ("net", 4026531840),
+    ("pid", 4026531836), ("time", 4026531834), ("user", 4026531837), ("uts", 4026531838),
+];
+
+impl Directory for NsDir {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let (n, id) = NAMESPACES.iter().find(|(n, _)| n.as_bytes() == name)?;
+        Some(Node::Link(Arc::new(move || Ok(format!("{n}:[{id}]").into_bytes()))))
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        for (i, (n, _)) in NAMESPACES.iter().enumerate().skip(from as usize) {
+            if !each(i as u64 + 1, n.as_bytes(), FileType::Symlink) {
+                return;
+            }
+        }
+    }
+}

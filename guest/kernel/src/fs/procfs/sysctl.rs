@@ -1,0 +1,171 @@
+//! /proc/sys: the settings programs read. Few can be changed.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::synthetic::{Node, dir, fixed, text, writable};
+use super::empty;
+use crate::{Errno, kernel};
+
+/// /proc/sys.
+pub fn root() -> Node {
+    dir(alloc::vec![
+        ("abi", empty),
+        ("debug", empty),
+        ("dev", empty),
+        ("fs", fs),
+        ("kernel", kernel_dir),
+        ("net", net),
+        ("user", || dir(alloc::vec![("max_user_namespaces", || fixed("0\n"))])),
+        ("vm", vm),
+    ])
+}
+
+type Entries = Vec<(&'static str, fn() -> Node)>;
+
+fn fs() -> Node {
+    let e: Entries = alloc::vec![
+        ("aio-max-nr", || fixed("65536\n")),
+        ("aio-nr", || fixed("0\n")),
+        ("file-max", || fixed("1048576\n")),
+        ("file-nr", || fixed("1024\t0\t1048576\n")),
+        ("inotify", || dir(alloc::vec![
+            ("max_queued_events", || fixed("16384\n")),
+            ("max_user_instances", || fixed("128\n")),
+            ("max_user_watches", || fixed("65536\n")),
+        ])),
+        ("lease-break-time", || fixed("45\n")),
+        ("mqueue", || dir(alloc::vec![("msg_max", || fixed("10\n")), ("msgsize_max", || fixed("8192\n")), ("queues_max", || fixed("256\n"))])),
+        ("nr_open", || fixed("1048576\n")),
+        ("overflowgid", || fixed("65534\n")),
+        ("overflowuid", || fixed("65534\n")),
+        ("pipe-max-size", || fixed("1048576\n")),
+        ("pipe-user-pages-hard", || fixed("0\n")),
+        ("pipe-user-pages-soft", || fixed("16384\n")),
+        ("protected_hardlinks", || fixed("1\n")),
+        ("protected_symlinks", || fixed("1\n")),
+        ("suid_dumpable", || fixed("0\n")),
+    ];
+    dir(e)
+}
+
+fn kernel_dir() -> Node {
+    let e: Entries = alloc::vec![
+        ("cap_last_cap", || fixed("40\n")),
+        ("core_pattern", || fixed("core\n")),
+        ("core_uses_pid", || fixed("0\n")),
+        ("domainname", || fixed("(none)\n")),
+        ("hostname", hostname),
+        ("io_uring_disabled", || fixed("2\n")),
+        ("kptr_restrict", || fixed("2\n")),
+        ("msgmax", || fixed("8192\n")),
+        ("msgmnb", || fixed("16384\n")),
+        ("msgmni", || fixed("32000\n")),
+        ("ngroups_max", || fixed("65536\n")),
+        ("osrelease", || text(|| Ok(format!("{}\n", crate::task::OS_RELEASE)))),
+        ("ostype", || fixed("Linux\n")),
+        ("overflowgid", || fixed("65534\n")),
+        ("overflowuid", || fixed("65534\n")),
+        ("perf_event_paranoid", || fixed("4\n")),
+        ("pid_max", || fixed("32768\n")),
+        ("random", random),
+        ("randomize_va_space", || fixed("2\n")),
+        ("sched_child_runs_first", || fixed("0\n")),
+        ("seccomp", || dir(alloc::vec![("actions_avail", || fixed("\n"))])),
+        ("sem", || fixed("32000\t1024000000\t500\t32000\n")),
+        ("shmall", || fixed("18446744073692774399\n")),
+        ("shmmax", || fixed("18446744073692774399\n")),
+        ("shmmni", || fixed("4096\n")),
+        ("tainted", || fixed("0\n")),
+        ("threads-max", || fixed("65536\n")),
+        ("unprivileged_userns_clone", || fixed("0\n")),
+        ("version", || text(|| Ok(format!("{}\n", crate::task::OS_VERSION)))),
+        ("yama", || dir(alloc::vec![("ptrace_scope", || fixed("1\n"))])),
+    ];
+    dir(e)
+}
+
+fn hostname() -> Node {
+    writable(0o644, || Ok(kernel().name() + "\n"), |b| {
+        if !crate::task::current().process.cred().capable(21) {
+            return Err(Errno::EPERM);
+        }
+        let b = b.strip_suffix(b"\n").unwrap_or(b);
+        *kernel().hostname.lock() = b[..b.len().min(64)].to_vec();
+        Ok(())
+    })
+}
+
+fn random() -> Node {
+    let e: Entries = alloc::vec![
+        ("boot_id", || text(|| Ok(uuid_text(&kernel().boot_id)))),
+        ("entropy_avail", || fixed("256\n")),
+        ("poolsize", || fixed("256\n")),
+        ("urandom_min_reseed_secs", || fixed("60\n")),
+        ("uuid", || text(|| {
+            let mut b = [0u8; 16];
+            crate::fs::random::fill(&mut b);
+            Ok(uuid_text(&b))
+        })),
+        ("write_wakeup_threshold", || fixed("256\n")),
+    ];
+    dir(e)
+}
+
+/// A version 4 UUID from random bytes.
+fn uuid_text(b: &[u8; 16]) -> String {
+    let mut v = *b;
+    v[6] = v[6] & 0x0f | 0x40;
+    v[8] = v[8] & 0x3f | 0x80;
+    let mut s = String::new();
+    for (i, x) in v.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            s.push('-');
+        }
+        s += &format!("{x:02x}");
+    }
+    s + "\n"
+}
+
+fn net() -> Node {
+    let e: Entries = alloc::vec![
+        ("core", || dir(alloc::vec![
+            ("rmem_default", || fixed("212992\n")),
+            ("rmem_max", || fixed("212992\n")),
+            ("somaxconn", || fixed("4096\n")),
+            ("wmem_default", || fixed("212992\n")),
+            ("wmem_max", || fixed("212992\n")),
+        ])),
+        ("ipv4", || dir(alloc::vec![
+            ("ip_forward", || fixed("0\n")),
+            ("ip_local_port_range", || fixed("32768\t60999\n")),
+            ("ip_unprivileged_port_start", || fixed("1024\n")),
+            ("ping_group_range", || fixed("1\t0\n")),
+            ("tcp_fin_timeout", || fixed("60\n")),
+            ("tcp_keepalive_intvl", || fixed("75\n")),
+            ("tcp_keepalive_probes", || fixed("9\n")),
+            ("tcp_keepalive_time", || fixed("7200\n")),
+            ("tcp_rmem", || fixed("4096\t131072\t6291456\n")),
+            ("tcp_wmem", || fixed("4096\t16384\t4194304\n")),
+        ])),
+        ("ipv6", || dir(alloc::vec![("conf", empty)])),
+        ("unix", || dir(alloc::vec![("max_dgram_qlen", || fixed("512\n"))])),
+    ];
+    dir(e)
+}
+
+fn vm() -> Node {
+    let e: Entries = alloc::vec![
+        ("drop_caches", || fixed("0\n")),
+        ("legacy_va_layout", || fixed("0\n")),
+        ("max_map_count", || fixed("65530\n")),
+        ("mmap_min_addr", || fixed("65536\n")),
+        ("nr_hugepages", || fixed("0\n")),
+        ("overcommit_memory", || fixed("0\n")),
+        ("overcommit_ratio", || fixed("50\n")),
+        ("page-cluster", || fixed("3\n")),
+        ("swappiness", || fixed("60\n")),
+    ];
+    dir(e)
+}

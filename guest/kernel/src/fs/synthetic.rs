@@ -1,0 +1,331 @@
+//! Synthetic file systems: directories and files made up on demand (/proc, /sys).
+//!
+//! Key types: [`Directory`] (what a directory holds), [`Node`] (one entry), [`SyntheticInode`] (a node as the
+//! VFS sees it). Content of a text file is made at the first read, and again when read from the start.
+//! Boundary: nothing here knows what the files say; generators get no user memory and take no lock of ours.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_machine::sync::SpinLock;
+
+use super::file::DirSink;
+use super::path::Path;
+use super::{File, FileOps, FileType, Inode, Input, Output, Stat};
+use crate::{Errno, Result};
+
+/// Makes the content of a text file.
+pub type Generate = Arc<dyn Fn() -> Result<Vec<u8>> + Send + Sync>;
+/// Takes what a program writes to a text file in one call.
+pub type Accept = Arc<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
+
+/// What a directory holds.
+pub trait Directory: Send + Sync {
+    /// The entry `name`.
+    fn lookup(&self, name: &[u8]) -> Option<Node>;
+    /// Calls `each(cookie, name, type)` for every entry with a cookie above `from`, in ascending order of
+    /// cookies (1 or more), until it returns false.
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool);
+    /// Owner of the directory and of the files in it.
+    fn owner(&self) -> (u32, u32) {
+        (0, 0)
+    }
+}
+
+/// One entry of a synthetic directory.
+pub enum Node {
+    /// A directory.
+    Dir(Arc<dyn Directory>),
+    /// A text file with its permission bits.
+    Text {
+        /// Permission bits.
+        mode: u32,
+        /// Content.
+        generate: Generate,
+        /// Writes, if they are allowed.
+        accept: Option<Accept>,
+    },
+    /// A symbolic link with a computed target.
+    Link(Arc<dyn Fn() -> Result<Vec<u8>> + Send + Sync>),
+    /// A magic link: text for readlink, and the place or open file it really leads to.
+    Magic(Arc<dyn MagicLink>),
+}
+
+/// A link that leads somewhere by reference, not by name (/proc/PID/{exe,cwd,root,fd/N}).
+pub trait MagicLink: Send + Sync {
+    /// What readlink shows.
+    fn text(&self) -> Result<Vec<u8>>;
+    /// The place it leads to, if it has one.
+    fn path(&self) -> Option<Path>;
+    /// The open file it leads to, if it has no place.
+    fn file(&self) -> Option<Arc<File>> {
+        None
+    }
+}
+
+/// A read-only text file.
+pub fn text(f: impl Fn() -> Result<String> + Send + Sync + 'static) -> Node {
+    Node::Text { mode: 0o444, generate: Arc::new(move || f().map(String::into_bytes)), accept: None }
+}
+
+/// A read-only text file with binary content.
+pub fn bytes(mode: u32, f: impl Fn() -> Result<Vec<u8>> + Send + Sync + 'static) -> Node {
+    Node::Text { mode, generate: Arc::new(f), accept: None }
+}
+
+/// A read-only text file that never changes.
+pub fn fixed(s: &'static str) -> Node {
+    text(move || Ok(String::from(s)))
+}
+
+/// A text file that can be written.
+pub fn writable(
+    mode: u32,
+    f: impl Fn() -> Result<String> + Send + Sync + 'static,
+    accept: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static,
+) -> Node {
+    Node::Text { mode, generate: Arc::new(move || f().map(String::into_bytes)), accept: Some(Arc::new(accept)) }
+}
+
+/// A symbolic link to a fixed target.
+pub fn link(target: &'static str) -> Node {
+    Node::Link(Arc::new(move || Ok(target.as_bytes().to_vec())))
+}
+
+impl Node {
+    fn kind(&self) -> FileType {
+        match self {
+            Self::Dir(_) => FileType::Directory,
+            Self::Text { .. } => FileType::Regular,
+            Self::Link(_) | Self::Magic(_) => FileType::Symlink,
+        }
+    }
+}
+
+/// A directory with fixed entries.
+pub struct Fixed(pub Vec<(&'static str, fn() -> Node)>);
+
+impl Directory for Fixed {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        self.0.iter().find(|(n, _)| n.as_bytes() == name).map(|(_, f)| f())
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        for (i, (name, f)) in self.0.iter().enumerate().skip(from as usize) {
+            if !each(i as u64 + 1, name.as_bytes(), f().kind()) {
+                return;
+            }
+        }
+    }
+}
+
+/// A fixed directory as a node.
+pub fn dir(entries: Vec<(&'static str, fn() -> Node)>) -> Node {
+    Node::Dir(Arc::new(Fixed(entries)))
+}
+
+/// A node with its place in the tree, which gives its inode number.
+pub struct SyntheticInode {
+    node: Node,
+    ino: u64,
+    dev: u64,
+    owner: (u32, u32),
+}
+
+/// FNV-1a over the parent's number and the name: stable inode numbers without a table.
+fn child_ino(parent: u64, name: &[u8]) -> u64 {
+    let mut h = 0xcbf2_9ce4_8422_2325 ^ parent;
+    for &b in name {
+        h = (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
+    }
+    (h >> 16) | 1 << 32
+}
+
+impl SyntheticInode {
+    /// The root of a synthetic file system.
+    pub fn root(dir: Arc<dyn Directory>, dev: u64) -> Arc<Self> {
+        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0) })
+    }
+}
+
+impl Inode for SyntheticInode {
+    fn stat(&self) -> Stat {
+        let (mode, nlink) = match &self.node {
+            Node::Dir(_) => (0o040555, 2),
+            Node::Text { mode, .. } => (0o100000 | mode, 1),
+            Node::Link(_) | Node::Magic(_) => (0o120777, 1),
+        };
+        let now = crate::time::realtime_ns() as i64;
+        let owner = match &self.node {
+            Node::Dir(d) => d.owner(),
+            _ => self.owner,
+        };
+        Stat {
+            dev: self.dev,
+            ino: self.ino,
+            mode,
+            nlink,
+            uid: owner.0,
+            gid: owner.1,
+            blksize: 1024,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            ..Stat::anonymous()
+        }
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        let Node::Dir(d) = &self.node else { return Err(Errno::ENOTDIR) };
+        let node = d.lookup(name).ok_or(Errno::ENOENT)?;
+        let ino = child_ino(self.ino, name);
+        Ok(Arc::new(Self { node, ino, dev: self.dev, owner: d.owner() }))
+    }
+
+    fn create(&self, _name: &[u8], _mode: u32, _uid: u32, _gid: u32, _rdev: u64) -> Result<Arc<dyn Inode>> {
+        Err(Errno::ENOENT)
+    }
+
+    fn readlink(&self) -> Result<Vec<u8>> {
+        match &self.node {
+            Node::Link(f) => f(),
+            Node::Magic(m) => m.text(),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn follow(&self) -> Option<Result<Path>> {
+        match &self.node {
+            Node::Magic(m) => m.path().map(Ok),
+            _ => None,
+        }
+    }
+
+    fn reopen(&self) -> Option<Arc<File>> {
+        match &self.node {
+            Node::Magic(m) => m.file(),
+            _ => None,
+        }
+    }
+
+    fn open(&self, _flags: u32) -> Result<Arc<dyn FileOps>> {
+        match &self.node {
+            Node::Dir(d) => Ok(Arc::new(DirFile { dir: d.clone(), ino: self.ino })),
+            Node::Text { generate, accept, .. } => Ok(Arc::new(TextFile {
+                generate: generate.clone(),
+                accept: accept.clone(),
+                content: SpinLock::new(None),
+            })),
+            Node::Link(_) | Node::Magic(_) => Err(Errno::ELOOP),
+        }
+    }
+
+    fn set_attr(&self, attr: &super::inode::SetAttr) -> Result<()> {
+        // O_TRUNC on a writable file is harmless and common (shell redirection).
+        if attr.size.is_some() && attr.mode.is_none() && attr.uid.is_none() { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    fn cacheable(&self) -> bool {
+        false
+    }
+}
+
+struct DirFile {
+    dir: Arc<dyn Directory>,
+    ino: u64,
+}
+
+impl FileOps for DirFile {
+    fn read(&self, _file: &File, _out: &mut Output<'_>, _offset: u64) -> Result<usize> {
+        Err(Errno::EISDIR)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        seek_to(*file.pos.lock(), offset, whence, 0)
+    }
+
+    fn pollable(&self) -> bool {
+        false
+    }
+
+    fn readdir(&self, _file: &File, pos: u64, sink: &mut DirSink<'_>) -> Result<()> {
+        if pos == 0 && !sink(self.ino, 1, FileType::Directory, b".") {
+            return Ok(());
+        }
+        if pos <= 1 && !sink(self.ino, 2, FileType::Directory, b"..") {
+            return Ok(());
+        }
+        let ino = self.ino;
+        self.dir.list(pos.saturating_sub(2), &mut |cookie, name, kind| {
+            sink(child_ino(ino, name), cookie + 2, kind, name)
+        });
+        Ok(())
+    }
+
+    fn fsync(&self, _file: &File) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// New position of an lseek in a file of `size` bytes.
+fn seek_to(pos: u64, offset: i64, whence: u32, size: u64) -> Result<u64> {
+    let base = match whence {
+        0 => 0,
+        1 => pos,
+        2 => size,
+        _ => return Err(Errno::EINVAL),
+    };
+    base.checked_add_signed(offset).ok_or(Errno::EINVAL)
+}
+
+struct TextFile {
+    generate: Generate,
+    accept: Option<Accept>,
+    content: SpinLock<Option<Arc<Vec<u8>>>>,
+}
+
+impl FileOps for TextFile {
+    fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let cached = if offset == 0 { None } else { self.content.lock().clone() };
+        let content = match cached {
+            Some(c) => c,
+            None => {
+                let c = Arc::new((self.generate)()?);
+                *self.content.lock() = Some(c.clone());
+                c
+            }
+        };
+        let start = (offset as usize).min(content.len());
+        out.write(&content[start..])
+    }
+
+    fn write(&self, _file: &File, input: &mut Input<'_>, _offset: u64) -> Result<usize> {
+        let accept = self.accept.as_ref().ok_or(Errno::EACCES)?;
+        let mut buf = [0u8; 512];
+        let n = input.read(&mut buf)?;
+        accept(&buf[..n])?;
+        Ok(n)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        seek_to(*file.pos.lock(), offset, whence, 0)
+    }
+
+    fn pollable(&self) -> bool {
+        false
+    }
+
+    fn fsync(&self, _file: &File) -> Result<()> {
+        Ok(())
+    }
+}
