@@ -1,14 +1,16 @@
-//! Repository chores: `cargo run -p xtask -- deny` checks the dependencies.
+//! Repository chores: `deny` checks the dependencies, `compat` writes docs/COMPATIBILITY.md (`compat --check` verifies it).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
+mod compat;
 mod deny;
 
 fn main() -> ExitCode {
     let result = match std::env::args().nth(1).as_deref() {
         Some("deny") => deny::run(),
-        _ => Err("usage: cargo run -p xtask -- deny".into()),
+        Some("compat") => compat::run(std::env::args().any(|a| a == "--check")).map_err(|e| e.to_string()),
+        _ => Err("usage: cargo run -p xtask -- deny | compat [--check]".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
