@@ -123,3 +123,43 @@ pub mod frame {
     /// Size of `siginfo_t`.
     pub const SIGINFO_SIZE: usize = 128;
 }
+
+/// Names of the standard signals, from 1 on.
+const NAMES: [&str; 31] = [
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
+];
+
+/// The name of a signal; real-time signals are all "SIGRT".
+pub fn name(signo: i32) -> &'static str {
+    usize::try_from(signo - 1).ok().and_then(|i| NAMES.get(i).copied()).unwrap_or("SIGRT")
+}

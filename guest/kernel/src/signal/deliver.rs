@@ -1,5 +1,6 @@
 //! Acting on signals when a thread is about to return to its program.
 
+use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -11,8 +12,8 @@ use super::{
     DEFAULT_IGNORE, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig, stop,
     terminate,
 };
-use crate::Errno;
 use crate::task::Thread;
+use crate::{Errno, console, kernel};
 
 /// Runs before every return to a program when work was posted: acts on pending signals (default actions,
 /// stops, building handler frames in the registers and on the user stack) and finishes interrupted system
@@ -49,11 +50,27 @@ fn act(t: &Arc<Thread>, info: &SigInfo) {
         forced
     };
     let action = t.process.signals.action(info.signo);
+    if kernel().trace {
+        trace(t, info);
+    }
     match action.handler {
         SIG_IGN => {}
         SIG_DFL => default_action(t, info, forced),
         _ => call_handler(t, info, &action),
     }
+}
+
+/// Shows a signal as strace does.
+fn trace(t: &Thread, i: &SigInfo) {
+    let (name, n) = (doppel_abi_linux::signal::name(i.signo), i.signo);
+    console::log(&format!(
+        "[{}] --- {name} ({n}) {{si_code={}, si_pid={}, si_uid={}, si_value={:#x}}} ---\n",
+        t.tid(),
+        i.code,
+        i.pid,
+        i.uid,
+        i.value
+    ));
 }
 
 fn default_action(t: &Arc<Thread>, info: &SigInfo, forced: bool) {

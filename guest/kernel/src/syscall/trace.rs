@@ -38,7 +38,10 @@ fn push(out: &mut String, args: core::fmt::Arguments<'_>) {
 
 fn argument(out: &mut String, a: &Args, i: usize, kind: Arg) {
     match kind {
-        Arg::Int | Arg::Sig => push(out, format_args!("{}", a.i32(i))),
+        Arg::Sig => {
+            push(out, format_args!("{} /* {} */", a.i32(i), doppel_abi_linux::signal::name(a.i32(i))))
+        }
+        Arg::Int => push(out, format_args!("{}", a.i32(i))),
         Arg::Hex => push(out, format_args!("{:#x}", a.u64(i))),
         Arg::Octal => push(out, format_args!("{:#o}", a.u32(i))),
         Arg::Fd if a.i32(i) == -100 => out.push_str("AT_FDCWD"),

@@ -48,10 +48,13 @@ impl Elapsed for Owner {
     }
 }
 
+/// A timer with what it tells, which it refers to only weakly.
+type OwnedTimer = (Arc<IntervalTimer>, Arc<Owner>);
+
 /// Timers of one process (setitimer, timer_create).
 #[derive(Default)]
 pub struct ProcessTimers {
-    interval: SpinLock<[Option<(Arc<IntervalTimer>, Arc<Owner>)>; 3]>,
+    interval: SpinLock<[Option<OwnedTimer>; 3]>,
     pub(super) posix: PosixTimers,
     /// Timers and limits on CPU time.
     pub cpu: cpu::CpuWatch,
