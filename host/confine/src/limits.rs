@@ -14,7 +14,7 @@ pub struct Limit {
 }
 
 /// Most host processes and threads of one domain.
-pub const MAX_TASKS: u64 = 8192;
+pub const MAX_TASKS: u64 = 4096;
 
 /// Limits set in the domain's first process; every other process inherits them.
 pub const LIMITS: &[Limit] = &[

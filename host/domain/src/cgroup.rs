@@ -166,6 +166,10 @@ impl Cgroup {
                 if dir.join(swap.0).exists() {
                     write(swap.0, &swap.1.to_string())?;
                 }
+                if self.v2 {
+                    // One process killed is the end of the domain anyway.
+                    write("memory.oom.group", "1")?;
+                }
             }
             if is("cpu")
                 && let Some(cpus) = limits.cpus

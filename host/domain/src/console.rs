@@ -4,7 +4,7 @@
 //! standard output and error while they block. Work per round is bounded, so that a domain that floods
 //! its console cannot keep a signal waiting.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -49,6 +49,8 @@ struct Sink {
     blocked: bool,
     /// The descriptor failed; bytes are thrown away.
     dead: bool,
+    /// The descriptor may be a terminal in raw mode, and these are lines for it.
+    lines: bool,
 }
 
 /// The host side of a domain's console.
@@ -60,13 +62,19 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// `stdin` says whether standard input is connected.
-    pub fn new(map: &SharedMap, stdin: bool) -> Self {
+    /// `stdin` says whether standard input is connected, `tty` whether the program has a terminal.
+    pub fn new(map: &SharedMap, stdin: bool, tty: bool) -> Self {
         let input = InputRing::new(ring::STDIN);
         if !stdin {
             input.close(map);
         }
-        let sink = |index, stderr| Sink { ring: OutputRing::new(index), stderr, blocked: false, dead: false };
+        let sink = |index, stderr| Sink {
+            ring: OutputRing::new(index),
+            stderr,
+            blocked: false,
+            dead: false,
+            lines: tty && index == ring::LOG,
+        };
         Self {
             input,
             input_open: stdin,
@@ -229,8 +237,10 @@ impl Sink {
                 self.blocked = true;
                 return Ok(false);
             }
-            match self.ring.drain_to(map, fd, CHUNK) {
-                Ok(_) => {}
+            let done =
+                if self.lines { self.write_lines(map) } else { self.ring.drain_to(map, fd, CHUNK).map(drop) };
+            match done {
+                Ok(()) => {}
                 Err(Stop::Io(e)) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(Stop::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked = true;
@@ -247,6 +257,18 @@ impl Sink {
             }
         }
         Ok(true)
+    }
+
+    /// Writes some of the kernel's log to a terminal in raw mode, which needs carriage returns.
+    fn write_lines(&mut self, map: &SharedMap) -> Result<(), Stop> {
+        let mut out = Vec::new();
+        for byte in self.ring.take(map, CHUNK / 2)? {
+            if byte == b'\n' {
+                out.push(b'\r');
+            }
+            out.push(byte);
+        }
+        io::stderr().write_all(&out).map_err(Stop::Io)
     }
 }
 

@@ -73,7 +73,7 @@ impl Domain {
                 .unwrap_or(24 << 16 | 80),
         };
         let memory = Memory::new(config, &kernel, &facts)?;
-        let console = Console::new(&memory.map, config.stdin);
+        let console = Console::new(&memory.map, config.stdin, config.tty);
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::os("make the doorbell"))?;
         let executable = kernel.executable(config.store.as_deref())?;

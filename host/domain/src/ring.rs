@@ -88,6 +88,16 @@ impl OutputRing {
         Ok(done)
     }
 
+    /// Takes at most `most` waiting bytes.
+    pub fn take(&mut self, map: &SharedMap, most: u32) -> Result<Vec<u8>, Broken> {
+        let (offset, len) = self.place.run(self.tail, self.available(map)?.min(most));
+        let mut bytes = vec![0; len];
+        map.read(offset, &mut bytes);
+        self.tail = self.tail.wrapping_add(u32::try_from(len).expect("at most a ring"));
+        self.place.header(map).tail.store(self.tail, Ordering::Release);
+        Ok(bytes)
+    }
+
     /// Forgets all waiting bytes.
     pub fn discard(&mut self, map: &SharedMap) -> Result<(), Broken> {
         self.tail = self.tail.wrapping_add(self.available(map)?);

@@ -93,6 +93,17 @@ impl SharedMap {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) }
     }
 
+    /// Copies from `offset` to `bytes`, a private buffer that the peer cannot change any more.
+    ///
+    /// # Panics
+    /// If they are not inside the mapping.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        let from = self.at(offset, bytes.len());
+        // SAFETY: checked to be inside; the target is private, so they cannot overlap. Any mixture of what
+        // the peer writes meanwhile is as good as any other: these are bytes without structure.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
+    }
+
     /// Writes `len` bytes at `offset` to a descriptor; the kernel does the reading.
     ///
     /// # Errors
