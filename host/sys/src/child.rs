@@ -101,6 +101,7 @@ const EXECUTE: u32 = 12;
 const PARKING: RawFd = 64;
 
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
+const CLONE_NEWNS: u64 = 0x0002_0000;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
