@@ -76,6 +76,12 @@ pub trait FileOps: Any + Send + Sync {
         Err(Errno::EINVAL)
     }
 
+    /// Writes at the end whatever the flags say (O_APPEND), in one step with finding the end; returns the count
+    /// and the position behind it. The default is for files without a position.
+    fn append(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<(usize, u64)> {
+        self.write(file, input, offset).map(|n| (n, offset + n as u64))
+    }
+
     /// Whether the file has a position (lseek, pread, pwrite work).
     fn seekable(&self) -> bool {
         false
@@ -245,6 +251,11 @@ impl File {
     /// Whether the file was opened for writing.
     pub fn writable(&self) -> bool {
         self.flags() & flags::O_ACCMODE != 0 && self.flags() & flags::O_PATH == 0
+    }
+
+    /// Where RLIMIT_FSIZE of the current process stops writes.
+    pub fn size_limit(&self) -> u64 {
+        crate::task::current().process.rlimit(crate::task::rlimit::FSIZE)
     }
 
     /// Polls, see [`FileOps::poll`].

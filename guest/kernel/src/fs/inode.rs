@@ -6,6 +6,7 @@ use core::any::Any;
 
 use super::file::{File, FileOps};
 use super::path::Path;
+use super::perm::Perm;
 use crate::{Errno, Result};
 
 /// Kind of file, with its `S_IFMT` value.
@@ -106,6 +107,26 @@ impl Stat {
     }
 }
 
+/// What `statfs(2)` says of a file system.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug)]
+pub struct StatFs {
+    pub magic: u64,
+    pub block_size: u64,
+    pub blocks: u64,
+    pub free: u64,
+    pub files: u64,
+    pub files_free: u64,
+    pub dev: u64,
+}
+
+impl Default for StatFs {
+    fn default() -> Self {
+        // ANON_INODE_FS_MAGIC: no file system of its own.
+        Self { magic: 0x0904_1934, block_size: 4096, blocks: 0, free: 0, files: 0, files_free: 0, dev: 0 }
+    }
+}
+
 /// A change of attributes; `None` leaves one alone. Permission checks are done by the caller.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,6 +144,25 @@ pub struct SetAttr {
 pub trait Inode: Any + Send + Sync {
     /// Attributes.
     fn stat(&self) -> Stat;
+
+    /// The kind of file; never changes.
+    fn kind(&self) -> FileType {
+        self.stat().kind()
+    }
+
+    /// Mode and owner, for permission checks: override it if `stat` is costly.
+    fn perm(&self) -> Perm {
+        let s = self.stat();
+        Perm { mode: s.mode, uid: s.uid, gid: s.gid }
+    }
+
+    /// What `statfs(2)` says of its file system.
+    fn statfs(&self) -> StatFs {
+        StatFs::default()
+    }
+
+    /// A file was read (`relatime` rules are applied by the inode).
+    fn touch_atime(&self) {}
 
     /// Changes attributes.
     fn set_attr(&self, _attr: &SetAttr) -> Result<()> {

@@ -3,17 +3,38 @@
 //! Key types: [`File`] (an open file description) over [`FileOps`]; [`FdTable`]; [`Inode`] (one object of a
 //! file system). Boundary: `FileOps` and `Inode` are the two traits everything that can be opened implements.
 
+mod caller;
+pub mod dentry;
+pub mod devfs;
+pub mod devices;
 pub mod fdtable;
 pub mod file;
 pub mod inode;
 pub mod io;
+pub mod mount;
+mod names;
+pub mod open;
 pub mod pages;
 pub mod path;
+pub mod perm;
+pub mod random;
+pub mod rootfs;
+pub mod sys_dir;
+pub mod sys_open;
+pub mod sys_rw;
+pub mod sys_stat;
+pub mod walk;
 
+pub use caller::{Caller, Name, Target};
 pub use fdtable::FdTable;
 pub use file::{File, FileOps};
 pub use inode::{FileType, Inode, Stat};
 pub use io::{Input, Output};
 
-/// Mounts the root image and the kernel's own file systems; once, at boot.
-pub fn init() {}
+/// Sets up the page file and mounts the root file system; once, at boot, before the first process.
+pub fn init() {
+    pages::init();
+    devices::init();
+    mount::init(rootfs::from_image());
+    devfs::init();
+}

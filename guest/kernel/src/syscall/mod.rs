@@ -7,7 +7,7 @@ mod args;
 mod table;
 mod trace;
 
-pub use args::{Arg, Args, read_string};
+pub use args::{Arg, Args, PATH_MAX, read_string};
 pub use table::{FAMILIES, dispatch, name};
 
 use crate::Result;

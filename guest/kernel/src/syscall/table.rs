@@ -14,6 +14,11 @@ use crate::{Errno, Result, console, kernel};
 /// The families, in the order of docs/COMPATIBILITY.md.
 #[rustfmt::skip]
 pub const FAMILIES: &[(&str, &[Syscall])] = &[
+    ("Opening files", crate::fs::sys_open::CALLS),
+    ("Reading and writing", crate::fs::sys_rw::CALLS),
+    ("File attributes", crate::fs::sys_stat::CALLS),
+    ("Directories", crate::fs::sys_dir::CALLS),
+    ("Randomness", crate::fs::random::CALLS),
     ("Process creation", crate::task::clone::CALLS),
     ("Process end", crate::task::exit::CALLS),
     ("Waiting", crate::task::wait::CALLS),

@@ -1,0 +1,208 @@
+//! The mount table.
+//!
+//! Key types: [`Mount`] (a file system, or part of one, attached somewhere), [`Vfs`] (all of them).
+//! Lock order: mount table → dentries.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use doppel_machine::sync::{Once, RwSpin, SpinLock};
+
+use super::dentry::{Dentry, MOUNTPOINT};
+use super::inode::{FileType, Inode};
+use super::path::Path;
+use crate::{Errno, Result, kernel};
+
+/// Mount flags (`mount(2)`).
+#[allow(missing_docs)]
+pub mod ms {
+    pub const RDONLY: u32 = 1;
+    pub const NOSUID: u32 = 2;
+    pub const NODEV: u32 = 4;
+    pub const NOEXEC: u32 = 8;
+    pub const REMOUNT: u32 = 32;
+    pub const NOATIME: u32 = 1024;
+    pub const BIND: u32 = 4096;
+    pub const MOVE: u32 = 8192;
+    pub const REC: u32 = 16384;
+    pub const SILENT: u32 = 32768;
+    pub const UNBINDABLE: u32 = 1 << 17;
+    pub const PRIVATE: u32 = 1 << 18;
+    pub const SLAVE: u32 = 1 << 19;
+    pub const SHARED: u32 = 1 << 20;
+    pub const RELATIME: u32 = 1 << 21;
+    pub const STRICTATIME: u32 = 1 << 24;
+    /// What a mount keeps.
+    pub const KEPT: u32 = RDONLY | NOSUID | NODEV | NOEXEC | NOATIME | RELATIME;
+}
+
+/// A mounted file system.
+pub struct Mount {
+    /// Number shown in mountinfo and statx.
+    pub id: u64,
+    /// Its topmost directory.
+    pub root: Arc<Dentry>,
+    /// Where it is mounted; `None` for the root.
+    pub at: Option<Path>,
+    /// Type: "tmpfs", "proc"…
+    pub fstype: &'static str,
+    /// First column of /proc/mounts.
+    pub source: Vec<u8>,
+    flags: AtomicU32,
+}
+
+impl Mount {
+    /// The [`ms`] flags.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Changes the flags (remount).
+    pub fn set_flags(&self, flags: u32) {
+        self.flags.store(flags & ms::KEPT, Ordering::Relaxed);
+    }
+
+    /// EROFS if mounted read-only.
+    pub fn writable(&self) -> Result<()> {
+        if self.flags() & ms::RDONLY != 0 { Err(Errno::EROFS) } else { Ok(()) }
+    }
+
+    /// Options as /proc/mounts shows them.
+    pub fn options(&self) -> alloc::string::String {
+        let f = self.flags();
+        let mut s = alloc::string::String::from(if f & ms::RDONLY != 0 { "ro" } else { "rw" });
+        for (bit, name) in [
+            (ms::NOSUID, ",nosuid"),
+            (ms::NODEV, ",nodev"),
+            (ms::NOEXEC, ",noexec"),
+            (ms::NOATIME, ",noatime"),
+            (ms::RELATIME, ",relatime"),
+        ] {
+            if f & bit != 0 {
+                s.push_str(name);
+            }
+        }
+        s
+    }
+}
+
+/// The mounts of the domain.
+pub struct Vfs {
+    root: Path,
+    mounts: RwSpin<Vec<Arc<Mount>>>,
+    /// Held while a directory changes its place, so that ancestry can be judged.
+    pub(super) rename: SpinLock<()>,
+    pub(super) cached: AtomicUsize,
+}
+
+static VFS: Once<&'static Vfs> = Once::new();
+
+/// The mount table.
+pub fn vfs() -> &'static Vfs {
+    match VFS.get() {
+        Some(v) => v,
+        None => panic!("file systems used before fs::init"),
+    }
+}
+
+/// Mounts the root file system; once, at boot.
+pub(super) fn init(root: Arc<dyn Inode>) {
+    let mount = Arc::new(Mount {
+        id: kernel().next_id(),
+        root: Dentry::root(root),
+        at: None,
+        fstype: "overlay",
+        source: b"overlay".to_vec(),
+        flags: AtomicU32::new(ms::RELATIME),
+    });
+    let root = Path::new(mount.clone(), mount.root.clone());
+    let v = Vfs {
+        root,
+        mounts: RwSpin::new(alloc::vec![mount]),
+        rename: SpinLock::default(),
+        cached: AtomicUsize::new(0),
+    };
+    let v: &'static Vfs = alloc::boxed::Box::leak(alloc::boxed::Box::new(v));
+    assert!(VFS.set(v).is_ok(), "root mounted twice");
+}
+
+impl Vfs {
+    /// The root of everything.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All mounts, oldest first (for /proc/mounts).
+    pub fn list(&self) -> Vec<Arc<Mount>> {
+        self.mounts.read().clone()
+    }
+
+    pub(super) fn root_dentries(&self) -> Vec<Arc<Dentry>> {
+        self.mounts.read().iter().map(|m| m.root.clone()).collect()
+    }
+
+    /// Mounts a file system whose root is `root` on `at`.
+    pub fn mount(
+        &self,
+        at: &Path,
+        root: Arc<Dentry>,
+        fstype: &'static str,
+        source: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        if (root.kind() == FileType::Directory) != (at.dentry().kind() == FileType::Directory) {
+            return Err(Errno::ENOTDIR);
+        }
+        at.dentry().alive()?;
+        let m = Arc::new(Mount {
+            id: kernel().next_id(),
+            root,
+            at: Some(at.clone()),
+            fstype,
+            source: source.to_vec(),
+            flags: AtomicU32::new(flags & ms::KEPT),
+        });
+        let mut mounts = self.mounts.write();
+        at.dentry().set(MOUNTPOINT, true);
+        mounts.push(m);
+        Ok(())
+    }
+
+    /// Undoes the mount whose root is `at`: EINVAL if it is none, EBUSY if others are mounted in it.
+    pub fn umount(&self, at: &Path) -> Result<()> {
+        let mut mounts = self.mounts.write();
+        let m = at.mount();
+        let Some(point) = m.at.as_ref().filter(|_| Arc::ptr_eq(&m.root, at.dentry())) else {
+            return Err(Errno::EINVAL);
+        };
+        if mounts.iter().any(|o| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.mount(), m))) {
+            return Err(Errno::EBUSY);
+        }
+        mounts.retain(|o| !Arc::ptr_eq(o, m));
+        let d = point.dentry();
+        if !mounts.iter().any(|o| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.dentry(), d))) {
+            d.set(MOUNTPOINT, false);
+        }
+        Ok(())
+    }
+
+    /// What is mounted directly on `path`, if anything.
+    pub(super) fn mounted_on(&self, path: &Path) -> Option<Path> {
+        let mounts = self.mounts.read();
+        let here = |m: &&Arc<Mount>| m.at.as_ref().is_some_and(|p| p.same(path));
+        mounts.iter().rev().find(here).map(|m| Path::new(m.clone(), m.root.clone()))
+    }
+}
+
+/// Mounts a new file system on an existing directory, named from the root (boot).
+pub fn mount_at(
+    path: &[u8],
+    root: Arc<dyn Inode>,
+    fstype: &'static str,
+    source: &[u8],
+    flags: u32,
+) -> Result<()> {
+    let at = super::walk::Walker::kernel().resolve(vfs().root(), path, true)?;
+    vfs().mount(&at, Dentry::root(root), fstype, source, flags)
+}

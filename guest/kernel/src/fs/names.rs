@@ -1,0 +1,267 @@
+//! Changing names: creating, linking, removing, renaming, with the checks and the cache kept in step.
+
+use alloc::sync::Arc;
+
+use super::caller::Caller;
+use super::dentry::{Children, Dentry, MOUNTPOINT, UNLINKED};
+use super::inode::{FileType, Inode};
+use super::mount::vfs;
+use super::path::Path;
+use super::perm::{self, MAY_EXEC, MAY_WRITE};
+use super::walk::NAME_MAX;
+use crate::{Errno, Result};
+
+/// The group of a new file in `dir`: the directory's, if it is set-group-ID.
+pub(super) fn new_gid(caller: &Caller, dir: &Path) -> u32 {
+    let p = dir.inode().perm();
+    if p.mode & 0o2000 != 0 { p.gid } else { caller.cred.fsgid }
+}
+
+/// Whether names in `dir` may be changed.
+fn may_change(caller: &Caller, dir: &Path) -> Result<()> {
+    dir.mount().writable()?;
+    dir.dentry().alive()?;
+    perm::check(&caller.cred, &**dir.inode(), MAY_WRITE | MAY_EXEC)
+}
+
+/// Adds a name by `make` and caches it; EEXIST if it is there.
+fn add(
+    dir: &Path,
+    name: &[u8],
+    check: impl FnOnce() -> Result<()>,
+    make: impl FnOnce(&dyn Inode) -> Result<Arc<dyn Inode>>,
+) -> Result<Path> {
+    if name.len() > NAME_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let d = dir.dentry();
+    let mut children = d.children.write();
+    match d.child_locked(&mut children, name) {
+        Ok(_) => return Err(Errno::EEXIST),
+        Err(Errno::ENOENT) => {}
+        Err(e) => return Err(e),
+    }
+    check()?;
+    let inode = make(&**d.inode())?;
+    let child = d.adopt(&mut children, inode, name);
+    drop(children);
+    Ok(Path::new(dir.mount().clone(), child))
+}
+
+/// Creates a file of any kind but symbolic links; `mode` is final.
+pub(super) fn create(caller: &Caller, dir: &Path, name: &[u8], mode: u32, rdev: u64) -> Result<Path> {
+    let mut mode = mode;
+    let gid = new_gid(caller, dir);
+    if FileType::from_mode(mode) == Some(FileType::Directory) && dir.inode().perm().mode & 0o2000 != 0 {
+        mode |= 0o2000;
+    }
+    let uid = caller.cred.fsuid;
+    add(dir, name, || may_change(caller, dir), |d| d.create(name, mode, uid, gid, rdev))
+}
+
+/// Creates a symbolic link.
+pub(super) fn symlink(caller: &Caller, dir: &Path, name: &[u8], target: &[u8]) -> Result<Path> {
+    let (uid, gid) = (caller.cred.fsuid, new_gid(caller, dir));
+    add(dir, name, || may_change(caller, dir), |d| d.symlink(name, target, uid, gid))
+}
+
+/// Creates a hard link.
+pub(super) fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Result<()> {
+    let inode = from.inode();
+    add(
+        dir,
+        name,
+        || {
+            if !Arc::ptr_eq(from.mount(), dir.mount()) {
+                return Err(Errno::EXDEV);
+            }
+            may_change(caller, dir)?;
+            if from.dentry().kind() == FileType::Directory { Err(Errno::EPERM) } else { Ok(()) }
+        },
+        |d| {
+            d.link(name, inode)?;
+            Ok(inode.clone())
+        },
+    )
+    .map(drop)
+}
+
+/// Removes a name; of a directory if `rmdir`.
+pub(super) fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<()> {
+    let d = dir.dentry();
+    let mut children = d.children.write();
+    let child = d.child_locked(&mut children, name)?;
+    may_change(caller, dir)?;
+    perm::sticky(&caller.cred, &**dir.inode(), &**child.inode())?;
+    let is_dir = child.kind() == FileType::Directory;
+    match (rmdir, is_dir) {
+        (true, false) => return Err(Errno::ENOTDIR),
+        (false, true) => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    if child.has(MOUNTPOINT) {
+        return Err(Errno::EBUSY);
+    }
+    if rmdir {
+        d.inode().rmdir(name)?
+    } else {
+        d.inode().unlink(name)?
+    }
+    d.forget(&mut children, name);
+    child.set(UNLINKED, true);
+    drop(children);
+    Ok(())
+}
+
+const NOREPLACE: u32 = 1;
+const EXCHANGE: u32 = 2;
+
+/// Whether `d` is `ancestor` or lies below it.
+fn below(d: &Arc<Dentry>, ancestor: &Arc<Dentry>) -> bool {
+    let mut at = Some(d.clone());
+    while let Some(d) = at {
+        if Arc::ptr_eq(&d, ancestor) {
+            return true;
+        }
+        at = d.parent();
+    }
+    false
+}
+
+/// Renames; `flags` as `renameat2(2)` without RENAME_WHITEOUT. `slashes` tells whether slashes followed either name.
+pub(super) fn rename(
+    caller: &Caller,
+    (from, old): (&Path, &[u8]),
+    (to, new): (&Path, &[u8]),
+    flags: u32,
+    slashes: bool,
+) -> Result<()> {
+    if !Arc::ptr_eq(from.mount(), to.mount()) {
+        return Err(Errno::EXDEV);
+    }
+    if new.len() > NAME_MAX || old.len() > NAME_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let _one_at_a_time = vfs().rename.lock();
+    let (a, b) = (from.dentry(), to.dentry());
+    if Arc::ptr_eq(a, b) {
+        let mut both = a.children.write();
+        let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut both, None)?;
+        if is_same(&child, victim.as_ref()) {
+            return Ok(());
+        }
+        a.inode().rename(old, b.inode(), new, flags)?;
+        settle(&mut both, None, (a, old), (b, new), child, victim, flags);
+        return Ok(());
+    }
+    // Locked by address, so that two renames and the cache never wait for each other in a circle.
+    let (mut ca, mut cb);
+    if Arc::as_ptr(a) < Arc::as_ptr(b) {
+        ca = a.children.write();
+        cb = b.children.write();
+    } else {
+        cb = b.children.write();
+        ca = a.children.write();
+    }
+    let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut ca, Some(&mut cb))?;
+    if is_same(&child, victim.as_ref()) {
+        return Ok(());
+    }
+    a.inode().rename(old, b.inode(), new, flags)?;
+    settle(&mut ca, Some(&mut cb), (a, old), (b, new), child, victim, flags);
+    Ok(())
+}
+
+/// Names of one file: renaming one to the other does nothing.
+fn is_same(child: &Arc<Dentry>, victim: Option<&Arc<Dentry>>) -> bool {
+    victim.is_some_and(|v| Arc::ptr_eq(v.inode(), child.inode()))
+}
+
+/// Finds both names and checks everything that can be checked here.
+fn prepare(
+    caller: &Caller,
+    (from, old): (&Path, &[u8]),
+    (to, new): (&Path, &[u8]),
+    flags: u32,
+    slashes: bool,
+    ca: &mut Children,
+    cb: Option<&mut Children>,
+) -> Result<(Arc<Dentry>, Option<Arc<Dentry>>)> {
+    let (a, b) = (from.dentry(), to.dentry());
+    let child = a.child_locked(ca, old)?;
+    let victim = match b.child_locked(cb.unwrap_or(ca), new) {
+        Ok(v) => Some(v),
+        Err(Errno::ENOENT) => None,
+        Err(e) => return Err(e),
+    };
+    let is_dir = child.kind() == FileType::Directory;
+    if slashes && !is_dir {
+        return Err(Errno::ENOTDIR);
+    }
+    match (&victim, flags) {
+        (Some(_), f) if f & NOREPLACE != 0 => return Err(Errno::EEXIST),
+        (None, f) if f & EXCHANGE != 0 => return Err(Errno::ENOENT),
+        _ => {}
+    }
+    if is_dir && below(b, &child) {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(v) = &victim {
+        if v.kind() == FileType::Directory && below(a, v) {
+            return Err(if flags & EXCHANGE != 0 { Errno::EINVAL } else { Errno::ENOTEMPTY });
+        }
+        if flags & EXCHANGE == 0 {
+            match (is_dir, v.kind() == FileType::Directory) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                _ => {}
+            }
+        }
+    }
+    for dir in [from, to] {
+        may_change(caller, dir)?;
+    }
+    perm::sticky(&caller.cred, &**from.inode(), &**child.inode())?;
+    if let Some(v) = &victim {
+        perm::sticky(&caller.cred, &**to.inode(), &**v.inode())?;
+        if v.has(MOUNTPOINT) {
+            return Err(Errno::EBUSY);
+        }
+    }
+    if child.has(MOUNTPOINT) {
+        return Err(Errno::EBUSY);
+    }
+    // A directory that moves gets a new "..": that is a change of its own.
+    if is_dir && !Arc::ptr_eq(a, b) {
+        perm::check(&caller.cred, &**child.inode(), MAY_WRITE)?;
+    }
+    Ok((child, victim))
+}
+
+/// Brings the cache in step with a rename that was done.
+fn settle(
+    ca: &mut Children,
+    cb: Option<&mut Children>,
+    (a, old): (&Arc<Dentry>, &[u8]),
+    (b, new): (&Arc<Dentry>, &[u8]),
+    child: Arc<Dentry>,
+    victim: Option<Arc<Dentry>>,
+    flags: u32,
+) {
+    let swapped = victim.as_ref().filter(|_| flags & EXCHANGE != 0);
+    ca.remove(old);
+    if let Some(v) = swapped {
+        ca.insert(old.into(), v.clone());
+        v.moved(a.clone(), old.into());
+    }
+    let cb = cb.unwrap_or(ca);
+    child.moved(b.clone(), new.into());
+    let replaced = cb.insert(new.into(), child);
+    if swapped.is_none() {
+        let cached = usize::from(replaced.is_some());
+        vfs().cached.fetch_sub(cached, core::sync::atomic::Ordering::Relaxed);
+        if let Some(v) = victim {
+            v.set(UNLINKED, true);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The domain's random numbers: ChaCha20 keyed by the host's seed.
+//!
+//! After every request the key is replaced by fresh output, so an arena captured later does not tell what
+//! was drawn before.
+
+use doppel_machine::boot;
+use doppel_machine::sync::SpinLock;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::io::Output;
+use crate::syscall::Arg::{Hex, Int, Ptr};
+use crate::syscall::{Args, Support, Syscall, call};
+use crate::{Errno, Result, kernel};
+use doppel_abi_linux::syscalls::nr;
+
+struct Generator {
+    rng: SpinLock<ChaCha20Rng>,
+}
+
+impl Default for Generator {
+    fn default() -> Self {
+        Self { rng: SpinLock::new(ChaCha20Rng::from_seed(boot::start_info().seed)) }
+    }
+}
+
+/// A generator of its own for one request.
+fn fork() -> ChaCha20Rng {
+    let g = kernel().service::<Generator>();
+    let mut rng = g.rng.lock();
+    let (mut mine, mut next) = ([0u8; 32], [0u8; 32]);
+    rng.fill_bytes(&mut mine);
+    rng.fill_bytes(&mut next);
+    *rng = ChaCha20Rng::from_seed(next);
+    ChaCha20Rng::from_seed(mine)
+}
+
+/// Fills a kernel buffer with random bytes (also for AT_RANDOM and address randomisation).
+pub fn fill(buf: &mut [u8]) {
+    fork().fill_bytes(buf);
+}
+
+/// Fills all of `out`; a fault ends it early.
+pub fn fill_output(out: &mut Output<'_>) -> Result<usize> {
+    let mut rng = fork();
+    let mut buf = [0u8; 256];
+    let mut done = 0;
+    while out.remaining() > 0 {
+        let n = out.remaining().min(buf.len());
+        rng.fill_bytes(&mut buf[..n]);
+        let got = match out.write(&buf[..n]) {
+            Ok(g) => g,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => 0,
+        };
+        done += got;
+        if got < n {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+fn getrandom(a: &Args) -> Result<u64> {
+    const NONBLOCK: u32 = 1;
+    const RANDOM: u32 = 2;
+    const INSECURE: u32 = 4;
+    let flags = a.u32(2);
+    if flags & !(NONBLOCK | RANDOM | INSECURE) != 0 || flags & (RANDOM | INSECURE) == RANDOM | INSECURE {
+        return Err(Errno::EINVAL);
+    }
+    let len = a.len(1).min(i32::MAX as usize & !4095);
+    fill_output(&mut Output::user(a.ptr(0), len)).map(|n| n as u64)
+}
+
+/// getrandom.
+pub const CALLS: &[Syscall] = &[call(nr::GETRANDOM, getrandom, Support::Full, &[Ptr, Int, Hex], "")];

@@ -1,0 +1,265 @@
+//! Data of regular files, and what open files and directories of a [`Node`] do.
+
+use alloc::sync::Arc;
+
+use super::broken;
+use super::node::{Body, Node};
+use crate::fs::file::{DirSink, File, FileOps, flags};
+use crate::fs::inode::{FileType, Inode, Stat};
+use crate::fs::io::{Input, Output};
+use crate::fs::pages::{Object, PAGE};
+use crate::mm::MapSource;
+use crate::{Errno, Result};
+
+/// Where a regular file's bytes are.
+pub(super) enum Content {
+    /// In the image; where, if it is one mappable range.
+    Image(Option<(u64, u64)>),
+    /// In the page file.
+    Pages(Arc<Object>),
+}
+
+impl Node {
+    /// The page object, made from the image at the first call; at most `keep` bytes are kept.
+    pub(super) fn pages(&self, keep: u64) -> Result<Arc<Object>> {
+        let content = self.content()?;
+        if let Content::Pages(o) = &*content.read() {
+            return Ok(o.clone());
+        }
+        self.changing()?;
+        let mut c = content.write();
+        let object = match &*c {
+            Content::Pages(o) => return Ok(o.clone()),
+            Content::Image(Some((offset, len))) => Object::from_image(*offset, keep.min(*len))?,
+            Content::Image(None) => self.gather(keep)?,
+        };
+        *c = Content::Pages(object.clone());
+        Ok(object)
+    }
+
+    /// Copies data that is scattered in the image.
+    fn gather(&self, keep: u64) -> Result<Arc<Object>> {
+        let Some(inode) = &self.lower else { return Err(Errno::EIO) };
+        let size = inode.size.min(keep);
+        let object = Object::new(0);
+        let mut buf = alloc::vec![0u8; PAGE as usize];
+        let mut at = 0;
+        while at < size {
+            let n = self.fs.image()?.read_at(inode, at, &mut buf).map_err(broken)?;
+            let n = n.min((size - at) as usize);
+            if n == 0 {
+                return Err(Errno::EIO);
+            }
+            let (wrote, _) = object.write(&mut Input::kernel(&buf[..n]), at, false, u64::MAX)?;
+            at += wrote as u64;
+            if wrote < n {
+                return Err(Errno::ENOSPC);
+            }
+        }
+        Ok(object)
+    }
+
+    /// Truncates or extends a regular file.
+    pub(super) fn resize(&self, size: u64) -> Result<()> {
+        self.pages(size)?.truncate(size)
+    }
+
+    /// Reads from wherever the data is.
+    fn read_data(&self, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let content = self.content()?;
+        let range = match &*content.read() {
+            Content::Image(r) => Ok(*r),
+            Content::Pages(o) => Err(o.clone()),
+        };
+        let range = match range {
+            Err(object) => return object.read(out, offset),
+            Ok(r) => r,
+        };
+        let Some(inode) = &self.lower else { return Err(Errno::EIO) };
+        let n = (out.remaining() as u64).min(inode.size.saturating_sub(offset)) as usize;
+        if n == 0 {
+            return Ok(0);
+        }
+        let image = self.fs.image()?;
+        if let Some((start, _)) = range {
+            let from = (start + offset) as usize;
+            return out.write(&image.image()[from..from + n]);
+        }
+        let mut done = 0;
+        while done < n {
+            let got = match image.extent(inode, offset + done as u64).map_err(broken)? {
+                None => break,
+                Some(doppel_erofs::Extent::Hole { len }) => out.zero((len as usize).min(n - done))?,
+                Some(doppel_erofs::Extent::Data { offset, len }) => {
+                    let len = (len as usize).min(n - done);
+                    out.write(&image.image()[offset as usize..offset as usize + len])?
+                }
+            };
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        Ok(done)
+    }
+
+    fn write_data(
+        &self,
+        file: &File,
+        input: &mut Input<'_>,
+        offset: u64,
+        append: bool,
+    ) -> Result<(usize, u64)> {
+        let object = self.pages(u64::MAX)?;
+        let r = object.write(input, offset, append, file.size_limit())?;
+        if r.0 > 0 {
+            self.modified();
+            self.drop_setid();
+        }
+        Ok(r)
+    }
+
+    /// Writing takes set-user-ID and set-group-ID away, unless a privileged process writes.
+    fn drop_setid(&self) {
+        let mode = self.meta.lock().mode;
+        if mode & 0o6000 != 0 && !crate::task::current().process.cred().capable(crate::fs::perm::cap::FSETID)
+        {
+            let clear = if mode & 0o2010 == 0o2010 { 0o6000 } else { 0o4000 };
+            self.meta.lock().mode &= !clear;
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match &self.body {
+            Body::Regular(c) => match &*c.read() {
+                Content::Image(_) => self.lower.map_or(0, |i| i.size),
+                Content::Pages(o) => o.len(),
+            },
+            _ => 0,
+        }
+    }
+}
+
+impl FileOps for Node {
+    fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let r = self.read_data(out, offset);
+        if file.flags() & flags::O_NOATIME == 0 {
+            self.touch_atime();
+        }
+        r
+    }
+
+    fn write(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {
+        self.write_data(file, input, offset, file.flags() & flags::O_APPEND != 0).map(|r| r.0)
+    }
+
+    fn append(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<(usize, u64)> {
+        self.write_data(file, input, offset, true)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        let size = self.size();
+        let base = match whence {
+            0 => 0,
+            1 => *file.pos.lock(),
+            2 if self.kind() == FileType::Directory => i64::MAX.cast_unsigned(),
+            2 => size,
+            3 | 4 => {
+                let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+                if let Body::Regular(c) = &self.body
+                    && let Content::Pages(o) = &*c.read()
+                {
+                    return o.seek(at, whence == 3);
+                }
+                if at >= size {
+                    return Err(Errno::ENXIO);
+                }
+                return Ok(if whence == 3 { at } else { size });
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        let to = base.checked_add_signed(offset).filter(|p| *p <= i64::MAX.cast_unsigned());
+        to.ok_or(if offset > 0 { Errno::EOVERFLOW } else { Errno::EINVAL })
+    }
+
+    fn pollable(&self) -> bool {
+        false
+    }
+
+    fn ioctl(&self, file: &File, cmd: u32, arg: u64) -> Result<u64> {
+        const FIONREAD: u32 = 0x541b;
+        const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+        match cmd {
+            FIONREAD if self.kind() == FileType::Regular => {
+                let left = self.size().saturating_sub(*file.pos.lock());
+                File::copy_out(arg, &(left.min(i32::MAX as u64) as i32))
+            }
+            FS_IOC_GETFLAGS => File::copy_out(arg, &0u32),
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    fn map(&self, file: &File) -> Result<MapSource> {
+        let Body::Regular(c) = &self.body else { return Err(Errno::ENODEV) };
+        if !file.writable() {
+            match &*c.read() {
+                Content::Image(Some((offset, len))) => {
+                    return Ok(MapSource::Image { offset: *offset, len: *len });
+                }
+                Content::Image(None) => {}
+                Content::Pages(o) => return Ok(MapSource::Pages(o.clone())),
+            }
+        }
+        // It may be written through the mapping, or is scattered in the image.
+        Ok(MapSource::Pages(self.pages(u64::MAX)?))
+    }
+
+    fn readdir(&self, file: &File, pos: u64, sink: &mut DirSink<'_>) -> Result<()> {
+        if file.flags() & flags::O_NOATIME == 0 {
+            self.touch_atime();
+        }
+        self.list(pos, sink)
+    }
+
+    fn fsync(&self, _file: &File) -> Result<()> {
+        Ok(())
+    }
+
+    fn fallocate(&self, file: &File, mode: u32, offset: u64, len: u64) -> Result<()> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 16;
+        let end = offset.checked_add(len).filter(|e| i64::try_from(*e).is_ok()).ok_or(Errno::EFBIG)?;
+        let keep = mode & KEEP_SIZE != 0;
+        if !keep && end > file.size_limit() {
+            return Err(Errno::EFBIG);
+        }
+        let object = self.pages(u64::MAX)?;
+        match mode & !KEEP_SIZE {
+            0 => object.reserve(offset, len, keep)?,
+            PUNCH_HOLE if keep => object.punch(offset, len)?,
+            ZERO_RANGE => {
+                object.punch(offset, len)?;
+                object.reserve(offset, len, keep)?;
+            }
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        self.modified();
+        Ok(())
+    }
+
+    fn truncate(&self, _file: &File, len: u64) -> Result<()> {
+        self.resize(len)?;
+        self.modified();
+        self.drop_setid();
+        Ok(())
+    }
+
+    fn stat(&self, _file: &File) -> Result<Stat> {
+        Ok(Inode::stat(self))
+    }
+}

@@ -1,0 +1,212 @@
+//! System calls that move data and positions.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::user::UserPtr;
+
+use super::file::{File, flags};
+use super::io::{Input, IoVec, Output};
+use crate::signal::{SigInfo, send_thread, sig};
+use crate::syscall::Arg::{Buf, Fd, Hex, Int, Ptr};
+use crate::syscall::Support::Full;
+use crate::syscall::{Args, Syscall, call};
+use crate::{Errno, Result};
+
+/// Most bytes one call transfers (`MAX_RW_COUNT`).
+pub const RW_MAX: usize = 0x7fff_f000;
+/// Most buffers of one call.
+const IOV_MAX: usize = 1024;
+
+doppel_machine::pod_struct! {
+    /// `struct iovec`.
+    pub struct UserIoVec {
+        /// Address.
+        pub base: u64,
+        /// Length.
+        pub len: u64,
+    }
+}
+
+/// Copies an iovec array (also for sendmsg and process_vm_readv).
+pub fn read_iovecs(p: UserPtr, count: usize) -> Result<Vec<IoVec>> {
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut out = Vec::with_capacity(count);
+    let mut left = RW_MAX;
+    for i in 0..count {
+        let v: UserIoVec = p.add((i * size_of::<UserIoVec>()) as u64).read()?;
+        if v.len > isize::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let len = (v.len as usize).min(left);
+        left -= len;
+        out.push(IoVec { base: UserPtr(v.base), len });
+    }
+    Ok(out)
+}
+
+fn readable(a: &Args) -> Result<Arc<File>> {
+    let f = a.file(0)?;
+    if f.readable() { Ok(f) } else { Err(Errno::EBADF) }
+}
+
+fn writable(a: &Args) -> Result<Arc<File>> {
+    let f = a.file(0)?;
+    if f.writable() { Ok(f) } else { Err(Errno::EBADF) }
+}
+
+/// Reads at the file's position and moves it.
+pub fn read_file(f: &File, out: &mut Output<'_>) -> Result<usize> {
+    if !f.ops().seekable() {
+        return f.ops().read(f, out, 0);
+    }
+    let mut pos = f.pos.lock();
+    let n = f.ops().read(f, out, *pos)?;
+    *pos += n as u64;
+    Ok(n)
+}
+
+/// Writes at the file's position (or its end, with O_APPEND) and moves it.
+pub fn write_file(f: &File, input: &mut Input<'_>) -> Result<usize> {
+    let r = if !f.ops().seekable() {
+        f.ops().write(f, input, 0)
+    } else {
+        let mut pos = f.pos.lock();
+        if f.flags() & flags::O_APPEND != 0 {
+            f.ops().append(f, input, *pos).map(|(n, end)| {
+                *pos = end;
+                n
+            })
+        } else {
+            let n = f.ops().write(f, input, *pos);
+            *pos += n.unwrap_or(0) as u64;
+            n
+        }
+    };
+    too_big(r)
+}
+
+/// A write stopped by RLIMIT_FSIZE sends SIGXFSZ.
+fn too_big(r: Result<usize>) -> Result<usize> {
+    if r == Err(Errno::EFBIG) {
+        send_thread(&crate::task::current(), SigInfo::kernel(sig::SIGXFSZ))?;
+    }
+    r
+}
+
+fn read(a: &Args) -> Result<u64> {
+    let f = readable(a)?;
+    read_file(&f, &mut Output::user(a.ptr(1), a.len(2).min(RW_MAX))).map(|n| n as u64)
+}
+
+fn write(a: &Args) -> Result<u64> {
+    let f = writable(a)?;
+    write_file(&f, &mut Input::user(a.ptr(1), a.len(2).min(RW_MAX))).map(|n| n as u64)
+}
+
+fn readv(a: &Args) -> Result<u64> {
+    let f = readable(a)?;
+    let v = read_iovecs(a.ptr(1), a.len(2))?;
+    read_file(&f, &mut Output::iovecs(v)).map(|n| n as u64)
+}
+
+fn writev(a: &Args) -> Result<u64> {
+    let f = writable(a)?;
+    let v = read_iovecs(a.ptr(1), a.len(2))?;
+    write_file(&f, &mut Input::iovecs(v)).map(|n| n as u64)
+}
+
+/// The offset argument of the p-calls: ESPIPE for files without a position.
+fn offset(f: &File, off: i64) -> Result<u64> {
+    let off = u64::try_from(off).map_err(|_| Errno::EINVAL)?;
+    if f.ops().seekable() { Ok(off) } else { Err(Errno::ESPIPE) }
+}
+
+fn pread64(a: &Args) -> Result<u64> {
+    let f = readable(a)?;
+    let off = offset(&f, a.i64(3))?;
+    f.ops().read(&f, &mut Output::user(a.ptr(1), a.len(2).min(RW_MAX)), off).map(|n| n as u64)
+}
+
+fn pwrite64(a: &Args) -> Result<u64> {
+    let f = writable(a)?;
+    let off = offset(&f, a.i64(3))?;
+    let r = f.ops().write(&f, &mut Input::user(a.ptr(1), a.len(2).min(RW_MAX)), off);
+    too_big(r).map(|n| n as u64)
+}
+
+fn preadv(a: &Args) -> Result<u64> {
+    let f = readable(a)?;
+    let off = offset(&f, a.i64(3))?;
+    let v = read_iovecs(a.ptr(1), a.len(2))?;
+    f.ops().read(&f, &mut Output::iovecs(v), off).map(|n| n as u64)
+}
+
+fn pwritev(a: &Args) -> Result<u64> {
+    let f = writable(a)?;
+    let off = offset(&f, a.i64(3))?;
+    let v = read_iovecs(a.ptr(1), a.len(2))?;
+    too_big(f.ops().write(&f, &mut Input::iovecs(v), off)).map(|n| n as u64)
+}
+
+/// `RWF_` flags of preadv2 and pwritev2.
+mod rwf {
+    pub const HIPRI: u32 = 1;
+    pub const DSYNC: u32 = 2;
+    pub const SYNC: u32 = 4;
+    pub const NOWAIT: u32 = 8;
+    pub const APPEND: u32 = 16;
+}
+
+fn preadv2(a: &Args) -> Result<u64> {
+    if a.u32(5) & !(rwf::HIPRI | rwf::NOWAIT) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if a.i64(3) == -1 { readv(a) } else { preadv(a) }
+}
+
+fn pwritev2(a: &Args) -> Result<u64> {
+    let flags = a.u32(5);
+    if flags & !(rwf::HIPRI | rwf::DSYNC | rwf::SYNC | rwf::APPEND) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if flags & rwf::APPEND != 0 {
+        let f = writable(a)?;
+        let v = read_iovecs(a.ptr(1), a.len(2))?;
+        let mut input = Input::iovecs(v);
+        let at_position = a.i64(3) == -1;
+        let mut pos = f.pos.lock();
+        let r = f.ops().append(&f, &mut input, *pos);
+        if at_position && let Ok((_, end)) = r {
+            *pos = end;
+        }
+        drop(pos);
+        return too_big(r.map(|r| r.0)).map(|n| n as u64);
+    }
+    if a.i64(3) == -1 { writev(a) } else { pwritev(a) }
+}
+
+fn lseek(a: &Args) -> Result<u64> {
+    let f = a.file(0)?;
+    let to = f.ops().seek(&f, a.i64(1), a.u32(2))?;
+    *f.pos.lock() = to;
+    Ok(to)
+}
+
+/// read, write and their variants.
+pub const CALLS: &[Syscall] = &[
+    call(nr::READ, read, Full, &[Fd, Ptr, Int], ""),
+    call(nr::WRITE, write, Full, &[Fd, Buf, Int], ""),
+    call(nr::READV, readv, Full, &[Fd, Ptr, Int], ""),
+    call(nr::WRITEV, writev, Full, &[Fd, Ptr, Int], ""),
+    call(nr::PREAD64, pread64, Full, &[Fd, Ptr, Int, Int], ""),
+    call(nr::PWRITE64, pwrite64, Full, &[Fd, Buf, Int, Int], ""),
+    call(nr::PREADV, preadv, Full, &[Fd, Ptr, Int, Int], ""),
+    call(nr::PWRITEV, pwritev, Full, &[Fd, Ptr, Int, Int], ""),
+    call(nr::PREADV2, preadv2, Full, &[Fd, Ptr, Int, Int, Int, Hex], ""),
+    call(nr::PWRITEV2, pwritev2, Full, &[Fd, Ptr, Int, Int, Int, Hex], ""),
+    call(nr::LSEEK, lseek, Full, &[Fd, Int, Int], ""),
+];
