@@ -9,3 +9,4 @@ pub mod byte_ring;
 pub mod elf;
 pub mod rangemap;
 pub mod siphash;
+pub mod net;

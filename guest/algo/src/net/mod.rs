@@ -1,0 +1,4 @@
+//! Pure parts of the socket layer: byte streams, socket addresses, the port table.
+
+pub mod sockaddr;
+pub mod stream;
