@@ -7,6 +7,6 @@ extern crate alloc;
 pub mod buddy;
 pub mod byte_ring;
 pub mod elf;
+pub mod net;
 pub mod rangemap;
 pub mod siphash;
-pub mod net;

@@ -5,6 +5,8 @@
 //! current address space only. The copy routines are the exception table: a host SIGSEGV or SIGBUS whose
 //! program counter lies in one of them resumes at its fix-up (trap.rs).
 
+use alloc::vec::Vec;
+
 use doppel_abi_machine::layout;
 
 /// A user address could not be read or written: EFAULT.
@@ -113,6 +115,20 @@ impl UserPtr {
         // SAFETY: dst is ours; the source is user memory, and faults are fixed up.
         let left = unsafe { copy_user(dst.as_mut_ptr() as u64, self.0, dst.len() as u64) };
         partial(dst.len(), left)
+    }
+
+    /// Appends up to `len` bytes of user memory to `dst` within its spare capacity, up to the first fault;
+    /// `Err` if not even one byte could be read.
+    pub fn read_append(self, dst: &mut Vec<u8>, len: usize) -> Result<usize, Fault> {
+        let len = len.min(dst.capacity() - dst.len());
+        self.range(len)?;
+        let spare = dst.spare_capacity_mut();
+        // SAFETY: the destination is the vector's spare capacity, at least len bytes; faults are fixed up.
+        let left = unsafe { copy_user(spare.as_mut_ptr() as u64, self.0, len as u64) };
+        let done = partial(len, left)?;
+        // SAFETY: the copy wrote the first `done` bytes of the spare capacity, in ascending order.
+        unsafe { dst.set_len(dst.len() + done) };
+        Ok(done)
     }
 
     /// Copies `src` to user memory.

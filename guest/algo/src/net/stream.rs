@@ -52,6 +52,11 @@ impl<M> Chunk<M> {
         Chunk { data: self.data.clone(), start: self.start, end: (self.start + n).min(self.end), mark }
     }
 
+    /// The same bytes with another mark.
+    pub fn remark<N>(self, mark: N) -> Chunk<N> {
+        Chunk { data: self.data, start: self.start, end: self.end, mark }
+    }
+
     /// The vector behind it if nobody else refers to it and more can be appended without moving it.
     fn extendable(&mut self) -> Option<&mut Vec<u8>> {
         if self.end != self.data.len() {

@@ -263,6 +263,11 @@ impl File {
         self.ops.poll(self, table)
     }
 
+    /// How many descriptors and messages in flight refer to this file.
+    pub fn fd_count(&self) -> u64 {
+        self.fds.load(Ordering::Acquire)
+    }
+
     /// A descriptor (or a message in flight) now refers to this file.
     pub fn fd_added(&self) {
         self.fds.fetch_add(1, Ordering::Relaxed);

@@ -231,6 +231,33 @@ impl<'a> Input<'a> {
         if at == 0 && n > 0 && self.done == 0 { Err(Errno::EFAULT) } else { Ok(at) }
     }
 
+    /// Appends up to `n` bytes to `v` within its spare capacity; returns how many. Errors as [`Self::read`].
+    pub fn append(&mut self, v: &mut Vec<u8>, n: usize) -> Result<usize> {
+        let mut at = 0;
+        let n = n.min(self.left).min(v.capacity() - v.len());
+        while at < n && self.left > 0 {
+            let max = (n - at).min(self.left);
+            let got = match &mut self.src {
+                Src::User { first, rest } => {
+                    let Some(p) = next_piece(first, rest, max) else { break };
+                    let got = p.base.read_append(v, p.len).unwrap_or(0);
+                    if got < p.len {
+                        self.left = got;
+                    }
+                    got
+                }
+                Src::Kernel(src) => {
+                    v.extend_from_slice(&src[self.done..self.done + max]);
+                    max
+                }
+            };
+            self.left -= got;
+            self.done += got;
+            at += got;
+        }
+        if at == 0 && n > 0 && self.done == 0 { Err(Errno::EFAULT) } else { Ok(at) }
+    }
+
     /// Takes up to `n` bytes piece by piece: `user` copies from user memory, `kernel` from a kernel buffer;
     /// both return how many bytes they managed (fewer = fault).
     pub fn pieces(

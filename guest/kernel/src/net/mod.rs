@@ -1,1 +1,18 @@
-//! Sockets: AF_UNIX and, inside the domain, AF_INET and AF_INET6 over loopback.
+//! Sockets.
+//!
+//! Key types: [`Socket`] (an open socket, the `FileOps`), [`SocketOps`] (what a protocol does), [`Common`]
+//! (options, error and wait queues every socket has). Protocols: [`unix`] (AF_UNIX). Boundary: calls.rs decodes
+//! system calls and copies names and control data; protocols see decoded addresses, `Input` and `Output`.
+//! Lock order: a protocol's socket lock → wait queue; two sockets' locks are never held together except where
+//! a module's head says so.
+
+pub mod calls;
+pub mod common;
+pub mod consts;
+mod msg;
+mod options;
+pub mod socket;
+pub mod unix;
+
+pub use common::Common;
+pub use socket::{Received, SendMsg, Socket, SocketOps};

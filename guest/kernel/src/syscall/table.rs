@@ -40,6 +40,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("poll", crate::ipc::poll::CALLS),
     ("select", crate::ipc::select::CALLS),
     ("epoll", crate::ipc::epoll_calls::CALLS),
+    ("Sockets", crate::net::calls::CALLS),
 ];
 
 /// Numbers below this have a slot.

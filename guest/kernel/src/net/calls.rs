@@ -1,0 +1,334 @@
+//! The system calls of sockets.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_algo::net::sockaddr::AF_UNIX;
+use doppel_machine::user::UserPtr;
+
+use super::consts::{self as c};
+use super::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
+use super::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
+use super::{options, unix::UnixSock};
+use crate::fs::{File, Input, Output};
+use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
+use crate::syscall::Support::Full;
+use crate::syscall::{Args, Syscall, call};
+use crate::{Errno, Result, time};
+
+/// The rows of the system call table.
+pub const CALLS: &[Syscall] = &[
+    call(nr::SOCKET, socket, Full, &[Int, Hex, Int], ""),
+    call(nr::SOCKETPAIR, socketpair, Full, &[Int, Hex, Int, Ptr], ""),
+    call(nr::BIND, bind, Full, &[Fd, Ptr, Int], ""),
+    call(nr::LISTEN, listen, Full, &[Fd, Int], ""),
+    call(nr::ACCEPT, accept, Full, &[Fd, Ptr, Ptr], ""),
+    call(nr::ACCEPT4, accept4, Full, &[Fd, Ptr, Ptr, Hex], ""),
+    call(nr::CONNECT, connect, Full, &[Fd, Ptr, Int], ""),
+    call(nr::GETSOCKNAME, getsockname, Full, &[Fd, Ptr, Ptr], ""),
+    call(nr::GETPEERNAME, getpeername, Full, &[Fd, Ptr, Ptr], ""),
+    call(nr::SENDTO, sendto, Full, &[Fd, Ptr, Int, Hex, Ptr, Int], ""),
+    call(nr::RECVFROM, recvfrom, Full, &[Fd, Ptr, Int, Hex, Ptr, Ptr], ""),
+    call(nr::SENDMSG, sendmsg, Full, &[Fd, Ptr, Hex], ""),
+    call(nr::RECVMSG, recvmsg, Full, &[Fd, Ptr, Hex], ""),
+    call(nr::SENDMMSG, sendmmsg, Full, &[Fd, Ptr, Int, Hex], ""),
+    call(nr::RECVMMSG, recvmmsg, Full, &[Fd, Ptr, Int, Hex, Ptr], ""),
+    call(nr::SHUTDOWN, shutdown, Full, &[Fd, Int], ""),
+    call(nr::SETSOCKOPT, setsockopt, Full, &[Fd, Int, Int, Ptr, Int], ""),
+    call(nr::GETSOCKOPT, getsockopt, Full, &[Fd, Int, Int, Ptr, Ptr], ""),
+];
+
+/// Most messages of sendmmsg and recvmmsg.
+const UIO_MAXIOV: u32 = 1024;
+/// Longest option value taken.
+const OPTION_MAX: i32 = 4096;
+/// Size of `struct mmsghdr`.
+const MMSGHDR: u64 = 64;
+
+/// An argument that is a socket.
+struct Sock {
+    file: Arc<File>,
+    ops: Arc<dyn SocketOps>,
+}
+
+fn sock(a: &Args) -> Result<Sock> {
+    let file = a.file(0)?;
+    let ops = file.downcast::<Socket>().ok_or(Errno::ENOTSOCK)?.ops.clone();
+    Ok(Sock { file, ops })
+}
+
+impl Sock {
+    fn nonblock(&self) -> bool {
+        self.file.nonblocking()
+    }
+
+    fn is_unix(&self) -> bool {
+        self.ops.common().domain == AF_UNIX
+    }
+
+    fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
+        match self.file.downcast::<Socket>() {
+            Some(s) => s.send(input, msg),
+            None => Err(Errno::ENOTSOCK),
+        }
+    }
+}
+
+/// Splits the type argument: kind and file flags.
+fn kind_and_flags(a: &Args) -> Result<(u32, u32)> {
+    let t = a.u32(1);
+    let flags = t & !0xf;
+    if flags & !(c::SOCK_CLOEXEC | c::SOCK_NONBLOCK) != 0 || t & 0xf >= c::SOCK_MAX {
+        return Err(Errno::EINVAL);
+    }
+    Ok((t & 0xf, flags))
+}
+
+/// Gives a socket a descriptor; closes it again if there is none.
+fn install(a: &Args, ops: Arc<dyn SocketOps>, flags: u32) -> Result<i32> {
+    let file = Socket::file(ops.clone(), flags & c::SOCK_NONBLOCK);
+    a.thread.process.files().insert(file, flags & c::SOCK_CLOEXEC != 0).inspect_err(|_| ops.release())
+}
+
+fn socket(a: &Args) -> Result<u64> {
+    let (kind, flags) = kind_and_flags(a)?;
+    let domain = u16::try_from(a.i32(0)).map_err(|_| Errno::EAFNOSUPPORT)?;
+    let ops: Arc<dyn SocketOps> = match domain {
+        AF_UNIX => {
+            if !matches!(a.i32(2), 0 | 1) {
+                return Err(Errno::EPROTONOSUPPORT);
+            }
+            UnixSock::new(kind)?
+        }
+        _ => return Err(Errno::EAFNOSUPPORT),
+    };
+    Ok(install(a, ops, flags)? as u64)
+}
+
+fn socketpair(a: &Args) -> Result<u64> {
+    let (kind, flags) = kind_and_flags(a)?;
+    match a.i32(0) {
+        1 => {}
+        2 | 10 => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::EAFNOSUPPORT),
+    }
+    if !matches!(a.i32(2), 0 | 1) {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    let (x, y) = UnixSock::pair(kind)?;
+    let fd0 = match install(a, x, flags) {
+        Ok(fd) => fd,
+        Err(e) => {
+            y.release();
+            return Err(e);
+        }
+    };
+    let files = a.thread.process.files();
+    let fd1 = match install(a, y, flags) {
+        Ok(fd) => fd,
+        Err(e) => {
+            files.close(fd0)?;
+            return Err(e);
+        }
+    };
+    if let Err(e) = a.ptr(3).write(&[fd0, fd1]) {
+        files.close(fd0)?;
+        files.close(fd1)?;
+        return Err(e.into());
+    }
+    Ok(0)
+}
+
+fn bind(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    s.ops.bind(&read_addr(a.ptr(1), a.i32(2))?)?;
+    Ok(0)
+}
+
+fn listen(a: &Args) -> Result<u64> {
+    sock(a)?.ops.listen(a.i32(1))?;
+    Ok(0)
+}
+
+fn accept(a: &Args) -> Result<u64> {
+    do_accept(a, 0)
+}
+
+fn accept4(a: &Args) -> Result<u64> {
+    do_accept(a, a.u32(3))
+}
+
+fn do_accept(a: &Args, flags: u32) -> Result<u64> {
+    if flags & !(c::SOCK_CLOEXEC | c::SOCK_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let s = sock(a)?;
+    let new = s.ops.accept(s.nonblock())?;
+    let fd = install(a, new.clone(), flags)?;
+    if !a.ptr(1).is_null() {
+        let stored = new.remote().and_then(|r| write_addr(Some(&r), a.ptr(1), a.ptr(2)));
+        if let Err(e) = stored {
+            a.thread.process.files().close(fd)?;
+            // The peer may be gone already.
+            return Err(if e == Errno::ENOTCONN { Errno::ECONNABORTED } else { e });
+        }
+    }
+    Ok(fd as u64)
+}
+
+fn connect(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    s.ops.connect(&read_addr(a.ptr(1), a.i32(2))?, s.nonblock())?;
+    Ok(0)
+}
+
+fn getsockname(a: &Args) -> Result<u64> {
+    let addr = sock(a)?.ops.local()?;
+    write_addr(Some(&addr), a.ptr(1), a.ptr(2))?;
+    Ok(0)
+}
+
+fn getpeername(a: &Args) -> Result<u64> {
+    let addr = sock(a)?.ops.remote()?;
+    write_addr(Some(&addr), a.ptr(1), a.ptr(2))?;
+    Ok(0)
+}
+
+fn sendto(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    let addr = if a.ptr(4).is_null() { None } else { Some(read_addr(a.ptr(4), a.i32(5))?) };
+    let msg = SendMsg { addr, flags: a.u32(3) | wait_flag(&s.file), ..SendMsg::default() };
+    let mut input = Input::user(a.ptr(1), a.len(2).min(MAX_RW_COUNT));
+    Ok(s.send(&mut input, msg)? as u64)
+}
+
+fn recvfrom(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    let mut out = Output::user(a.ptr(1), a.len(2).min(MAX_RW_COUNT));
+    let r = s.ops.recv(&mut out, a.u32(3) | wait_flag(&s.file))?;
+    if !a.ptr(4).is_null() {
+        write_addr(r.addr.as_ref(), a.ptr(4), a.ptr(5))?;
+    }
+    Ok(r.len as u64)
+}
+
+fn send_one(a: &Args, s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
+    let h: MsgHdr = at.read()?;
+    let (mut input, msg) = h.for_send(&a.thread.process, flags | wait_flag(&s.file), s.is_unix())?;
+    s.send(&mut input, msg)
+}
+
+fn sendmsg(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    Ok(send_one(a, &s, a.ptr(1), a.u32(2))? as u64)
+}
+
+fn sendmmsg(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    let n = a.u32(2).min(UIO_MAXIOV);
+    for i in 0..n {
+        let at = a.ptr(1).add(u64::from(i) * MMSGHDR);
+        let sent = send_one(a, &s, at, a.u32(3))
+            .and_then(|len| at.add(56).write(&(len as u32)).map_err(Errno::from));
+        match sent {
+            Ok(()) => {}
+            Err(_) if i > 0 => return Ok(u64::from(i)),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(u64::from(n))
+}
+
+fn recv_one(a: &Args, s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
+    let mut h: MsgHdr = at.read()?;
+    let mut out = Output::iovecs(h.iovecs()?);
+    let mut r: Received = s.ops.recv(&mut out, flags | wait_flag(&s.file))?;
+    let passcred = s.ops.common().passcred();
+    h.store(&a.thread.process, &mut r, flags, passcred)?;
+    // Only what the kernel returns: the program's pointers stay as they are.
+    if h.name != 0 {
+        at.add(8).write(&h.namelen)?;
+    }
+    at.add(40).write(&h.controllen)?;
+    at.add(48).write(&h.flags)?;
+    Ok(r.len)
+}
+
+fn recvmsg(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    Ok(recv_one(a, &s, a.ptr(1), a.u32(2))? as u64)
+}
+
+fn recvmmsg(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    let n = a.u32(2).min(UIO_MAXIOV);
+    let mut flags = a.u32(3);
+    let deadline = if a.ptr(4).is_null() {
+        None
+    } else {
+        let [sec, nsec]: [i64; 2] = a.ptr(4).read()?;
+        if sec < 0 || !(0..1_000_000_000).contains(&nsec) {
+            return Err(Errno::EINVAL);
+        }
+        let ns = (sec as u64).saturating_mul(1_000_000_000).saturating_add(nsec as u64);
+        Some(time::monotonic_ns().saturating_add(ns))
+    };
+    let mut got = 0;
+    while got < n {
+        let at = a.ptr(1).add(u64::from(got) * MMSGHDR);
+        let one = recv_one(a, &s, at, flags & !c::MSG_WAITFORONE)
+            .and_then(|len| at.add(56).write(&(len as u32)).map_err(Errno::from));
+        match one {
+            Ok(()) => got += 1,
+            Err(_) if got > 0 => break,
+            Err(e) => return Err(e),
+        }
+        if flags & c::MSG_WAITFORONE != 0 {
+            flags |= c::MSG_DONTWAIT;
+        }
+        // As on Linux, the time is only looked at after each message.
+        if deadline.is_some_and(|d| time::monotonic_ns() >= d) {
+            break;
+        }
+    }
+    Ok(u64::from(got))
+}
+
+fn shutdown(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    let how = match a.i32(1) {
+        0 => c::RCV_SHUTDOWN,
+        1 => c::SEND_SHUTDOWN,
+        2 => c::RCV_SHUTDOWN | c::SEND_SHUTDOWN,
+        _ => return Err(Errno::EINVAL),
+    };
+    s.ops.shutdown(how)?;
+    Ok(0)
+}
+
+fn setsockopt(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    let len = usize::try_from(a.i32(4).min(OPTION_MAX)).map_err(|_| Errno::EINVAL)?;
+    let mut v: Vec<u8> = Vec::with_capacity(len);
+    if a.ptr(3).read_append(&mut v, len)? < len {
+        return Err(Errno::EFAULT);
+    }
+    options::set(&*s.ops, a.i32(1), a.i32(2), &v)?;
+    Ok(0)
+}
+
+fn getsockopt(a: &Args) -> Result<u64> {
+    let s = sock(a)?;
+    let room: i32 = a.ptr(4).read()?;
+    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+    let v = options::get(&*s.ops, a.i32(1), a.i32(2))?;
+    let n = v.len().min(room);
+    if n < v.len() && a.i32(2) == c::SO_PEERGROUPS && a.i32(1) == c::SOL_SOCKET {
+        a.ptr(4).write(&(v.len() as i32))?;
+        return Err(Errno::ERANGE);
+    }
+    a.ptr(3).write_bytes(&v[..n])?;
+    a.ptr(4).write(&(n as i32))?;
+    Ok(0)
+}

@@ -1,0 +1,210 @@
+//! What all sockets have: identity, `socket(7)` options, the pending error, wait queues, blocking.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::consts::{DEFAULT_BUF, SO_PASSCRED};
+use crate::fs::file::poll;
+use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
+use crate::{Errno, Result, kernel, time};
+
+/// Bookkeeping cost of one message, counted against the sender's buffer as Linux counts it.
+pub const MSG_OVERHEAD: usize = 768;
+
+/// State every socket has.
+pub struct Common {
+    /// AF_*
+    pub domain: u16,
+    /// SOCK_*
+    pub kind: u32,
+    /// IPPROTO_*
+    pub protocol: i32,
+    /// Inode number.
+    pub ino: u64,
+    /// On/off options, a bit for each SO_ number below 64.
+    switches: AtomicU64,
+    /// SO_SNDBUF, as it is counted (twice what was asked).
+    pub sndbuf: AtomicUsize,
+    /// SO_RCVBUF, likewise.
+    pub rcvbuf: AtomicUsize,
+    /// SO_RCVLOWAT
+    pub rcvlowat: AtomicI32,
+    /// SO_PRIORITY
+    pub priority: AtomicU32,
+    /// SO_MARK
+    pub mark: AtomicU32,
+    /// SO_LINGER seconds, -1 when off.
+    pub linger: AtomicI64,
+    /// SO_PEEK_OFF, -1 when off.
+    pub peek_off: AtomicI32,
+    /// SO_RCVTIMEO in nanoseconds, 0 for none.
+    pub rcvtimeo: AtomicU64,
+    /// SO_SNDTIMEO, likewise.
+    pub sndtimeo: AtomicU64,
+    /// SO_ERROR, 0 for none.
+    err: AtomicU32,
+    /// Bytes sent that the receiver has not taken.
+    pub wmem: AtomicUsize,
+    /// Woken when something can be read (or accepted), and at errors and hang-ups.
+    pub rq: Arc<WaitQueue>,
+    /// Woken when something can be written (or the connection is made), and at errors and hang-ups.
+    pub wq: Arc<WaitQueue>,
+}
+
+impl Common {
+    /// Defaults for a new socket.
+    pub fn new(domain: u16, kind: u32, protocol: i32) -> Self {
+        Self {
+            domain,
+            kind,
+            protocol,
+            ino: kernel().next_id(),
+            switches: AtomicU64::new(0),
+            sndbuf: AtomicUsize::new(DEFAULT_BUF),
+            rcvbuf: AtomicUsize::new(DEFAULT_BUF),
+            rcvlowat: AtomicI32::new(1),
+            priority: AtomicU32::new(0),
+            mark: AtomicU32::new(0),
+            linger: AtomicI64::new(-1),
+            peek_off: AtomicI32::new(-1),
+            rcvtimeo: AtomicU64::new(0),
+            sndtimeo: AtomicU64::new(0),
+            err: AtomicU32::new(0),
+            wmem: AtomicUsize::new(0),
+            rq: Arc::default(),
+            wq: Arc::default(),
+        }
+    }
+
+    /// Options an accepted connection takes over from its listener.
+    pub fn inherit(&self, from: &Self) {
+        self.switches.store(from.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.sndbuf.store(from.sndbuf.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.rcvbuf.store(from.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.linger.store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.rcvtimeo.store(from.rcvtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.sndtimeo.store(from.sndtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.priority.store(from.priority.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.mark.store(from.mark.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Whether the on/off option `so` is set.
+    pub fn on(&self, so: i32) -> bool {
+        self.switches.load(Ordering::Relaxed) & (1 << so) != 0
+    }
+
+    /// Sets or clears an on/off option.
+    pub fn switch(&self, so: i32, on: bool) {
+        if on {
+            self.switches.fetch_or(1 << so, Ordering::Relaxed);
+        } else {
+            self.switches.fetch_and(!(1 << so), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether credentials are wanted with messages.
+    pub fn passcred(&self) -> bool {
+        self.on(SO_PASSCRED)
+    }
+
+    /// Records an error for SO_ERROR and the next operation, and wakes everybody.
+    pub fn set_error(&self, e: Errno) {
+        self.err.store(u32::from(e.0), Ordering::SeqCst);
+        self.wake_all(poll::POLLERR | poll::POLLIN | poll::POLLOUT);
+    }
+
+    /// Takes the pending error.
+    pub fn take_error(&self) -> Option<Errno> {
+        if self.err.load(Ordering::SeqCst) == 0 {
+            return None;
+        }
+        match self.err.swap(0, Ordering::SeqCst) {
+            0 => None,
+            e => Some(Errno(e as u16)),
+        }
+    }
+
+    /// Whether an error is pending.
+    pub fn has_error(&self) -> bool {
+        self.err.load(Ordering::SeqCst) != 0
+    }
+
+    /// Wakes readers and pollers.
+    pub fn wake_read(&self, events: u32) {
+        self.rq.wake_all(events);
+    }
+
+    /// Wakes writers and pollers.
+    pub fn wake_write(&self, events: u32) {
+        self.wq.wake_all(events);
+    }
+
+    /// Wakes everybody: state changed.
+    pub fn wake_all(&self, events: u32) {
+        self.rq.wake_all(events);
+        self.wq.wake_all(events);
+    }
+
+    /// Registers a poller on both queues.
+    pub fn register(&self, table: Option<&mut PollTable>) {
+        if let Some(t) = table {
+            t.add(&self.rq);
+            t.add(&self.wq);
+        }
+    }
+
+    /// Bytes that may still be sent before the buffer is full; 0 means wait.
+    pub fn send_room(&self) -> usize {
+        self.sndbuf.load(Ordering::Relaxed).saturating_sub(self.wmem.load(Ordering::SeqCst))
+    }
+
+    /// Whether poll says POLLOUT: at most a quarter of the buffer is in use.
+    pub fn writable(&self) -> bool {
+        self.wmem.load(Ordering::SeqCst) * 4 <= self.sndbuf.load(Ordering::Relaxed)
+    }
+
+    /// The receiver took `n` bytes this socket had sent.
+    pub fn uncharge(&self, n: usize) {
+        let before = self.wmem.fetch_sub(n, Ordering::SeqCst);
+        let buf = self.sndbuf.load(Ordering::Relaxed);
+        if before * 4 > buf && (before - n) * 4 <= buf {
+            self.wake_write(poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND);
+        }
+    }
+
+    /// When a receiving call that starts now gives up.
+    pub fn recv_deadline(&self) -> Deadline {
+        deadline(self.rcvtimeo.load(Ordering::Relaxed))
+    }
+
+    /// When a sending call that starts now gives up.
+    pub fn send_deadline(&self) -> Deadline {
+        deadline(self.sndtimeo.load(Ordering::Relaxed))
+    }
+}
+
+fn deadline(timeo: u64) -> Deadline {
+    (timeo != 0).then(|| time::monotonic_ns().saturating_add(timeo))
+}
+
+/// Blocks on `queue` until `cond` gives a result; EAGAIN at once if `nonblock`, or at the deadline; EINTR (not
+/// restarted) when a signal ends a wait that has a deadline.
+pub fn wait<T>(
+    queue: &WaitQueue,
+    nonblock: bool,
+    deadline: Deadline,
+    mut cond: impl FnMut() -> Option<Result<T>>,
+) -> Result<T> {
+    if let Some(r) = cond() {
+        return r;
+    }
+    if nonblock {
+        return Err(Errno::EAGAIN);
+    }
+    match wait_until(queue, deadline, cond) {
+        Ok(r) => r,
+        Err(Errno::ETIMEDOUT) => Err(Errno::EAGAIN),
+        Err(Errno::ERESTARTSYS) if deadline.is_some() => Err(Errno::EINTR),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,107 @@
+//! Numbers of the socket interface (`socket(2)`, `send(2)`, `socket(7)`, `tcp(7)`, `ip(7)`).
+#![allow(missing_docs)]
+
+pub const SOCK_STREAM: u32 = 1;
+pub const SOCK_DGRAM: u32 = 2;
+pub const SOCK_RAW: u32 = 3;
+pub const SOCK_SEQPACKET: u32 = 5;
+pub const SOCK_PACKET: u32 = 10;
+pub const SOCK_MAX: u32 = 11;
+pub const SOCK_NONBLOCK: u32 = 0o4000;
+pub const SOCK_CLOEXEC: u32 = 0o2000000;
+
+pub const MSG_OOB: u32 = 0x1;
+pub const MSG_PEEK: u32 = 0x2;
+pub const MSG_CTRUNC: u32 = 0x8;
+pub const MSG_TRUNC: u32 = 0x20;
+pub const MSG_DONTWAIT: u32 = 0x40;
+pub const MSG_EOR: u32 = 0x80;
+pub const MSG_WAITALL: u32 = 0x100;
+pub const MSG_ERRQUEUE: u32 = 0x2000;
+pub const MSG_NOSIGNAL: u32 = 0x4000;
+pub const MSG_WAITFORONE: u32 = 0x10000;
+pub const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
+
+pub const SOL_IP: i32 = 0;
+pub const SOL_SOCKET: i32 = 1;
+pub const SOL_TCP: i32 = 6;
+pub const SOL_UDP: i32 = 17;
+pub const SOL_IPV6: i32 = 41;
+pub const SOL_NETLINK: i32 = 270;
+
+pub const SCM_RIGHTS: i32 = 1;
+pub const SCM_CREDENTIALS: i32 = 2;
+
+pub const SO_DEBUG: i32 = 1;
+pub const SO_REUSEADDR: i32 = 2;
+pub const SO_TYPE: i32 = 3;
+pub const SO_ERROR: i32 = 4;
+pub const SO_DONTROUTE: i32 = 5;
+pub const SO_BROADCAST: i32 = 6;
+pub const SO_SNDBUF: i32 = 7;
+pub const SO_RCVBUF: i32 = 8;
+pub const SO_KEEPALIVE: i32 = 9;
+pub const SO_OOBINLINE: i32 = 10;
+pub const SO_NO_CHECK: i32 = 11;
+pub const SO_PRIORITY: i32 = 12;
+pub const SO_LINGER: i32 = 13;
+pub const SO_REUSEPORT: i32 = 15;
+pub const SO_PASSCRED: i32 = 16;
+pub const SO_PEERCRED: i32 = 17;
+pub const SO_RCVLOWAT: i32 = 18;
+pub const SO_SNDLOWAT: i32 = 19;
+pub const SO_RCVTIMEO: i32 = 20;
+pub const SO_SNDTIMEO: i32 = 21;
+pub const SO_BINDTODEVICE: i32 = 25;
+pub const SO_ATTACH_FILTER: i32 = 26;
+pub const SO_DETACH_FILTER: i32 = 27;
+pub const SO_PEERNAME: i32 = 28;
+pub const SO_TIMESTAMP: i32 = 29;
+pub const SO_ACCEPTCONN: i32 = 30;
+pub const SO_PEERSEC: i32 = 31;
+pub const SO_SNDBUFFORCE: i32 = 32;
+pub const SO_RCVBUFFORCE: i32 = 33;
+pub const SO_PASSSEC: i32 = 34;
+pub const SO_TIMESTAMPNS: i32 = 35;
+pub const SO_MARK: i32 = 36;
+pub const SO_TIMESTAMPING: i32 = 37;
+pub const SO_PROTOCOL: i32 = 38;
+pub const SO_DOMAIN: i32 = 39;
+pub const SO_RXQ_OVFL: i32 = 40;
+pub const SO_PEEK_OFF: i32 = 42;
+pub const SO_LOCK_FILTER: i32 = 44;
+pub const SO_SELECT_ERR_QUEUE: i32 = 45;
+pub const SO_BUSY_POLL: i32 = 46;
+pub const SO_MAX_PACING_RATE: i32 = 47;
+pub const SO_INCOMING_CPU: i32 = 49;
+pub const SO_MEMINFO: i32 = 55;
+pub const SO_INCOMING_NAPI_ID: i32 = 56;
+pub const SO_COOKIE: i32 = 57;
+pub const SO_PEERGROUPS: i32 = 59;
+pub const SO_ZEROCOPY: i32 = 60;
+pub const SO_RCVTIMEO_NEW: i32 = 66;
+pub const SO_SNDTIMEO_NEW: i32 = 67;
+pub const SO_DETACH_REUSEPORT_BPF: i32 = 68;
+pub const SO_TIMESTAMP_NEW: i32 = 63;
+pub const SO_TIMESTAMPNS_NEW: i32 = 64;
+
+pub const FIONREAD: u32 = 0x541b;
+pub const SIOCOUTQ: u32 = 0x5411;
+pub const FIONBIO: u32 = 0x5421;
+pub const FIOASYNC: u32 = 0x5452;
+pub const SIOCATMARK: u32 = 0x8905;
+pub const FIOSETOWN: u32 = 0x8901;
+pub const SIOCSPGRP: u32 = 0x8902;
+pub const FIOGETOWN: u32 = 0x8903;
+pub const SIOCGPGRP: u32 = 0x8904;
+
+/// Shutdown of the receiving side, of the sending side.
+pub const RCV_SHUTDOWN: u8 = 1;
+/// See [`RCV_SHUTDOWN`].
+pub const SEND_SHUTDOWN: u8 = 2;
+/// Default buffer size of a socket (`net.core.wmem_default`).
+pub const DEFAULT_BUF: usize = 212_992;
+/// Most that SO_SNDBUF and SO_RCVBUF accept before doubling (`net.core.wmem_max`).
+pub const MAX_BUF: i32 = 212_992;
+/// `net.core.somaxconn`
+pub const SOMAXCONN: usize = 4096;
