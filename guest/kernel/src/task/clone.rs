@@ -188,6 +188,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         *parent.comm.lock(),
         signals,
     );
+    child.attrs.inherit(&parent.attrs);
     if r.flags & flag::CHILD_CLEARTID != 0 {
         child.clear_child_tid.store(r.child_tid, Ordering::Relaxed);
     }
@@ -268,6 +269,7 @@ fn new_process(p: &Arc<Process>, pid: i32, space: &Arc<Space>, r: &Request) -> R
     (*child.auxv.lock()).clone_from(&p.auxv.lock());
     child.dumpable.store(p.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
     child.no_new_privs.store(p.no_new_privs.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.attrs.inherit(&p.attrs);
     child.nice.store(p.nice.load(Ordering::Relaxed), Ordering::Relaxed);
     Ok(child)
 }

@@ -4,15 +4,22 @@
 //! exec.rs replaces a program, exit.rs ends and reaps them.
 //! Lock order: process tree (`Kernel::processes`) → one process' fields, each a leaf of its own.
 
+pub mod attrs;
 pub mod clone;
+pub mod cred_calls;
 mod elf;
 pub mod exec;
 pub mod exit;
 pub mod futex;
 pub mod ids;
+pub mod limits;
+pub mod prctl;
 mod process;
+pub mod refused;
+pub mod sched_calls;
 mod stack;
 mod start;
+pub mod sys_info;
 mod thread;
 pub mod wait;
 

@@ -169,6 +169,8 @@ pub struct Process {
     pub dumpable: AtomicI32,
     /// See `prctl(2)`.
     pub no_new_privs: AtomicBool,
+    /// Personality, transparent huge pages.
+    pub attrs: super::attrs::ProcessAttrs,
     /// nice value.
     pub nice: AtomicI32,
     /// Monotonic time of its start, nanoseconds.
@@ -223,6 +225,7 @@ impl Process {
             subreaper: AtomicBool::new(false),
             dumpable: AtomicI32::new(1),
             no_new_privs: AtomicBool::new(false),
+            attrs: super::attrs::ProcessAttrs::default(),
             nice: AtomicI32::new(0),
             start_ns: crate::time::monotonic_ns(),
             dead_cpu_ns: AtomicU64::new(0),

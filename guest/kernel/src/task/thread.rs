@@ -39,6 +39,8 @@ pub struct Thread {
     pub robust_list: AtomicU64,
     /// Set once the thread must end: it never returns to its program.
     pub exiting: AtomicBool,
+    /// Scheduling attributes, timer slack.
+    pub attrs: super::attrs::ThreadAttrs,
     /// What restart_syscall continues, if anything.
     pub restart: SpinLock<Option<Restart>>,
     /// Address to write the thread id to when the thread starts (CLONE_CHILD_SETTID).
@@ -91,6 +93,7 @@ impl Thread {
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
             exiting: AtomicBool::new(false),
+            attrs: super::attrs::ThreadAttrs::default(),
             restart: SpinLock::new(None),
             set_child_tid: AtomicU64::new(0),
             start: SpinLock::new(None),

@@ -1,0 +1,86 @@
+//! Attributes of threads and processes that are kept for programs to read back: scheduling, slack, personality.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use doppel_machine::sync::SpinLock;
+
+use crate::kernel;
+
+/// Scheduling attributes of a thread. The guest scheduler treats all threads alike; policies and priorities
+/// are remembered, affinity too.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedAttrs {
+    /// SCHED_* number.
+    pub policy: u32,
+    /// Real-time priority, 0 for ordinary policies.
+    pub priority: i32,
+    /// SCHED_RESET_ON_FORK.
+    pub reset_on_fork: bool,
+    /// Allowed CPUs, bit by bit.
+    pub affinity: u64,
+    /// `ioprio_set(2)` value.
+    pub ioprio: u32,
+}
+
+/// Per-thread attributes.
+pub struct ThreadAttrs {
+    /// Scheduling.
+    pub sched: SpinLock<SchedAttrs>,
+    /// PR_SET_TIMERSLACK, nanoseconds.
+    pub timer_slack: AtomicU64,
+}
+
+/// Default timer slack.
+pub const TIMER_SLACK: u64 = 50_000;
+
+/// CPUs programs see, as a mask.
+pub fn all_cpus() -> u64 {
+    u64::MAX >> (64 - kernel().vcpu_limit.clamp(1, 64))
+}
+
+impl Default for ThreadAttrs {
+    fn default() -> Self {
+        Self {
+            sched: SpinLock::new(SchedAttrs {
+                policy: 0,
+                priority: 0,
+                reset_on_fork: false,
+                affinity: u64::MAX,
+                ioprio: 0,
+            }),
+            timer_slack: AtomicU64::new(TIMER_SLACK),
+        }
+    }
+}
+
+impl ThreadAttrs {
+    /// Takes over what a new thread inherits from its maker.
+    pub fn inherit(&self, from: &Self) {
+        let mut s = *from.sched.lock();
+        if s.reset_on_fork {
+            (s.policy, s.priority, s.reset_on_fork) = (0, 0, false);
+        }
+        *self.sched.lock() = s;
+        self.timer_slack.store(from.timer_slack.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Per-process attributes.
+#[derive(Default)]
+pub struct ProcessAttrs {
+    /// `personality(2)`.
+    pub personality: AtomicU32,
+    /// PR_SET_THP_DISABLE.
+    pub thp_disable: AtomicU32,
+    /// /proc/PID/oom_score_adj.
+    pub oom_score_adj: AtomicI32,
+}
+
+impl ProcessAttrs {
+    /// Takes over what a forked process inherits.
+    pub fn inherit(&self, from: &Self) {
+        self.personality.store(from.personality.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.thp_disable.store(from.thp_disable.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.oom_score_adj.store(from.oom_score_adj.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
