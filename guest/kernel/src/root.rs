@@ -11,6 +11,7 @@ use doppel_machine::boot;
 use doppel_machine::sync::{Once, SpinLock};
 
 use crate::sched::Space;
+use crate::task::futex::Futexes;
 use crate::task::{Process, Thread};
 use crate::time::Timekeeper;
 
@@ -26,6 +27,8 @@ pub struct Kernel {
     pub vcpu_limit: u32,
     /// Timers, ticks and requests served by PID 1.
     pub timekeeper: Timekeeper,
+    /// Threads that wait on futexes.
+    pub futexes: Futexes,
     /// Host name (`sethostname(2)`).
     pub hostname: SpinLock<Vec<u8>>,
     /// Whether `--trace` was given.
@@ -55,6 +58,7 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
         threads: SpinLock::default(),
         vcpu_limit: boot::start_info().vcpus.max(1),
         timekeeper: Timekeeper::default(),
+        futexes: Futexes::default(),
         hostname: SpinLock::new(hostname),
         trace,
         spaces: SpinLock::default(),

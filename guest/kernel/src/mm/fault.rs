@@ -93,3 +93,31 @@ impl Mm {
         true
     }
 }
+
+/// Where the word of a futex lies, for processes that share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FutexPlace {
+    /// In memory of one space only.
+    Private,
+    /// In an object that others may map.
+    Object {
+        /// The object.
+        id: u64,
+        /// Offset of the word in it.
+        offset: u64,
+    },
+}
+
+impl Mm {
+    /// Where the word at `addr` lies.
+    pub fn futex_place(&self, addr: u64) -> FutexPlace {
+        let g = self.lock();
+        match g.map.get(addr) {
+            Some((start, _, v)) if v.shared() => match &v.backing {
+                Backing::Pages(o) => FutexPlace::Object { id: o.id(), offset: v.offset + (addr - start) },
+                _ => FutexPlace::Private,
+            },
+            _ => FutexPlace::Private,
+        }
+    }
+}

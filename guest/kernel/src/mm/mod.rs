@@ -19,7 +19,7 @@ use alloc::sync::Arc;
 
 use crate::Result;
 
-pub use fault::{FaultOutcome, handle_fault};
+pub use fault::{FaultOutcome, FutexPlace, handle_fault};
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, Mm, Place};
 pub use vma::{Backing, Vma, vm};

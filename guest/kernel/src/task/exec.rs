@@ -238,6 +238,8 @@ fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
 /// Replaces the program of the current thread's process.
 fn run(thread: &Arc<Thread>, r: Request) -> Result<()> {
     let ready = prepare(thread, r)?;
+    // Nobody else may be left waiting for what the old program held.
+    super::futex::exit_robust(thread);
     super::begin_exec(thread)?;
     if let Err(e) = replace(thread, ready) {
         crate::console::log(&alloc::format!("exec: failed behind the point of no return: {}\n", e.name()));
@@ -287,7 +289,6 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     p.dumpable.store(i32::from(!r.secure), Ordering::Relaxed);
     *p.cred.lock() = Arc::new(cred);
     close_on_exec(thread);
-    p.signals.exec();
     Ok(())
 }
 

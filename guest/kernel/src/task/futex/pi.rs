@@ -1,0 +1,110 @@
+//! Priority-inheriting locks: the word holds the owner's thread id. There are no priorities to inherit; the lock
+//! is handed to the longest waiter when it is released.
+
+use alloc::sync::Arc;
+
+use doppel_machine::user::UserPtr;
+
+use super::{Key, Waiter};
+use crate::sched::{self, Deadline};
+use crate::task::Thread;
+use crate::{Errno, Result, kernel};
+
+pub(super) const WAITERS: u32 = 0x8000_0000;
+pub(super) const OWNER_DIED: u32 = 0x4000_0000;
+pub(super) const TID_MASK: u32 = 0x3fff_ffff;
+
+fn tid(t: &Thread) -> u32 {
+    t.tid().cast_unsigned() & TID_MASK
+}
+
+/// Takes the lock if it is free; `Ok(false)` if it has an owner, with the waiters bit set if `mark`.
+fn take(t: &Thread, addr: UserPtr, mark: bool, others: bool) -> Result<bool> {
+    loop {
+        let v = addr.load_u32()?;
+        let owner = v & TID_MASK;
+        if owner == 0 {
+            let new = tid(t) | (v & OWNER_DIED) | if others { WAITERS } else { 0 };
+            if addr.cmpxchg_u32(v, new)? == v {
+                return Ok(true);
+            }
+            continue;
+        }
+        if owner == tid(t) {
+            return Err(Errno::EDEADLK);
+        }
+        kernel().thread(owner.cast_signed())?;
+        if !mark || v & WAITERS != 0 || addr.cmpxchg_u32(v, v | WAITERS)? == v {
+            return Ok(false);
+        }
+    }
+}
+
+/// FUTEX_LOCK_PI.
+pub fn lock(t: &Arc<Thread>, key: Key, addr: UserPtr, deadline: Deadline) -> Result<u64> {
+    let table = &kernel().futexes;
+    let w = Waiter::new(t, key, super::ANY);
+    {
+        let mut b = table.bucket(key);
+        let others = b.iter().any(|w| *w.key.lock() == key);
+        if take(t, addr, true, others)? {
+            return Ok(0);
+        }
+        b.push(w.clone());
+    }
+    let error = loop {
+        if w.woken() {
+            return owned(t, key, addr);
+        }
+        if t.interrupted() {
+            break Errno::ERESTARTNOINTR;
+        }
+        if !sched::park(t, deadline) {
+            break Errno::ETIMEDOUT;
+        }
+    };
+    if table.unqueue(&w) { Err(error) } else { owned(t, key, addr) }
+}
+
+/// After a wake-up: unlock made this thread the owner; a dying owner only woke it.
+fn owned(t: &Arc<Thread>, key: Key, addr: UserPtr) -> Result<u64> {
+    if addr.load_u32()? & TID_MASK == tid(t) {
+        return Ok(0);
+    }
+    let b = kernel().futexes.bucket(key);
+    let others = b.iter().any(|w| *w.key.lock() == key);
+    if take(t, addr, true, others)? { Ok(0) } else { Err(Errno::ERESTARTNOINTR) }
+}
+
+/// FUTEX_TRYLOCK_PI.
+pub fn try_lock(t: &Arc<Thread>, key: Key, addr: UserPtr) -> Result<u64> {
+    let b = kernel().futexes.bucket(key);
+    let others = b.iter().any(|w| *w.key.lock() == key);
+    if take(t, addr, false, others)? { Ok(0) } else { Err(Errno::EAGAIN) }
+}
+
+/// FUTEX_UNLOCK_PI: hands the lock to the first waiter.
+pub fn unlock(t: &Arc<Thread>, key: Key, addr: UserPtr) -> Result<u64> {
+    let table = &kernel().futexes;
+    let next = {
+        let mut b = table.bucket(key);
+        if addr.load_u32()? & TID_MASK != tid(t) {
+            return Err(Errno::EPERM);
+        }
+        let first = b.iter().position(|w| *w.key.lock() == key);
+        let next = first.map(|i| b.remove(i));
+        let more = b.iter().any(|w| *w.key.lock() == key);
+        let new = next.as_ref().map_or(0, |w| tid(&w.thread) | if more { WAITERS } else { 0 });
+        loop {
+            let v = addr.load_u32()?;
+            if addr.cmpxchg_u32(v, new)? == v {
+                break;
+            }
+        }
+        next
+    };
+    if let Some(w) = next {
+        w.wake();
+    }
+    Ok(0)
+}

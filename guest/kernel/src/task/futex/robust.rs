@@ -1,0 +1,97 @@
+//! Robust futexes: what a thread held when it ended is marked and one waiter woken.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_machine::user::UserPtr;
+
+use super::pi::{OWNER_DIED, TID_MASK, WAITERS};
+use super::{ANY, Key};
+use crate::syscall::Args;
+use crate::task::Thread;
+use crate::{Errno, Result, kernel};
+
+/// `sizeof(struct robust_list_head)`.
+const HEAD_SIZE: u64 = 24;
+/// Most entries followed: the list is the program's and may be circular.
+const LIST_MAX: usize = 2048;
+
+pub(super) fn set_robust_list(a: &Args) -> Result<u64> {
+    if a.u64(1) != HEAD_SIZE {
+        return Err(Errno::EINVAL);
+    }
+    a.thread.robust_list.store(a.u64(0), Ordering::Relaxed);
+    Ok(0)
+}
+
+pub(super) fn get_robust_list(a: &Args) -> Result<u64> {
+    let t = if a.i32(0) == 0 { a.thread.clone() } else { kernel().thread(a.i32(0))? };
+    if !Arc::ptr_eq(&t.process, &a.thread.process) {
+        let (mine, other) = (a.thread.process.cred(), t.process.cred());
+        const CAP_SYS_PTRACE: u32 = 19;
+        let same = [other.ruid, other.euid, other.suid].iter().all(|u| *u == mine.fsuid);
+        if !same && !mine.capable(CAP_SYS_PTRACE) {
+            return Err(Errno::EPERM);
+        }
+    }
+    a.ptr(2).write(&HEAD_SIZE)?;
+    a.ptr(1).write(&t.robust_list.load(Ordering::Relaxed))?;
+    Ok(0)
+}
+
+/// Marks the robust futexes of an ending thread as orphaned and wakes their waiters. Runs on that thread.
+pub fn exit_robust(t: &Arc<Thread>) {
+    let head = t.robust_list.swap(0, Ordering::Relaxed);
+    if head != 0 {
+        // The list is user memory: where it is broken, the walk ends, as on Linux.
+        let _ = walk(t, UserPtr(head));
+    }
+}
+
+fn walk(t: &Arc<Thread>, head: UserPtr) -> Result<()> {
+    let [first, offset, pending]: [u64; 3] = head.read()?;
+    // The lowest bit of a pointer marks a priority-inheriting lock.
+    let word = |entry: u64| UserPtr((entry & !1).wrapping_add(offset));
+    let mut entry = first;
+    let mut r = Ok(());
+    for _ in 0..LIST_MAX {
+        if entry & !1 == head.0 {
+            break;
+        }
+        let next: Result<u64> = UserPtr(entry & !1).read().map_err(Errno::from);
+        if entry & !1 != pending & !1 {
+            r = died(t, word(entry), entry & 1 != 0, false);
+        }
+        match next {
+            Ok(n) if r.is_ok() => entry = n,
+            _ => break,
+        }
+    }
+    if pending & !1 != 0 {
+        r = died(t, word(pending), pending & 1 != 0, true);
+    }
+    r
+}
+
+/// Marks one word whose owner ends.
+fn died(t: &Arc<Thread>, addr: UserPtr, pi: bool, pending: bool) -> Result<()> {
+    let key = Key::new(t, addr, false)?;
+    let wake = || kernel().futexes.wake(key, 1, ANY);
+    loop {
+        let v = addr.load_u32()?;
+        // It was about to be released, or the next owner has not taken it yet: somebody must look.
+        if pending && !pi && v == 0 {
+            wake();
+            return Ok(());
+        }
+        if v & TID_MASK != t.tid().cast_unsigned() & TID_MASK {
+            return Ok(());
+        }
+        if addr.cmpxchg_u32(v, (v & WAITERS) | OWNER_DIED)? == v {
+            if v & WAITERS != 0 {
+                wake();
+            }
+            return Ok(());
+        }
+    }
+}
