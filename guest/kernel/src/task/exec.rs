@@ -18,9 +18,11 @@ use doppel_machine::xstate::XSave;
 use super::elf::{Binary, read_at};
 use super::stack::{Auxv, Strings};
 use super::{Cred, Thread, rlimit};
+use crate::fs::caller::{Caller, Target, at};
 use crate::fs::file::flags::O_RDONLY;
-use crate::fs::path::{Path, resolve};
-use crate::fs::{File, FileType};
+use crate::fs::mount::ms;
+use crate::fs::perm::{self, MAY_EXEC};
+use crate::fs::{File, FileType, Inode};
 use crate::signal::sig;
 use crate::syscall::{Arg, Args, Support::Full, Syscall, call, read_string};
 use crate::{Errno, Result};
@@ -35,9 +37,6 @@ pub const CALLS: &[Syscall] = &[
 const STRING_MAX: usize = 128 << 10;
 /// Most interpreters a script may go through.
 const DEPTH_MAX: usize = 4;
-const AT_FDCWD: i32 = -100;
-const AT_SYMLINK_NOFOLLOW: u32 = 0x100;
-const AT_EMPTY_PATH: u32 = 0x1000;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
@@ -64,35 +63,26 @@ struct Ready {
 
 fn execve(a: &Args) -> Result<u64> {
     let name = a.path(0)?;
-    let file = open_exec(&resolve(&name)?)?;
+    let file = find(at::FDCWD, &name, 0)?;
     exec_args(a, file, name, 1)
 }
 
 fn execveat(a: &Args) -> Result<u64> {
     let (dirfd, name, fl) = (a.i32(0), a.path(1)?, a.u32(4));
-    if fl & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
+    if fl & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno::EINVAL);
     }
-    let (file, shown) = open_at(a, dirfd, &name, fl)?;
+    let file = find(dirfd, &name, fl)?;
+    let shown = if name.is_empty() {
+        alloc::format!("/dev/fd/{dirfd}").into_bytes()
+    } else if dirfd != at::FDCWD && !name.starts_with(b"/") {
+        let mut shown = alloc::format!("/dev/fd/{dirfd}/").into_bytes();
+        shown.extend_from_slice(&name);
+        shown
+    } else {
+        name
+    };
     exec_args(a, file, shown, 2)
-}
-
-fn open_at(a: &Args, dirfd: i32, name: &[u8], fl: u32) -> Result<(Arc<File>, Vec<u8>)> {
-    if name.is_empty() {
-        if fl & AT_EMPTY_PATH == 0 {
-            return Err(Errno::ENOENT);
-        }
-        let f = a.thread.process.files().get(dirfd)?;
-        let path = f.path.as_ref().ok_or(Errno::EACCES)?;
-        return Ok((open_exec(path)?, alloc::format!("/dev/fd/{dirfd}").into_bytes()));
-    }
-    let path = resolve(name)?;
-    let mut shown = name.to_vec();
-    if dirfd != AT_FDCWD && !name.starts_with(b"/") {
-        shown = alloc::format!("/dev/fd/{dirfd}/").into_bytes();
-        shown.extend_from_slice(name);
-    }
-    Ok((open_exec(&path)?, shown))
 }
 
 fn exec_args(a: &Args, file: Arc<File>, name: Vec<u8>, first: usize) -> Result<u64> {
@@ -130,27 +120,31 @@ fn read_strings(mut p: UserPtr, room: &mut usize) -> Result<Strings> {
     }
 }
 
-/// Opens a file for execution: a regular file with permission to execute.
-fn open_exec(path: &Path) -> Result<Arc<File>> {
-    let inode = path.inode();
-    let st = inode.stat();
-    if st.kind() != FileType::Regular {
-        return Err(Errno::EACCES);
-    }
-    let cred = super::current().process.cred();
-    let class = if cred.fsuid == st.uid {
-        st.mode >> 6
-    } else if cred.in_group(st.gid) {
-        st.mode >> 3
-    } else {
-        st.mode
+/// Opens a file for execution: a regular file with permission to execute. `flags` as execveat's.
+fn find(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
+    let caller = Caller::of(&super::current().process);
+    let regular = |i: &Arc<dyn Inode>| {
+        if i.stat().kind() != FileType::Regular {
+            return Err(if i.stat().kind() == FileType::Symlink { Errno::ELOOP } else { Errno::EACCES });
+        }
+        perm::check(&caller.cred, &**i, MAY_EXEC)
     };
-    const CAP_DAC_OVERRIDE: u32 = 1;
-    let any = st.mode & 0o111 != 0;
-    if !any || (class & 1 == 0 && !cred.capable(CAP_DAC_OVERRIDE)) {
-        return Err(Errno::EACCES);
+    match caller.target(dirfd, name, flags)? {
+        Target::Path(path) => {
+            let inode = path.inode();
+            regular(inode)?;
+            if path.mount().flags() & ms::NOEXEC != 0 {
+                return Err(Errno::EACCES);
+            }
+            Ok(File::new(inode.open(O_RDONLY)?, inode.clone(), path.clone(), O_RDONLY))
+        }
+        // A memfd: it has no place in a file system.
+        Target::File(f) => match &f.inode {
+            Some(i) => regular(i).map(|()| f.clone()),
+            None if f.ops().stat(&f)?.kind() == FileType::Regular => Ok(f),
+            None => Err(Errno::EACCES),
+        },
     }
-    Ok(File::new(inode.open(O_RDONLY)?, inode.clone(), path.clone(), O_RDONLY))
 }
 
 /// Reads and checks everything; follows scripts.
@@ -183,7 +177,7 @@ fn prepare(thread: &Arc<Thread>, r: Request) -> Result<Ready> {
                 new.extend(&argv, 1);
                 argv = new;
                 script_name = interp.to_vec();
-                file = open_exec(&resolve(&script_name)?)?;
+                file = find(at::FDCWD, &script_name, 0)?;
             }
         }
     }
@@ -192,7 +186,7 @@ fn prepare(thread: &Arc<Thread>, r: Request) -> Result<Ready> {
 
 /// Opens the program's interpreter (the dynamic linker).
 fn open_interp(name: &[u8]) -> Result<Binary> {
-    let file = open_exec(&resolve(name)?)?;
+    let file = find(at::FDCWD, name, 0)?;
     let mut head = [0u8; 64];
     let n = read_at(&file, 0, &mut head)?;
     let b =
@@ -205,7 +199,9 @@ fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
     let p = &thread.process;
     let mut c = (*p.cred()).clone();
     let old = (c.euid, c.egid);
+    let nosuid = file.path.as_ref().is_none_or(|p| p.mount().flags() & ms::NOSUID != 0);
     if let Some(inode) = &file.inode
+        && !nosuid
         && !p.no_new_privs.load(Ordering::Relaxed)
     {
         let st = inode.stat();
@@ -328,6 +324,10 @@ fn comm(name: &[u8]) -> [u8; 16] {
 
 /// Loads the domain's first program into the current thread.
 pub fn load_init(t: &Arc<Thread>, data: &BootData) -> Result<()> {
+    let caller = Caller::of(&t.process);
+    if !data.cwd.is_empty() {
+        caller.fs.set_cwd(caller.find(at::FDCWD, &data.cwd, true)?);
+    }
     let name = data.argv.first().ok_or(Errno::ENOENT)?;
     let (file, name) = find_program(name, &data.envp)?;
     let mut argv = Strings::default();
@@ -340,7 +340,7 @@ pub fn load_init(t: &Arc<Thread>, data: &BootData) -> Result<()> {
 /// Finds a program as a shell would: by its path, or in PATH.
 fn find_program(name: &[u8], envp: &[Vec<u8>]) -> Result<(Arc<File>, Vec<u8>)> {
     if name.contains(&b'/') {
-        return Ok((open_exec(&resolve(name)?)?, name.to_vec()));
+        return Ok((find(at::FDCWD, name, 0)?, name.to_vec()));
     }
     let path = envp.iter().find_map(|e| e.strip_prefix(b"PATH="));
     let path = path.unwrap_or(b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -349,7 +349,7 @@ fn find_program(name: &[u8], envp: &[Vec<u8>]) -> Result<(Arc<File>, Vec<u8>)> {
         let mut full = if dir.is_empty() { b".".to_vec() } else { dir.to_vec() };
         full.push(b'/');
         full.extend_from_slice(name);
-        match resolve(&full).and_then(|p| open_exec(&p)) {
+        match find(at::FDCWD, &full, 0) {
             Ok(f) => return Ok((f, full)),
             Err(Errno::EACCES) => error = Errno::EACCES,
             Err(_) => {}
