@@ -31,6 +31,10 @@ pub struct Kernel {
     pub futexes: Futexes,
     /// Host name (`sethostname(2)`).
     pub hostname: SpinLock<Vec<u8>>,
+    /// Domain monotonic time of the boot, nanoseconds.
+    pub boot_ns: u64,
+    /// Random id of this boot (/proc/sys/kernel/random/boot_id).
+    pub boot_id: [u8; 16],
     /// Whether `--trace` was given.
     pub trace: bool,
     /// Live host processes by host pid, except PID 1.
@@ -60,6 +64,8 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
         timekeeper: Timekeeper::default(),
         futexes: Futexes::default(),
         hostname: SpinLock::new(hostname),
+        boot_ns: crate::time::monotonic_ns(),
+        boot_id: boot_id(),
         trace,
         spaces: SpinLock::default(),
         init_space: Once::new(),
@@ -67,6 +73,12 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
     };
     let k: &'static Kernel = alloc::boxed::Box::leak(alloc::boxed::Box::new(k));
     assert!(KERNEL.set(k).is_ok(), "kernel made twice");
+}
+
+/// 16 bytes of the host's seed that nothing else uses as they are.
+fn boot_id() -> [u8; 16] {
+    let si = boot::start_info();
+    core::array::from_fn(|i| si.seed[i] ^ si.seed[31 - i].rotate_left(3))
 }
 
 /// Largest pid plus 1.
@@ -84,6 +96,11 @@ impl Kernel {
     /// See [`Self::init_space`].
     pub(crate) fn set_init_space(&self, space: Arc<Space>) {
         assert!(self.init_space.set(space).is_ok(), "init space set twice");
+    }
+
+    /// Processes and threads made since boot.
+    pub fn forks(&self) -> i32 {
+        self.last_pid.load(Ordering::Relaxed)
     }
 
     /// A number never given before: ids of files, spaces, timers.

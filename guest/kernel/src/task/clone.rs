@@ -270,6 +270,7 @@ fn new_process(p: &Arc<Process>, pid: i32, space: &Arc<Space>, r: &Request) -> R
     child.dumpable.store(p.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
     child.no_new_privs.store(p.no_new_privs.load(Ordering::Relaxed), Ordering::Relaxed);
     child.attrs.inherit(&p.attrs);
+    child.oom_score_adj.store(p.oom_score_adj.load(Ordering::Relaxed), Ordering::Relaxed);
     child.nice.store(p.nice.load(Ordering::Relaxed), Ordering::Relaxed);
     Ok(child)
 }

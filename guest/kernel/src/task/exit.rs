@@ -106,6 +106,7 @@ fn finish(t: &Arc<Thread>) {
         threads.is_empty()
     };
     if last {
+        *p.last_comm.lock() = *t.comm.lock();
         process_exit(&p);
     } else {
         p.exit_wait.wake_all(0);

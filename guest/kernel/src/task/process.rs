@@ -173,6 +173,10 @@ pub struct Process {
     pub attrs: super::attrs::ProcessAttrs,
     /// nice value.
     pub nice: AtomicI32,
+    /// /proc/PID/oom_score_adj.
+    pub oom_score_adj: AtomicI32,
+    /// Name of the last thread, for a zombie.
+    pub last_comm: SpinLock<[u8; 16]>,
     /// Monotonic time of its start, nanoseconds.
     pub start_ns: u64,
     /// CPU nanoseconds of exited threads, and of reaped children.
@@ -227,6 +231,8 @@ impl Process {
             no_new_privs: AtomicBool::new(false),
             attrs: super::attrs::ProcessAttrs::default(),
             nice: AtomicI32::new(0),
+            oom_score_adj: AtomicI32::new(0),
+            last_comm: SpinLock::new([0; 16]),
             start_ns: crate::time::monotonic_ns(),
             dead_cpu_ns: AtomicU64::new(0),
             child_cpu_ns: AtomicU64::new(0),
