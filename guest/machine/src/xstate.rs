@@ -3,6 +3,7 @@
 //! AMX state is left out: its permission is never requested, so the host keeps it disabled.
 
 use alloc::boxed::Box;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of the area: the AVX-512 components end at 2688; rounded up, with room for a signal frame's end mark.
 pub const XSAVE_SIZE: usize = 2816;
@@ -53,8 +54,23 @@ pub fn enabled_features() -> u64 {
     (u64::from(hi) << 32 | u64::from(lo)) & XFEATURES
 }
 
-/// Bytes of the area that are in use with the enabled components (CPUID leaf 13): what a signal frame holds.
+/// [`used_size`], computed once at boot: CPUID traps to the hypervisor of a virtual machine (tens of µs).
+static USED_SIZE: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of the area that are in use with the enabled components: what a signal frame holds.
 pub fn used_size() -> usize {
+    match USED_SIZE.load(Ordering::Relaxed) {
+        0 => {
+            let n = measure();
+            USED_SIZE.store(n, Ordering::Relaxed);
+            n
+        }
+        n => n,
+    }
+}
+
+/// Asks CPUID leaf 13 where the enabled components end.
+fn measure() -> usize {
     let feats = enabled_features();
     let mut end = 576;
     for i in 2..8u32 {
