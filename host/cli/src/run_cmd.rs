@@ -14,8 +14,9 @@ use crate::values::{self, User};
 /// Exit code when the host killed the domain for want of memory, as Docker's.
 const OUT_OF_MEMORY: u8 = 137;
 
-/// Options of `doppel run`.
+/// Options of `doppel run`; of an option given twice, the later counts.
 #[derive(Args)]
+#[command(args_override_self = true)]
 pub struct RunArgs {
     /// Name of the domain
     #[arg(long)]
