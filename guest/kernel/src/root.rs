@@ -40,6 +40,8 @@ pub struct Kernel {
     /// Live host processes by host pid, except PID 1.
     pub spaces: SpinLock<BTreeMap<i32, Arc<Space>>>,
     init_space: Once<Arc<Space>>,
+    /// Watches of inotify, counted.
+    pub inotify: crate::ipc::inotify::Counters,
     services: SpinLock<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -69,6 +71,7 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
         trace,
         spaces: SpinLock::default(),
         init_space: Once::new(),
+        inotify: crate::ipc::inotify::Counters::default(),
         services: SpinLock::default(),
     };
     let k: &'static Kernel = alloc::boxed::Box::leak(alloc::boxed::Box::new(k));

@@ -192,6 +192,16 @@ impl File {
         Self::make(ops, None, None, Some(name), flags)
     }
 
+    /// An open file with an inode that has no name in any directory (memfd). `name` as for [`Self::anon`].
+    pub fn nameless(
+        ops: Arc<dyn FileOps>,
+        inode: Arc<dyn Inode>,
+        name: alloc::string::String,
+        flags: u32,
+    ) -> Arc<Self> {
+        Self::make(ops, Some(inode), None, Some(name), flags)
+    }
+
     fn make(
         ops: Arc<dyn FileOps>,
         inode: Option<Arc<dyn Inode>>,
@@ -280,6 +290,11 @@ impl File {
             let closing = core::mem::take(&mut *self.closing.lock());
             for c in closing.into_iter().filter_map(|c| c.upgrade()) {
                 c.closed();
+            }
+            if self.flags() & flags::O_PATH == 0 {
+                use crate::ipc::inotify::{event, file_event};
+                let how = if self.writable() { event::IN_CLOSE_WRITE } else { event::IN_CLOSE_NOWRITE };
+                file_event(self, how);
             }
             self.ops.release(self);
         }

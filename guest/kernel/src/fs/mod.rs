@@ -25,7 +25,7 @@ pub mod sys_rw;
 pub mod sys_stat;
 pub mod walk;
 
-pub use caller::{Caller, Name, Target};
+pub use caller::{Caller, Name, Target, at};
 pub use fdtable::FdTable;
 pub use file::{File, FileOps};
 pub use inode::{FileType, Inode, Stat};

@@ -9,6 +9,7 @@ use super::mount::vfs;
 use super::path::Path;
 use super::perm::{self, MAY_EXEC, MAY_WRITE};
 use super::walk::NAME_MAX;
+use crate::ipc::inotify::{self, event};
 use crate::{Errno, Result};
 
 /// The group of a new file in `dir`: the directory's, if it is set-group-ID.
@@ -45,6 +46,7 @@ fn add(
     let inode = make(&**d.inode())?;
     let child = d.adopt(&mut children, inode, name);
     drop(children);
+    inotify::name_event(d.inode(), name, child.kind() == FileType::Directory, event::IN_CREATE, 0);
     Ok(Path::new(dir.mount().clone(), child))
 }
 
@@ -82,8 +84,9 @@ pub(super) fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Res
             d.link(name, inode)?;
             Ok(inode.clone())
         },
-    )
-    .map(drop)
+    )?;
+    inotify::inode_event(inode, event::IN_ATTRIB);
+    Ok(())
 }
 
 /// Removes a name; of a directory if `rmdir`.
@@ -110,7 +113,20 @@ pub(super) fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> R
     d.forget(&mut children, name);
     child.set(UNLINKED, true);
     drop(children);
+    lost_name(child.inode());
+    inotify::name_event(d.inode(), name, is_dir, event::IN_DELETE, 0);
     Ok(())
+}
+
+/// Tells watchers of a file that it has a name less.
+fn lost_name(inode: &Arc<dyn Inode>) {
+    let is_dir = inode.kind() == FileType::Directory;
+    if !is_dir {
+        inotify::inode_event(inode, event::IN_ATTRIB);
+    }
+    if is_dir || inode.stat().nlink == 0 {
+        inotify::inode_event(inode, event::IN_DELETE_SELF);
+    }
 }
 
 const NOREPLACE: u32 = 1;
@@ -142,17 +158,43 @@ pub(super) fn rename(
     if new.len() > NAME_MAX || old.len() > NAME_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
+    let Some((child, victim)) = rename_locked(caller, (from, old), (to, new), flags, slashes)? else {
+        return Ok(());
+    };
+    let cookie = inotify::next_cookie();
+    let is_dir = child.kind() == FileType::Directory;
+    inotify::name_event(from.inode(), old, is_dir, event::IN_MOVED_FROM, cookie);
+    inotify::name_event(to.inode(), new, is_dir, event::IN_MOVED_TO, cookie);
+    inotify::inode_event(child.inode(), event::IN_MOVE_SELF);
+    match victim {
+        Some(v) if flags & EXCHANGE != 0 => inotify::inode_event(v.inode(), event::IN_MOVE_SELF),
+        Some(v) => lost_name(v.inode()),
+        None => {}
+    }
+    Ok(())
+}
+
+/// Renames under the locks; gives what was moved and what stood at the new name, or `None` if both names are
+/// the same file.
+#[allow(clippy::type_complexity)]
+fn rename_locked(
+    caller: &Caller,
+    (from, old): (&Path, &[u8]),
+    (to, new): (&Path, &[u8]),
+    flags: u32,
+    slashes: bool,
+) -> Result<Option<(Arc<Dentry>, Option<Arc<Dentry>>)>> {
     let _one_at_a_time = vfs().rename.lock();
     let (a, b) = (from.dentry(), to.dentry());
     if Arc::ptr_eq(a, b) {
         let mut both = a.children.write();
         let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut both, None)?;
         if is_same(&child, victim.as_ref()) {
-            return Ok(());
+            return Ok(None);
         }
         a.inode().rename(old, b.inode(), new, flags)?;
-        settle(&mut both, None, (a, old), (b, new), child, victim, flags);
-        return Ok(());
+        settle(&mut both, None, (a, old), (b, new), child.clone(), victim.clone(), flags);
+        return Ok(Some((child, victim)));
     }
     // Locked by address, so that two renames and the cache never wait for each other in a circle.
     let (mut ca, mut cb);
@@ -165,11 +207,11 @@ pub(super) fn rename(
     }
     let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut ca, Some(&mut cb))?;
     if is_same(&child, victim.as_ref()) {
-        return Ok(());
+        return Ok(None);
     }
     a.inode().rename(old, b.inode(), new, flags)?;
-    settle(&mut ca, Some(&mut cb), (a, old), (b, new), child, victim, flags);
-    Ok(())
+    settle(&mut ca, Some(&mut cb), (a, old), (b, new), child.clone(), victim.clone(), flags);
+    Ok(Some((child, victim)))
 }
 
 /// Names of one file: renaming one to the other does nothing.

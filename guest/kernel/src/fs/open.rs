@@ -11,6 +11,7 @@ use super::inode::{FileType, SetAttr};
 use super::path::Path;
 use super::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::walk::{Found, Last, Walker};
+use crate::ipc::inotify::{self, event};
 use crate::{Errno, Result};
 
 /// An O_PATH descriptor: nothing can be done with it but naming the file.
@@ -104,6 +105,7 @@ fn create(caller: &Caller, dir: &Path, name: &[u8], flags: u32, mode: u32) -> Re
     let mode = FileType::Regular as u32 | (mode & 0o7777 & !caller.fs.umask());
     let p = super::names::create(caller, dir, name, mode, 0)?;
     let ops = p.inode().open(flags)?;
+    inotify::path_event(&p, event::IN_OPEN);
     Ok(File::new(ops, p.inode().clone(), p, flags))
 }
 
@@ -162,6 +164,7 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
     }
     if flags & O_TRUNC != 0 && kind == FileType::Regular {
         p.inode().set_attr(&SetAttr { size: Some(0), ..SetAttr::default() })?;
+        inotify::path_event(&p, event::IN_MODIFY);
     }
     let ops = match kind {
         FileType::CharDevice => devices::open(p.inode().stat().rdev, flags)?,
@@ -172,6 +175,7 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
         }
         _ => p.inode().open(flags)?,
     };
+    inotify::path_event(&p, event::IN_OPEN);
     Ok(File::new(ops, p.inode().clone(), p, flags))
 }
 

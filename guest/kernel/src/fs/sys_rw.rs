@@ -8,6 +8,7 @@ use doppel_machine::user::UserPtr;
 
 use super::file::{File, flags};
 use super::io::{Input, IoVec, Output};
+use crate::ipc::inotify::{event, file_event};
 use crate::signal::{SigInfo, send_thread, sig};
 use crate::syscall::Arg::{Buf, Fd, Hex, Int, Ptr};
 use crate::syscall::Support::Full;
@@ -63,9 +64,13 @@ pub fn read_file(f: &File, out: &mut Output<'_>) -> Result<usize> {
     if !f.ops().seekable() {
         return f.ops().read(f, out, 0);
     }
-    let mut pos = f.pos.lock();
-    let n = f.ops().read(f, out, *pos)?;
-    *pos += n as u64;
+    let n = {
+        let mut pos = f.pos.lock();
+        let n = f.ops().read(f, out, *pos)?;
+        *pos += n as u64;
+        n
+    };
+    file_event(f, event::IN_ACCESS);
     Ok(n)
 }
 
@@ -86,7 +91,22 @@ pub fn write_file(f: &File, input: &mut Input<'_>) -> Result<usize> {
             n
         }
     };
+    written(f, r)
+}
+
+/// Finishes a write: tells watchers of the file.
+fn written(f: &File, r: Result<usize>) -> Result<usize> {
+    if matches!(r, Ok(n) if n > 0) {
+        file_event(f, event::IN_MODIFY);
+    }
     too_big(r)
+}
+
+/// Reads at a place.
+fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<u64> {
+    let n = f.ops().read(f, out, offset)?;
+    file_event(f, event::IN_ACCESS);
+    Ok(n as u64)
 }
 
 /// A write stopped by RLIMIT_FSIZE sends SIGXFSZ.
@@ -128,28 +148,29 @@ fn offset(f: &File, off: i64) -> Result<u64> {
 fn pread64(a: &Args) -> Result<u64> {
     let f = readable(a)?;
     let off = offset(&f, a.i64(3))?;
-    f.ops().read(&f, &mut Output::user(a.ptr(1), a.len(2).min(RW_MAX)), off).map(|n| n as u64)
+    read_at(&f, &mut Output::user(a.ptr(1), a.len(2).min(RW_MAX)), off)
 }
 
 fn pwrite64(a: &Args) -> Result<u64> {
     let f = writable(a)?;
     let off = offset(&f, a.i64(3))?;
     let r = f.ops().write(&f, &mut Input::user(a.ptr(1), a.len(2).min(RW_MAX)), off);
-    too_big(r).map(|n| n as u64)
+    written(&f, r).map(|n| n as u64)
 }
 
 fn preadv(a: &Args) -> Result<u64> {
     let f = readable(a)?;
     let off = offset(&f, a.i64(3))?;
     let v = read_iovecs(a.ptr(1), a.len(2))?;
-    f.ops().read(&f, &mut Output::iovecs(v), off).map(|n| n as u64)
+    read_at(&f, &mut Output::iovecs(v), off)
 }
 
 fn pwritev(a: &Args) -> Result<u64> {
     let f = writable(a)?;
     let off = offset(&f, a.i64(3))?;
     let v = read_iovecs(a.ptr(1), a.len(2))?;
-    too_big(f.ops().write(&f, &mut Input::iovecs(v), off)).map(|n| n as u64)
+    let r = f.ops().write(&f, &mut Input::iovecs(v), off);
+    written(&f, r).map(|n| n as u64)
 }
 
 /// `RWF_` flags of preadv2 and pwritev2.
@@ -184,7 +205,7 @@ fn pwritev2(a: &Args) -> Result<u64> {
             *pos = end;
         }
         drop(pos);
-        return too_big(r.map(|r| r.0)).map(|n| n as u64);
+        return written(&f, r.map(|r| r.0)).map(|n| n as u64);
     }
     if a.i64(3) == -1 { writev(a) } else { pwritev(a) }
 }

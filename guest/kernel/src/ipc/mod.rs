@@ -10,7 +10,9 @@ pub mod epoll;
 pub mod epoll_calls;
 pub mod eventfd;
 pub mod fifo;
+pub mod inotify;
 pub mod mask;
+pub mod memfd;
 pub mod pidfd;
 pub mod pipe;
 pub mod poll;
@@ -21,7 +23,18 @@ pub mod timerfd;
 
 use alloc::sync::Arc;
 
+use crate::fs::File;
 use crate::task::Process;
+use crate::{Errno, Result};
+
+/// The `fcntl(2)` commands of pipes and memfds (F_SETPIPE_SZ … F_GET_SEALS); EINVAL for all others.
+pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
+    match cmd {
+        pipe::F_SETPIPE_SZ | pipe::F_GETPIPE_SZ => pipe::fcntl(file, cmd, arg),
+        memfd::F_ADD_SEALS | memfd::F_GET_SEALS => memfd::fcntl(file, cmd, arg),
+        _ => Err(Errno::EINVAL),
+    }
+}
 
 /// Releases what a process holds in IPC objects (SEM_UNDO…).
 pub fn process_exit(_p: &Arc<Process>) {}

@@ -44,6 +44,8 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Process descriptors", crate::ipc::pidfd::CALLS),
     ("Timer descriptors", crate::ipc::timerfd::CALLS),
     ("Signal descriptors", crate::ipc::signalfd::CALLS),
+    ("memfd", crate::ipc::memfd::CALLS),
+    ("inotify", crate::ipc::inotify::CALLS),
     ("poll", crate::ipc::poll::CALLS),
     ("select", crate::ipc::select::CALLS),
     ("epoll", crate::ipc::epoll_calls::CALLS),

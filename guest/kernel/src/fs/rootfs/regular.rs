@@ -37,6 +37,11 @@ impl Node {
         Ok(object)
     }
 
+    /// The page object that holds (or from now on holds) the data of a regular file.
+    pub fn object(&self) -> Result<Arc<Object>> {
+        self.pages(u64::MAX)
+    }
+
     /// Copies data that is scattered in the image.
     fn gather(&self, keep: u64) -> Result<Arc<Object>> {
         let Some(inode) = &self.lower else { return Err(Errno::EIO) };
