@@ -1,6 +1,6 @@
 //! The kernel's own mounts at boot: /dev with its device nodes and links, /dev/shm, /tmp.
 //!
-//! procfs, sysfs and devpts are mounted by their own parts through [`mount_point`].
+//! /proc and /sys too; devpts is mounted by the terminal layer through [`mount_point`].
 
 use alloc::sync::Arc;
 
@@ -11,6 +11,9 @@ use crate::{Errno, Result};
 
 const CHAR: u32 = 0o020000;
 const DIR: u32 = 0o040000;
+/// Device numbers of the two synthetic file systems.
+const PROC_DEV: u64 = 0x15;
+const SYS_DEV: u64 = 0x16;
 
 /// Character devices of /dev: name, major, minor, mode.
 const DEVICES: &[(&[u8], u32, u32, u32)] = &[
@@ -70,6 +73,9 @@ fn populate() -> Result<()> {
     let exec = ms::NOSUID | ms::RELATIME;
     mount_point(b"dev", dev, "devtmpfs", b"dev", exec)?;
     mount::mount_at(b"/dev/shm", tmpfs(0o1777, 0, 0, 0), "tmpfs", b"shm", exec | ms::NODEV)?;
+    let nothing = ms::NOSUID | ms::NODEV | ms::NOEXEC | ms::RELATIME;
+    mount_point(b"proc", super::procfs::root(PROC_DEV), "proc", b"proc", nothing)?;
+    mount_point(b"sys", super::sysfs::root(SYS_DEV), "sysfs", b"sysfs", nothing)?;
     root_dir(b"tmp").map(drop)
 }
 

@@ -17,12 +17,15 @@ pub mod open;
 pub mod pages;
 pub mod path;
 pub mod perm;
+pub mod procfs;
 pub mod random;
 pub mod rootfs;
+pub mod synthetic;
 pub mod sys_dir;
 pub mod sys_open;
 pub mod sys_rw;
 pub mod sys_stat;
+pub mod sysfs;
 pub mod walk;
 
 pub use caller::{Caller, Name, Target, at};

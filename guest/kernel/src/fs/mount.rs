@@ -206,3 +206,48 @@ pub fn mount_at(
     let at = super::walk::Walker::kernel().resolve(vfs().root(), path, true)?;
     vfs().mount(&at, Dentry::root(root), fstype, source, flags)
 }
+
+/// /proc/mounts.
+pub fn mounts_text() -> alloc::string::String {
+    use alloc::string::String;
+    let mut out = String::new();
+    for m in vfs().list() {
+        let at = m.at.as_ref().map_or_else(|| b"/".to_vec(), Path::name);
+        let (source, at) = (escape(&m.source), escape(&at));
+        out += &alloc::format!("{source} {at} {} {} 0 0\n", m.fstype, m.options());
+    }
+    out
+}
+
+/// /proc/PID/mountinfo.
+pub fn mountinfo_text() -> alloc::string::String {
+    use alloc::string::String;
+    let mut out = String::new();
+    for m in vfs().list() {
+        let at = m.at.as_ref().map_or_else(|| b"/".to_vec(), Path::name);
+        let parent = m.at.as_ref().map_or(1, |p| p.mount().id);
+        let dev = m.root.inode().stat().dev;
+        let (source, at) = (escape(&m.source), escape(&at));
+        out += &alloc::format!(
+            "{} {parent} {}:{} / {at} {} - {} {source} rw\n",
+            m.id,
+            dev >> 8 & 0xfff,
+            dev & 0xff,
+            m.options(),
+            m.fstype,
+        );
+    }
+    out
+}
+
+/// Space, tab, newline and backslash as octal, as the mount tables have them.
+fn escape(name: &[u8]) -> alloc::string::String {
+    let mut out = alloc::string::String::new();
+    for c in alloc::string::String::from_utf8_lossy(name).chars() {
+        match c {
+            ' ' | '\t' | '\n' | '\\' => out += &alloc::format!("\\{:03o}", u32::from(c)),
+            _ => out.push(c),
+        }
+    }
+    out
+}

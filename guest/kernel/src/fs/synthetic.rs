@@ -85,7 +85,11 @@ pub fn writable(
     f: impl Fn() -> Result<String> + Send + Sync + 'static,
     accept: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static,
 ) -> Node {
-    Node::Text { mode, generate: Arc::new(move || f().map(String::into_bytes)), accept: Some(Arc::new(accept)) }
+    Node::Text {
+        mode,
+        generate: Arc::new(move || f().map(String::into_bytes)),
+        accept: Some(Arc::new(accept)),
+    }
 }
 
 /// A symbolic link to a fixed target.
@@ -224,7 +228,11 @@ impl Inode for SyntheticInode {
 
     fn set_attr(&self, attr: &super::inode::SetAttr) -> Result<()> {
         // O_TRUNC on a writable file is harmless and common (shell redirection).
-        if attr.size.is_some() && attr.mode.is_none() && attr.uid.is_none() { Ok(()) } else { Err(Errno::EPERM) }
+        if attr.size.is_some() && attr.mode.is_none() && attr.uid.is_none() {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
     }
 
     fn cacheable(&self) -> bool {

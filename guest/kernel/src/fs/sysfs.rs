@@ -17,12 +17,16 @@ pub fn root(dev: u64) -> Arc<dyn Inode> {
     let top = alloc::vec![
         ("block", empty as fn() -> Node),
         ("bus", empty),
-        ("class", || dir(alloc::vec![("net", || dir(alloc::vec![("lo", loopback)])), ("tty", empty), ("block", empty)])),
+        ("class", || dir(alloc::vec![
+            ("net", || dir(alloc::vec![("lo", loopback)])),
+            ("tty", empty),
+            ("block", empty)
+        ])),
         ("dev", || dir(alloc::vec![("block", empty as fn() -> Node), ("char", empty)])),
-        ("devices", || dir(alloc::vec![("system", || dir(alloc::vec![
-            ("cpu", || Node::Dir(Arc::new(Cpus))),
-            ("node", node),
-        ])), ("virtual", empty)])),
+        ("devices", || dir(alloc::vec![
+            ("system", || dir(alloc::vec![("cpu", || Node::Dir(Arc::new(Cpus))), ("node", node),])),
+            ("virtual", empty)
+        ])),
         ("firmware", empty),
         ("fs", || dir(alloc::vec![("cgroup", cgroup)])),
         ("kernel", || dir(alloc::vec![("mm", || dir(alloc::vec![
@@ -62,7 +66,11 @@ fn node() -> Node {
             ("distance", || fixed("10\n")),
             ("meminfo", || text(|| {
                 let (total, free) = super::procfs::memory();
-                Ok(format!("Node 0 MemTotal: {:>14} kB\nNode 0 MemFree: {:>15} kB\n", total / 1024, free / 1024))
+                Ok(format!(
+                    "Node 0 MemTotal: {:>14} kB\nNode 0 MemFree: {:>15} kB\n",
+                    total / 1024,
+                    free / 1024
+                ))
             })),
         ])),
         ("online", || fixed("0\n")),
@@ -88,7 +96,8 @@ fn cpu_map() -> String {
 /// devices/system/cpu.
 struct Cpus;
 
-const CPU_FILES: [&str; 7] = ["isolated", "kernel_max", "offline", "online", "possible", "present", "vulnerabilities"];
+const CPU_FILES: [&str; 7] =
+    ["isolated", "kernel_max", "offline", "online", "possible", "present", "vulnerabilities"];
 
 impl Directory for Cpus {
     fn lookup(&self, name: &[u8]) -> Option<Node> {
@@ -106,7 +115,9 @@ impl Directory for Cpus {
     }
 
     fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
-        let fixed = CPU_FILES.iter().map(|n| ((*n).to_string(), if *n == "vulnerabilities" { FileType::Directory } else { FileType::Regular }));
+        let fixed = CPU_FILES.iter().map(|n| {
+            ((*n).to_string(), if *n == "vulnerabilities" { FileType::Directory } else { FileType::Regular })
+        });
         let cpus = (0..kernel().vcpu_limit).map(|i| (format!("cpu{i}"), FileType::Directory));
         for (i, (name, kind)) in fixed.chain(cpus).enumerate().skip(from as usize) {
             if !each(i as u64 + 1, name.as_bytes(), kind) {
@@ -147,7 +158,11 @@ impl Directory for Cpu {
     }
 
     fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
-        let entries = [("cache", FileType::Directory), ("online", FileType::Regular), ("topology", FileType::Directory)];
+        let entries = [
+            ("cache", FileType::Directory),
+            ("online", FileType::Regular),
+            ("topology", FileType::Directory),
+        ];
         for (i, (name, kind)) in entries.iter().enumerate().skip(from as usize) {
             if !each(i as u64 + 1, name.as_bytes(), *kind) {
                 return;
@@ -177,8 +192,12 @@ impl Directory for Values {
 /// cacheN/index0..3: typical sizes; exact ones do not matter to programs, their presence does.
 struct Caches(u32);
 
-const CACHES: [(&str, &str, &str, bool); 4] =
-    [("1", "Data", "32K", false), ("1", "Instruction", "32K", false), ("2", "Unified", "1024K", false), ("3", "Unified", "32768K", true)];
+const CACHES: [(&str, &str, &str, bool); 4] = [
+    ("1", "Data", "32K", false),
+    ("1", "Instruction", "32K", false),
+    ("2", "Unified", "1024K", false),
+    ("3", "Unified", "32768K", true),
+];
 
 impl Directory for Caches {
     fn lookup(&self, name: &[u8]) -> Option<Node> {
@@ -232,7 +251,10 @@ fn cgroup() -> Node {
         ("memory.min", || fixed("0\n")),
         ("memory.stat", || text(|| {
             let (total, free) = super::procfs::memory();
-            Ok(format!("anon {}\nfile 0\nkernel_stack 0\nslab 0\ninactive_file 0\nactive_file 0\n", total - free))
+            Ok(format!(
+                "anon {}\nfile 0\nkernel_stack 0\nslab 0\ninactive_file 0\nactive_file 0\n",
+                total - free
+            ))
         })),
         ("memory.swap.current", || fixed("0\n")),
         ("memory.swap.max", || fixed("0\n")),

@@ -13,6 +13,7 @@ mod commit;
 mod fault;
 mod layout;
 mod map;
+mod report;
 mod vma;
 
 use alloc::sync::Arc;
@@ -22,6 +23,7 @@ use crate::Result;
 pub use fault::{FaultOutcome, FutexPlace, handle_fault};
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, Mm, Place};
+pub use report::{VmStats, maps_text, smaps_rollup_text, smaps_text, vm_stats};
 pub use vma::{Backing, Vma, vm};
 
 /// Bytes of a page.

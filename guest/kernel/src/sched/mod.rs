@@ -8,6 +8,7 @@
 mod runqueue;
 mod wait;
 
+pub(crate) use runqueue::PARKED;
 pub use runqueue::{
     IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, migrate, park, unpark, yield_now,
 };

@@ -19,3 +19,8 @@ pub fn open_console(_p: &Arc<Process>, _winsize: u32) -> Arc<File> {
 
 /// The leader of a session with this terminal has exited.
 pub fn session_leader_exit(_tty: &Arc<dyn Any + Send + Sync>, _session: &Arc<Session>) {}
+
+/// Device number and foreground group of a session's terminal for /proc/PID/stat: (0, -1) if it has none.
+pub fn controlling_numbers(_session: &Arc<Session>) -> (u64, i32) {
+    (0, -1)
+}

@@ -8,6 +8,9 @@ mod pid;
 mod sysctl;
 mod system;
 
+pub use pid::cpu_list;
+pub use system::memory;
+
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

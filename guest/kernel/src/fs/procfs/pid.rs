@@ -21,7 +21,11 @@ pub fn process_dir(pid: i32) -> Option<Node> {
         Err(_) => kernel().thread(pid).ok()?.process.clone(),
     };
     let main = p.threads().first().cloned();
-    Some(Node::Dir(Arc::new(PidDir { p: Arc::downgrade(&p), t: main.as_ref().map(Arc::downgrade), task: false })))
+    Some(Node::Dir(Arc::new(PidDir {
+        p: Arc::downgrade(&p),
+        t: main.as_ref().map(Arc::downgrade),
+        task: false,
+    })))
 }
 
 /// One process, or one thread under task/.
@@ -143,7 +147,9 @@ impl PidDir {
             "fdinfo" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: true })),
             "gid_map" | "uid_map" => fixed("         0          0 4294967295\n"),
             "setgroups" => fixed("allow\n"),
-            "io" => fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n"),
+            "io" => fixed(
+                "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
+            ),
             "limits" => self.of(|p| Ok(limits(p))),
             "loginuid" | "sessionid" => fixed("4294967295"),
             "maps" => self.of(|p| Ok(mm::maps_text(&p.space().mm))),
@@ -158,7 +164,12 @@ impl PidDir {
                 let (p, q) = (self.p.clone(), self.p.clone());
                 writable(
                     0o644,
-                    move || Ok(format!("{}\n", p.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.load(Ordering::Relaxed))),
+                    move || {
+                        Ok(format!(
+                            "{}\n",
+                            p.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.load(Ordering::Relaxed)
+                        ))
+                    },
                     move |b| {
                         let v = parse_int(b).filter(|v| (-1000..=1000).contains(v)).ok_or(Errno::EINVAL)?;
                         q.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.store(v as i32, Ordering::Relaxed);
@@ -167,14 +178,24 @@ impl PidDir {
                 )
             }
             "personality" => fixed("00000000\n"),
-            "sched" => self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len()))),
-            "schedstat" => self.of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, |t| t.cpu_ns.load(Ordering::Relaxed))))),
+            "sched" => {
+                self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len())))
+            }
+            "schedstat" => self
+                .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, |t| t.cpu_ns.load(Ordering::Relaxed))))),
             "stack" => fixed(""),
             "stat" => self.of_thread(stat),
             "statm" => self.of(|p| {
                 let v = mm::vm_stats(&p.space().mm);
                 let page = |b: u64| b / 4096;
-                Ok(format!("{} {} {} {} 0 {} 0\n", page(v.size), page(v.resident), page(v.shared), page(v.text), page(v.data)))
+                Ok(format!(
+                    "{} {} {} {} 0 {} 0\n",
+                    page(v.size),
+                    page(v.resident),
+                    page(v.shared),
+                    page(v.text),
+                    page(v.data)
+                ))
             }),
             "status" => self.of_thread(status),
             "syscall" => fixed("running\n"),
@@ -258,14 +279,42 @@ fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
     let (ignored, caught) = p.signals.ignored_and_caught();
     let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
     let mut s = String::new();
-    put(&mut s, format_args!("{id} ({name}) {} {} {} {} {tty_nr} {tpgid} 4194304 0 0 0 0 ",
-        state(p, t), p.parent().map_or(0, |q| q.pid), p.pgid(), session.sid));
-    put(&mut s, format_args!("{} 0 {} 0 {} {nice} {} 0 {} {} {} 18446744073709551615 ",
-        ticks(cpu_ns(p)), ticks(p.child_cpu_ns.load(Ordering::Relaxed)), 20 + nice, p.threads().len().max(1),
-        ticks(p.start_ns.saturating_sub(kernel().boot_ns)), v.size, v.resident / 4096));
-    put(&mut s, format_args!("1 1 {} 0 0 {} {} {} {} 0 0 0 {} 0 0 0 0 0 0 0 0 0 0 0 0 0 {}\n",
-        v.stack_start, pending & 0x7fff_ffff, blocked & 0x7fff_ffff, ignored & 0x7fff_ffff, caught & 0x7fff_ffff,
-        p.exit_signal.load(Ordering::Relaxed), p.exit_status.lock().unwrap_or(0)));
+    put(
+        &mut s,
+        format_args!(
+            "{id} ({name}) {} {} {} {} {tty_nr} {tpgid} 4194304 0 0 0 0 ",
+            state(p, t),
+            p.parent().map_or(0, |q| q.pid),
+            p.pgid(),
+            session.sid
+        ),
+    );
+    put(
+        &mut s,
+        format_args!(
+            "{} 0 {} 0 {} {nice} {} 0 {} {} {} 18446744073709551615 ",
+            ticks(cpu_ns(p)),
+            ticks(p.child_cpu_ns.load(Ordering::Relaxed)),
+            20 + nice,
+            p.threads().len().max(1),
+            ticks(p.start_ns.saturating_sub(kernel().boot_ns)),
+            v.size,
+            v.resident / 4096
+        ),
+    );
+    put(
+        &mut s,
+        format_args!(
+            "1 1 {} 0 0 {} {} {} {} 0 0 0 {} 0 0 0 0 0 0 0 0 0 0 0 0 0 {}\n",
+            v.stack_start,
+            pending & 0x7fff_ffff,
+            blocked & 0x7fff_ffff,
+            ignored & 0x7fff_ffff,
+            caught & 0x7fff_ffff,
+            p.exit_signal.load(Ordering::Relaxed),
+            p.exit_status.lock().unwrap_or(0)
+        ),
+    );
     Ok(s)
 }
 
@@ -291,26 +340,85 @@ fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
     let kb = |b: u64| b / 1024;
     let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
     let mut s = String::new();
-    put(&mut s, format_args!("Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t0\n",
-        p.fs().umask(), p.pid, t.map_or(p.pid, Thread::tid), p.parent().map_or(0, |q| q.pid)));
-    put(&mut s, format_args!("Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{}\nNSpgid:\t{}\nNSsid:\t{}\n",
-        c.ruid, c.euid, c.suid, c.fsuid, c.rgid, c.egid, c.sgid, c.fsgid, p.files().list().len().next_multiple_of(64).max(64),
-        p.pid, t.map_or(p.pid, Thread::tid), p.pgid(), p.session().sid));
+    put(
+        &mut s,
+        format_args!(
+            "Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t0\n",
+            p.fs().umask(),
+            p.pid,
+            t.map_or(p.pid, Thread::tid),
+            p.parent().map_or(0, |q| q.pid)
+        ),
+    );
+    put(
+        &mut s,
+        format_args!(
+            "Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{}\nNSpgid:\t{}\nNSsid:\t{}\n",
+            c.ruid,
+            c.euid,
+            c.suid,
+            c.fsuid,
+            c.rgid,
+            c.egid,
+            c.sgid,
+            c.fsgid,
+            p.files().list().len().next_multiple_of(64).max(64),
+            p.pid,
+            t.map_or(p.pid, Thread::tid),
+            p.pgid(),
+            p.session().sid
+        ),
+    );
     if !p.is_zombie() {
-        put(&mut s, format_args!("VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmLck:\t       0 kB\nVmPin:\t       0 kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{1:8} kB\nRssAnon:\t{1:8} kB\nRssFile:\t       0 kB\nRssShmem:\t{2:8} kB\n",
-            kb(v.size), kb(v.resident), kb(v.shared)));
-        put(&mut s, format_args!("VmData:\t{:8} kB\nVmStk:\t{:8} kB\nVmExe:\t{:8} kB\nVmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\n",
-            kb(v.data), kb(v.stack), kb(v.text)));
+        put(
+            &mut s,
+            format_args!(
+                "VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmLck:\t       0 kB\nVmPin:\t       0 kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{1:8} kB\nRssAnon:\t{1:8} kB\nRssFile:\t       0 kB\nRssShmem:\t{2:8} kB\n",
+                kb(v.size),
+                kb(v.resident),
+                kb(v.shared)
+            ),
+        );
+        put(
+            &mut s,
+            format_args!(
+                "VmData:\t{:8} kB\nVmStk:\t{:8} kB\nVmExe:\t{:8} kB\nVmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\n",
+                kb(v.data),
+                kb(v.stack),
+                kb(v.text)
+            ),
+        );
     }
-    put(&mut s, format_args!("CoreDumping:\t0\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
-        p.threads().len().max(1), p.rlimit(crate::task::rlimit::SIGPENDING), p.signals.pending()));
-    put(&mut s, format_args!("CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\nSeccomp_filters:\t0\n",
-        c.cap_inheritable, c.cap_permitted, c.cap_effective, c.cap_bounding, c.cap_ambient,
-        u8::from(p.no_new_privs.load(Ordering::Relaxed))));
+    put(
+        &mut s,
+        format_args!(
+            "CoreDumping:\t0\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            p.threads().len().max(1),
+            p.rlimit(crate::task::rlimit::SIGPENDING),
+            p.signals.pending()
+        ),
+    );
+    put(
+        &mut s,
+        format_args!(
+            "CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\nSeccomp_filters:\t0\n",
+            c.cap_inheritable,
+            c.cap_permitted,
+            c.cap_effective,
+            c.cap_bounding,
+            c.cap_ambient,
+            u8::from(p.no_new_privs.load(Ordering::Relaxed))
+        ),
+    );
     let cpus = kernel().vcpu_limit;
     let mask = if cpus >= 32 { u32::MAX } else { (1 << cpus) - 1 };
-    put(&mut s, format_args!("Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
-        cpu_list(cpus)));
+    put(
+        &mut s,
+        format_args!(
+            "Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
+            cpu_list(cpus)
+        ),
+    );
     Ok(s)
 }
 
@@ -321,11 +429,22 @@ pub fn cpu_list(n: u32) -> String {
 
 fn limits(p: &Process) -> String {
     const NAMES: [(&str, &str); 16] = [
-        ("Max cpu time", "seconds"), ("Max file size", "bytes"), ("Max data size", "bytes"), ("Max stack size", "bytes"),
-        ("Max core file size", "bytes"), ("Max resident set", "bytes"), ("Max processes", "processes"),
-        ("Max open files", "files"), ("Max locked memory", "bytes"), ("Max address space", "bytes"),
-        ("Max file locks", "locks"), ("Max pending signals", "signals"), ("Max msgqueue size", "bytes"),
-        ("Max nice priority", ""), ("Max realtime priority", ""), ("Max realtime timeout", "us"),
+        ("Max cpu time", "seconds"),
+        ("Max file size", "bytes"),
+        ("Max data size", "bytes"),
+        ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"),
+        ("Max resident set", "bytes"),
+        ("Max processes", "processes"),
+        ("Max open files", "files"),
+        ("Max locked memory", "bytes"),
+        ("Max address space", "bytes"),
+        ("Max file locks", "locks"),
+        ("Max pending signals", "signals"),
+        ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""),
+        ("Max realtime priority", ""),
+        ("Max realtime timeout", "us"),
     ];
     let show = |v: u64| if v == u64::MAX { "unlimited".to_string() } else { v.to_string() };
     let mut s = format!("{:<25} {:<20} {:<20} {:<10}\n", "Limit", "Soft Limit", "Hard Limit", "Units");
@@ -390,7 +509,8 @@ impl Directory for FdDir {
         let cloexec = p.files().cloexec(fd).ok()?;
         Some(text(move || {
             let flags = file.flags() | if cloexec { crate::fs::file::flags::O_CLOEXEC } else { 0 };
-            let mut s = format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", *file.pos.lock(), file.id);
+            let mut s =
+                format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", *file.pos.lock(), file.id);
             file.ops().fdinfo(&file, &mut s);
             Ok(s)
         }))
@@ -440,8 +560,14 @@ impl Directory for TaskDir {
 struct NsDir;
 
 const NAMESPACES: [(&str, u64); 8] = [
-    ("cgroup", 4026531835), ("ipc", 4026531839), ("mnt", 4026531841), ("net", 4026531840),
-    ("pid", 4026531836), ("time", 4026531834), ("user", 4026531837), ("uts", 4026531838),
+    ("cgroup", 4026531835),
+    ("ipc", 4026531839),
+    ("mnt", 4026531841),
+    ("net", 4026531840),
+    ("pid", 4026531836),
+    ("time", 4026531834),
+    ("user", 4026531837),
+    ("uts", 4026531838),
 ];
 
 impl Directory for NsDir {

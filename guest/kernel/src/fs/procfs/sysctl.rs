@@ -36,7 +36,11 @@ fn fs() -> Node {
             ("max_user_watches", || fixed("65536\n")),
         ])),
         ("lease-break-time", || fixed("45\n")),
-        ("mqueue", || dir(alloc::vec![("msg_max", || fixed("10\n")), ("msgsize_max", || fixed("8192\n")), ("queues_max", || fixed("256\n"))])),
+        ("mqueue", || dir(alloc::vec![
+            ("msg_max", || fixed("10\n")),
+            ("msgsize_max", || fixed("8192\n")),
+            ("queues_max", || fixed("256\n"))
+        ])),
         ("nr_open", || fixed("1048576\n")),
         ("overflowgid", || fixed("65534\n")),
         ("overflowuid", || fixed("65534\n")),
@@ -63,7 +67,7 @@ fn kernel_dir() -> Node {
         ("msgmnb", || fixed("16384\n")),
         ("msgmni", || fixed("32000\n")),
         ("ngroups_max", || fixed("65536\n")),
-        ("osrelease", || text(|| Ok(format!("{}\n", crate::task::OS_RELEASE)))),
+        ("osrelease", || text(|| Ok(format!("{}\n", crate::task::sys_info::RELEASE)))),
         ("ostype", || fixed("Linux\n")),
         ("overflowgid", || fixed("65534\n")),
         ("overflowuid", || fixed("65534\n")),
@@ -80,21 +84,25 @@ fn kernel_dir() -> Node {
         ("tainted", || fixed("0\n")),
         ("threads-max", || fixed("65536\n")),
         ("unprivileged_userns_clone", || fixed("0\n")),
-        ("version", || text(|| Ok(format!("{}\n", crate::task::OS_VERSION)))),
+        ("version", || text(|| Ok(format!("{}\n", crate::task::sys_info::VERSION)))),
         ("yama", || dir(alloc::vec![("ptrace_scope", || fixed("1\n"))])),
     ];
     dir(e)
 }
 
 fn hostname() -> Node {
-    writable(0o644, || Ok(kernel().name() + "\n"), |b| {
-        if !crate::task::current().process.cred().capable(21) {
-            return Err(Errno::EPERM);
-        }
-        let b = b.strip_suffix(b"\n").unwrap_or(b);
-        *kernel().hostname.lock() = b[..b.len().min(64)].to_vec();
-        Ok(())
-    })
+    writable(
+        0o644,
+        || Ok(kernel().name() + "\n"),
+        |b| {
+            if !crate::task::current().process.cred().capable(21) {
+                return Err(Errno::EPERM);
+            }
+            let b = b.strip_suffix(b"\n").unwrap_or(b);
+            *kernel().hostname.lock() = b[..b.len().min(64)].to_vec();
+            Ok(())
+        },
+    )
 }
 
 fn random() -> Node {

@@ -24,10 +24,14 @@ pub fn entries() -> Vec<(&'static str, fn() -> Node)> {
         ("consoles", || fixed("tty0                 -WU (EC p  )    4:1\n")),
         ("cpuinfo", || text(|| Ok(cpuinfo()))),
         ("crypto", || fixed("")),
-        ("devices", || fixed("Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n")),
+        ("devices", || fixed(
+            "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n"
+        )),
         ("diskstats", || fixed("")),
         ("driver", empty),
-        ("filesystems", || fixed("nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\toverlay\nnodev\tcgroup2\n")),
+        ("filesystems", || fixed(
+            "nodev\tproc\nnodev\tsysfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\toverlay\nnodev\tcgroup2\n"
+        )),
         ("interrupts", || fixed("")),
         ("loadavg", || text(|| Ok(loadavg()))),
         ("locks", || fixed("")),
@@ -41,10 +45,21 @@ pub fn entries() -> Vec<(&'static str, fn() -> Node)> {
         ("swaps", || fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
         ("sysvipc", empty),
         ("uptime", || text(|| Ok(uptime()))),
-        ("version", || text(|| Ok(crate::task::version_line()))),
-        ("vmstat", || text(|| Ok(format!("nr_free_pages {}\nnr_zone_inactive_anon 0\npgfault 0\npgmajfault 0\npswpin 0\npswpout 0\noom_kill 0\n", memory().1 / 4096)))),
+        ("version", || text(|| Ok(version_line()))),
+        ("vmstat", || text(|| Ok(format!(
+            "nr_free_pages {}\nnr_zone_inactive_anon 0\npgfault 0\npgmajfault 0\npswpin 0\npswpout 0\noom_kill 0\n",
+            memory().1 / 4096
+        )))),
         ("zoneinfo", || fixed("")),
     ]
+}
+
+fn version_line() -> String {
+    format!(
+        "Linux version {} (doppel@doppel) {}\n",
+        crate::task::sys_info::RELEASE,
+        crate::task::sys_info::VERSION
+    )
 }
 
 /// The JVM wants rows for the controllers it may use.
@@ -54,8 +69,18 @@ const CGROUPS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\
 pub fn memory() -> (u64, u64) {
     let si = boot::start_info();
     let total = if si.memory_limit != 0 { si.memory_limit } else { si.host_memory };
-    let used = crate::mm::committed_bytes() + crate::fs::pages::used_bytes() + arena::usage().0;
+    let used = committed() + shared_pages() + arena::usage().0;
     (total, total.saturating_sub(used))
+}
+
+/// Bytes of private memory charged to the domain.
+fn committed() -> u64 {
+    crate::task::current().space().mm.committed()
+}
+
+/// Bytes of the page file in use.
+fn shared_pages() -> u64 {
+    crate::fs::pages::page_file().usage().0 * 4096
 }
 
 fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
@@ -65,7 +90,7 @@ fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
 
 fn meminfo() -> String {
     let (total, free) = memory();
-    let shmem = crate::fs::pages::used_bytes();
+    let shmem = shared_pages();
     let slab = arena::usage().0;
     let mut s = String::new();
     let rows = [
@@ -87,7 +112,7 @@ fn meminfo() -> String {
         ("SwapFree", 0),
         ("Dirty", 0),
         ("Writeback", 0),
-        ("AnonPages", crate::mm::committed_bytes()),
+        ("AnonPages", committed()),
         ("Mapped", 0),
         ("Shmem", shmem),
         ("KReclaimable", 0),
@@ -153,7 +178,13 @@ fn stat() -> String {
     }
     let (running, _) = thread_counts();
     let btime = boot::start_info().boot_realtime_ns / 1_000_000_000;
-    put(&mut s, format_args!("intr 0\nctxt 0\nbtime {btime}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0\n", kernel().forks()));
+    put(
+        &mut s,
+        format_args!(
+            "intr 0\nctxt 0\nbtime {btime}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0\n",
+            kernel().forks()
+        ),
+    );
     s
 }
 
@@ -174,17 +205,62 @@ fn brand() -> String {
 
 /// Feature names by leaf, register and bit, for what programs look for.
 const FLAGS: &[(u32, u8, u8, &str)] = &[
-    (1, 3, 0, "fpu"), (1, 3, 4, "tsc"), (1, 3, 8, "cx8"), (1, 3, 15, "cmov"), (1, 3, 19, "clflush"), (1, 3, 23, "mmx"),
-    (1, 3, 24, "fxsr"), (1, 3, 25, "sse"), (1, 3, 26, "sse2"), (1, 3, 28, "ht"), (1, 2, 0, "pni"), (1, 2, 1, "pclmulqdq"),
-    (1, 2, 9, "ssse3"), (1, 2, 12, "fma"), (1, 2, 13, "cx16"), (1, 2, 19, "sse4_1"), (1, 2, 20, "sse4_2"),
-    (1, 2, 22, "movbe"), (1, 2, 23, "popcnt"), (1, 2, 25, "aes"), (1, 2, 26, "xsave"), (1, 2, 28, "avx"), (1, 2, 29, "f16c"),
-    (1, 2, 30, "rdrand"), (1, 2, 31, "hypervisor"), (7, 1, 0, "fsgsbase"), (7, 1, 3, "bmi1"), (7, 1, 5, "avx2"),
-    (7, 1, 8, "bmi2"), (7, 1, 9, "erms"), (7, 1, 16, "avx512f"), (7, 1, 17, "avx512dq"), (7, 1, 18, "rdseed"),
-    (7, 1, 19, "adx"), (7, 1, 21, "avx512ifma"), (7, 1, 23, "clflushopt"), (7, 1, 24, "clwb"), (7, 1, 28, "avx512cd"),
-    (7, 1, 29, "sha_ni"), (7, 1, 30, "avx512bw"), (7, 1, 31, "avx512vl"), (7, 2, 1, "avx512vbmi"), (7, 2, 6, "avx512_vbmi2"),
-    (7, 2, 8, "gfni"), (7, 2, 9, "vaes"), (7, 2, 10, "vpclmulqdq"), (7, 2, 11, "avx512_vnni"), (7, 2, 12, "avx512_bitalg"),
-    (7, 2, 14, "avx512_vpopcntdq"), (7, 2, 22, "rdpid"), (0x8000_0001, 3, 11, "syscall"), (0x8000_0001, 3, 20, "nx"),
-    (0x8000_0001, 3, 27, "rdtscp"), (0x8000_0001, 3, 29, "lm"), (0x8000_0001, 2, 0, "lahf_lm"), (0x8000_0001, 2, 5, "abm"),
+    (1, 3, 0, "fpu"),
+    (1, 3, 4, "tsc"),
+    (1, 3, 8, "cx8"),
+    (1, 3, 15, "cmov"),
+    (1, 3, 19, "clflush"),
+    (1, 3, 23, "mmx"),
+    (1, 3, 24, "fxsr"),
+    (1, 3, 25, "sse"),
+    (1, 3, 26, "sse2"),
+    (1, 3, 28, "ht"),
+    (1, 2, 0, "pni"),
+    (1, 2, 1, "pclmulqdq"),
+    (1, 2, 9, "ssse3"),
+    (1, 2, 12, "fma"),
+    (1, 2, 13, "cx16"),
+    (1, 2, 19, "sse4_1"),
+    (1, 2, 20, "sse4_2"),
+    (1, 2, 22, "movbe"),
+    (1, 2, 23, "popcnt"),
+    (1, 2, 25, "aes"),
+    (1, 2, 26, "xsave"),
+    (1, 2, 28, "avx"),
+    (1, 2, 29, "f16c"),
+    (1, 2, 30, "rdrand"),
+    (1, 2, 31, "hypervisor"),
+    (7, 1, 0, "fsgsbase"),
+    (7, 1, 3, "bmi1"),
+    (7, 1, 5, "avx2"),
+    (7, 1, 8, "bmi2"),
+    (7, 1, 9, "erms"),
+    (7, 1, 16, "avx512f"),
+    (7, 1, 17, "avx512dq"),
+    (7, 1, 18, "rdseed"),
+    (7, 1, 19, "adx"),
+    (7, 1, 21, "avx512ifma"),
+    (7, 1, 23, "clflushopt"),
+    (7, 1, 24, "clwb"),
+    (7, 1, 28, "avx512cd"),
+    (7, 1, 29, "sha_ni"),
+    (7, 1, 30, "avx512bw"),
+    (7, 1, 31, "avx512vl"),
+    (7, 2, 1, "avx512vbmi"),
+    (7, 2, 6, "avx512_vbmi2"),
+    (7, 2, 8, "gfni"),
+    (7, 2, 9, "vaes"),
+    (7, 2, 10, "vpclmulqdq"),
+    (7, 2, 11, "avx512_vnni"),
+    (7, 2, 12, "avx512_bitalg"),
+    (7, 2, 14, "avx512_vpopcntdq"),
+    (7, 2, 22, "rdpid"),
+    (0x8000_0001, 3, 11, "syscall"),
+    (0x8000_0001, 3, 20, "nx"),
+    (0x8000_0001, 3, 27, "rdtscp"),
+    (0x8000_0001, 3, 29, "lm"),
+    (0x8000_0001, 2, 0, "lahf_lm"),
+    (0x8000_0001, 2, 5, "abm"),
 ];
 
 fn cpuinfo() -> String {
@@ -209,8 +285,20 @@ fn cpuinfo() -> String {
     let brand = brand();
     let mut s = String::new();
     for i in 0..cpus {
-        put(&mut s, format_args!("processor\t: {i}\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {brand}\nstepping\t: {}\nmicrocode\t: 0x1\ncpu MHz\t\t: 2000.000\ncache size\t: 32768 KB\n", sig & 0xf));
-        put(&mut s, format_args!("physical id\t: 0\nsiblings\t: {cpus}\ncore id\t\t: {i}\ncpu cores\t: {cpus}\napicid\t\t: {i}\ninitial apicid\t: {i}\nfpu\t\t: yes\nfpu_exception\t: yes\ncpuid level\t: {}\nwp\t\t: yes\nflags\t\t:{flags}\nbugs\t\t:\nbogomips\t: 4000.00\nclflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 46 bits physical, 48 bits virtual\npower management:\n\n", id.eax));
+        put(
+            &mut s,
+            format_args!(
+                "processor\t: {i}\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {brand}\nstepping\t: {}\nmicrocode\t: 0x1\ncpu MHz\t\t: 2000.000\ncache size\t: 32768 KB\n",
+                sig & 0xf
+            ),
+        );
+        put(
+            &mut s,
+            format_args!(
+                "physical id\t: 0\nsiblings\t: {cpus}\ncore id\t\t: {i}\ncpu cores\t: {cpus}\napicid\t\t: {i}\ninitial apicid\t: {i}\nfpu\t\t: yes\nfpu_exception\t: yes\ncpuid level\t: {}\nwp\t\t: yes\nflags\t\t:{flags}\nbugs\t\t:\nbogomips\t: 4000.00\nclflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 46 bits physical, 48 bits virtual\npower management:\n\n",
+                id.eax
+            ),
+        );
     }
     s
 }
