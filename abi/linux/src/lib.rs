@@ -8,4 +8,5 @@
 pub mod errno;
 pub mod signal;
 pub mod syscalls;
+pub mod termios;
 pub mod time;

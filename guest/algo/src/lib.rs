@@ -8,5 +8,6 @@ pub mod buddy;
 pub mod byte_ring;
 pub mod elf;
 pub mod net;
+pub mod ldisc;
 pub mod rangemap;
 pub mod siphash;
