@@ -205,6 +205,14 @@ impl LineDisc {
         bytes.len()
     }
 
+    /// Receives all of `bytes`, beyond the limit of the queue if it must: for few characters at a time that
+    /// cannot be given back, after asking [`Self::has_room`].
+    pub fn receive_all(&mut self, bytes: &[u8], fx: &mut Effects) {
+        for &c in bytes {
+            self.receive_one(c, fx);
+        }
+    }
+
     fn receive_one(&mut self, mut c: u8, fx: &mut Effects) {
         if self.i(ISTRIP) {
             c &= 0x7f;
@@ -357,7 +365,8 @@ impl LineDisc {
             return;
         }
         let (one, word) = (self.is(key, cc::VERASE), !self.is(key, cc::VKILL));
-        if !word && !one && !(self.l(ECHO) && self.l(ECHOK) && self.l(ECHOKE) && self.l(ECHOE)) {
+        let rub_out = [ECHO, ECHOK, ECHOKE, ECHOE].iter().all(|f| self.l(*f));
+        if !word && !one && !rub_out {
             while self.cur > 0 {
                 self.pop();
             }

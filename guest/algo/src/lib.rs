@@ -7,7 +7,7 @@ extern crate alloc;
 pub mod buddy;
 pub mod byte_ring;
 pub mod elf;
-pub mod net;
 pub mod ldisc;
+pub mod net;
 pub mod rangemap;
 pub mod siphash;

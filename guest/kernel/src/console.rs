@@ -78,6 +78,7 @@ pub fn event(events: u64) {
         c.input.wake_all(poll::POLLIN);
     }
     if events & ev::CONSOLE_OUT != 0 {
+        crate::tty::console_output();
         c.output.wake_all(poll::POLLOUT);
     }
     if events & ev::WINCH != 0 {

@@ -183,6 +183,11 @@ pub fn set_mask(t: &Thread, mask: SigSet) {
     }
 }
 
+/// Whether a signal sent to this thread would have no effect now: blocked, or ignored by a handler of SIG_IGN.
+pub fn blocked_or_ignored(t: &Thread, signo: i32) -> bool {
+    t.signals.mask() & bit(signo) != 0 || t.process.signals.action(signo).handler == SIG_IGN
+}
+
 /// Drops pending signals of `set` everywhere in a process.
 pub(crate) fn flush(p: &Process, set: SigSet) {
     p.signals.with_queue(|q| q.discard(set));

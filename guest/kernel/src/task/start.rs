@@ -45,6 +45,7 @@ pub fn start_init(data: BootData) {
     let pid = kernel().alloc_pid().unwrap_or(0);
     assert!(pid == init_pid(), "guest pid 1 must be the first");
     crate::fs::init();
+    crate::tty::init();
     let space = Space::new(Mm::default());
     let limits = default_rlimits();
     let session = Arc::new(Session { sid: pid, tty: SpinLock::new(None) });

@@ -1,26 +1,41 @@
-//! Terminals: line discipline, pseudo-terminals, the console terminal, job control.
+//! Terminals: pseudo-terminals, the console terminal, job control (`tty_ioctl(4)`, `pty(7)`, `credentials(7)`).
+//!
+//! Key types: [`Tty`] (one terminal: line discipline, sizes, both sides' wait queues), slave.rs and master.rs
+//! (open files on its two sides), devpts.rs (the file system and the numbering), job.rs (controlling terminals,
+//! foreground groups), console.rs (the terminal of `doppel run -t` over the console rings).
+//! Boundary: what characters do is `doppel_algo::ldisc`; this module adds locks, waiting and signals.
+//! Lock order: terminal control → session's terminal; terminal state → console rings; no two terminals.
+//! Signals are sent and queues woken with none of these held.
 
-use alloc::sync::Arc;
-use core::any::Any;
+mod console;
+mod devpts;
+mod ioctl;
+mod job;
+mod layout;
+mod master;
+mod slave;
+mod terminal;
 
-use crate::fs::File;
-use crate::task::{Process, Session};
+pub use console::{console_input, console_output, console_resized, open_console};
+pub use job::{controlling_numbers, current_tty, session_leader_exit};
+pub use terminal::Tty;
 
-/// Input arrived on the console ring; runs on PID 1.
-pub fn console_input() {}
+use crate::Errno;
+use crate::fs::{devices, mount};
 
-/// The console terminal was resized: rows << 16 | columns.
-pub fn console_resized(_winsize: u32) {}
-
-/// Opens the console terminal as the controlling terminal of `p`.
-pub fn open_console(_p: &Arc<Process>, _winsize: u32) -> Arc<File> {
-    panic!("no terminal layer")
-}
-
-/// The leader of a session with this terminal has exited.
-pub fn session_leader_exit(_tty: &Arc<dyn Any + Send + Sync>, _session: &Arc<Session>) {}
-
-/// Device number and foreground group of a session's terminal for /proc/PID/stat: (0, -1) if it has none.
-pub fn controlling_numbers(_session: &Arc<Session>) -> (u64, i32) {
-    (0, -1)
+/// Registers the terminal devices and mounts /dev/pts; once, at boot, when /dev is there.
+pub fn init() {
+    devices::register(5, 0..=2, |minor, flags| match minor {
+        0 => {
+            let tty = current_tty().ok_or(Errno::ENXIO)?;
+            Ok(slave::Slave::open(&tty, flags | crate::fs::file::flags::O_NOCTTY)?)
+        }
+        1 => Ok(slave::Slave::open(&console::terminal().ok_or(Errno::ENXIO)?, flags)?),
+        _ => devpts::open_ptmx(),
+    });
+    devices::register(136, 0..=255, devpts::open_slave);
+    let flags = mount::ms::NOSUID | mount::ms::NOEXEC | mount::ms::RELATIME;
+    if let Err(e) = mount::mount_at(b"/dev/pts", devpts::root(), "devpts", b"devpts", flags) {
+        panic!("boot: cannot mount /dev/pts: {}", e.name());
+    }
 }
