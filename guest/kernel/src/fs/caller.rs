@@ -76,10 +76,7 @@ impl Target {
     /// Attributes.
     pub fn stat(&self) -> Result<Stat> {
         match self {
-            Self::Path(p) => match p.inode().reopen() {
-                Some(f) if p.inode().follow().is_none() => file_stat(&f),
-                _ => Ok(p.inode().stat()),
-            },
+            Self::Path(p) => Ok(p.inode().stat()),
             Self::File(f) => file_stat(f),
         }
     }
