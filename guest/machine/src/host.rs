@@ -173,6 +173,12 @@ pub fn advise_user(addr: u64, len: u64, advice: i32) -> Result<(), HostError> {
     unsafe { call(nr::MADVISE, [addr, len, advice as u64, 0, 0, 0]) }.map(drop)
 }
 
+/// `membarrier` among the vCPUs of this process.
+pub fn membarrier(cmd: i32) -> Result<(), HostError> {
+    // SAFETY: touches no memory.
+    unsafe { call(nr::MEMBARRIER, [cmd as u64, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
 /// Frees the host memory of a page file range; it reads as zeros afterwards.
 pub fn punch_pagefile(off: u64, len: u64) -> Result<(), HostError> {
     const PUNCH_HOLE_KEEP_SIZE: u64 = 3;

@@ -522,6 +522,14 @@ impl Object {
 }
 
 impl PageObject for Object {
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        Self::punch(self, offset, len)
+    }
+
+    fn writable_map(&self, delta: i64) -> Result<()> {
+        Self::writable_map(self, delta)
+    }
+
     fn map_range(&self, offset: u64, len: u64, each: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
         self.was_mapped.store(true, Ordering::Release);
         let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));

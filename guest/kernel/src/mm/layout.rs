@@ -4,11 +4,8 @@
 //! everything stays within few 2 MB and 1 GB regions.
 
 use doppel_abi_machine::layout::USER_END;
-use doppel_algo::siphash::siphash;
-use doppel_machine::boot;
 
 use super::{PAGE, page_down};
-use crate::kernel;
 
 /// Room between the stack and what mmap places below it.
 const STACK_GAP: u64 = 1 << 20;
@@ -34,10 +31,9 @@ pub struct Layout {
 
 /// An unpredictable number.
 pub fn random_u64() -> u64 {
-    let seed = &boot::start_info().seed;
-    let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|k| seed[i * 8 + k]));
-    let generation = boot::vregs().generation.load(core::sync::atomic::Ordering::Relaxed);
-    siphash([word(0), word(1)], &[word(2), word(3), generation, kernel().next_id()])
+    let mut b = [0u8; 8];
+    crate::fs::random::fill(&mut b);
+    u64::from_le_bytes(b)
 }
 
 impl Layout {

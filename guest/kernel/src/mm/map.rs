@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_machine::layout::{USER_END, USER_START};
-use doppel_algo::rangemap::RangeMap;
+use doppel_algo::rangemap::{Piece, RangeMap};
 use doppel_machine::host;
 use doppel_machine::sync::{SpinGuard, SpinLock};
 
@@ -387,6 +387,12 @@ impl Mm {
         let len = layout.stack_top - layout.stack_low;
         self.map(Place::NoReplace(layout.stack_low), len, v, false)?;
         Ok(layout)
+    }
+
+    /// The mapping at `addr`, as seen from `addr` on.
+    pub fn vma(&self, addr: u64) -> Option<Vma> {
+        let g = self.lock();
+        g.map.get(addr).map(|(s, _, v)| Piece::tail(v, addr - s))
     }
 
     /// Where mmap would put `len` bytes.

@@ -8,11 +8,14 @@
 //! reading ones are for the current space.
 //! Lock order: mm → page object. Objects removed from the tree are dropped after the lock is released.
 
+mod advise;
 pub mod calls;
+pub mod calls_more;
 mod commit;
 mod fault;
 mod layout;
 mod map;
+mod remap;
 mod report;
 mod vma;
 
@@ -64,6 +67,17 @@ pub trait PageObject: Send + Sync {
 
     /// Current size in bytes (for SIGBUS beyond the end).
     fn size(&self) -> u64;
+
+    /// Makes a range read as zeros and frees its pages (MADV_REMOVE).
+    fn punch(&self, _offset: u64, _len: u64) -> Result<()> {
+        Err(crate::Errno::EOPNOTSUPP)
+    }
+
+    /// Counts a mapping through which the object may be written (`delta` 1, or -1 when it goes): EPERM if seals
+    /// forbid it.
+    fn writable_map(&self, _delta: i64) -> Result<()> {
+        Ok(())
+    }
 
     /// A number that identifies the object (futex keys, /proc/PID/maps inode).
     fn id(&self) -> u64;

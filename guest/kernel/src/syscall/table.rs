@@ -25,6 +25,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Process ids", crate::task::ids::CALLS),
     ("Executing programs", crate::task::exec::CALLS),
     ("Memory maps", crate::mm::calls::CALLS),
+    ("Memory", crate::mm::calls_more::CALLS),
     ("Futexes", crate::task::futex::CALLS),
     ("Signals", crate::signal::CALLS),
     ("Sending signals", crate::signal::KILL_CALLS),

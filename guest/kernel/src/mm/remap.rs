@@ -1,0 +1,162 @@
+//! mremap: growing, shrinking and moving mappings.
+
+use doppel_abi_machine::layout::USER_END;
+use doppel_machine::host::{self, HostError};
+
+use super::map::{Inner, Removed};
+use super::vma::{Backing, Vma, vm};
+use super::{Mm, PAGE, Place, page_up};
+use crate::{Errno, Result};
+
+/// Flags of mremap.
+#[allow(missing_docs)]
+pub mod flags {
+    pub const MAYMOVE: u32 = 1;
+    pub const FIXED: u32 = 2;
+    pub const DONTUNMAP: u32 = 4;
+}
+use flags::{DONTUNMAP, FIXED, MAYMOVE};
+
+/// Arguments of one call, checked.
+struct Move {
+    old: u64,
+    old_len: u64,
+    new_len: u64,
+    fl: u32,
+}
+
+impl Mm {
+    /// `mremap(2)`; returns the new address.
+    pub fn remap(&self, old: u64, old_len: u64, new_len: u64, fl: u32, fixed: u64) -> Result<u64> {
+        let (old_len, new_len) = (page_up(old_len), page_up(new_len));
+        if fl & !7 != 0
+            || old % PAGE != 0
+            || new_len == 0
+            || new_len > USER_END
+            || (fl & (FIXED | DONTUNMAP) != 0 && fl & MAYMOVE == 0)
+            || (fl & DONTUNMAP != 0 && old_len != new_len)
+        {
+            return Err(Errno::EINVAL);
+        }
+        let old_end = old.checked_add(old_len).ok_or(Errno::EINVAL)?;
+        if fl & FIXED != 0 {
+            let end = fixed.checked_add(new_len).filter(|e| *e <= USER_END).ok_or(Errno::EINVAL)?;
+            if fixed % PAGE != 0 || (fixed < old_end && old < end) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let mut garbage = Removed::new();
+        let r = {
+            let mut g = self.lock();
+            self.remap_locked(&mut g, &Move { old, old_len, new_len, fl }, fixed, &mut garbage)
+        };
+        drop(garbage);
+        r
+    }
+
+    fn remap_locked(&self, g: &mut Inner, m: &Move, fixed: u64, garbage: &mut Removed) -> Result<u64> {
+        let (start, end, v) = g.map.get(m.old).ok_or(Errno::EFAULT)?;
+        let v = doppel_algo::rangemap::Piece::tail(v, m.old - start);
+        if m.old_len > end - m.old {
+            return Err(Errno::EFAULT);
+        }
+        if m.old_len == 0 {
+            return self.duplicate(g, m, &v, fixed, garbage);
+        }
+        if m.fl & (FIXED | DONTUNMAP) == 0 {
+            if m.new_len <= m.old_len {
+                *garbage = self.unmap_locked(g, m.old + m.new_len, m.old + m.old_len)?;
+                return Ok(m.old);
+            }
+            let (old_end, new_end) = (m.old + m.old_len, m.old.saturating_add(m.new_len));
+            if old_end == end && new_end <= USER_END && g.map.is_free(old_end, new_end) {
+                self.grow(g, old_end, &v, m, garbage)?;
+                return Ok(m.old);
+            }
+            if m.fl & MAYMOVE == 0 {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        self.relocate(g, m, &v, fixed, garbage)
+    }
+
+    /// Maps what is added behind `old_len` at `at`.
+    fn grow(&self, g: &mut Inner, at: u64, v: &Vma, m: &Move, garbage: &mut Removed) -> Result<()> {
+        let mut tail = doppel_algo::rangemap::Piece::tail(v, m.old_len);
+        tail.flags &= !vm::CHARGED;
+        let (r, old) = self.map_locked(g, Place::NoReplace(at), m.new_len - m.old_len, tail, false);
+        garbage.extend(old);
+        r.map(drop)
+    }
+
+    /// An old length of 0: a second mapping of shared memory.
+    fn duplicate(&self, g: &mut Inner, m: &Move, v: &Vma, fixed: u64, garbage: &mut Removed) -> Result<u64> {
+        if !v.shared() || m.fl & MAYMOVE == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let place = if m.fl & FIXED != 0 { Place::Fixed(fixed) } else { Place::Hint(0) };
+        let (r, old) = self.map_locked(g, place, m.new_len, v.clone(), false);
+        *garbage = old;
+        r
+    }
+
+    fn relocate(&self, g: &mut Inner, m: &Move, v: &Vma, fixed: u64, garbage: &mut Removed) -> Result<u64> {
+        let keep_old = m.fl & DONTUNMAP != 0;
+        if keep_old && (v.shared() || !matches!(v.backing, Backing::Anonymous)) {
+            return Err(Errno::EINVAL);
+        }
+        let moved = m.old_len.min(m.new_len);
+        let added = if keep_old { m.new_len } else { m.new_len.saturating_sub(m.old_len) };
+        g.check_limits(v, added)?;
+        let at = if m.fl & FIXED != 0 {
+            *garbage = self.unmap_locked(g, fixed, fixed + m.new_len)?;
+            fixed
+        } else {
+            g.place(Place::Hint(0), m.new_len)?
+        };
+        if keep_old && v.flags & vm::CHARGED != 0 {
+            self.commit.charge(moved)?;
+        }
+        let present = v.mapped_len(moved);
+        if let Err(e) = move_host(m.old, at, present, keep_old) {
+            if keep_old && v.flags & vm::CHARGED != 0 {
+                self.commit.uncharge(moved);
+            }
+            return Err(e);
+        }
+        if keep_old {
+            g.put(at, at + moved, v.clone());
+            return Ok(at);
+        }
+        // What moves stays accounted; only its place in the tree changes.
+        let parts = g.map.remove(m.old, m.old + moved);
+        garbage.extend(parts);
+        g.map.insert(at, at + moved, v.clone());
+        if m.new_len < m.old_len {
+            garbage.extend(self.unmap_locked(g, m.old + moved, m.old + m.old_len)?);
+        } else if m.new_len > m.old_len {
+            self.grow(g, at + moved, v, m, garbage)?;
+        }
+        Ok(at)
+    }
+}
+
+/// Moves host pages. One guest mapping may be several host ones, which the host refuses to move at once
+/// (EFAULT): then the halves are moved.
+fn move_host(from: u64, to: u64, len: u64, keep: bool) -> Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    match host::remap_user(from, len, to, len, keep) {
+        Ok(()) => Ok(()),
+        Err(HostError(14)) if len > PAGE => {
+            let half = super::page_down(len / 2).max(PAGE);
+            move_host(from, to, half, keep)?;
+            move_host(from + half, to + half, len - half, keep).inspect_err(|_| {
+                // Put back what was moved; if that fails too, the program loses those pages and faults there.
+                let _ = host::remap_user(to, half, from, half, false);
+            })
+        }
+        Err(_) => Err(Errno::ENOMEM),
+    }
+}
