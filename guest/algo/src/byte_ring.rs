@@ -124,6 +124,21 @@ impl ByteRing {
         Ok(done)
     }
 
+    /// Puts bytes back in front of the first.
+    pub fn push_front(&mut self, bytes: &[u8]) -> Result<(), TryReserveError> {
+        self.reserve(bytes.len())?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let size = self.buf.len();
+        self.head = (self.head + size - bytes.len()) & (size - 1);
+        self.len += bytes.len();
+        let first = bytes.len().min(size - self.head);
+        self.buf[self.head..self.head + first].copy_from_slice(&bytes[..first]);
+        self.buf[..bytes.len() - first].copy_from_slice(&bytes[first..]);
+        Ok(())
+    }
+
     /// Removes the first `n` bytes, or what there is.
     pub fn skip(&mut self, n: usize) {
         let n = n.min(self.len);

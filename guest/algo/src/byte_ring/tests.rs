@@ -46,6 +46,22 @@ fn behaves_like_a_queue() {
 }
 
 #[test]
+fn bytes_can_go_back() {
+    let mut r = ByteRing::new();
+    r.push_front(b"").unwrap();
+    r.push_front(b"world").unwrap();
+    r.push_front(b"hello ").unwrap();
+    assert_eq!(pop(&mut r, 3), b"hel");
+    r.push_front(b"HEL").unwrap();
+    assert_eq!(pop(&mut r, 99), b"HELlo world");
+    let big = alloc::vec![7u8; 600];
+    push(&mut r, &big);
+    r.push_front(&[1; 600]).unwrap();
+    assert_eq!(pop(&mut r, 600), alloc::vec![1u8; 600]);
+    assert_eq!(pop(&mut r, 600), big);
+}
+
+#[test]
 fn short_copies_keep_what_was_done() {
     let mut r = ByteRing::new();
     r.reserve(100).unwrap();

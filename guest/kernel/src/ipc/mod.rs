@@ -18,6 +18,7 @@ pub mod pipe;
 pub mod poll;
 pub mod select;
 pub mod signalfd;
+pub mod splice;
 pub mod timeout;
 pub mod timerfd;
 

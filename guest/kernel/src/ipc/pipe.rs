@@ -237,6 +237,46 @@ impl Pipe {
         s.ring.peek_with(out.remaining(), |b| out.write(b))
     }
 
+    /// Puts back bytes that were read but could not be delivered (splice).
+    pub fn unread(&self, bytes: &[u8]) -> Result<()> {
+        {
+            let mut s = self.state.lock();
+            s.ring.push_front(bytes).map_err(|_| Errno::ENOMEM)?;
+            if !s.segments.is_empty() {
+                s.segments.push_front(Segment { len: bytes.len(), packet: false });
+            }
+        }
+        self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        Ok(())
+    }
+
+    /// Waits until a write would not block; gives the room. EPIPE (with SIGPIPE) if nobody can read.
+    pub fn wait_room(&self, block: bool) -> Result<usize> {
+        let room = || {
+            let s = self.state.lock();
+            (s.readers == 0 || s.free() >= PIPE_BUF).then(|| (s.readers, s.free()))
+        };
+        let (readers, free) = match room() {
+            Some(r) => r,
+            None if block => wait_until(&self.writable, None, room)?,
+            None => return Err(Errno::EAGAIN),
+        };
+        if readers == 0 {
+            send_sigpipe();
+            return Err(Errno::EPIPE);
+        }
+        Ok(free)
+    }
+
+    /// Waits until a read would not block.
+    pub fn wait_data(&self, block: bool) -> Result<()> {
+        match self.can_read() {
+            true => Ok(()),
+            false if block => wait_until(&self.readable, None, || self.can_read().then_some(())),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
     /// Whether a read would not block.
     pub fn can_read(&self) -> bool {
         let s = self.state.lock();

@@ -41,6 +41,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("System information", crate::task::sys_info::CALLS),
     ("Never offered", crate::task::refused::CALLS),
     ("Pipes", crate::ipc::pipe::CALLS),
+    ("Moving data", crate::ipc::splice::CALLS),
     ("Event counters", crate::ipc::eventfd::CALLS),
     ("Process descriptors", crate::ipc::pidfd::CALLS),
     ("Timer descriptors", crate::ipc::timerfd::CALLS),
