@@ -286,7 +286,9 @@ impl File {
     /// A descriptor no longer refers to this file; the last one releases it.
     pub fn fd_removed(&self) {
         self.ops.flush(self);
-        if self.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
+        super::locks::closed(self, last);
+        if last {
             let closing = core::mem::take(&mut *self.closing.lock());
             for c in closing.into_iter().filter_map(|c| c.upgrade()) {
                 c.closed();

@@ -81,7 +81,7 @@ pub fn tmpfs(mode: u32, uid: u32, gid: u32, limit: u64) -> Arc<Node> {
 }
 
 /// Wall clock time.
-pub(super) fn now() -> Time {
+pub fn now() -> Time {
     crate::time::realtime_ns().cast_signed()
 }
 
