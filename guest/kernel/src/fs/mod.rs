@@ -13,7 +13,7 @@ pub mod inode;
 pub mod io;
 pub mod locks;
 pub mod mount;
-mod names;
+pub mod names;
 pub mod open;
 pub mod pages;
 pub mod path;

@@ -51,7 +51,7 @@ fn add(
 }
 
 /// Creates a file of any kind but symbolic links; `mode` is final.
-pub(super) fn create(caller: &Caller, dir: &Path, name: &[u8], mode: u32, rdev: u64) -> Result<Path> {
+pub fn create(caller: &Caller, dir: &Path, name: &[u8], mode: u32, rdev: u64) -> Result<Path> {
     let mut mode = mode;
     let gid = new_gid(caller, dir);
     if FileType::from_mode(mode) == Some(FileType::Directory) && dir.inode().perm().mode & 0o2000 != 0 {

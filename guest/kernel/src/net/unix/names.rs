@@ -10,9 +10,14 @@ use doppel_algo::net::sockaddr::UnixName;
 use doppel_machine::sync::SpinLock;
 
 use super::UnixSock;
-use crate::fs::{FileType, Inode, path};
+use crate::fs::caller::Caller;
+use crate::fs::names::create;
+use crate::fs::perm::{self, MAY_WRITE};
+use crate::fs::{FileType, Inode};
 use crate::task::current;
 use crate::{Errno, Result, kernel};
+
+const AT_FDCWD: i32 = -100;
 
 /// All AF_UNIX sockets, and those with abstract names.
 #[derive(Default)]
@@ -65,23 +70,16 @@ impl Names {
 
 /// Makes the inode of a path and attaches `sock` to it.
 pub fn bind_path(name: &[u8], sock: &Arc<UnixSock>) -> Result<Arc<dyn Inode>> {
-    let end = name.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
-    let cut = name[..end].iter().rposition(|&b| b == b'/');
-    let (dir, base): (&[u8], &[u8]) = match cut {
-        None => (b".", &name[..end]),
-        Some(0) => (b"/", &name[1..end]),
-        Some(i) => (&name[..i], &name[i + 1..end]),
-    };
-    if base.is_empty() || base == b"." || base == b".." {
-        return Err(Errno::EADDRINUSE);
-    }
-    let dir = path::resolve(dir)?;
-    let cred = current().process.cred();
-    let mode = FileType::Socket as u32 | 0o777;
-    let inode = dir
-        .inode()
-        .create(base, mode, cred.fsuid, cred.fsgid, 0)
+    let caller = Caller::of(&current().process);
+    let (dir, base, _) = caller.parent(AT_FDCWD, name).map_err(|e| match e {
+        // "." and "..": they exist.
+        Errno::EINVAL | Errno::EISDIR => Errno::EADDRINUSE,
+        e => e,
+    })?;
+    let mode = FileType::Socket as u32 | (0o777 & !caller.fs.umask());
+    let made = create(&caller, &dir, &base, mode, 0)
         .map_err(|e| if e == Errno::EEXIST { Errno::EADDRINUSE } else { e })?;
+    let inode = made.inode().clone();
     let Some(a) = inode.attachments() else { return Err(Errno::EOPNOTSUPP) };
     a.set(Arc::new(Endpoint(Arc::downgrade(sock))));
     Ok(inode)
@@ -102,8 +100,10 @@ pub fn find(name: &UnixName) -> Result<Arc<UnixSock>> {
             names().abstracts.lock().get(a).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
         }
         UnixName::Path(p) => {
-            let path = path::resolve(p)?;
-            if path.inode().stat().kind() != FileType::Socket {
+            let caller = Caller::of(&current().process);
+            let path = caller.find(AT_FDCWD, p, true)?;
+            perm::check(&caller.cred, &**path.inode(), MAY_WRITE)?;
+            if path.inode().kind() != FileType::Socket {
                 return Err(Errno::ECONNREFUSED);
             }
             let at = path.inode().attachments().and_then(|a| a.get::<Endpoint>());

@@ -1,0 +1,60 @@
+use super::*;
+
+fn b(id: u64, scope: Scope) -> Binding<u64> {
+    Binding { id, scope, reuse_addr: false, reuse_port: None, listening: false, what: id }
+}
+
+#[test]
+fn wildcards_overlap_what_they_cover() {
+    let lo = Scope::One(LOOPBACK4);
+    assert!(Scope::V4.overlaps(&lo) && lo.overlaps(&Scope::V4));
+    assert!(!Scope::V6.overlaps(&lo));
+    assert!(Scope::All.overlaps(&lo));
+    assert!(!Scope::V4.overlaps(&Scope::V6));
+    assert!(!lo.overlaps(&Scope::One(mapped([127, 0, 0, 2]))));
+    assert_eq!(Scope::new(ANY6, false), Scope::All);
+    assert_eq!(unmapped(&LOOPBACK6), None);
+}
+
+#[test]
+fn conflicts_and_reuse() {
+    let mut t = PortTable::default();
+    t.bind(80, b(1, Scope::V4)).unwrap();
+    assert_eq!(t.bind(80, b(2, Scope::One(LOOPBACK4))), Err(InUse));
+    t.bind(80, b(3, Scope::V6)).unwrap();
+    t.update(80, 1, |b| b.reuse_addr = true);
+    let again = Binding { reuse_addr: true, ..b(4, Scope::One(LOOPBACK4)) };
+    t.bind(80, again.clone()).unwrap();
+    t.listen(80, 1).unwrap();
+    assert_eq!(t.listen(80, 4), Err(InUse));
+    t.unbind(80, 4);
+    assert_eq!(t.bind(80, again), Err(InUse));
+}
+
+#[test]
+fn best_match_wins_and_reuseport_spreads() {
+    let mut t = PortTable::default();
+    t.bind(9, b(1, Scope::One(LOOPBACK4))).unwrap();
+    t.bind(9, Binding { reuse_addr: false, ..b(2, Scope::V6) }).unwrap();
+    assert_eq!(t.find(9, &LOOPBACK4, 0, |_| Some(0)).unwrap().id, 1);
+    assert_eq!(t.find(9, &LOOPBACK6, 0, |_| Some(0)).unwrap().id, 2);
+    assert!(t.find(9, &LOOPBACK4, 0, |b| (b.id != 1).then_some(0)).is_none());
+    for id in 5..8 {
+        t.bind(10, Binding { reuse_port: Some(0), ..b(id, Scope::All) }).unwrap();
+    }
+    let got: Vec<_> = (0..3).map(|i| t.find(10, &LOOPBACK4, i, |_| Some(0)).unwrap().id).collect();
+    assert_eq!(got, [5, 6, 7]);
+}
+
+#[test]
+fn ephemeral_ports_run_out() {
+    let mut t = PortTable::default();
+    let n = EPHEMERAL_LAST - EPHEMERAL_FIRST;
+    for i in 0..=n {
+        assert!(t.bind_any(u32::from(i) * 7919, b(u64::from(i), Scope::V4)).unwrap() >= EPHEMERAL_FIRST);
+    }
+    assert_eq!(t.bind_any(1, b(99999, Scope::V4)), Err(InUse));
+    let (port, id) = t.iter().next().map(|(p, b)| (p, b.id)).unwrap();
+    t.unbind(port, id);
+    assert_eq!(t.bind_any(1, b(99999, Scope::V4)), Ok(port));
+}
