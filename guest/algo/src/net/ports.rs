@@ -98,10 +98,9 @@ pub struct Binding<T> {
 
 impl<T> Binding<T> {
     fn conflicts(&self, o: &Self) -> bool {
-        self.id != o.id
-            && self.scope.overlaps(&o.scope)
-            && !(self.reuse_addr && o.reuse_addr && !o.listening && !self.listening)
-            && !(self.reuse_port.is_some() && self.reuse_port == o.reuse_port)
+        let by_addr = self.reuse_addr && o.reuse_addr && !o.listening && !self.listening;
+        let by_port = self.reuse_port.is_some() && self.reuse_port == o.reuse_port;
+        self.id != o.id && self.scope.overlaps(&o.scope) && !by_addr && !by_port
     }
 }
 

@@ -4,10 +4,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_algo::net::sockaddr::AF_UNIX;
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_UNIX};
 use doppel_machine::user::UserPtr;
 
 use super::consts::{self as c};
+use super::inet::{tcp::Tcp, udp::Udp};
 use super::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
 use super::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
 use super::{options, unix::UnixSock};
@@ -101,9 +102,28 @@ fn socket(a: &Args) -> Result<u64> {
             }
             UnixSock::new(kind)?
         }
+        AF_INET | AF_INET6 => inet_socket(a, domain, kind)?,
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     Ok(install(a, ops, flags)? as u64)
+}
+
+fn inet_socket(a: &Args, domain: u16, kind: u32) -> Result<Arc<dyn SocketOps>> {
+    const CAP_NET_RAW: u32 = 13;
+    let protocol = a.i32(2);
+    if !(0..256).contains(&protocol) {
+        return Err(Errno::EINVAL);
+    }
+    match (kind, protocol) {
+        (c::SOCK_STREAM, 0 | c::SOL_TCP) => Ok(Tcp::new(domain)),
+        (c::SOCK_DGRAM, 0 | c::SOL_UDP) => Ok(Udp::new(domain)),
+        // ICMP echo sockets need net.ipv4.ping_group_range, which is empty; other protocols do not exist.
+        (c::SOCK_DGRAM, 1 | 58) => Err(Errno::EACCES),
+        (c::SOCK_RAW, _) if !a.thread.process.cred().capable(CAP_NET_RAW) => Err(Errno::EPERM),
+        (c::SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
+        (c::SOCK_STREAM | c::SOCK_DGRAM, _) => Err(Errno::EPROTONOSUPPORT),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
 }
 
 fn socketpair(a: &Args) -> Result<u64> {

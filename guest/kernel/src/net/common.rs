@@ -3,6 +3,8 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use doppel_algo::net::sockaddr::AF_UNIX;
+
 use super::consts::{DEFAULT_BUF, SO_PASSCRED};
 use crate::fs::file::poll;
 use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
@@ -43,6 +45,8 @@ pub struct Common {
     pub sndtimeo: AtomicU64,
     /// SO_ERROR, 0 for none.
     err: AtomicU32,
+    /// Receive buffer of the peer, which adds to what may be in flight (TCP).
+    pub peer_buf: AtomicUsize,
     /// Bytes sent that the receiver has not taken.
     pub wmem: AtomicUsize,
     /// Woken when something can be read (or accepted), and at errors and hang-ups.
@@ -70,6 +74,7 @@ impl Common {
             rcvtimeo: AtomicU64::new(0),
             sndtimeo: AtomicU64::new(0),
             err: AtomicU32::new(0),
+            peer_buf: AtomicUsize::new(0),
             wmem: AtomicUsize::new(0),
             rq: Arc::default(),
             wq: Arc::default(),
@@ -153,21 +158,38 @@ impl Common {
         }
     }
 
-    /// Bytes that may still be sent before the buffer is full; 0 means wait.
-    pub fn send_room(&self) -> usize {
-        self.sndbuf.load(Ordering::Relaxed).saturating_sub(self.wmem.load(Ordering::SeqCst))
+    fn limit(&self) -> usize {
+        self.sndbuf.load(Ordering::Relaxed) + self.peer_buf.load(Ordering::Relaxed)
     }
 
-    /// Whether poll says POLLOUT: at most a quarter of the buffer is in use.
+    /// How much may be in flight while poll still says POLLOUT: a quarter of the buffer for AF_UNIX, half for
+    /// TCP (Linux: two thirds).
+    fn low_water(&self) -> usize {
+        if self.domain == AF_UNIX { self.limit() / 4 } else { self.limit() / 2 }
+    }
+
+    /// Bytes that may still be sent before the buffer is full; 0 means wait.
+    pub fn send_room(&self) -> usize {
+        self.limit().saturating_sub(self.wmem.load(Ordering::SeqCst))
+    }
+
+    /// Whether poll says POLLOUT.
     pub fn writable(&self) -> bool {
-        self.wmem.load(Ordering::SeqCst) * 4 <= self.sndbuf.load(Ordering::Relaxed)
+        self.wmem.load(Ordering::SeqCst) <= self.low_water()
+    }
+
+    /// Counts bytes that are now in the receiver's queue; under the receiver's lock, so that they are never
+    /// uncounted before they are counted.
+    pub fn charge(&self, n: usize) {
+        self.wmem.fetch_add(n, Ordering::SeqCst);
     }
 
     /// The receiver took `n` bytes this socket had sent.
     pub fn uncharge(&self, n: usize) {
-        let before = self.wmem.fetch_sub(n, Ordering::SeqCst);
-        let buf = self.sndbuf.load(Ordering::Relaxed);
-        if before * 4 > buf && (before - n) * 4 <= buf {
+        let take = |w: usize| Some(w.saturating_sub(n));
+        let before = self.wmem.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap_or_default();
+        let low = self.low_water();
+        if before > low && before.saturating_sub(n) <= low {
             self.wake_write(poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND);
         }
     }

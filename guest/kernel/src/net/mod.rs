@@ -1,7 +1,8 @@
 //! Sockets.
 //!
 //! Key types: [`Socket`] (an open socket, the `FileOps`), [`SocketOps`] (what a protocol does), [`Common`]
-//! (options, error and wait queues every socket has). Protocols: [`unix`] (AF_UNIX). Boundary: calls.rs decodes
+//! (options, error and wait queues every socket has). Protocols: [`unix`] (AF_UNIX), [`inet`] (TCP and UDP over
+//! loopback). Boundary: calls.rs decodes
 //! system calls and copies names and control data; protocols see decoded addresses, `Input` and `Output`.
 //! Lock order: a protocol's socket lock → wait queue; two sockets' locks are never held together except where
 //! a module's head says so.
@@ -9,6 +10,8 @@
 pub mod calls;
 pub mod common;
 pub mod consts;
+pub mod inet;
+pub mod ioctl;
 mod msg;
 mod options;
 pub mod socket;

@@ -182,7 +182,7 @@ impl FileOps for Socket {
                 file.owner.store(who, core::sync::atomic::Ordering::Relaxed);
                 Ok(0)
             }
-            _ => Err(Errno::ENOTTY),
+            _ => super::ioctl::ioctl(cmd, arg),
         }
     }
 

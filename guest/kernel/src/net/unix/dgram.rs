@@ -96,7 +96,7 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<
     })?;
     let me = s.me();
     let cost = len + MSG_OVERHEAD;
-    s.charge(cost);
+    s.common.charge(cost);
     let cred = msg.cred.unwrap_or_else(|| Ucred::of(&current().process));
     let charge = Charge { sender: me.clone(), bytes: cost };
     let mut m = Some(Message { data: Arc::new(data), cred, fds: msg.fds, from: s.name(), _charge: charge });

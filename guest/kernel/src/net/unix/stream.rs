@@ -81,7 +81,7 @@ fn send_some(
             || Mark { cred, fds: None },
             |v, room| input.append(v, n.min(room)),
         )?;
-        s.charge(sent);
+        s.common.charge(sent);
         sent
     } else {
         let mut v = Vec::with_capacity(n);
@@ -91,21 +91,13 @@ fn send_some(
             return Err(Errno::EPIPE);
         }
         i.stream.push(Chunk::new(v, Mark { cred, fds: fds.take() }));
-        s.charge(sent);
+        s.common.charge(sent);
         sent
     };
     if sent > 0 {
         peer.common.wake_read(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDBAND);
     }
     Ok(())
-}
-
-impl UnixSock {
-    /// Counts bytes now in the receiver's queue; under the receiver's lock, so that they are never uncounted
-    /// before they are counted.
-    pub(super) fn charge(&self, n: usize) {
-        self.common.wmem.fetch_add(n, core::sync::atomic::Ordering::SeqCst);
-    }
 }
 
 /// A part taken off the queue.

@@ -1,0 +1,135 @@
+//! AF_INET and AF_INET6 inside the domain: TCP and UDP over loopback (`ip(7)`, `tcp(7)`, `udp(7)`).
+//!
+//! There are no packets: a TCP connection is two endpoints that put bytes into each other's queue; a datagram
+//! is put into the receiver's queue. Addresses are 127.0.0.0/8, ::1 and the wildcards; everything else is
+//! ENETUNREACH until a service domain provides it. Key types: [`tcp::Tcp`], [`udp::Udp`], [`Ports`].
+//! Lock order: one socket's `inner` at a time; port table → nothing.
+
+mod ipopts;
+pub mod tcp;
+mod tcpio;
+mod tcpopts;
+pub mod udp;
+
+use alloc::sync::Weak;
+
+use doppel_algo::net::ports::{
+    ANY4, ANY6, Binding, Ip, LOOPBACK4, LOOPBACK6, PortTable, Scope, mapped, unmapped,
+};
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
+use doppel_machine::sync::SpinLock;
+
+use super::Common;
+use super::consts::{SO_REUSEADDR, SO_REUSEPORT};
+use crate::fs::random;
+use crate::task::current;
+use crate::{Errno, Result};
+
+/// Port tables of the domain.
+#[derive(Default)]
+pub struct Ports {
+    /// TCP.
+    pub tcp: SpinLock<PortTable<Weak<tcp::Tcp>>>,
+    /// UDP.
+    pub udp: SpinLock<PortTable<Weak<udp::Udp>>>,
+}
+
+/// An address with a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Address; IPv4 in its v4-mapped form.
+    pub ip: Ip,
+    /// Port.
+    pub port: u16,
+}
+
+impl End {
+    /// The unspecified address of a family.
+    pub fn unspecified(family: u16) -> Self {
+        Self { ip: if family == AF_INET { ANY4 } else { ANY6 }, port: 0 }
+    }
+
+    /// As a socket of `family` shows it.
+    pub fn show(&self, family: u16) -> Addr {
+        match unmapped(&self.ip) {
+            Some(ip) if family == AF_INET => Addr::V4 { ip, port: self.port },
+            _ => Addr::V6 { ip: self.ip, port: self.port, flow: 0, scope: 0 },
+        }
+    }
+
+    /// Decodes an address given to a socket of `family`. EAFNOSUPPORT for others.
+    pub fn from_addr(family: u16, addr: &Addr) -> Result<Self> {
+        match addr {
+            Addr::V4 { ip, port } if family == AF_INET => Ok(Self { ip: mapped(*ip), port: *port }),
+            Addr::V6 { ip, port, .. } if family == AF_INET6 => Ok(Self { ip: *ip, port: *port }),
+            _ => Err(Errno::EAFNOSUPPORT),
+        }
+    }
+
+    /// Whether this is a wildcard address.
+    pub fn is_any(&self) -> bool {
+        self.ip == ANY4 || self.ip == ANY6
+    }
+}
+
+/// Whether an address is one of this domain.
+pub fn is_local(ip: &Ip) -> bool {
+    *ip == LOOPBACK6 || unmapped(ip).is_some_and(|v4| v4[0] == 127)
+}
+
+fn is_multicast(ip: &Ip) -> bool {
+    unmapped(ip).map_or(ip[0] == 0xff, |v4| (224..240).contains(&v4[0]))
+}
+
+/// Where a connection or datagram to `to` goes: wildcards mean loopback. ENETUNREACH outside the domain.
+pub fn route(mut to: End) -> Result<End> {
+    if to.ip == ANY4 {
+        to.ip = LOOPBACK4;
+    } else if to.ip == ANY6 {
+        to.ip = LOOPBACK6;
+    }
+    if is_local(&to.ip) { Ok(to) } else { Err(Errno::ENETUNREACH) }
+}
+
+/// The source address used towards a local address.
+pub fn source_for(to: &Ip) -> Ip {
+    if unmapped(to).is_some() { LOOPBACK4 } else { LOOPBACK6 }
+}
+
+/// Checks an address to bind to: it must be ours, and low ports need a capability.
+fn check_bind(common: &Common, at: &End, multicast: bool) -> Result<()> {
+    const CAP_NET_BIND_SERVICE: u32 = 10;
+    if !at.is_any() && !is_local(&at.ip) && !(multicast && is_multicast(&at.ip)) {
+        return Err(Errno::EADDRNOTAVAIL);
+    }
+    if common.domain == AF_INET6 && at.ip == ANY4 {
+        return Err(Errno::EADDRNOTAVAIL);
+    }
+    if (1..1024).contains(&at.port) && !current().process.cred().capable(CAP_NET_BIND_SERVICE) {
+        return Err(Errno::EACCES);
+    }
+    Ok(())
+}
+
+/// A binding of a socket with its present options.
+fn binding<T>(common: &Common, ip: Ip, v6only: bool, what: T) -> Binding<T> {
+    Binding {
+        id: common.ino,
+        scope: Scope::new(ip, v6only),
+        reuse_addr: common.on(SO_REUSEADDR),
+        reuse_port: common.on(SO_REUSEPORT).then(|| current().process.cred().euid),
+        listening: false,
+        what,
+    }
+}
+
+/// Binds `at` in `table`; port 0 chooses one. Returns the port.
+fn claim<T: Clone>(table: &SpinLock<PortTable<T>>, at: &End, b: Binding<T>) -> Result<u16> {
+    if at.port == 0 {
+        let mut r = [0; 4];
+        random::fill(&mut r);
+        table.lock().bind_any(u32::from_ne_bytes(r), b).map_err(|_| Errno::EADDRINUSE)
+    } else {
+        table.lock().bind(at.port, b).map(|()| at.port).map_err(|_| Errno::EADDRINUSE)
+    }
+}

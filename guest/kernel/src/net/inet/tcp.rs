@@ -1,0 +1,643 @@
+//! TCP endpoints: binding, listening, connecting, closing.
+//!
+//! Key type: [`Tcp`]. tcpio.rs moves the bytes. A connection exists from the moment the listener has room for
+//! it in its backlog; until then the connecting end waits in the listener's `pending` list, as a SYN would be
+//! resent. There is no TIME_WAIT: nothing can arrive late.
+
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use doppel_algo::net::sockaddr::{AF_INET6, Addr};
+use doppel_algo::net::stream::Stream;
+use doppel_machine::sync::SpinLock;
+
+use super::ipopts::IpOptions;
+use super::tcpopts::TcpOptions;
+use super::{End, Ports, binding, check_bind, claim, ipopts, route, source_for, tcpio, tcpopts};
+use crate::fs::file::poll;
+use crate::fs::{Input, Output};
+use crate::net::common::{Common, wait};
+use crate::net::consts::{self as c, RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_STREAM};
+use crate::net::socket::{Received, SendMsg, SocketOps};
+use crate::sched::PollTable;
+use crate::{Errno, Result, kernel};
+
+/// Default send buffer (`net.ipv4.tcp_wmem`) and receive buffer (`tcp_rmem`).
+const SNDBUF: usize = 87_040;
+/// See [`SNDBUF`].
+const RCVBUF: usize = 131_072;
+const BOTH: u8 = RCV_SHUTDOWN | SEND_SHUTDOWN;
+
+/// Where an endpoint is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Not connected.
+    Closed,
+    /// Waiting for room in a listener's backlog.
+    Connecting,
+    Established,
+    Listening,
+    /// The last descriptor is gone.
+    Dead,
+}
+
+/// What the last non-blocking connect left to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    /// Connected, and the next connect says so by succeeding.
+    Success,
+    /// Failed, and the next connect gives the error.
+    Failure,
+}
+
+pub(super) struct Inner {
+    pub(super) state: State,
+    told: Told,
+    local: End,
+    remote: End,
+    /// The port held in the port table, and whether bind asked for it.
+    port: Option<u16>,
+    explicit: bool,
+    pub(super) peer: Option<Arc<Tcp>>,
+    /// RCV: no more comes (FIN); SEND: no more goes.
+    pub(super) shut: u8,
+    pub(super) recv: Stream<()>,
+    /// Urgent byte not yet taken, and how many bytes before it are still to be read.
+    pub(super) urgent: Option<u8>,
+    pub(super) mark: Option<usize>,
+    backlog: VecDeque<Arc<Tcp>>,
+    max_backlog: usize,
+    /// Server ends of connections the backlog has no room for.
+    pending: VecDeque<Arc<Tcp>>,
+    pub(super) ip: IpOptions,
+    pub(super) tcp: TcpOptions,
+}
+
+/// A TCP endpoint.
+pub struct Tcp {
+    me: Weak<Tcp>,
+    pub(super) common: Common,
+    pub(super) inner: SpinLock<Inner>,
+}
+
+impl Tcp {
+    /// A new socket of `family`.
+    pub fn new(family: u16) -> Arc<Self> {
+        let common = Common::new(family, SOCK_STREAM, c::SOL_TCP);
+        common.sndbuf.store(SNDBUF, Ordering::Relaxed);
+        common.rcvbuf.store(RCVBUF, Ordering::Relaxed);
+        let any = End::unspecified(family);
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            common,
+            inner: SpinLock::new(Inner {
+                state: State::Closed,
+                told: Told::Nothing,
+                local: any,
+                remote: any,
+                port: None,
+                explicit: false,
+                peer: None,
+                shut: 0,
+                recv: Stream::default(),
+                urgent: None,
+                mark: None,
+                backlog: VecDeque::new(),
+                max_backlog: 0,
+                pending: VecDeque::new(),
+                ip: IpOptions::default(),
+                tcp: TcpOptions::default(),
+            }),
+        })
+    }
+
+    fn me(&self) -> Arc<Self> {
+        match self.me.upgrade() {
+            Some(a) => a,
+            None => unreachable!("a method runs on a live socket"),
+        }
+    }
+
+    fn family(&self) -> u16 {
+        self.common.domain
+    }
+
+    /// The other end, when connected (kept until this end closes or is reset).
+    pub(super) fn peer(&self) -> Option<Arc<Tcp>> {
+        self.inner.lock().peer.clone()
+    }
+
+    /// For /proc/net/tcp: local, remote, `TCP_*` state, bytes to send and to read.
+    pub fn row(&self) -> (End, End, u8, usize, usize) {
+        let i = self.inner.lock();
+        let queue = if i.state == State::Listening { i.backlog.len() } else { i.recv.len() };
+        let state = self.state_number(&i);
+        (i.local, i.remote, state, self.common.wmem.load(Ordering::Relaxed), queue)
+    }
+
+    /// TCP_* number of the state.
+    fn state_number(&self, i: &Inner) -> u8 {
+        match i.state {
+            State::Established if i.shut == BOTH => 7,
+            State::Established if i.shut & RCV_SHUTDOWN != 0 => 8,
+            State::Established if i.shut & SEND_SHUTDOWN != 0 => 5,
+            State::Established => 1,
+            State::Connecting => 2,
+            State::Listening => 10,
+            State::Closed | State::Dead => 7,
+        }
+    }
+
+    pub(super) fn tcp_info_state(&self) -> u8 {
+        self.state_number(&self.inner.lock())
+    }
+
+    /// Binds the port of a socket that has none.
+    fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
+        let v6only = self.inner.lock().ip.v6only;
+        let ports = kernel().service::<Ports>();
+        let port = claim(&ports.tcp, &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
+        let mut i = self.inner.lock();
+        i.local = End { ip: at.ip, port };
+        i.port = Some(port);
+        i.explicit = explicit;
+        Ok(())
+    }
+
+    /// Gives the port up unless bind asked for it.
+    fn unbind(&self, also_explicit: bool) {
+        let port = {
+            let mut i = self.inner.lock();
+            if i.explicit && !also_explicit {
+                return;
+            }
+            i.local = End::unspecified(self.family());
+            i.port.take()
+        };
+        if let Some(p) = port {
+            kernel().service::<Ports>().tcp.lock().unbind(p, self.common.ino);
+        }
+    }
+
+    /// The other end refused, reset or vanished: nothing more can be sent or received, except what is queued.
+    fn reset(&self, e: Errno) {
+        let peer = {
+            let mut i = self.inner.lock();
+            if i.state == State::Dead {
+                return;
+            }
+            i.shut = BOTH;
+            i.state = State::Closed;
+            i.told = Told::Failure;
+            i.peer.take()
+        };
+        drop(peer);
+        self.common.set_error(e);
+        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLERR | poll::POLLHUP | poll::POLLRDHUP);
+    }
+
+    /// What a write to an end that has closed its socket brings: a reset, told as EPIPE next time.
+    pub(super) fn broken(&self) {
+        self.reset(Errno::EPIPE);
+    }
+
+    /// A FIN arrives.
+    fn finish(&self) {
+        self.inner.lock().shut |= RCV_SHUTDOWN;
+        self.common.wake_all(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP | poll::POLLHUP);
+    }
+
+    /// The client's end of a server end that got into the backlog.
+    fn established(&self) {
+        let peer_buf = self.peer().map_or(0, |p| p.common.rcvbuf.load(Ordering::Relaxed));
+        self.common.peer_buf.store(peer_buf, Ordering::Relaxed);
+        {
+            let mut i = self.inner.lock();
+            if i.state != State::Connecting {
+                return;
+            }
+            i.state = State::Established;
+        }
+        self.common.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+    }
+
+    fn dial(&self, to: End, nonblock: bool) -> Result<()> {
+        if self.family() == AF_INET6
+            && self.inner.lock().ip.v6only
+            && doppel_algo::net::ports::unmapped(&to.ip).is_some()
+        {
+            return Err(Errno::ENETUNREACH);
+        }
+        let to = route(to)?;
+        let local = self.inner.lock().local;
+        let source = source_for(&to.ip);
+        if self.inner.lock().port.is_none() {
+            self.bind_to(End { ip: source, port: 0 }, false).map_err(|_| Errno::EADDRNOTAVAIL)?;
+        } else if local.is_any() {
+            self.inner.lock().local.ip = source;
+        }
+        let listener = {
+            let ports = kernel().service::<Ports>();
+            let t = ports.tcp.lock();
+            t.find(to.port, &to.ip, kernel().next_id() as usize, |b| b.listening.then_some(0))
+                .and_then(|b| b.what.upgrade())
+        };
+        let Some(l) = listener else { return self.refused(nonblock) };
+        let server = Self::new(l.family());
+        server.common.inherit(&l.common);
+        {
+            let (ip, tcp) = {
+                let i = l.inner.lock();
+                (i.ip.clone(), i.tcp.clone())
+            };
+            let local = self.inner.lock().local;
+            let mut i = server.inner.lock();
+            (i.ip, i.tcp) = (ip, tcp);
+            i.state = State::Established;
+            i.local = to;
+            i.remote = local;
+            i.peer = Some(self.me());
+        }
+        server.common.peer_buf.store(self.common.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
+        {
+            let mut i = self.inner.lock();
+            i.state = State::Connecting;
+            i.shut = 0;
+            i.remote = to;
+            i.peer = Some(server.clone());
+        }
+        let room = {
+            let mut i = l.inner.lock();
+            if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
+                None
+            } else if i.backlog.len() > i.max_backlog {
+                i.pending.push_back(server);
+                Some(false)
+            } else {
+                i.backlog.push_back(server);
+                Some(true)
+            }
+        };
+        match room {
+            None => {
+                let peer = {
+                    let mut i = self.inner.lock();
+                    i.state = State::Closed;
+                    i.peer.take()
+                };
+                drop(peer);
+                self.refused(nonblock)
+            }
+            Some(ready) => {
+                if ready {
+                    self.established();
+                    l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+                }
+                if nonblock {
+                    self.inner.lock().told = Told::Success;
+                    return Err(Errno::EINPROGRESS);
+                }
+                self.await_connection()
+            }
+        }
+    }
+
+    /// Nobody listens: ECONNREFUSED now, or through SO_ERROR after EINPROGRESS.
+    fn refused(&self, nonblock: bool) -> Result<()> {
+        self.unbind(false);
+        if !nonblock {
+            return Err(Errno::ECONNREFUSED);
+        }
+        {
+            let mut i = self.inner.lock();
+            i.shut = BOTH;
+            i.told = Told::Failure;
+        }
+        self.common.set_error(Errno::ECONNREFUSED);
+        Err(Errno::EINPROGRESS)
+    }
+
+    /// Blocks until a connection in the making stands or falls.
+    fn await_connection(&self) -> Result<()> {
+        let r = wait(&self.common.wq, false, self.common.send_deadline(), || {
+            if let Some(e) = self.common.take_error() {
+                return Some(Err(e));
+            }
+            match self.inner.lock().state {
+                State::Connecting => None,
+                State::Established => Some(Ok(())),
+                _ => Some(Err(Errno::ECONNABORTED)),
+            }
+        });
+        match r {
+            Err(Errno::EAGAIN) => Err(Errno::EINPROGRESS),
+            Err(e) if e != Errno::ERESTARTSYS && e != Errno::EINTR => {
+                let mut i = self.inner.lock();
+                i.told = Told::Nothing;
+                i.shut = 0;
+                drop(i);
+                self.unbind(false);
+                Err(e)
+            }
+            r => {
+                if r.is_ok() {
+                    self.inner.lock().told = Told::Nothing;
+                }
+                r
+            }
+        }
+    }
+
+    /// connect to AF_UNSPEC: breaks the connection, and the socket can be used again.
+    fn disconnect(&self) {
+        let (peer, queued) = {
+            let mut i = self.inner.lock();
+            if i.state == State::Listening {
+                return;
+            }
+            i.state = State::Closed;
+            i.shut = 0;
+            i.told = Told::Nothing;
+            i.remote = End::unspecified(self.family());
+            (i.peer.take(), i.recv.clear())
+        };
+        if let Some(p) = peer {
+            p.common.uncharge(queued);
+            p.reset(Errno::ECONNRESET);
+        }
+        self.common.wmem.store(0, Ordering::SeqCst);
+        self.unbind(false);
+    }
+
+    fn close(&self) {
+        let (was, peer, unread, waiting) = {
+            let mut i = self.inner.lock();
+            let was = core::mem::replace(&mut i.state, State::Dead);
+            if was == State::Dead {
+                return;
+            }
+            i.shut = BOTH;
+            let waiting: Vec<_> = {
+                let mut w = core::mem::take(&mut i.backlog);
+                w.extend(core::mem::take(&mut i.pending));
+                w.into()
+            };
+            (was, i.peer.take(), i.recv.clear(), waiting)
+        };
+        self.unbind(true);
+        if let Some(p) = peer {
+            p.common.uncharge(unread);
+            let abort = self.common.linger.load(Ordering::Relaxed) == 0;
+            if unread > 0 || abort || was == State::Connecting {
+                p.reset(Errno::ECONNRESET);
+            } else {
+                p.finish();
+            }
+        }
+        for s in waiting {
+            let client = s.inner.lock().peer.take();
+            s.inner.lock().state = State::Dead;
+            if let Some(cl) = client {
+                let connecting = cl.inner.lock().state == State::Connecting;
+                cl.reset(if connecting { Errno::ECONNREFUSED } else { Errno::ECONNRESET });
+            }
+        }
+        self.common.wake_all(poll::POLLHUP | poll::POLLIN | poll::POLLOUT);
+    }
+}
+
+impl SocketOps for Tcp {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn bind(&self, addr: &Addr) -> Result<()> {
+        let at = End::from_addr(self.family(), addr)?;
+        check_bind(&self.common, &at, false)?;
+        {
+            let i = self.inner.lock();
+            if i.state != State::Closed || i.port.is_some() {
+                return Err(Errno::EINVAL);
+            }
+        }
+        self.bind_to(at, true)
+    }
+
+    fn listen(&self, backlog: i32) -> Result<()> {
+        let (state, port) = {
+            let i = self.inner.lock();
+            (i.state, i.port)
+        };
+        if !matches!(state, State::Closed | State::Listening) {
+            return Err(Errno::EINVAL);
+        }
+        if port.is_none() {
+            self.bind_to(End::unspecified(self.family()), false)?;
+        }
+        let mut i = self.inner.lock();
+        let Some(port) = i.port else { return Err(Errno::EINVAL) };
+        kernel()
+            .service::<Ports>()
+            .tcp
+            .lock()
+            .listen(port, self.common.ino)
+            .map_err(|_| Errno::EADDRINUSE)?;
+        i.max_backlog = usize::try_from(backlog).unwrap_or(c::SOMAXCONN).min(c::SOMAXCONN);
+        i.state = State::Listening;
+        i.shut = 0;
+        Ok(())
+    }
+
+    fn connect(&self, addr: &Addr, nonblock: bool) -> Result<()> {
+        if *addr == Addr::Unspec {
+            self.disconnect();
+            return Ok(());
+        }
+        let to = End::from_addr(self.family(), addr)?;
+        {
+            let mut i = self.inner.lock();
+            let told = core::mem::replace(&mut i.told, Told::Nothing);
+            match (i.state, told) {
+                (State::Established, Told::Success) => return Ok(()),
+                (State::Established | State::Listening, _) => return Err(Errno::EISCONN),
+                (State::Connecting, _) if nonblock => {
+                    i.told = told;
+                    return Err(Errno::EALREADY);
+                }
+                (State::Connecting, _) => {
+                    drop(i);
+                    return self.await_connection();
+                }
+                (State::Closed, Told::Failure) => {
+                    i.shut = 0;
+                    drop(i);
+                    self.unbind(false);
+                    return Err(self.common.take_error().unwrap_or(Errno::ECONNABORTED));
+                }
+                (State::Closed, _) => {}
+                (State::Dead, _) => return Err(Errno::EINVAL),
+            }
+        }
+        self.dial(to, nonblock)
+    }
+
+    fn accept(&self, nonblock: bool) -> Result<Arc<dyn SocketOps>> {
+        let (s, promoted) = wait(&self.common.rq, nonblock, self.common.recv_deadline(), || {
+            let mut i = self.inner.lock();
+            if i.state != State::Listening {
+                return Some(Err(Errno::EINVAL));
+            }
+            if let Some(s) = i.backlog.pop_front() {
+                let next = i.pending.pop_front();
+                i.backlog.extend(next.clone());
+                return Some(Ok((s, next)));
+            }
+            (i.shut & RCV_SHUTDOWN != 0).then_some(Err(Errno::EINVAL))
+        })?;
+        if let Some(client) = promoted.and_then(|p| p.peer()) {
+            client.established();
+        }
+        // The new socket holds the port as well.
+        let local = s.inner.lock().local;
+        let b = binding(&s.common, local.ip, false, Arc::downgrade(&s));
+        kernel().service::<Ports>().tcp.lock().share(local.port, b);
+        s.inner.lock().port = Some(local.port);
+        Ok(s)
+    }
+
+    fn local(&self) -> Result<Addr> {
+        Ok(self.inner.lock().local.show(self.family()))
+    }
+
+    fn remote(&self) -> Result<Addr> {
+        let i = self.inner.lock();
+        if i.state != State::Established {
+            return Err(Errno::ENOTCONN);
+        }
+        Ok(i.remote.show(self.family()))
+    }
+
+    fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
+        tcpio::send(self, input, &msg)
+    }
+
+    fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+        tcpio::recv(self, out, flags)
+    }
+
+    fn shutdown(&self, how: u8) -> Result<()> {
+        let (listening, peer) = {
+            let mut i = self.inner.lock();
+            match i.state {
+                State::Established => {}
+                State::Listening if how & RCV_SHUTDOWN != 0 => {}
+                State::Listening => return Ok(()),
+                State::Connecting | State::Closed | State::Dead => return Err(Errno::ENOTCONN),
+            }
+            let fin = how & SEND_SHUTDOWN != 0 && i.shut & SEND_SHUTDOWN == 0;
+            i.shut |= how;
+            (i.state == State::Listening, if fin { i.peer.clone() } else { None })
+        };
+        if listening {
+            // Stops listening; the port stays bound.
+            let waiting: Vec<_> = {
+                let mut i = self.inner.lock();
+                i.state = State::Closed;
+                i.shut = 0;
+                let mut w = core::mem::take(&mut i.backlog);
+                w.extend(core::mem::take(&mut i.pending));
+                w.into()
+            };
+            if let Some(p) = self.inner.lock().port {
+                kernel().service::<Ports>().tcp.lock().update(p, self.common.ino, |b| b.listening = false);
+            }
+            for s in waiting {
+                s.close();
+            }
+        }
+        if let Some(p) = peer {
+            p.finish();
+        }
+        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLRDHUP | poll::POLLHUP);
+        Ok(())
+    }
+
+    fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+        self.common.register(table);
+        let i = self.inner.lock();
+        if i.state == State::Listening {
+            return if i.backlog.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM };
+        }
+        let mut ev = 0;
+        if i.shut == BOTH || matches!(i.state, State::Closed | State::Dead) {
+            ev |= poll::POLLHUP;
+        }
+        if i.shut & RCV_SHUTDOWN != 0 {
+            ev |= poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP;
+        }
+        if i.state != State::Connecting {
+            let lowat = self.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
+            if i.recv.len() >= lowat.min(RCVBUF) {
+                ev |= poll::POLLIN | poll::POLLRDNORM;
+            }
+            if i.shut & SEND_SHUTDOWN != 0 || self.common.writable() {
+                ev |= poll::POLLOUT | poll::POLLWRNORM;
+            }
+            if i.urgent.is_some() {
+                ev |= poll::POLLPRI;
+            }
+        }
+        if self.common.has_error() {
+            ev |= poll::POLLERR;
+        }
+        ev
+    }
+
+    fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
+        if level == c::SOL_TCP {
+            tcpopts::get(self, name)
+        } else {
+            ipopts::get(&self.inner.lock().ip, level, name)
+        }
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        if level == c::SOL_TCP {
+            return tcpopts::set(self, name, value);
+        }
+        let mut i = self.inner.lock();
+        let fixed = i.port.is_some();
+        ipopts::set(&mut i.ip, self.family(), fixed, level, name, value)
+    }
+
+    fn listening(&self) -> bool {
+        self.inner.lock().state == State::Listening
+    }
+
+    fn readable_bytes(&self) -> Result<usize> {
+        let i = self.inner.lock();
+        if i.state == State::Listening {
+            return Err(Errno::EINVAL);
+        }
+        Ok(i.recv.len())
+    }
+
+    fn unsent_bytes(&self) -> Result<usize> {
+        if self.listening() {
+            return Err(Errno::EINVAL);
+        }
+        // Everything is acknowledged as soon as it is in the peer's queue.
+        Ok(0)
+    }
+
+    fn at_mark(&self) -> Result<bool> {
+        Ok(self.inner.lock().mark == Some(0))
+    }
+
+    fn release(&self) {
+        self.close();
+    }
+}
