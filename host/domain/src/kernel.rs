@@ -7,10 +7,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use doppel_confine::Sites;
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, Stat, StatVfsMountFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::Error;
 use crate::elf::{self, Gates};
+use crate::shelf::Shelf;
 
 /// The guest kernel built with this program, trimmed; empty in debug builds without `DOPPEL_EMBED_KERNEL=1`.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel.elf"));
@@ -69,50 +70,11 @@ impl Kernel {
     /// else from a memory file of its own.
     pub(crate) fn executable(&self, store: Option<&Path>) -> Result<OwnedFd, Error> {
         if let (Cow::Borrowed(_), Some(store)) = (&self.elf, store)
-            && let Some(fd) = self.stored(store)
+            && let Some(fd) = Shelf::new(store, &self.elf, EMBEDDED_DIGEST).and_then(|shelf| shelf.open())
         {
             return Ok(fd);
         }
         self.to_memfd()
-    }
-
-    /// The kernel's file in `store`, made if it is not there; none if that is not possible or not safe.
-    fn stored(&self, store: &Path) -> Option<OwnedFd> {
-        let me = rustix::process::geteuid();
-        let dir = rustix::fs::open(store, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .ok()?;
-        // Nobody but us may be able to change what will be executed.
-        let private = |stat: &Stat| stat.st_uid == me.as_raw() && stat.st_mode & 0o022 == 0;
-        let no_exec = rustix::fs::fstatvfs(&dir).ok()?.f_flag.contains(StatVfsMountFlags::NOEXEC);
-        if !private(&rustix::fs::fstat(&dir).ok()?) || no_exec {
-            return None;
-        }
-        let name = format!("guest-kernel-{:016x}", EMBEDDED_DIGEST);
-        let open = || {
-            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = rustix::fs::openat(&dir, &name, flags, Mode::empty()).ok()?;
-            let stat = rustix::fs::fstat(&fd).ok()?;
-            let whole = u64::try_from(stat.st_size).is_ok_and(|size| size == self.elf.len() as u64);
-            (private(&stat) && whole && stat.st_mode & 0o001 != 0).then_some(fd)
-        };
-        open().or_else(|| {
-            let temporary = format!("{name}.{}", std::process::id());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = rustix::fs::openat(&dir, &temporary, flags, Mode::from_raw_mode(0o755)).ok()?;
-            let mut file = File::from(fd);
-            let written = file.write_all(&self.elf).and_then(|()| file.sync_all());
-            // Whatever our umask: domains have user ids of their own.
-            let open_to_all = rustix::fs::fchmod(&file, Mode::from_raw_mode(0o755));
-            let done = written.is_ok()
-                && open_to_all.is_ok()
-                && rustix::fs::renameat(&dir, &temporary, &dir, &name).is_ok();
-            drop(file);
-            if !done {
-                // Nothing else can be done about a file that cannot be removed either.
-                let _ = rustix::fs::unlinkat(&dir, &temporary, rustix::fs::AtFlags::empty());
-            }
-            open()
-        })
     }
 
     /// A memfd with the ELF in it that nobody can change any more.

@@ -18,6 +18,7 @@ mod error;
 mod identity;
 mod kernel;
 mod ring;
+mod shelf;
 mod terminal;
 
 pub use cgroup::Usage;
