@@ -13,7 +13,7 @@ use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
 use doppel_machine::{boot, host};
 
 use crate::sched::{IdleThread, Space, idle_loop};
-use crate::task::{Thread, current};
+use crate::task::current;
 use crate::{kernel, mm, root, signal, syscall, task, time};
 
 /// The Linux personality on the machine layer.
@@ -35,18 +35,16 @@ impl Personality for Linux {
 
     fn task_start(&self) {
         let object: Arc<dyn Any + Send + Sync> = cpu::current();
-        if let Ok(idle) = object.clone().downcast::<IdleThread>() {
-            drop(object);
-            let space = idle.space().clone();
-            drop(idle);
-            if Arc::ptr_eq(&space, &kernel().init_space()) {
-                init_loop();
-            }
-            idle_loop(&space);
+        let init = match object.downcast::<IdleThread>() {
+            Ok(idle) => Some(Arc::ptr_eq(idle.space(), &kernel().init_space())),
+            Err(_) => None,
+        };
+        // Nothing is owned here any more: the loops are never unwound.
+        match init {
+            Some(true) => init_loop(),
+            Some(false) => idle_loop(),
+            None => task::thread_start(),
         }
-        debug_assert!(object.is::<Thread>());
-        drop(object);
-        task::thread_start();
     }
 }
 

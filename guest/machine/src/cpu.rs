@@ -167,6 +167,17 @@ pub fn idle() -> Arc<dyn ThreadObject> {
     }
 }
 
+/// Runs `f` on this vCPU's idle object, without taking a reference: a vCPU may be ended by the host while `f`
+/// sleeps, and a reference on its stack would never be given back.
+pub fn with_idle<R>(f: impl FnOnce(&dyn ThreadObject) -> R) -> R {
+    // SAFETY: set at creation, never changed while this host thread lives.
+    let slot = unsafe { &*vcpu().idle.get() };
+    match slot {
+        Some(t) => f(&**t),
+        None => panic!("no idle task"),
+    }
+}
+
 /// Runs `next` instead of the current task on this vCPU; returns when the current task is resumed,
 /// perhaps on another vCPU. If `next` is the current task, returns at once.
 pub fn switch_to(next: Arc<dyn ThreadObject>) {

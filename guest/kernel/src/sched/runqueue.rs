@@ -348,22 +348,34 @@ pub fn migrate(me: &Arc<Thread>, to: &Arc<Space>) {
 }
 
 /// What a vCPU does when nothing is runnable: sleep until something is, at most until the next deadline.
-pub fn idle_loop(space: &Arc<Space>) -> ! {
+pub fn idle_loop() -> ! {
     loop {
-        let seen = space.idle_word.load(Ordering::SeqCst);
-        if let Some(t) = space.pick() {
-            space.grow();
-            time::cpu::switch_to(t);
-            continue;
+        let next = cpu::with_idle(|object| {
+            let object: &dyn Any = object;
+            let idle = object.downcast_ref::<IdleThread>();
+            idle.and_then(|i| idle_once(&i.space))
+        });
+        if let Some(t) = next {
+            cpu::switch_to(t);
         }
-        let deadline = space.queue.lock().sleepers.first_key_value().map(|(k, _)| k.0);
-        // From here to the decrement this vCPU holds no lock: the last one to get here with no thread left
-        // may end the host process under the others.
-        let idle = space.idle.fetch_add(1, Ordering::SeqCst) + 1;
-        if space.thread_count() == 0 && idle == space.vcpu_count.load(Ordering::SeqCst) {
-            host::exit_process(0);
-        }
-        host::futex_wait(&space.idle_word, seen, deadline.map(time::to_host_monotonic));
-        space.idle.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// A thread to run, or `None` after a sleep. Owns nothing while it sleeps.
+fn idle_once(space: &Arc<Space>) -> Option<Arc<Thread>> {
+    let seen = space.idle_word.load(Ordering::SeqCst);
+    if let Some(t) = space.pick() {
+        space.grow();
+        return Some(t);
+    }
+    let deadline = space.queue.lock().sleepers.first_key_value().map(|(k, _)| k.0);
+    // From here to the decrement this vCPU holds no lock: the last one to get here with no thread left
+    // may end the host process under the others.
+    let idle = space.idle.fetch_add(1, Ordering::SeqCst) + 1;
+    if space.thread_count() == 0 && idle == space.vcpu_count.load(Ordering::SeqCst) {
+        host::exit_process(0);
+    }
+    host::futex_wait(&space.idle_word, seen, deadline.map(time::to_host_monotonic));
+    space.idle.fetch_sub(1, Ordering::SeqCst);
+    None
 }
