@@ -4,12 +4,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_UNIX};
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX};
 use doppel_machine::user::UserPtr;
 
 use super::consts::{self as c};
 use super::inet::{tcp::Tcp, udp::Udp};
 use super::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
+use super::netlink::Netlink;
 use super::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
 use super::{options, unix::UnixSock};
 use crate::fs::{File, Input, Output};
@@ -103,6 +104,8 @@ fn socket(a: &Args) -> Result<u64> {
             UnixSock::new(kind)?
         }
         AF_INET | AF_INET6 => inet_socket(a, domain, kind)?,
+        AF_NETLINK if matches!(kind, c::SOCK_RAW | c::SOCK_DGRAM) => Netlink::new(kind, a.i32(2))?,
+        AF_NETLINK => return Err(Errno::ESOCKTNOSUPPORT),
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     Ok(install(a, ops, flags)? as u64)
