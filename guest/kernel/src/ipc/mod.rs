@@ -19,6 +19,7 @@ pub mod poll;
 pub mod select;
 pub mod signalfd;
 pub mod splice;
+pub mod sysv;
 pub mod timeout;
 pub mod timerfd;
 
@@ -38,4 +39,6 @@ pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
 }
 
 /// Releases what a process holds in IPC objects (SEM_UNDO…).
-pub fn process_exit(_p: &Arc<Process>) {}
+pub fn process_exit(p: &Arc<Process>) {
+    sysv::sem::process_exit(p);
+}
