@@ -189,3 +189,6 @@ pub(crate) fn post(map: &SharedMap, bits: u64) {
     // The only possible failure is an unmapped word, and ours is mapped.
     let _ = futex::wake(&registers.event_seq, futex::Flags::empty(), i32::MAX as u32);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! The host's ring ends against an honest and a hostile domain.
+
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsFd;
+
+use rustix::fs::MemfdFlags;
+
+use super::*;
+
+fn area() -> SharedMap {
+    let fd = rustix::fs::memfd_create("ring-test", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&fd, control::SIZE).unwrap();
+    SharedMap::new(fd.as_fd(), usize::try_from(control::SIZE).unwrap()).unwrap()
+}
+
+fn file() -> std::fs::File {
+    rustix::fs::memfd_create("bytes", MemfdFlags::CLOEXEC).unwrap().into()
+}
+
+/// Appends bytes to an output ring as a domain would.
+fn produce(map: &SharedMap, place: Place, bytes: &[u8]) {
+    let header = place.header(map);
+    let head = header.head.load(Ordering::Relaxed);
+    for (i, byte) in (0u32..).zip(bytes) {
+        let (offset, _) = place.run(head.wrapping_add(i), 1);
+        map.write(offset, &[*byte]);
+    }
+    header.head.store(head.wrapping_add(u32::try_from(bytes.len()).unwrap()), Ordering::Release);
+}
+
+#[test]
+fn output_keeps_its_order_around_the_end() {
+    let map = area();
+    let mut out = OutputRing::new(1);
+    let mut target = file();
+    let mut expected = Vec::new();
+    for round in 0u32..200 {
+        let bytes: Vec<u8> = (0..997).map(|i: u32| (i.wrapping_mul(31) + round).to_le_bytes()[0]).collect();
+        produce(&map, out.place, &bytes);
+        expected.extend(&bytes);
+        while out.drain_to(&map, target.as_fd(), 700).unwrap() > 0 {}
+        assert!(out.sleep(&map).unwrap());
+    }
+    let mut written = Vec::new();
+    target.rewind().unwrap();
+    target.read_to_end(&mut written).unwrap();
+    assert!(written == expected && expected.len() > 2 * RING_BYTES as usize);
+}
+
+#[test]
+fn indices_wrap_at_32_bits() {
+    let map = area();
+    let mut out = OutputRing::new(2);
+    out.tail = u32::MAX - 2;
+    out.place.header(&map).head.store(u32::MAX - 2, Ordering::Relaxed);
+    produce(&map, out.place, b"abcdef");
+    assert_eq!(out.available(&map).unwrap(), 6);
+    let mut all = out.take(&map, 100).unwrap();
+    all.extend(out.take(&map, 100).unwrap());
+    assert_eq!((all.as_slice(), out.tail), (&b"abcdef"[..], 3));
+}
+
+#[test]
+fn an_impossible_index_is_a_broken_peer() {
+    let map = area();
+    let mut out = OutputRing::new(1);
+    for head in [RING_BYTES + 1, 1 << 31, u32::MAX] {
+        out.place.header(&map).head.store(head, Ordering::Relaxed);
+        assert!(out.available(&map).is_err() && out.sleep(&map).is_err() && out.discard(&map).is_err());
+        assert!(matches!(out.drain_to(&map, file().as_fd(), 10), Err(Stop::Broken)));
+    }
+    out.place.header(&map).head.store(RING_BYTES, Ordering::Relaxed);
+    assert_eq!(out.available(&map).unwrap(), RING_BYTES, "a full ring is none");
+
+    let mut input = InputRing::new(0);
+    for tail in [1, RING_BYTES, u32::MAX - RING_BYTES] {
+        input.place.header(&map).tail.store(tail, Ordering::Relaxed);
+        assert!(input.has_room(&map).is_err(), "{tail}");
+        assert!(matches!(input.fill_from(&map, file().as_fd()), Err(Stop::Broken)));
+    }
+}
+
+#[test]
+fn a_domain_cannot_move_the_hosts_own_index() {
+    let map = area();
+    let mut out = OutputRing::new(1);
+    produce(&map, out.place, b"one");
+    out.take(&map, 100).unwrap();
+    // It writes to the word that is the host's.
+    out.place.header(&map).tail.store(77, Ordering::Relaxed);
+    produce(&map, out.place, b"two");
+    assert_eq!(out.take(&map, 100).unwrap(), b"two");
+}
+
+#[test]
+fn input_stops_when_full_and_asks_for_room() {
+    let map = area();
+    let mut input = InputRing::new(0);
+    let mut source = file();
+    source.write_all(&vec![7u8; 2 * RING_BYTES as usize]).unwrap();
+    source.rewind().unwrap();
+    while input.has_room(&map).unwrap() {
+        assert!(input.fill_from(&map, source.as_fd()).unwrap() > 0);
+    }
+    let header = input.place.header(&map);
+    assert_eq!((input.head, header.producer_waits.load(Ordering::Relaxed)), (RING_BYTES, 1));
+    header.tail.store(10, Ordering::Relaxed);
+    assert!(input.has_room(&map).unwrap());
+    assert_eq!(input.fill_from(&map, source.as_fd()).unwrap(), 10);
+}
+
+#[test]
+fn wake_up_requests_are_taken_once() {
+    let map = area();
+    let (out, input) = (OutputRing::new(1), InputRing::new(0));
+    out.place.header(&map).producer_waits.store(1, Ordering::Relaxed);
+    input.place.header(&map).consumer_waits.store(5, Ordering::Relaxed);
+    assert!(out.take_producer_waits(&map) && input.take_consumer_waits(&map));
+    assert!(!out.take_producer_waits(&map) && !input.take_consumer_waits(&map));
+    let before = registers(&map).event_seq.load(Ordering::Relaxed);
+    post(&map, 0b101);
+    post(&map, 0b010);
+    assert_eq!(registers(&map).pending.load(Ordering::Relaxed), 0b111);
+    assert_eq!(registers(&map).event_seq.load(Ordering::Relaxed), before + 2);
+}
