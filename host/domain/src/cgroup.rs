@@ -54,7 +54,7 @@ impl Hierarchies {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let found = Self::parse(&mounts, |root| {
             fs::read_to_string(root.join("cgroup.controllers"))
-                .is_ok_and(|c| c.split_whitespace().any(|c| c == "memory"))
+                .is_ok_and(|all| CONTROLLERS.iter().any(|c| has_word(&all, c)))
         });
         found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no control group hierarchy is mounted"))
     }
@@ -94,6 +94,7 @@ impl Hierarchies {
 /// A domain's control group; removed when dropped, by which time the domain must be dead.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
+    /// Controller and directory: on v2 the same directory for all.
     dirs: Vec<(&'static str, PathBuf)>,
     v2: bool,
 }
@@ -128,16 +129,26 @@ impl Cgroup {
             Hierarchies::V2(root) => {
                 let parent = root.join(PARENT);
                 make_dir(&parent)?;
+                let path = root.join("cgroup.controllers");
+                let all = fs::read_to_string(&path).map_err(|e| at(&path, e))?;
+                let ours: Vec<_> = CONTROLLERS.into_iter().filter(|c| has_word(&all, c)).collect();
                 for dir in [&root, &parent] {
-                    enable_controllers(dir)?;
+                    enable_controllers(dir, &ours)?;
                 }
-                (vec![("", parent.join(name))], true)
+                (ours.into_iter().map(|c| (c, parent.join(name))).collect(), true)
             }
             Hierarchies::V1(roots) => {
                 let dirs = roots.into_iter().map(|(c, root)| (c, root.join(PARENT).join(name))).collect();
                 (dirs, false)
             }
         };
+        for (wanted, controller) in [(limits.memory.is_some(), "memory"), (limits.cpus.is_some(), "cpu")] {
+            let dirs: &Vec<(&str, PathBuf)> = &dirs;
+            if wanted && !dirs.iter().any(|(c, _)| *c == controller) {
+                let text = format!("this host has no {controller} controller");
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
+        }
         // From here on, dropping removes what was made.
         let group = Self { dirs, v2 };
         for (_, dir) in &group.dirs {
@@ -153,7 +164,7 @@ impl Cgroup {
                 let path = dir.join(file);
                 fs::write(&path, value).map_err(|e| at(&path, e))
             };
-            let is = |c: &str| self.v2 || *controller == c;
+            let is = |c: &str| *controller == c;
             if is("pids") {
                 write("pids.max", &MAX_TASKS.to_string())?;
             }
@@ -207,7 +218,7 @@ impl Cgroup {
     /// What the group has counted so far; absent figures are unknown to this host.
     pub fn usage(&self) -> Usage {
         let read = |v1: &str, v2: &str| -> Option<String> {
-            let (_, dir) = self.dirs.iter().find(|(c, _)| self.v2 || *c == "memory")?;
+            let (_, dir) = self.dirs.iter().find(|(c, _)| *c == "memory")?;
             fs::read_to_string(dir.join(if self.v2 { v2 } else { v1 })).ok()
         };
         let number = |text: Option<String>| text.and_then(|t| t.trim().parse().ok());
@@ -257,6 +268,10 @@ fn remove_dir(dir: &Path) {
     }
 }
 
+fn has_word(text: &str, word: &str) -> bool {
+    text.split_whitespace().any(|w| w == word)
+}
+
 fn make_dir(dir: &Path) -> io::Result<()> {
     match fs::create_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(at(dir, error)),
@@ -264,12 +279,12 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Hands our controllers down to the children of a v2 group, those that it does not hand down yet.
-fn enable_controllers(dir: &Path) -> io::Result<()> {
+/// Hands controllers down to the children of a v2 group, those that it does not hand down yet.
+fn enable_controllers(dir: &Path, controllers: &[&str]) -> io::Result<()> {
     let path = dir.join("cgroup.subtree_control");
     let enabled = fs::read_to_string(&path).map_err(|e| at(&path, e))?;
-    for controller in CONTROLLERS {
-        if !enabled.split_whitespace().any(|c| c == controller) {
+    for controller in controllers {
+        if !has_word(&enabled, controller) {
             fs::write(&path, format!("+{controller}")).map_err(|e| at(&path, e))?;
         }
     }
@@ -310,6 +325,7 @@ mod tests {
         fs::create_dir_all(root.join(PARENT)).unwrap();
         for dir in [&root, &root.join(PARENT)] {
             fs::write(dir.join("cgroup.subtree_control"), "cpu io").unwrap();
+            fs::write(dir.join("cgroup.controllers"), "cpu io memory pids").unwrap();
         }
         root
     }
@@ -334,6 +350,13 @@ mod tests {
         let usage = Usage { memory_bytes: Some(4096), memory_peak_bytes: None, oom_kills: Some(2) };
         assert_eq!(group.usage(), usage);
         assert!(group.birth().unwrap().cgroup_dir().is_some());
+        drop(group);
+        fs::write(root.join("cgroup.controllers"), "cpu pids").unwrap();
+        let error = Cgroup::create_in(Hierarchies::V2(root.clone()), "d2", limits).unwrap_err();
+        assert_eq!(error.to_string(), "this host has no memory controller");
+        assert!(!root.join("doppel/d2").exists());
+        let none = Limits::default();
+        drop(Cgroup::create_in(Hierarchies::V2(root.clone()), "d2", none).unwrap());
         fs::remove_dir_all(&root).unwrap();
     }
 
