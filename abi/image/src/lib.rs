@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod layout;
+pub mod patch;
 
 pub use layout::{ChunkIndex, CompactInode, Dirent, ExtendedInode, Superblock, XattrEntry, XattrHeader};
 
