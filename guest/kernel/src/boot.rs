@@ -36,7 +36,10 @@ impl Personality for Linux {
     fn task_start(&self) {
         let object: Arc<dyn Any + Send + Sync> = cpu::current();
         let init = match object.downcast::<IdleThread>() {
-            Ok(idle) => Some(Arc::ptr_eq(idle.space(), &kernel().init_space())),
+            Ok(idle) => {
+                idle.space().mm.enter();
+                Some(Arc::ptr_eq(idle.space(), &kernel().init_space()))
+            }
             Err(_) => None,
         };
         // Nothing is owned here any more: the loops are never unwound.

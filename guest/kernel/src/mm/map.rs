@@ -62,6 +62,8 @@ pub(super) struct Inner {
     pub locked: u64,
     /// mlockall(MCL_FUTURE).
     pub lock_future: bool,
+    /// Ranges the host copied at fork that the child must not have (MADV_DONTFORK).
+    pub leftovers: Vec<(u64, u64)>,
     /// Where and how often the last fault was retried.
     pub last_retry: (u64, u32),
 }
@@ -365,10 +367,20 @@ impl Mm {
         new.charged = 0;
         new.locked = 0;
         new.lock_future = false;
-        for (s, e) in gone {
+        for &(s, e) in &gone {
             new.take(&self.commit, s, e);
         }
+        new.leftovers = gone;
         Ok(Self { inner: SpinLock::new(new), commit: self.commit.clone() })
+    }
+
+    /// First thing in a new host process, before any of its threads runs: removes what it must not have.
+    pub fn enter(&self) {
+        let gone = core::mem::take(&mut self.lock().leftovers);
+        for (s, e) in gone {
+            // The host copied these pages; taking them away again cannot fail for want of memory.
+            let _ = host::unmap_user(s, e - s);
+        }
     }
 
     /// Unmaps everything of the current space (exec).

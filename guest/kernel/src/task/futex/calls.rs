@@ -93,7 +93,7 @@ fn futex(a: &Args) -> Result<u64> {
             }
             let expected = (cmd == CMP_REQUEUE).then_some((addr, val3));
             let (woken, moved) = table.requeue(key(addr)?, key(addr2)?, val, n2, expected)?;
-            Ok(u64::from(if cmd == CMP_REQUEUE { woken + moved } else { woken }))
+            Ok(u64::from(woken + moved))
         }
         WAKE_OP => {
             let (k1, k2) = (key(addr)?, key(addr2)?);
