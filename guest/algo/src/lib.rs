@@ -10,4 +10,4 @@ pub mod elf;
 pub mod ldisc;
 pub mod net;
 pub mod rangemap;
-pub mod siphash;
+pub mod vdso_elf;

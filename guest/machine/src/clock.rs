@@ -17,6 +17,11 @@ pub(crate) fn set_vdso(addr: u64) {
     CLOCK_GETTIME.store(addr, Ordering::Relaxed);
 }
 
+/// Address of the host's clock_gettime function, for the domain's own vDSO.
+pub(crate) fn vdso_address() -> u64 {
+    CLOCK_GETTIME.load(Ordering::Relaxed)
+}
+
 /// Nanoseconds of a host clock (REALTIME, MONOTONIC, BOOTTIME and their COARSE forms).
 pub fn host_clock_ns(clock: i32) -> u64 {
     let f = CLOCK_GETTIME.load(Ordering::Relaxed);

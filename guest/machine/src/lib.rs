@@ -18,4 +18,5 @@ pub mod sync;
 pub mod task;
 pub mod trap;
 pub mod user;
+pub mod vdso;
 pub mod xstate;

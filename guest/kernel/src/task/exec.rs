@@ -260,6 +260,7 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     let brk = main.end + (crate::mm::random_u64() & 0xff) * crate::mm::PAGE;
     let cred = r.cred.take().unwrap_or_else(|| (*p.cred()).clone());
     let auxv = Auxv {
+        vdso: super::vdso::map(mm)?,
         phdr: main.phdr,
         phnum: u64::from(r.program.program.header.phnum),
         base: interp.map_or(0, |i| i.bias),

@@ -21,6 +21,7 @@ mod stack;
 mod start;
 pub mod sys_info;
 mod thread;
+mod vdso;
 pub mod wait;
 
 pub use clone::spawn_requested_spaces;

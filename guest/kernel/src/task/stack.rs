@@ -54,6 +54,8 @@ impl Strings {
 
 /// The parts of the auxiliary vector that differ between programs.
 pub struct Auxv {
+    /// AT_SYSINFO_EHDR.
+    pub vdso: u64,
     /// AT_PHDR.
     pub phdr: u64,
     /// AT_PHNUM.
@@ -113,6 +115,7 @@ pub fn build(top: u64, argv: &Strings, envp: &Strings, name: &[u8], a: &Auxv) ->
     drop(block);
 
     let auxv = [
+        (33, a.vdso),                                                // AT_SYSINFO_EHDR
         (51, doppel_machine::xstate::used_size() as u64 + SIGFRAME), // AT_MINSIGSTKSZ
         (16, hwcap()),
         (6, 4096),    // AT_PAGESZ
