@@ -46,4 +46,7 @@ pub fn init() {
     devices::init();
     mount::init(rootfs::from_image());
     devfs::init();
+    sys_mount::register("proc", || Ok(procfs::root(mount::new_dev())));
+    sys_mount::register("sysfs", || Ok(sysfs::root(mount::new_dev())));
+    sys_mount::register("devpts", || Ok(crate::tty::devpts::root()));
 }

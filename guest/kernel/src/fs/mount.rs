@@ -127,6 +127,12 @@ pub(super) fn init(root: Arc<dyn Inode>) {
     assert!(VFS.set(v).is_ok(), "root mounted twice");
 }
 
+/// A device number for a new file system without a device.
+pub fn new_dev() -> u64 {
+    // Behind those given out at boot.
+    0x20 + kernel().next_id()
+}
+
 impl Vfs {
     /// The root of everything.
     pub fn root(&self) -> &Path {

@@ -128,6 +128,12 @@ fn tmpfile(
     dir.mount().writable()?;
     let (uid, gid) = (caller.cred.fsuid, super::names::new_gid(caller, &dir));
     let inode = dir.inode().tmpfile(mode & 0o7777 & !caller.fs.umask(), uid, gid)?;
+    if flags & O_EXCL != 0 {
+        let any: &dyn core::any::Any = &*inode;
+        if let Some(n) = any.downcast_ref::<super::rootfs::Node>() {
+            n.never_link();
+        }
+    }
     let label = alloc::format!("#{}", inode.stat().ino);
     let d = Dentry::make(inode.clone(), Some(dir.dentry().clone()), label.into_bytes().into());
     d.set(UNLINKED, true);

@@ -17,7 +17,7 @@ use doppel_machine::sync::{Once, RwSpin, SpinLock};
 use doppel_machine::{boot, host, pagefile};
 
 use super::io::{Input, Output};
-use crate::mm::PageObject;
+use crate::mm::{Commit, PageObject};
 use crate::{Errno, Result, kernel};
 
 /// Bytes of a page.
@@ -46,6 +46,8 @@ pub struct PageFile {
     /// Pages that hold data.
     used: AtomicU64,
     limit: u64,
+    /// The domain's one account of memory, private mappings included.
+    commit: Arc<Commit>,
 }
 
 static PAGE_FILE: Once<&'static PageFile> = Once::new();
@@ -55,7 +57,12 @@ pub fn init() {
     let info = boot::start_info();
     let end = pagefile::size() / PAGE;
     let limit = if info.memory_limit == 0 { end } else { end.min(info.memory_limit / PAGE) };
-    let pf = PageFile { blocks: SpinLock::new(Buddy::new(end)), used: AtomicU64::new(0), limit };
+    let pf = PageFile {
+        blocks: SpinLock::new(Buddy::new(end)),
+        used: AtomicU64::new(0),
+        limit,
+        commit: kernel().service(),
+    };
     let pf: &'static PageFile = alloc::boxed::Box::leak(alloc::boxed::Box::new(pf));
     assert!(PAGE_FILE.set(pf).is_ok(), "page file made twice");
 }
@@ -80,11 +87,15 @@ impl PageFile {
             self.used.fetch_sub(pages, Ordering::Relaxed);
             return Err(Errno::ENOSPC);
         }
-        Ok(())
+        self.commit.charge(pages * PAGE).map_err(|_| {
+            self.used.fetch_sub(pages, Ordering::Relaxed);
+            Errno::ENOSPC
+        })
     }
 
     fn uncharge(&self, pages: u64) {
         self.used.fetch_sub(pages, Ordering::Relaxed);
+        self.commit.uncharge(pages * PAGE);
     }
 
     /// A block of at most `1 << order` pages, smaller when the page file is nearly full.
@@ -185,11 +196,18 @@ impl Inner {
             let last = self.extents.range_mut(..=page).next_back();
             if let Some((start, e)) = last.filter(|(s, e)| **s + (1 << e.order) > page) {
                 let stop = (start + e.pages()).min(end);
-                for p in page..stop {
-                    if !e.present.get(p - start) {
-                        page_file().charge(1)?;
-                        e.present.set(p - start, true);
-                        self.pages += 1;
+                let missing = (page..stop).filter(|p| !e.present.get(p - start)).count() as u64;
+                if missing > 0 {
+                    // Near the limit take what there is, so that a write can be short.
+                    let whole = page_file().charge(missing).is_ok();
+                    for p in page..stop {
+                        if !e.present.get(p - start) {
+                            if !whole {
+                                page_file().charge(1)?;
+                            }
+                            e.present.set(p - start, true);
+                            self.pages += 1;
+                        }
                     }
                 }
                 page = stop;

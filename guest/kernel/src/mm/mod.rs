@@ -23,6 +23,7 @@ use alloc::sync::Arc;
 
 use crate::Result;
 
+pub use commit::Commit;
 pub use fault::{FaultOutcome, FutexPlace, handle_fault};
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, Mm, Place};

@@ -8,7 +8,7 @@
 //! Signals are sent and queues woken with none of these held.
 
 mod console;
-mod devpts;
+pub mod devpts;
 mod ioctl;
 mod job;
 mod layout;

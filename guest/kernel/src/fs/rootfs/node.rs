@@ -146,6 +146,11 @@ impl Node {
         })
     }
 
+    /// An O_TMPFILE opened with O_EXCL can never be given a name.
+    pub fn never_link(&self) {
+        self.meta.lock().linkable = false;
+    }
+
     /// The inode number.
     pub fn ino(&self) -> u64 {
         self.ino
