@@ -16,7 +16,7 @@ use super::master::Master;
 use super::slave::Slave;
 use super::terminal::Kind;
 use crate::fs::file::DirSink;
-use crate::fs::inode::{SetAttr, Time};
+use crate::fs::inode::{SetAttr, StatFs, Time};
 use crate::fs::{File, FileOps, FileType, Inode, Stat};
 use crate::task::current;
 use crate::{Errno, Result, kernel, time};
@@ -54,6 +54,11 @@ struct Node {
     number: u32,
     tty: Arc<Tty>,
     attr: SpinLock<Attr>,
+}
+
+/// What statfs says of the file system (DEVPTS_SUPER_MAGIC).
+fn statfs() -> StatFs {
+    StatFs { magic: 0x1cd1, dev: DEV, ..StatFs::default() }
 }
 
 fn now() -> Time {
@@ -117,6 +122,10 @@ pub(super) fn open_peer(tty: &Arc<Tty>, flags: u32) -> Result<u64> {
 }
 
 impl Inode for Node {
+    fn statfs(&self) -> StatFs {
+        statfs()
+    }
+
     fn stat(&self) -> Stat {
         let a = self.attr.lock();
         let (major, minor) = self.tty.device();
@@ -154,6 +163,10 @@ impl Inode for Node {
 struct Ptmx;
 
 impl Inode for Ptmx {
+    fn statfs(&self) -> StatFs {
+        statfs()
+    }
+
     fn stat(&self) -> Stat {
         let mode = FileType::CharDevice as u32 | 0o666;
         Stat { dev: DEV, ino: PTMX_INO, mode, rdev: PTMX_RDEV, ..Stat::anonymous() }
@@ -175,6 +188,10 @@ pub fn root() -> Arc<dyn Inode> {
 }
 
 impl Inode for Root {
+    fn statfs(&self) -> StatFs {
+        statfs()
+    }
+
     fn stat(&self) -> Stat {
         let mode = FileType::Directory as u32 | 0o755;
         Stat { dev: DEV, ino: ROOT_INO, mode, nlink: 2, ..Stat::anonymous() }
