@@ -75,7 +75,7 @@ def make_image(programs):
             src = pathlib.Path(shutil.which(t)).resolve()
             shutil.copy(src, root / "bin" / t)
             wanted.append(src)
-        for lib in {lib for p in wanted for lib in libraries(p)}:
+        for lib in {lib for p in wanted for lib in libraries(p)} | {"/lib/x86_64-linux-gnu/libgcc_s.so.1"}:  # for pthread_cancel
             dst = root / lib.lstrip("/")
             dst.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(pathlib.Path(lib).resolve(), dst)
