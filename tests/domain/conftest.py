@@ -50,7 +50,7 @@ class Native:
         self.dir = tempfile.mkdtemp(prefix="domain-tests-")
         os.chmod(self.dir, 0o777)
 
-    def run(self, *argv, stdin=b"", timeout=120, image="debian", env=(), opts=()):
+    def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), opts=()):
         program = argv[0]
         if program.startswith("/t/"):
             argv = (str(BUILD / "image" / program[1:]), *argv[1:])
@@ -66,7 +66,7 @@ class Domain:
         extra = [x for k, v in dict(env).items() for x in ("-e", f"{k}={v}")]
         return [DOPPEL, "run", "--rm", "-i", "-w", "/tmp", "-e", "HOME=/tmp", *extra, *opts, image, "--", *argv]
 
-    def run(self, *argv, stdin=b"", timeout=120, image="debian", env=(), opts=()):
+    def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), opts=()):
         if argv[0].startswith("/t/"):
             image = "domain-tests"
         return call(self.argv(*argv, image=image, env=env, opts=opts), stdin, timeout)
