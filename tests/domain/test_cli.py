@@ -39,7 +39,7 @@ def test_exit_code_not_executable_not_found(domain):
 def test_exit_code_signal(domain, name):
     # In a child, as the first process of a domain is immune to its own signals, like any init.
     number = int(getattr(signal, f"SIG{name}"))
-    assert domain.run("sh", "-c", f"sh -c 'kill -{name} $$; sleep 5'", image="busybox").code == 128 + number
+    assert domain.run("sh", "-c", f"sh -c 'kill -{name} $$; sleep 5'; exit $?", image="busybox").code == 128 + number
 
 
 def test_exit_code_fault(domain, need):
