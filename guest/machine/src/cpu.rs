@@ -116,8 +116,10 @@ impl Vcpu {
 
     /// Asks this vCPU to choose a thread anew.
     pub fn preempt(&self) {
-        self.need_resched.store(1, Ordering::SeqCst);
-        self.kick_if_other();
+        // One kick until it has looked, as for Task::post_work.
+        if self.need_resched.swap(1, Ordering::SeqCst) == 0 {
+            self.kick_if_other();
+        }
     }
 }
 

@@ -129,7 +129,10 @@ impl Task {
 
     /// Asks the kernel to look at this task before it returns to its program, interrupting it if it runs.
     pub fn post_work(&self) {
-        self.work.store(1, Ordering::SeqCst);
+        // One kick until the task has looked: kicks nest on the vCPU's small signal stack, so they must be few.
+        if self.work.swap(1, Ordering::SeqCst) != 0 {
+            return;
+        }
         let v = self.vcpu.load(Ordering::SeqCst);
         if !v.is_null() && self.on_cpu.load(Ordering::SeqCst) {
             // SAFETY: vCPU blocks are never freed while their domain lives.

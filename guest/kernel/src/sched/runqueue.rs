@@ -356,7 +356,7 @@ pub fn idle_loop() -> ! {
             idle.and_then(|i| idle_once(&i.space))
         });
         if let Some(t) = next {
-            cpu::switch_to(t);
+            time::cpu::switch_to(t);
         }
     }
 }
