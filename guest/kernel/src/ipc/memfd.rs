@@ -10,21 +10,18 @@ use doppel_abi_linux::syscalls::nr;
 
 use super::anon;
 use crate::fs::file::flags;
+use crate::fs::pages::seal;
 use crate::fs::rootfs::{self, Node};
 use crate::fs::{File, Inode};
+use crate::mm::PageObject;
 use crate::syscall::Arg::{Hex, Str};
 use crate::syscall::Support::Partial;
 use crate::syscall::{Args, Syscall, call, read_string};
 use crate::{Errno, Result, kernel};
 
 /// System calls of this module.
-pub const CALLS: &[Syscall] = &[call(
-    nr::MEMFD_CREATE,
-    sys_memfd_create,
-    Partial,
-    &[Str, Hex],
-    "no huge pages; F_SEAL_WRITE does not look for writable mappings made before",
-)];
+pub const CALLS: &[Syscall] =
+    &[call(nr::MEMFD_CREATE, sys_memfd_create, Partial, &[Str, Hex], "no huge pages")];
 
 /// `fcntl(2)` commands of seals.
 pub const F_ADD_SEALS: u32 = 1033;
@@ -80,6 +77,13 @@ fn sys_memfd_create(args: &Args) -> Result<u64> {
     anon::insert(args, file, f & MFD_CLOEXEC != 0)
 }
 
+/// Whether a file's seals forbid writing through a new shared mapping.
+pub fn write_sealed(file: &File) -> bool {
+    const NO_WRITE: u32 = seal::WRITE | seal::FUTURE_WRITE;
+    let object = file.downcast::<Node>().and_then(Node::object_if_written);
+    object.is_some_and(|o| o.seals() & NO_WRITE != 0)
+}
+
 /// F_ADD_SEALS and F_GET_SEALS; EINVAL if `file` is not in memory.
 pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
     let object = file.downcast::<Node>().ok_or(Errno::EINVAL)?.object()?;
@@ -89,8 +93,16 @@ pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
             if !file.writable() {
                 return Err(Errno::EPERM);
             }
+            let arg = u32::try_from(arg).map_err(|_| Errno::EINVAL)?;
+            let id = PageObject::id(&*object);
+            if arg & seal::WRITE != 0
+                && object.seals() & (seal::WRITE | seal::SEAL) == 0
+                && kernel().all_processes().iter().any(|p| p.space().mm.maps_writable(id))
+            {
+                return Err(Errno::EBUSY);
+            }
             // F_SEAL_EXEC is accepted: modes of memfds are not used for execution.
-            object.add_seals(u32::try_from(arg).map_err(|_| Errno::EINVAL)? & !SEAL_EXEC)?;
+            object.add_seals(arg & !SEAL_EXEC)?;
             Ok(0)
         }
         _ => Err(Errno::EINVAL),

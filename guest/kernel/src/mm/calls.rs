@@ -122,9 +122,10 @@ pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64
         return Err(Errno::EACCES);
     }
     let shared = vflags & vm::SHARED != 0;
-    let max_prot = if shared && !file.writable() { PROT_RWX & !2 } else { PROT_RWX };
+    let sealed = shared && crate::ipc::memfd::write_sealed(file);
+    let max_prot = if shared && (sealed || !file.writable()) { PROT_RWX & !2 } else { PROT_RWX };
     if prot & !max_prot != 0 {
-        return Err(Errno::EACCES);
+        return Err(if sealed { Errno::EPERM } else { Errno::EACCES });
     }
     let keep = Some(file.clone());
     let mut v = match file.ops().map(file)? {

@@ -401,6 +401,15 @@ impl Mm {
         Ok(layout)
     }
 
+    /// Whether pages of the object with this id are, or may become, writable through a shared mapping.
+    pub fn maps_writable(&self, object: u64) -> bool {
+        self.inner.lock().map.iter().any(|(_, _, v)| {
+            matches!(&v.backing, super::Backing::Pages(o) if o.id() == object)
+                && v.shared()
+                && v.max_prot & 2 != 0
+        })
+    }
+
     /// The mapping at `addr`, as seen from `addr` on.
     pub fn vma(&self, addr: u64) -> Option<Vma> {
         let g = self.lock();

@@ -42,6 +42,14 @@ impl Node {
         self.pages(u64::MAX)
     }
 
+    /// The page object, if the data is in one.
+    pub fn object_if_written(&self) -> Option<Arc<Object>> {
+        match &*self.content().ok()?.read() {
+            Content::Pages(o) => Some(o.clone()),
+            Content::Image(_) => None,
+        }
+    }
+
     /// Copies data that is scattered in the image.
     fn gather(&self, keep: u64) -> Result<Arc<Object>> {
         let Some(inode) = &self.lower else { return Err(Errno::EIO) };
