@@ -12,6 +12,9 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_machine::clone_flags;
@@ -44,6 +47,10 @@ pub struct Vcpu {
     pub(crate) work: AtomicU64,
     /// gs:40: components to save and restore.
     pub(crate) xfeatures: u64,
+    /// gs:48 (`doppel_abi_image::patch::ENTRY_SLOT`): where trampolines of patched system calls jump.
+    fast_entry: u64,
+    /// gs:56: the program's stack pointer during a fast entry.
+    scratch: u64,
     current: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
     prev: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
     idle: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
@@ -88,6 +95,8 @@ impl Vcpu {
         v.need_resched.store(0, Ordering::SeqCst);
         v.self_ptr = core::ptr::from_ref(v) as u64;
         v.xfeatures = crate::xstate::enabled_features();
+        v.fast_entry = crate::fast::entry_address();
+        v.scratch = 0;
         v.idle = UnsafeCell::new(Some(idle.clone()));
         idle.task().acquire();
         v.adopt(idle);
@@ -159,6 +168,37 @@ pub fn current() -> Arc<dyn ThreadObject> {
     }
 }
 
+/// The current thread object as its concrete type, borrowed by the code that runs as it: no count is touched.
+/// It stays on the task's own kernel stack (it is not `Send`), and a task's object lives as long as its stack
+/// runs, because the vCPU or the queue it is on holds a reference.
+pub struct CurrentRef<T: ThreadObject> {
+    object: ManuallyDrop<Arc<T>>,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl<T: ThreadObject> Deref for CurrentRef<T> {
+    type Target = Arc<T>;
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.object
+    }
+}
+
+/// The current thread object, if it is a `T`.
+#[inline]
+pub fn current_as<T: ThreadObject>() -> Option<CurrentRef<T>> {
+    // SAFETY: only this vCPU changes the slot, and not while this borrow lives.
+    let slot = unsafe { &*vcpu().current.get() };
+    let object: &Arc<dyn ThreadObject> = slot.as_ref()?;
+    let any: &dyn Any = &**object;
+    if !any.is::<T>() {
+        return None;
+    }
+    // SAFETY: the object is a T; the count this Arc stands for is the slot's own and is never given back here.
+    let object = ManuallyDrop::new(unsafe { Arc::from_raw(Arc::as_ptr(object).cast::<T>()) });
+    Some(CurrentRef { object, _not_send: PhantomData })
+}
+
 /// The idle object this vCPU was made with.
 pub fn idle() -> Arc<dyn ThreadObject> {
     // SAFETY: set at creation, never changed.
@@ -196,6 +236,7 @@ pub fn switch_to(next: Arc<dyn ThreadObject>) {
         let from = cur.task().krsp_ptr();
         let to = next.task().krsp_ptr();
         cur.task().save_fs();
+        cur.task().save_xstate();
         next.task().load_fs();
         set_entry_fields(v, next.task());
         next.task().vcpu.store(core::ptr::from_ref(v).cast_mut(), Ordering::SeqCst);

@@ -12,6 +12,7 @@ pub mod boot;
 pub mod clock;
 pub mod console;
 pub mod cpu;
+mod fast;
 pub mod host;
 pub mod pagefile;
 pub mod sync;

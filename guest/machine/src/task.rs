@@ -45,6 +45,23 @@ pub struct UserContext {
     pub fs_base: u64,
 }
 
+/// What entry code fills in: the registers, and after a fast entry the vector registers kernel code may touch.
+#[repr(C, align(16))]
+pub(crate) struct Frame {
+    pub(crate) regs: UserContext,
+    /// 1: the program's extended state is still in the processor, except xmm0-15, which are in `xmm`.
+    /// 0: all of it is in the task's XSAVE area.
+    pub(crate) live: u64,
+    _pad: u64,
+    pub(crate) xmm: [[u8; 16]; 16],
+}
+
+// Offsets used by assembly in trap.rs and fast.rs.
+const _: () = {
+    assert!(core::mem::offset_of!(Frame, live) == 176);
+    assert!(core::mem::offset_of!(Frame, xmm) == 192);
+};
+
 /// Selectors of 64-bit user mode on Linux.
 pub const USER_CS: u64 = 0x33;
 /// Stack selector of user mode on Linux.
@@ -59,7 +76,7 @@ struct Stack(UnsafeCell<[u8; KSTACK_SIZE]>);
 
 /// The machine part of a guest thread.
 pub struct Task {
-    ctx: UnsafeCell<UserContext>,
+    frame: UnsafeCell<Frame>,
     xsave: UnsafeCell<Box<XSave>>,
     stack: Box<Stack>,
     /// Saved kernel stack pointer while switched out.
@@ -87,7 +104,7 @@ impl Task {
         // The first switch "returns" into task_entry with a clean frame.
         let krsp = crate::cpu::initial_frame(top);
         Self {
-            ctx: UnsafeCell::new(ctx),
+            frame: UnsafeCell::new(Frame { regs: ctx, live: 0, _pad: 0, xmm: [[0; 16]; 16] }),
             xsave: UnsafeCell::new(xsave),
             stack,
             krsp: UnsafeCell::new(krsp),
@@ -101,7 +118,7 @@ impl Task {
     pub fn regs(&self) -> UserContext {
         // SAFETY: see the type's Sync reason; a torn read of a running foreign task is prevented by callers
         // stopping it first, and would only give wrong numbers.
-        unsafe { *self.ctx.get() }
+        unsafe { (*self.frame.get()).regs }
     }
 
     /// Replaces the program's registers; selectors and privileged flags are forced to user values.
@@ -112,19 +129,58 @@ impl Task {
         c.ss = USER_SS;
         c.rflags = (c.rflags & USER_FLAGS) | 0x202;
         // SAFETY: as for regs.
-        unsafe { *self.ctx.get() = c };
+        unsafe { (*self.frame.get()).regs = c };
     }
 
     /// A copy of the program's extended (vector) state.
     pub fn xstate(&self) -> Box<XSave> {
+        self.save_xstate();
         // SAFETY: as for regs.
         unsafe { (*self.xsave.get()).clone() }
     }
 
     /// Runs `f` on the program's extended state in place.
     pub fn with_xstate<R>(&self, f: impl FnOnce(&mut XSave) -> R) -> R {
+        self.save_xstate();
         // SAFETY: as for regs; f cannot reach the same cell again because Task gives out no other reference.
         f(unsafe { &mut *self.xsave.get() })
+    }
+
+    /// Number and arguments of the system call being served: orig_rax, then rdi rsi rdx r10 r8 r9.
+    #[inline]
+    pub fn syscall_args(&self) -> (u64, [u64; 6]) {
+        // SAFETY: as for regs.
+        let r = unsafe { &(*self.frame.get()).regs };
+        (r.orig_rax, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9])
+    }
+
+    /// Sets the result register of the current task.
+    #[inline]
+    pub fn set_result(&self, rax: u64) {
+        // SAFETY: as for regs.
+        unsafe { (*self.frame.get()).regs.rax = rax };
+    }
+
+    /// Moves extended state that is still in the processor (after a fast entry) to the XSAVE area.
+    pub(crate) fn save_xstate(&self) {
+        // SAFETY: as for regs: `live` is only set while this task is the current one. Kernel code uses nothing
+        // of the state but xmm0-15, whose program values entry code kept in the frame.
+        unsafe {
+            let f = &mut *self.frame.get();
+            if f.live == 0 {
+                return;
+            }
+            let area: *mut u8 = self.xsave_ptr().cast();
+            core::ptr::write_bytes(area.add(512), 0, 64);
+            let features = crate::xstate::enabled_features();
+            core::arch::asm!(
+                "xsave64 [{}]", in(reg) area, in("eax") features as u32, in("edx") (features >> 32) as u32,
+                options(nostack)
+            );
+            core::ptr::copy_nonoverlapping(f.xmm.as_ptr().cast::<u8>(), area.add(160), 256);
+            *area.add(512) |= 2;
+            f.live = 0;
+        }
     }
 
     /// Asks the kernel to look at this task before it returns to its program, interrupting it if it runs.
@@ -151,7 +207,8 @@ impl Task {
     }
 
     pub(crate) fn ctx_ptr(&self) -> *mut UserContext {
-        self.ctx.get()
+        // SAFETY: only the pointer is taken.
+        unsafe { &raw mut (*self.frame.get()).regs }
     }
 
     pub(crate) fn xsave_ptr(&self) -> *mut XSave {
