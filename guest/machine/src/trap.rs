@@ -404,7 +404,7 @@ unsafe extern "C" fn exit_to_user() -> ! {
         "jne 2f",
         // Arithmetic flags by sahf, which is several times faster than popfq; anything special by popfq.
         "mov rdx, r11",
-        "and rdx, -2776",
+        "and rdx, -2264",
         "cmp rdx, 0x200",
         "jne 6f",
         "mov eax, r11d",

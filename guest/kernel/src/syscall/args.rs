@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use doppel_machine::cpu::CurrentRef;
 use doppel_machine::user::UserPtr;
 
 use crate::fs::File;
@@ -33,7 +34,7 @@ pub enum Arg {
 /// The six arguments and the calling thread.
 pub struct Args {
     /// The calling thread.
-    pub thread: Arc<Thread>,
+    pub thread: CurrentRef<Thread>,
     /// Raw values.
     pub raw: [u64; 6],
 }

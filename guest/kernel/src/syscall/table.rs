@@ -5,10 +5,11 @@ use doppel_abi_linux::syscalls::NAMES;
 use alloc::collections::BTreeSet;
 use alloc::format;
 
+use doppel_machine::cpu::current_as;
 use doppel_machine::sync::SpinLock;
 
 use super::{Args, Syscall, trace};
-use crate::task::current;
+use crate::task::Thread;
 use crate::{Errno, Result, console, kernel};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
@@ -105,37 +106,40 @@ fn log_unimplemented(nr: u64) {
 
 /// Serves the system call in the current thread's registers.
 pub fn dispatch() {
-    let thread = current();
-    let mut regs = thread.task.regs();
-    let nr = regs.orig_rax;
-    let args =
-        Args { thread: thread.clone(), raw: [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] };
+    let Some(thread) = current_as::<Thread>() else { unreachable!("idle vCPUs make no system calls") };
+    let (nr, raw) = thread.task.syscall_args();
+    let args = Args { thread, raw };
     let entry = usize::try_from(nr).ok().and_then(|n| TABLE.get(n).copied().flatten());
-    // exit, exec and sigreturn do not come back to their caller: show them before.
-    let line = kernel().trace.then(|| trace::enter(&args, nr, entry));
-    let result: Result<u64> = match entry {
-        Some(s) => (s.handler)(&args),
-        None => {
-            log_unimplemented(nr);
-            Err(Errno::ENOSYS)
-        }
-    };
-    if let Some(line) = line {
-        trace::leave(line, &result);
-    }
-    if entry.is_some_and(|s| s.sets_registers()) && result.is_ok() {
-        return;
-    }
-    regs = thread.task.regs();
-    regs.rax = match result {
+    let result = if kernel().trace { traced(&args, nr, entry) } else { serve(&args, nr, entry) };
+    let rax = match result {
+        Ok(_) if entry.is_some_and(Syscall::sets_registers) => return,
         Ok(v) => v,
         Err(e) => {
             if e.0 >= Errno::ERESTARTSYS.0 {
                 // The signal code decides between restart and EINTR on the way out.
-                thread.task.post_work();
+                args.thread.task.post_work();
             }
             (-i64::from(e.0)).cast_unsigned()
         }
     };
-    thread.task.set_regs(&regs);
+    args.thread.task.set_result(rax);
+}
+
+fn serve(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
+    match entry {
+        Some(s) => (s.handler)(args),
+        None => {
+            log_unimplemented(nr);
+            Err(Errno::ENOSYS)
+        }
+    }
+}
+
+/// Serves and prints the call. exit, exec and sigreturn do not come back to their caller: shown before.
+#[cold]
+fn traced(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
+    let line = trace::enter(args, nr, entry);
+    let result = serve(args, nr, entry);
+    trace::leave(line, &result);
+    result
 }
