@@ -137,6 +137,8 @@ pub mod boot_flags {
     pub const STDIN: u32 = 2;
     /// Print every system call on the log ring as strace does (`--trace`).
     pub const TRACE: u32 = 4;
+    /// Map executables as they are in the image, without patched system calls (`--no-patch`).
+    pub const NO_PATCH: u32 = 8;
 }
 
 /// What to run: header, then `argc + envc + 2` NUL-terminated strings: argv…, envp…, cwd, hostname.

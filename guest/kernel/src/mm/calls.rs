@@ -104,7 +104,7 @@ fn mmap(a: &Args) -> Result<u64> {
         Place::Hint(addr)
     };
     let populate = fl & (mf::POPULATE | mf::LOCKED) != 0 && fl & mf::NONBLOCK == 0;
-    a.thread.space().mm.map(place, len, v, populate)
+    a.thread.space().mm.map_file(place, len, v, populate)
 }
 
 /// Memory shared with children: an unnamed object of the page file.

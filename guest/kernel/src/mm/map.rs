@@ -240,6 +240,7 @@ impl Mm {
     /// Unmaps `start..end` (page aligned).
     pub fn unmap(&self, start: u64, end: u64) -> Result<()> {
         let garbage = self.unmap_locked(&mut self.lock(), start, end)?;
+        self.drop_trampolines(&garbage);
         drop(garbage);
         Ok(())
     }

@@ -15,6 +15,7 @@ mod commit;
 mod fault;
 mod layout;
 mod map;
+mod patched;
 mod remap;
 mod report;
 mod vma;

@@ -107,7 +107,9 @@ fn name(v: &Vma, start: u64, brk: (u64, u64)) -> String {
 fn each(mm: &Mm, mut f: impl FnMut(u64, u64, &Vma, (u64, u64))) {
     let (list, brk): (alloc::vec::Vec<(u64, u64, Vma)>, _) = {
         let inner = mm.inner.lock();
-        let list = inner.map.iter().map(|(s, e, v)| (s, e, v.clone())).collect();
+        // Trampolines are not the program's: tools would take them for another mapping of the file.
+        let shown = inner.map.iter().filter(|(_, _, v)| v.flags & vm::TRAMPOLINE == 0);
+        let list = shown.map(|(s, e, v)| (s, e, v.clone())).collect();
         (list, (inner.areas.start_brk, inner.areas.brk))
     };
     for (s, e, v) in &list {

@@ -30,6 +30,10 @@ pub mod vm {
     pub const STACK: u32 = 256;
     /// The vDSO.
     pub const VDSO: u32 = 512;
+    /// Text that shows its patched copy.
+    pub const PATCHED: u32 = 1024;
+    /// Trampolines of patched text.
+    pub const TRAMPOLINE: u32 = 2048;
 }
 
 /// What a mapping shows.

@@ -121,7 +121,7 @@ impl Binary {
         if s.filesz > 0 {
             let len = page_up(file_end) - start;
             let v = file_vma(&self.file, s.prot, 0, page_down(s.offset), len)?;
-            mm.map(Place::Fixed(start), len, v, false)?;
+            mm.map_file(Place::Fixed(start), len, v, false)?;
             mapped = start + len;
         }
         if s.memsz > s.filesz {
