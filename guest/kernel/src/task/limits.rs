@@ -42,7 +42,7 @@ fn resource(a: &Args, i: usize) -> Result<usize> {
 }
 
 /// Gives `p` a new limit; returns the old one.
-fn set(caller: &Process, p: &Process, resource: usize, new: UserRlimit) -> Result<Rlimit> {
+fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: UserRlimit) -> Result<Rlimit> {
     if new.cur > new.max {
         return Err(Errno::EINVAL);
     }
@@ -61,6 +61,9 @@ fn set(caller: &Process, p: &Process, resource: usize, new: UserRlimit) -> Resul
     };
     if resource == rlimit::NOFILE {
         p.files().set_limit(new.cur);
+    }
+    if resource == rlimit::CPU {
+        p.timers.cpu.limit_changed(p);
     }
     Ok(old)
 }

@@ -40,13 +40,19 @@ impl Rusage {
 
 fn getrusage(a: &Args) -> Result<u64> {
     let p = &a.thread.process;
+    let mut space = 0;
     let ns = match a.i32(0) {
         rusage::RUSAGE_SELF => cpu::process_ns(p),
         rusage::RUSAGE_CHILDREN => p.child_cpu_ns.load(Ordering::Relaxed),
         rusage::RUSAGE_THREAD => cpu::thread_ns(&a.thread),
         _ => return Err(Errno::EINVAL),
     };
-    a.ptr(1).write(&Rusage::of(ns))?;
+    if a.i32(0) != rusage::RUSAGE_CHILDREN {
+        space = crate::mm::vm_stats(&a.thread.space().mm).resident;
+    }
+    let mut r = Rusage::of(ns);
+    r.rest[0] = space / 1024;
+    a.ptr(1).write(&r)?;
     Ok(0)
 }
 

@@ -182,7 +182,7 @@ impl PidDir {
                 self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len())))
             }
             "schedstat" => self
-                .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, |t| t.cpu_ns.load(Ordering::Relaxed))))),
+                .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, |t| crate::time::cpu::thread_ns(t))))),
             "stack" => fixed(""),
             "stat" => self.of_thread(stat),
             "statm" => self.of(|p| {
@@ -260,8 +260,7 @@ fn state(p: &Process, t: Option<&Thread>) -> char {
 
 /// CPU nanoseconds of all threads, living and dead.
 fn cpu_ns(p: &Process) -> u64 {
-    let live: u64 = p.threads().iter().map(|t| t.cpu_ns.load(Ordering::Relaxed)).sum();
-    live + p.dead_cpu_ns.load(Ordering::Relaxed)
+    crate::time::cpu::process_ns(p)
 }
 
 /// Nanoseconds as clock ticks of 10 ms.

@@ -147,10 +147,7 @@ fn uptime() -> String {
 
 /// CPU nanoseconds of all processes that still have an entry.
 fn total_cpu_ns() -> u64 {
-    let one = |p: &Process| {
-        let live: u64 = p.threads().iter().map(|t| t.cpu_ns.load(Ordering::Relaxed)).sum();
-        live + p.dead_cpu_ns.load(Ordering::Relaxed) + p.child_cpu_ns.load(Ordering::Relaxed)
-    };
+    let one = |p: &Process| crate::time::cpu::process_ns(p) + p.child_cpu_ns.load(Ordering::Relaxed);
     kernel().all_processes().iter().map(|p| one(p)).sum()
 }
 
