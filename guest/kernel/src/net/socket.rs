@@ -5,12 +5,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 
-use doppel_algo::net::sockaddr::Addr;
+use doppel_algo::net::sockaddr::{AF_UNIX, Addr};
 use doppel_machine::user::UserPtr;
 
 use super::Common;
 use super::consts as c;
-use super::unix::scm::{Fds, Ucred};
+use super::unix::scm::{Fds, Ucred, descriptor_closing};
 use crate::fs::file::flags::{O_NONBLOCK, O_RDWR};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::sched::PollTable;
@@ -193,6 +193,12 @@ impl FileOps for Socket {
             mode: FileType::Socket as u32 | 0o777,
             ..Stat::anonymous()
         })
+    }
+
+    fn flush(&self, file: &File) {
+        if self.ops.common().domain == AF_UNIX {
+            descriptor_closing(file);
+        }
     }
 
     fn release(&self, _file: &File) {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use doppel_algo::net::sockaddr::{Addr, UnixName};
 
-use super::scm::{Fds, Ucred};
+use super::scm::{Fds, Peeked, Ucred};
 use super::{MAX_DGRAM_QLEN, State, UnixSock, names};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
@@ -139,12 +139,13 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         return Err(Errno::ENOTCONN);
     }
     let peek_off = s.common.peek_off.load(Ordering::Relaxed);
+    let mut peeked = None;
     let got = wait(&s.common.rq, nonblock, s.common.recv_deadline(), || {
         let mut i = s.inner.lock();
         if peek {
             if let Some(m) = i.messages.front() {
-                let fds = m.fds.as_ref().map(Fds::duplicate);
-                return Some(Ok(Some((m.data.clone(), m.cred, m.from.clone(), fds, None))));
+                peeked = m.fds.as_ref().map(Fds::duplicate);
+                return Some(Ok(Some((m.data.clone(), m.cred, m.from.clone(), None, None))));
             }
         } else if let Some(mut m) = i.messages.pop_front() {
             let fds = m.fds.take();
@@ -155,6 +156,7 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         }
         (i.shut & RCV_SHUTDOWN != 0).then_some(Ok(None))
     })?;
+    let peeked = peeked.map(Peeked::register);
     let Some((data, cred, from, fds, taken)) = got else { return Ok(Received::default()) };
     if taken.is_some() {
         drop(taken);
@@ -171,7 +173,7 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         s.common.peek_off.store(next, Ordering::Relaxed);
     }
     let truncated = n < data.len();
-    let mut r = Received { len: n, cred: Some(cred), fds, ..Received::default() };
+    let mut r = Received { len: n, cred: Some(cred), fds: fds.or(peeked), ..Received::default() };
     if truncated {
         r.flags |= MSG_TRUNC;
         if flags & MSG_TRUNC != 0 {

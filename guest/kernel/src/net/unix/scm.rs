@@ -98,29 +98,34 @@ impl Fds {
                 return Err(Errno::ETOOMANYREFS);
             }
         }
-        Ok(Self::launch(&flight, files))
+        files.iter().for_each(|f| f.fd_added());
+        Ok(Peeked(files).register())
     }
 
-    fn launch(flight: &Flight, files: Vec<Arc<File>>) -> Self {
-        for f in &files {
-            f.fd_added();
-            if unix_of(f).is_some() {
-                let mut s = flight.sockets.lock();
-                s.entry(f.id).or_insert_with(|| (f.clone(), 0)).1 += 1;
-            }
-        }
-        Self { files }
-    }
-
-    /// A second set of the same files (MSG_PEEK).
-    #[must_use]
-    pub fn duplicate(&self) -> Self {
-        Self::launch(&kernel().service::<Flight>(), self.files.clone())
+    /// A second set of the same files (MSG_PEEK), to be registered once no socket lock is held.
+    pub(super) fn duplicate(&self) -> Peeked {
+        self.files.iter().for_each(|f| f.fd_added());
+        Peeked(self.files.clone())
     }
 
     /// The files, in the order they were sent.
     pub fn files(&self) -> &[Arc<File>] {
         &self.files
+    }
+}
+
+/// Files counted as descriptors but not yet known to be in flight: such sockets are never garbage.
+pub(super) struct Peeked(Vec<Arc<File>>);
+
+impl Peeked {
+    /// Puts them in flight.
+    pub(super) fn register(self) -> Fds {
+        let flight = kernel().service::<Flight>();
+        for f in self.0.iter().filter(|f| unix_of(f).is_some()) {
+            let mut s = flight.sockets.lock();
+            s.entry(f.id).or_insert_with(|| (f.clone(), 0)).1 += 1;
+        }
+        Fds { files: self.0 }
     }
 }
 
@@ -171,9 +176,21 @@ fn unix_of(f: &File) -> Option<Arc<UnixSock>> {
     any.downcast::<UnixSock>().ok()
 }
 
+/// A descriptor of a socket is being closed: if the socket is in flight, this may have been the last way to it.
+pub fn descriptor_closing(f: &File) {
+    let flight = kernel().service::<Flight>();
+    if flight.sockets.lock().contains_key(&f.id) {
+        collect_without(&flight, Some(f.id));
+    }
+}
+
 /// Empties the queues of sockets that only messages in flight can reach. Called when an AF_UNIX socket closes.
 pub fn collect() {
-    let flight = kernel().service::<Flight>();
+    collect_without(&kernel().service::<Flight>(), None);
+}
+
+/// As [`collect`], with one descriptor of the file `closing` not counted.
+fn collect_without(flight: &Flight, closing: Option<u64>) {
     if flight.sockets.lock().is_empty() {
         return;
     }
@@ -184,7 +201,7 @@ pub fn collect() {
         // candidates' own queues.
         let mut outside: BTreeMap<u64, i64> = sockets
             .iter()
-            .filter(|(_, (f, n))| f.fd_count() == *n)
+            .filter(|(id, (f, n))| f.fd_count() == *n + u64::from(closing == Some(**id)))
             .map(|(id, (_, n))| (*id, *n as i64))
             .collect();
         let ids: Vec<u64> = outside.keys().copied().collect();

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use doppel_algo::net::sockaddr::{Addr, UnixName};
 use doppel_algo::net::stream::{Chunk, SMALL};
 
-use super::scm::{Fds, Ucred};
+use super::scm::{Fds, Peeked, Ucred};
 use super::{Mark, State, UnixSock};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
@@ -179,6 +179,7 @@ fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: u32, mut sk
     let want = out.remaining();
     let mut i = s.inner.lock();
     if flags & MSG_PEEK != 0 {
+        let mut peeked = None;
         for c in i.stream.iter() {
             if skip >= c.len() {
                 skip -= c.len();
@@ -194,13 +195,15 @@ fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: u32, mut sk
             pass.bytes += part.len();
             pass.parts.push(part);
             if let Some(f) = &c.mark.fds {
-                pass.fds = Some(f.duplicate());
+                peeked = Some(f.duplicate());
                 break;
             }
             if pass.bytes == want {
                 break;
             }
         }
+        drop(i);
+        pass.fds = peeked.map(Peeked::register);
         return pass;
     }
     while pass.bytes < want && !pass.stop {
