@@ -46,6 +46,13 @@ pub enum Node {
         /// Writes, if they are allowed.
         accept: Option<Accept>,
     },
+    /// A file with operations of its own.
+    File {
+        /// Permission bits.
+        mode: u32,
+        /// Opens it.
+        open: Arc<dyn Fn() -> Result<Arc<dyn FileOps>> + Send + Sync>,
+    },
     /// A symbolic link with a computed target.
     Link(Arc<dyn Fn() -> Result<Vec<u8>> + Send + Sync>),
     /// A magic link: text for readlink, and the place or open file it really leads to.
@@ -101,7 +108,7 @@ impl Node {
     fn kind(&self) -> FileType {
         match self {
             Self::Dir(_) => FileType::Directory,
-            Self::Text { .. } => FileType::Regular,
+            Self::Text { .. } | Self::File { .. } => FileType::Regular,
             Self::Link(_) | Self::Magic(_) => FileType::Symlink,
         }
     }
@@ -157,7 +164,7 @@ impl Inode for SyntheticInode {
     fn stat(&self) -> Stat {
         let (mode, nlink) = match &self.node {
             Node::Dir(_) => (0o040555, 2),
-            Node::Text { mode, .. } => (0o100000 | mode, 1),
+            Node::Text { mode, .. } | Node::File { mode, .. } => (0o100000 | mode, 1),
             Node::Link(_) | Node::Magic(_) => (0o120777, 1),
         };
         let now = crate::time::realtime_ns() as i64;
@@ -222,6 +229,7 @@ impl Inode for SyntheticInode {
                 accept: accept.clone(),
                 content: SpinLock::new(None),
             })),
+            Node::File { open, .. } => open(),
             Node::Link(_) | Node::Magic(_) => Err(Errno::ELOOP),
         }
     }

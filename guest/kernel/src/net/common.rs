@@ -8,6 +8,7 @@ use doppel_algo::net::sockaddr::AF_UNIX;
 use super::consts::{DEFAULT_BUF, SO_PASSCRED};
 use crate::fs::file::poll;
 use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
+use crate::task::current;
 use crate::{Errno, Result, kernel, time};
 
 /// Bookkeeping cost of one message, counted against the sender's buffer as Linux counts it.
@@ -23,6 +24,8 @@ pub struct Common {
     pub protocol: i32,
     /// Inode number.
     pub ino: u64,
+    /// File-system user of who made it.
+    pub uid: u32,
     /// On/off options, a bit for each SO_ number below 64.
     switches: AtomicU64,
     /// SO_SNDBUF, as it is counted (twice what was asked).
@@ -63,6 +66,7 @@ impl Common {
             kind,
             protocol,
             ino: kernel().next_id(),
+            uid: current().process.cred().fsuid,
             switches: AtomicU64::new(0),
             sndbuf: AtomicUsize::new(DEFAULT_BUF),
             rcvbuf: AtomicUsize::new(DEFAULT_BUF),

@@ -191,6 +191,7 @@ impl FileOps for Socket {
             dev: 8,
             ino: self.ops.common().ino,
             mode: FileType::Socket as u32 | 0o777,
+            uid: self.ops.common().uid,
             ..Stat::anonymous()
         })
     }

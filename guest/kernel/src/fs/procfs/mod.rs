@@ -3,6 +3,8 @@
 //! pid.rs: one process; system.rs: the files at the top; sysctl.rs: /proc/sys; net.rs: /proc/net.
 //! Everything shown belongs to the domain: its processes, its CPUs (`--cpus`), its memory (`--memory`).
 
+mod cpuinfo;
+mod mem;
 mod net;
 mod pid;
 mod sysctl;

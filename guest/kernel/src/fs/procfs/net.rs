@@ -1,8 +1,18 @@
 //! /proc/net: the domain has the loopback interface only.
 
+use alloc::string::String;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::fmt::Write;
 
-use super::super::synthetic::{Node, dir, fixed};
+use doppel_algo::net::ports::unmapped;
+use doppel_algo::net::sockaddr::AF_INET;
+
+use super::super::synthetic::{Node, bytes, dir, fixed, text};
+use crate::kernel;
+use crate::net::inet::{End, Ports, tcp::Tcp, udp::Udp};
+use crate::net::unix::names::names;
+use crate::net::{SocketOps, unix::UnixSock};
 
 /// The net directory of a process.
 pub fn dir_node() -> Node {
@@ -22,14 +32,14 @@ pub fn dir_node() -> Node {
         ("route", || fixed(
             "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
         )),
-        ("sockstat", || fixed(
-            "sockets: used 0\nTCP: inuse 0 orphan 0 tw 0 alloc 0 mem 0\nUDP: inuse 0 mem 0\n"
-        )),
-        ("tcp", || fixed(SOCKET_HEAD)),
-        ("tcp6", || fixed(SOCKET_HEAD)),
-        ("udp", || fixed(SOCKET_HEAD)),
-        ("udp6", || fixed(SOCKET_HEAD)),
-        ("unix", || fixed("Num       RefCount Protocol Flags    Type St Inode Path\n")),
+        ("snmp", || text(|| Ok(snmp()))),
+        ("sockstat", || text(|| Ok(sockstat()))),
+        ("sockstat6", || text(|| Ok(sockstat6()))),
+        ("tcp", || text(|| Ok(tcp(true)))),
+        ("tcp6", || text(|| Ok(tcp(false)))),
+        ("udp", || text(|| Ok(udp(true)))),
+        ("udp6", || text(|| Ok(udp(false)))),
+        ("unix", || bytes(0o444, || Ok(unix()))),
     ];
     dir(entries)
 }
@@ -37,3 +47,141 @@ pub fn dir_node() -> Node {
 const DEV: &str = "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n";
 const SOCKET_HEAD: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+const SOCKET_HEAD6: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+const UDP_HEAD: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n";
+
+fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
+    let r = s.write_fmt(args);
+    debug_assert!(r.is_ok());
+}
+
+/// All TCP sockets that hold a port, by inode number.
+fn tcp_sockets() -> Vec<Arc<Tcp>> {
+    let ports = kernel().service::<Ports>();
+    let mut v: Vec<_> = ports.tcp.lock().iter().filter_map(|(_, b)| b.what.upgrade()).collect();
+    v.sort_by_key(|s| s.common().ino);
+    v
+}
+
+/// All UDP sockets that hold a port.
+fn udp_sockets() -> Vec<Arc<Udp>> {
+    let ports = kernel().service::<Ports>();
+    let mut v: Vec<_> = ports.udp.lock().iter().filter_map(|(_, b)| b.what.upgrade()).collect();
+    v.sort_by_key(|s| s.common().ino);
+    v
+}
+
+/// An address as the tables show it: words in host order.
+fn put_end(s: &mut String, e: &End, v4: bool) {
+    match unmapped(&e.ip).filter(|_| v4) {
+        Some(ip) => put(s, format_args!("{:08X}:{:04X}", u32::from_ne_bytes(ip), e.port)),
+        None => {
+            for w in e.ip.chunks_exact(4) {
+                put(s, format_args!("{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]])));
+            }
+            put(s, format_args!(":{:04X}", e.port));
+        }
+    }
+}
+
+fn tcp(v4: bool) -> String {
+    let mut s = String::from(if v4 { SOCKET_HEAD } else { SOCKET_HEAD6 });
+    let mut n = 0;
+    for t in tcp_sockets().iter().filter(|t| (t.common().domain == AF_INET) == v4) {
+        let (local, remote, state, tx, rx) = t.row();
+        // Sockets that are only bound are not shown.
+        if state == 7 && remote.port == 0 {
+            continue;
+        }
+        put(&mut s, format_args!("{n:4}: "));
+        put_end(&mut s, &local, v4);
+        s.push(' ');
+        put_end(&mut s, &remote, v4);
+        let c = t.common();
+        put(
+            &mut s,
+            format_args!(
+                " {state:02X} {tx:08X}:{rx:08X} 00:00000000 00000000 {:5}        0 {} 1 0000000000000000 100 0 0 10 0\n",
+                c.uid, c.ino
+            ),
+        );
+        n += 1;
+    }
+    s
+}
+
+fn udp(v4: bool) -> String {
+    let mut s = String::from(if v4 { UDP_HEAD } else { SOCKET_HEAD6 });
+    for (n, u) in udp_sockets().iter().filter(|u| (u.common().domain == AF_INET) == v4).enumerate() {
+        let (local, remote, state, rx) = u.row();
+        put(&mut s, format_args!("{n:5}: "));
+        put_end(&mut s, &local, v4);
+        s.push(' ');
+        put_end(&mut s, &remote, v4);
+        let c = u.common();
+        put(
+            &mut s,
+            format_args!(
+                " {state:02X} 00000000:{rx:08X} 00:00000000 00000000 {:5}        0 {} 2 0000000000000000 0\n",
+                c.uid, c.ino
+            ),
+        );
+    }
+    s
+}
+
+fn unix() -> Vec<u8> {
+    let mut out = b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec();
+    let all: Vec<Arc<UnixSock>> = names().all.lock().values().filter_map(Weak::upgrade).collect();
+    for u in all {
+        let (flags, state, name) = u.row();
+        let c = u.common();
+        let mut s = String::new();
+        put(
+            &mut s,
+            format_args!(
+                "0000000000000000: 00000002 00000000 {flags:08X} {:04X} {state:02X} {:5}",
+                c.kind, c.ino
+            ),
+        );
+        out.extend(s.into_bytes());
+        if !name.is_empty() {
+            out.push(b' ');
+            out.extend(name);
+        }
+        out.push(b'\n');
+    }
+    out
+}
+
+/// Sockets of (IPv4 TCP, IPv6 TCP, IPv4 UDP, IPv6 UDP, AF_UNIX).
+fn counts() -> [usize; 5] {
+    let (tcp, udp) = (tcp_sockets(), udp_sockets());
+    let tcp4 = tcp.iter().filter(|t| t.common().domain == AF_INET).count();
+    let udp4 = udp.iter().filter(|u| u.common().domain == AF_INET).count();
+    [tcp4, tcp.len() - tcp4, udp4, udp.len() - udp4, names().all.lock().len()]
+}
+
+fn sockstat() -> String {
+    let [t4, t6, u4, u6, unix] = counts();
+    alloc::format!(
+        "sockets: used {}\nTCP: inuse {t4} orphan 0 tw 0 alloc {} mem 0\nUDP: inuse {u4} mem 0\nUDPLITE: inuse 0\nRAW: inuse 0\nFRAG: inuse 0 memory 0\n",
+        t4 + t6 + u4 + u6 + unix,
+        t4 + t6,
+    )
+}
+
+fn sockstat6() -> String {
+    let [_, t6, _, u6, _] = counts();
+    alloc::format!(
+        "TCP6: inuse {t6}\nUDP6: inuse {u6}\nUDPLITE6: inuse 0\nRAW6: inuse 0\nFRAG6: inuse 0 memory 0\n"
+    )
+}
+
+/// Counters of a wire there is none of; programs look up columns by name.
+fn snmp() -> String {
+    let established = tcp_sockets().iter().filter(|t| matches!(t.row().2, 1 | 8)).count();
+    alloc::format!(
+        "Ip: Forwarding DefaultTTL InReceives InHdrErrors\nIp: 2 64 0 0\nTcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs RetransSegs InErrs OutRsts InCsumErrors\nTcp: 1 200 120000 -1 0 0 0 0 {established} 0 0 0 0 0 0\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors\nUdp: 0 0 0 0 0 0 0\n"
+    )
+}

@@ -39,11 +39,14 @@ struct PidDir {
 const ENTRIES: &[(&str, FileType)] = {
     use FileType::{Directory as D, Regular as R, Symlink as L};
     &[
+        ("attr", D),
         ("auxv", R),
         ("cgroup", R),
+        ("children", R),
         ("cmdline", R),
         ("comm", R),
         ("coredump_filter", R),
+        ("cpuset", R),
         ("cwd", L),
         ("environ", R),
         ("exe", L),
@@ -54,14 +57,17 @@ const ENTRIES: &[(&str, FileType)] = {
         ("limits", R),
         ("loginuid", R),
         ("maps", R),
+        ("mem", R),
         ("mountinfo", R),
         ("mounts", R),
+        ("mountstats", R),
         ("net", D),
         ("ns", D),
         ("oom_adj", R),
         ("oom_score", R),
         ("oom_score_adj", R),
         ("personality", R),
+        ("projid_map", R),
         ("root", L),
         ("sched", R),
         ("schedstat", R),
@@ -75,6 +81,7 @@ const ENTRIES: &[(&str, FileType)] = {
         ("status", R),
         ("syscall", R),
         ("task", D),
+        ("timers", R),
         ("timerslack_ns", R),
         ("uid_map", R),
         ("wchan", R),
@@ -90,7 +97,7 @@ impl Directory for PidDir {
 
     fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
         for (i, (name, kind)) in ENTRIES.iter().enumerate().skip(from as usize) {
-            if self.task && *name == "task" {
+            if self.task && *name == "task" || !self.task && *name == "children" {
                 continue;
             }
             if !each(i as u64 + 1, name.as_bytes(), *kind) {
@@ -145,7 +152,21 @@ impl PidDir {
             "exe" => self.magic(|p| p.exe.lock().clone()),
             "fd" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: false })),
             "fdinfo" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: true })),
-            "gid_map" | "uid_map" => fixed("         0          0 4294967295\n"),
+            "mem" => {
+                let p = self.p.clone();
+                Node::File { mode: 0o600, open: Arc::new(move || Ok(Arc::new(super::mem::MemFile::new(p.clone())))) }
+            }
+            "attr" => super::super::synthetic::dir(alloc::vec![
+                ("current", || fixed("unconfined\n") as Node),
+                ("exec", || fixed("")),
+                ("prev", || fixed("unconfined\n")),
+            ]),
+            "children" if self.task => self.of(|p| {
+                Ok(p.children.lock().iter().map(|c| format!("{} ", c.pid)).collect())
+            }),
+            "cpuset" => fixed("/\n"),
+            "mountstats" | "timers" => fixed(""),
+            "gid_map" | "uid_map" | "projid_map" => fixed("         0          0 4294967295\n"),
             "setgroups" => fixed("allow\n"),
             "io" => fixed(
                 "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",

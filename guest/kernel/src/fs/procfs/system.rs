@@ -3,7 +3,6 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::arch::x86_64::__cpuid;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
@@ -22,7 +21,7 @@ pub fn entries() -> Vec<(&'static str, fn() -> Node)> {
         ("cgroups", || fixed(CGROUPS)),
         ("cmdline", || fixed("doppel\n")),
         ("consoles", || fixed("tty0                 -WU (EC p  )    4:1\n")),
-        ("cpuinfo", || text(|| Ok(cpuinfo()))),
+        ("cpuinfo", || text(|| Ok(super::cpuinfo::cpuinfo()))),
         ("crypto", || fixed("")),
         ("devices", || fixed(
             "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n"
@@ -182,120 +181,5 @@ fn stat() -> String {
             kernel().forks()
         ),
     );
-    s
-}
-
-/// Text of a CPUID leaf's registers.
-fn brand() -> String {
-    let mut b = Vec::new();
-    if __cpuid(0x8000_0000).eax >= 0x8000_0004 {
-        for leaf in 0x8000_0002..=0x8000_0004u32 {
-            let r = __cpuid(leaf);
-            for w in [r.eax, r.ebx, r.ecx, r.edx] {
-                b.extend_from_slice(&w.to_le_bytes());
-            }
-        }
-    }
-    let end = b.iter().position(|&c| c == 0).unwrap_or(b.len());
-    String::from(String::from_utf8_lossy(&b[..end]).trim())
-}
-
-/// Feature names by leaf, register and bit, for what programs look for.
-const FLAGS: &[(u32, u8, u8, &str)] = &[
-    (1, 3, 0, "fpu"),
-    (1, 3, 4, "tsc"),
-    (1, 3, 8, "cx8"),
-    (1, 3, 15, "cmov"),
-    (1, 3, 19, "clflush"),
-    (1, 3, 23, "mmx"),
-    (1, 3, 24, "fxsr"),
-    (1, 3, 25, "sse"),
-    (1, 3, 26, "sse2"),
-    (1, 3, 28, "ht"),
-    (1, 2, 0, "pni"),
-    (1, 2, 1, "pclmulqdq"),
-    (1, 2, 9, "ssse3"),
-    (1, 2, 12, "fma"),
-    (1, 2, 13, "cx16"),
-    (1, 2, 19, "sse4_1"),
-    (1, 2, 20, "sse4_2"),
-    (1, 2, 22, "movbe"),
-    (1, 2, 23, "popcnt"),
-    (1, 2, 25, "aes"),
-    (1, 2, 26, "xsave"),
-    (1, 2, 28, "avx"),
-    (1, 2, 29, "f16c"),
-    (1, 2, 30, "rdrand"),
-    (1, 2, 31, "hypervisor"),
-    (7, 1, 0, "fsgsbase"),
-    (7, 1, 3, "bmi1"),
-    (7, 1, 5, "avx2"),
-    (7, 1, 8, "bmi2"),
-    (7, 1, 9, "erms"),
-    (7, 1, 16, "avx512f"),
-    (7, 1, 17, "avx512dq"),
-    (7, 1, 18, "rdseed"),
-    (7, 1, 19, "adx"),
-    (7, 1, 21, "avx512ifma"),
-    (7, 1, 23, "clflushopt"),
-    (7, 1, 24, "clwb"),
-    (7, 1, 28, "avx512cd"),
-    (7, 1, 29, "sha_ni"),
-    (7, 1, 30, "avx512bw"),
-    (7, 1, 31, "avx512vl"),
-    (7, 2, 1, "avx512vbmi"),
-    (7, 2, 6, "avx512_vbmi2"),
-    (7, 2, 8, "gfni"),
-    (7, 2, 9, "vaes"),
-    (7, 2, 10, "vpclmulqdq"),
-    (7, 2, 11, "avx512_vnni"),
-    (7, 2, 12, "avx512_bitalg"),
-    (7, 2, 14, "avx512_vpopcntdq"),
-    (7, 2, 22, "rdpid"),
-    (0x8000_0001, 3, 11, "syscall"),
-    (0x8000_0001, 3, 20, "nx"),
-    (0x8000_0001, 3, 27, "rdtscp"),
-    (0x8000_0001, 3, 29, "lm"),
-    (0x8000_0001, 2, 0, "lahf_lm"),
-    (0x8000_0001, 2, 5, "abm"),
-];
-
-fn cpuinfo() -> String {
-    let id = __cpuid(0);
-    let mut vendor = Vec::new();
-    for w in [id.ebx, id.edx, id.ecx] {
-        vendor.extend_from_slice(&w.to_le_bytes());
-    }
-    let vendor = String::from_utf8_lossy(&vendor).into_owned();
-    let sig = __cpuid(1).eax;
-    let family = (sig >> 8 & 0xf) + (sig >> 20 & 0xff);
-    let model = (sig >> 4 & 0xf) | (sig >> 12 & 0xf0);
-    let mut flags = String::new();
-    for (leaf, reg, bit, name) in FLAGS {
-        let r = core::arch::x86_64::__cpuid_count(*leaf, 0);
-        let word = [r.eax, r.ebx, r.ecx, r.edx][usize::from(*reg)];
-        if word & (1 << bit) != 0 {
-            put(&mut flags, format_args!(" {name}"));
-        }
-    }
-    let cpus = kernel().vcpu_limit;
-    let brand = brand();
-    let mut s = String::new();
-    for i in 0..cpus {
-        put(
-            &mut s,
-            format_args!(
-                "processor\t: {i}\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {brand}\nstepping\t: {}\nmicrocode\t: 0x1\ncpu MHz\t\t: 2000.000\ncache size\t: 32768 KB\n",
-                sig & 0xf
-            ),
-        );
-        put(
-            &mut s,
-            format_args!(
-                "physical id\t: 0\nsiblings\t: {cpus}\ncore id\t\t: {i}\ncpu cores\t: {cpus}\napicid\t\t: {i}\ninitial apicid\t: {i}\nfpu\t\t: yes\nfpu_exception\t: yes\ncpuid level\t: {}\nwp\t\t: yes\nflags\t\t:{flags}\nbugs\t\t:\nbogomips\t: 4000.00\nclflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 46 bits physical, 48 bits virtual\npower management:\n\n",
-                id.eax
-            ),
-        );
-    }
     s
 }

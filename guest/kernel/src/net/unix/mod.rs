@@ -130,6 +130,26 @@ impl UnixSock {
         Ok((a, b))
     }
 
+    /// For /proc/net/unix: flags, SS_* state, name as shown there.
+    pub fn row(&self) -> (u32, u8, Vec<u8>) {
+        let i = self.inner.lock();
+        let (flags, state) = match i.state {
+            State::Listening => (0x1_0000, 1),
+            State::Connected => (0, 3),
+            State::Connecting => (0, 2),
+            State::Idle | State::Dead => (0, if i.peer.is_some() { 3 } else { 1 }),
+        };
+        let name = match &*i.name {
+            UnixName::Unnamed => Vec::new(),
+            UnixName::Path(p) => p.clone(),
+            UnixName::Abstract(a) => {
+                let shown = a.iter().map(|b| if *b == 0 { b'@' } else { *b });
+                core::iter::once(b'@').chain(shown).collect()
+            }
+        };
+        (flags, state, name)
+    }
+
     fn stream(&self) -> bool {
         self.common.kind == SOCK_STREAM
     }

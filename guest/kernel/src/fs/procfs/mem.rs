@@ -1,0 +1,89 @@
+//! /proc/PID/mem: a process' memory as a file. Only a process' own memory can be reached.
+
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+
+use doppel_machine::user::UserPtr;
+
+use crate::fs::{File, FileOps, Input, Output};
+use crate::task::{Process, current};
+use crate::{Errno, Result};
+
+/// Bytes copied at a time.
+const PIECE: usize = 4096;
+
+/// An open mem file.
+pub struct MemFile {
+    process: Weak<Process>,
+}
+
+impl MemFile {
+    /// For a process.
+    pub fn new(process: Weak<Process>) -> Self {
+        Self { process }
+    }
+
+    /// ESRCH if the process has gone, EIO if it is another one.
+    fn check(&self) -> Result<()> {
+        let p = self.process.upgrade().ok_or(Errno::ESRCH)?;
+        if Arc::ptr_eq(&p, &current().process) { Ok(()) } else { Err(Errno::EIO) }
+    }
+}
+
+/// Moves pieces until one comes up short; EIO if not even the first byte could be moved.
+fn pieces(total: usize, mut one: impl FnMut(usize, usize) -> Result<usize>) -> Result<usize> {
+    let mut done = 0;
+    while done < total {
+        let n = (total - done).min(PIECE);
+        match one(done, n) {
+            Ok(k) => {
+                done += k;
+                if k < n {
+                    break;
+                }
+            }
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+impl FileOps for MemFile {
+    fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        self.check()?;
+        let mut buf = Vec::with_capacity(PIECE);
+        pieces(out.remaining(), |at, n| {
+            buf.clear();
+            let from = UserPtr(offset.wrapping_add(at as u64));
+            from.read_append(&mut buf, n).map_err(|_| Errno::EIO)?;
+            out.write(&buf)
+        })
+    }
+
+    fn write(&self, _file: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {
+        self.check()?;
+        let mut buf = Vec::with_capacity(PIECE);
+        pieces(input.remaining(), |at, n| {
+            buf.clear();
+            input.append(&mut buf, n)?;
+            UserPtr(offset.wrapping_add(at as u64)).write_some(&buf).map_err(|_| Errno::EIO)
+        })
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        match whence {
+            0 => Ok(offset.cast_unsigned()),
+            1 => Ok((*file.pos.lock()).wrapping_add_signed(offset)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn pollable(&self) -> bool {
+        false
+    }
+}
