@@ -60,6 +60,7 @@ def make_image(programs):
     """Imports an image with the suites, a few tools, and what both need."""
     with tempfile.TemporaryDirectory() as tmp:
         root = pathlib.Path(tmp)
+        root.chmod(0o755)  # a temporary directory is its owner's alone; "/" is not
         for d in ["bin", "t", "etc", "tmp", "proc", "sys", "dev", "root", "lib64", "usr/share/t-image"]:
             (root / d).mkdir(parents=True)
         (root / "tmp").chmod(0o1777)

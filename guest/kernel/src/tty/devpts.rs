@@ -7,6 +7,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::ToString;
 use alloc::sync::Arc;
 
+use doppel_abi_linux::termios::HUPCL;
 use doppel_algo::ldisc::Termios;
 use doppel_machine::sync::SpinLock;
 
@@ -21,8 +22,8 @@ use crate::fs::{File, FileOps, FileType, Inode, Stat};
 use crate::task::current;
 use crate::{Errno, Result, kernel, time};
 
-/// Most pseudo-terminals at a time: the minors of one major number.
-const MAX: u32 = 256;
+/// Most pseudo-terminals at a time: the minors of the four major numbers registered.
+const MAX: u32 = 1024;
 /// Group of the slaves: tty.
 const GID: u32 = 5;
 /// Device number of the file system.
@@ -74,7 +75,9 @@ pub(super) fn open_ptmx() -> Result<Arc<dyn FileOps>> {
         used.insert(n);
         n
     };
-    let tty = Tty::new(Kind::Pty(number), Termios::default(), Winsize::default(), false);
+    let mut termios = Termios::default();
+    termios.cflag &= !HUPCL;
+    let tty = Tty::new(Kind::Pty(number), termios, Winsize::default(), false);
     let uid = current().process.cred().fsuid;
     let attr = SpinLock::new(Attr { mode: 0o620, uid, gid: GID, time: now() });
     d.open.lock().insert(number, Arc::new(Node { number, tty: tty.clone(), attr }));
@@ -212,6 +215,33 @@ impl Inode for Root {
 
     fn open(&self, _flags: u32) -> Result<Arc<dyn FileOps>> {
         Ok(Arc::new(Listing))
+    }
+
+    // Names come and go with the masters only.
+
+    fn create(&self, _name: &[u8], mode: u32, _uid: u32, _gid: u32, _rdev: u64) -> Result<Arc<dyn Inode>> {
+        let file = FileType::from_mode(mode) == Some(FileType::Regular);
+        Err(if file { Errno::EACCES } else { Errno::EPERM })
+    }
+
+    fn symlink(&self, _name: &[u8], _target: &[u8], _uid: u32, _gid: u32) -> Result<Arc<dyn Inode>> {
+        Err(Errno::EPERM)
+    }
+
+    fn link(&self, _name: &[u8], _inode: &Arc<dyn Inode>) -> Result<()> {
+        Err(Errno::EPERM)
+    }
+
+    fn unlink(&self, _name: &[u8]) -> Result<()> {
+        Err(Errno::EPERM)
+    }
+
+    fn rmdir(&self, _name: &[u8]) -> Result<()> {
+        Err(Errno::EPERM)
+    }
+
+    fn rename(&self, _name: &[u8], _dir: &Arc<dyn Inode>, _new_name: &[u8], _flags: u32) -> Result<()> {
+        Err(Errno::EPERM)
     }
 
     fn cacheable(&self) -> bool {

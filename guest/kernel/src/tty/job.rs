@@ -5,6 +5,7 @@ use core::any::Any;
 
 use super::Tty;
 use super::terminal::{Control, Kind};
+use crate::sched::wait_until_uninterruptible;
 use crate::signal::{self, SigInfo, pgrp_orphaned, send_group, send_process, sig};
 use crate::task::{Process, Session, current};
 use crate::{Errno, Result, kernel};
@@ -127,6 +128,8 @@ pub fn session_leader_exit(tty: &Arc<dyn Any + Send + Sync>, _session: &Arc<Sess
             let _ = send_group(*g, SigInfo::kernel(signo));
         }
     } else if let Some(tty) = tty.downcast_ref::<Tty>() {
+        // The domain may end now; what was written must leave first.
+        wait_until_uninterruptible(&tty.slave_wait, || tty.drained().then_some(()));
         tty.signal_foreground(sig::SIGHUP);
         *tty.control.lock() = Control::default();
     }

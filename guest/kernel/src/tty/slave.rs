@@ -114,7 +114,11 @@ impl FileOps for Slave {
             if n == want || (canonical && n > 0) {
                 continue;
             }
-            if gone || tty.input_ended() || (!canonical && total >= min) || !patient {
+            if gone {
+                // Who waited learns it from EIO, later reads give the end of file: as Linux.
+                return if total > 0 { Ok(total) } else { Err(Errno::EIO) };
+            }
+            if tty.input_ended() || (!canonical && total >= min) || !patient {
                 return Ok(total);
             }
             if canonical {

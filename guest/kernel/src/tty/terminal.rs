@@ -97,7 +97,7 @@ impl Tty {
     pub fn device(&self) -> (u32, u32) {
         match self.kind {
             Kind::Console => (5, 1),
-            Kind::Pty(n) => (136, n),
+            Kind::Pty(n) => (136 + n / 256, n % 256),
         }
     }
 
