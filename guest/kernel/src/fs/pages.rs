@@ -56,7 +56,8 @@ static PAGE_FILE: Once<&'static PageFile> = Once::new();
 pub fn init() {
     let info = boot::start_info();
     let end = pagefile::size() / PAGE;
-    let limit = if info.memory_limit == 0 { end } else { end.min(info.memory_limit / PAGE) };
+    let memory = [info.memory_limit, info.host_memory].into_iter().find(|n| *n != 0);
+    let limit = memory.map_or(end, |m| end.min(m / PAGE));
     let pf = PageFile {
         blocks: SpinLock::new(Buddy::new(end)),
         used: AtomicU64::new(0),

@@ -129,8 +129,7 @@ pub fn memory() -> (u64, u64) {
     let info = boot::start_info();
     let total =
         [info.memory_limit, info.host_memory, info.pagefile_size].into_iter().find(|n| *n != 0).unwrap_or(0);
-    let shared = fs::pages::page_file().usage().0 * fs::pages::PAGE;
-    let used = super::current().space().mm.committed() + shared + doppel_machine::arena::usage().0;
+    let used = super::current().space().mm.committed() + doppel_machine::arena::usage().0;
     (total, used.min(total))
 }
 

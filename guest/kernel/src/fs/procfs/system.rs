@@ -68,11 +68,11 @@ const CGROUPS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\
 pub fn memory() -> (u64, u64) {
     let si = boot::start_info();
     let total = if si.memory_limit != 0 { si.memory_limit } else { si.host_memory };
-    let used = committed() + shared_pages() + arena::usage().0;
+    let used = committed() + arena::usage().0;
     (total, total.saturating_sub(used))
 }
 
-/// Bytes of private memory charged to the domain.
+/// Bytes of memory charged to the domain: private mappings and pages of the page file.
 fn committed() -> u64 {
     crate::task::current().space().mm.committed()
 }
@@ -111,7 +111,7 @@ fn meminfo() -> String {
         ("SwapFree", 0),
         ("Dirty", 0),
         ("Writeback", 0),
-        ("AnonPages", committed()),
+        ("AnonPages", committed().saturating_sub(shmem)),
         ("Mapped", 0),
         ("Shmem", shmem),
         ("KReclaimable", 0),
