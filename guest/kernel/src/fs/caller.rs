@@ -149,6 +149,9 @@ impl Caller {
 
     /// Finds an existing file.
     pub fn find(&self, dirfd: i32, name: &[u8], follow: bool) -> Result<Path> {
+        if name.first() == Some(&b'/') {
+            return self.walker.resolve(self.walker.root(), name, follow);
+        }
         self.walker.resolve(&self.base(dirfd, name)?, name, follow)
     }
 

@@ -28,6 +28,11 @@ impl Path {
         Self { mount, dentry }
     }
 
+    /// Moves to a name of the same mount.
+    pub(super) fn descend(&mut self, to: Arc<Dentry>) {
+        self.dentry = to;
+    }
+
     /// The inode.
     pub fn inode(&self) -> &Arc<dyn Inode> {
         self.dentry.inode()

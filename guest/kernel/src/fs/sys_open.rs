@@ -26,8 +26,10 @@ doppel_machine::pod_struct! {
 fn open_at(a: &Args, dirfd: i32, path: usize, flags: u32, mode: u32, restrict: u32) -> Result<u64> {
     let name = Name::arg(a, path)?;
     let caller = Caller::new(a);
-    let base = caller.base(dirfd, name.bytes())?;
-    let file = if restrict == 0 {
+    let file = if restrict == 0 && name.bytes().first() == Some(&b'/') {
+        open::open(&caller, &caller.walker, caller.walker.root(), name.bytes(), flags, mode)?
+    } else if restrict == 0 {
+        let base = caller.base(dirfd, name.bytes())?;
         open::open(&caller, &caller.walker, &base, name.bytes(), flags, mode)?
     } else {
         let start = if dirfd == at::FDCWD { caller.fs.cwd() } else { caller.base(dirfd, b".")? };

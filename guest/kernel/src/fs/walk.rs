@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::dentry::MOUNTPOINT;
+use super::dentry::{Dentry, MOUNTPOINT};
 use super::inode::FileType;
 use super::mount::vfs;
 use super::path::{FsContext, Path};
@@ -57,11 +57,21 @@ pub enum Found {
     },
 }
 
+/// Where one component leads.
+enum Step {
+    /// Nowhere: ".".
+    Stay,
+    /// Into a name of the same mount.
+    Into(Arc<Dentry>),
+    /// Elsewhere: up, or through a mount point.
+    To(Path),
+}
+
 /// Resolves names for somebody.
 pub struct Walker {
     root: Path,
+    /// Whose permission to search directories is checked; `None` may search all.
     cred: Option<Arc<Cred>>,
-    search_all: bool,
     /// [`resolve`] flags.
     restrict: u32,
 }
@@ -69,13 +79,14 @@ pub struct Walker {
 impl Walker {
     /// For a process.
     pub fn new(fs: &FsContext, cred: Arc<Cred>) -> Self {
-        let search_all = perm::may_search_all(&cred);
-        Self { root: fs.root(), cred: Some(cred), search_all, restrict: 0 }
+        // Who may search every directory need not be asked again.
+        let cred = (!perm::may_search_all(&cred)).then_some(cred);
+        Self { root: fs.root(), cred, restrict: 0 }
     }
 
     /// For the kernel itself: everything is allowed.
     pub fn kernel() -> Self {
-        Self { root: vfs().root().clone(), cred: None, search_all: true, restrict: 0 }
+        Self { root: vfs().root().clone(), cred: None, restrict: 0 }
     }
 
     /// Where absolute names start.
@@ -141,15 +152,18 @@ impl Walker {
                 }
                 return Ok(Found::Name { dir: at, name: part.to_vec(), slash });
             }
-            let child = match self.step(&at, part) {
-                Ok(c) => c,
+            let step = match self.step(&at, part) {
+                Ok(s) => s,
                 Err(Errno::ENOENT) if is_last && last == Last::MayMiss => {
                     at.dentry().alive()?;
                     return Ok(Found::Name { dir: at, name: part.to_vec(), slash });
                 }
                 Err(e) => return Err(e),
             };
-            if child.dentry().kind() == FileType::Symlink && (!is_last || follow || slash) {
+            if let Step::Into(child) = &step
+                && child.kind() == FileType::Symlink
+                && (!is_last || follow || slash)
+            {
                 if self.restrict & resolve::NO_SYMLINKS != 0 {
                     return Err(Errno::ELOOP);
                 }
@@ -173,7 +187,7 @@ impl Walker {
                     continue;
                 }
                 if is_last && inode.reopen().is_some() {
-                    return Ok(Found::Place(child));
+                    return Ok(Found::Place(Path::new(at.mount().clone(), child.clone())));
                 }
                 let mut target = inode.readlink()?;
                 inode.touch_atime();
@@ -188,7 +202,11 @@ impl Walker {
                 pos = 0;
                 continue;
             }
-            at = child;
+            match step {
+                Step::Into(child) => at.descend(child),
+                Step::To(place) => at = place,
+                Step::Stay => {}
+            }
             if is_last {
                 if slash {
                     self.must_be_dir(&at)?;
@@ -211,23 +229,20 @@ impl Walker {
     fn enter(&self, at: &Path) -> Result<()> {
         self.must_be_dir(at)?;
         match &self.cred {
-            Some(c) if !self.search_all => perm::check(c, &**at.inode(), MAY_EXEC),
-            _ => Ok(()),
+            Some(c) => perm::check(c, &**at.inode(), MAY_EXEC),
+            None => Ok(()),
         }
     }
 
     /// One component.
-    fn step(&self, at: &Path, name: &[u8]) -> Result<Path> {
+    fn step(&self, at: &Path, name: &[u8]) -> Result<Step> {
         self.enter(at)?;
         match name {
-            b"." => return Ok(at.clone()),
+            b"." => return Ok(Step::Stay),
             b".." => {
                 if at.same(&self.root) {
-                    return if self.restrict & resolve::BENEATH != 0 {
-                        Err(Errno::EXDEV)
-                    } else {
-                        Ok(at.clone())
-                    };
+                    let beneath = self.restrict & resolve::BENEATH != 0;
+                    return if beneath { Err(Errno::EXDEV) } else { Ok(Step::Stay) };
                 }
                 let up = at.parent().unwrap_or_else(|| at.clone());
                 return self.same_device(at, up);
@@ -239,7 +254,7 @@ impl Walker {
         }
         let d = at.dentry().child(name)?;
         if !d.has(MOUNTPOINT) {
-            return Ok(Path::new(at.mount().clone(), d));
+            return Ok(Step::Into(d));
         }
         let mut p = Path::new(at.mount().clone(), d);
         while let Some(m) = vfs().mounted_on(&p) {
@@ -248,11 +263,11 @@ impl Walker {
         self.same_device(at, p)
     }
 
-    fn same_device(&self, from: &Path, to: Path) -> Result<Path> {
+    fn same_device(&self, from: &Path, to: Path) -> Result<Step> {
         if self.restrict & resolve::NO_XDEV != 0 && !Arc::ptr_eq(from.mount(), to.mount()) {
             return Err(Errno::EXDEV);
         }
-        Ok(to)
+        Ok(Step::To(to))
     }
 }
 
