@@ -63,6 +63,7 @@ def make_image(programs):
         root.chmod(0o755)  # a temporary directory is its owner's alone; "/" is not
         for d in ["bin", "t", "etc", "tmp", "proc", "sys", "dev", "root", "lib64", "usr/share/t-image"]:
             (root / d).mkdir(parents=True)
+        root.chmod(0o755)
         (root / "tmp").chmod(0o1777)
         (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/tmp:/bin/sh\n")
         (root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")

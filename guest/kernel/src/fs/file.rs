@@ -165,6 +165,8 @@ pub struct File {
     pub inode: Option<Arc<dyn Inode>>,
     /// Name shown in /proc/PID/fd for files without a path: `pipe:[12]`, `anon_inode:[eventpoll]`.
     pub anon_name: Option<alloc::string::String>,
+    /// Keeps a program's file from being written while it runs, and the other way round.
+    pub guard: SpinLock<Option<super::busy::Guard>>,
     /// F_SETOWN owner: pid, or negative process group.
     pub owner: core::sync::atomic::AtomicI32,
     /// F_SETSIG signal, 0 for SIGIO.
@@ -218,6 +220,7 @@ impl File {
             path,
             inode,
             anon_name,
+            guard: SpinLock::new(None),
             owner: core::sync::atomic::AtomicI32::new(0),
             async_signal: AtomicU32::new(0),
             fds: AtomicU64::new(0),

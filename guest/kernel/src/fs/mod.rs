@@ -3,6 +3,7 @@
 //! Key types: [`File`] (an open file description) over [`FileOps`]; [`FdTable`]; [`Inode`] (one object of a
 //! file system). Boundary: `FileOps` and `Inode` are the two traits everything that can be opened implements.
 
+pub mod busy;
 pub mod caller;
 pub mod dentry;
 pub mod devfs;

@@ -104,9 +104,17 @@ pub fn open(
 fn create(caller: &Caller, dir: &Path, name: &[u8], flags: u32, mode: u32) -> Result<Arc<File>> {
     let mode = FileType::Regular as u32 | (mode & 0o7777 & !caller.fs.umask());
     let p = super::names::create(caller, dir, name, mode, 0)?;
+    let guard = busy_guard(p.inode(), flags)?;
     let ops = p.inode().open(flags)?;
     inotify::path_event(&p, event::IN_OPEN);
-    Ok(File::new(ops, p.inode().clone(), p, flags))
+    let f = File::new(ops, p.inode().clone(), p, flags);
+    *f.guard.lock() = guard;
+    Ok(f)
+}
+
+/// For a regular file that is opened for writing: ETXTBSY if it is a running program.
+fn busy_guard(inode: &Arc<dyn super::Inode>, flags: u32) -> Result<Option<super::busy::Guard>> {
+    if access(flags) & MAY_WRITE == 0 { Ok(None) } else { super::busy::Guard::write(inode) }
 }
 
 fn tmpfile(
@@ -165,6 +173,7 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
         _ => want &= !MAY_WRITE | access(flags & !O_TRUNC),
     }
     perm::check(&caller.cred, &**p.inode(), want)?;
+    let guard = if kind == FileType::Regular { busy_guard(p.inode(), flags)? } else { None };
     if flags & O_NOATIME != 0 {
         perm::owner(&caller.cred, &**p.inode())?;
     }
@@ -182,7 +191,9 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
         _ => p.inode().open(flags)?,
     };
     inotify::path_event(&p, event::IN_OPEN);
-    Ok(File::new(ops, p.inode().clone(), p, flags))
+    let f = File::new(ops, p.inode().clone(), p, flags);
+    *f.guard.lock() = guard;
+    Ok(f)
 }
 
 /// Opens a file for the kernel itself, named from the domain's root.

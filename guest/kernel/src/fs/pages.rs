@@ -435,7 +435,12 @@ impl Object {
             g.clear(first, end.max(first));
             g.drop_extents(first);
         }
+        let shrunk = len < g.size && g.mapped;
         g.size = len;
+        drop(g);
+        if shrunk {
+            crate::mm::object_shrunk(self.id, len);
+        }
         Ok(())
     }
 

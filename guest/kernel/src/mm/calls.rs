@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
-use super::vma::{Backing, Vma, vm};
+use super::vma::{Backing, Vma, WriteGuard, vm};
 use super::{MapSource, PAGE, Place, page_up};
 use crate::fs::File;
 use crate::fs::file::flags;
@@ -137,6 +137,17 @@ pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64
         MapSource::Pages(o) => Vma::object(prot, vflags, Backing::Pages(o), keep, offset),
     };
     v.max_prot = max_prot;
+    if shared
+        && max_prot & 2 != 0
+        && let Backing::Pages(o) = &v.backing
+    {
+        match WriteGuard::new(o) {
+            Ok(g) => v.write_guard = Some(g),
+            Err(e) if prot & 2 != 0 => return Err(e),
+            // Sealed against writing: it may be read, and never made writable.
+            Err(_) => v.max_prot &= !2,
+        }
+    }
     Ok(v)
 }
 

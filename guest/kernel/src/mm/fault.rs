@@ -5,10 +5,11 @@
 
 use alloc::sync::Arc;
 
+use doppel_machine::host;
 use doppel_machine::trap::FaultInfo;
 
 use super::vma::{Backing, Vma};
-use super::{Mm, page_down};
+use super::{Mm, page_down, page_up};
 use crate::signal::sig;
 use crate::task::Thread;
 
@@ -119,5 +120,27 @@ impl Mm {
             },
             _ => FutexPlace::Private,
         }
+    }
+}
+
+/// An object became shorter: its pages behind the new end leave the current space, so that touching them gives
+/// SIGBUS. Other spaces that map it see zeros there until they map it anew.
+pub fn object_shrunk(id: u64, len: u64) {
+    let space = crate::task::current().space();
+    let end = page_up(len);
+    let mut g = space.mm.lock();
+    let hit = |v: &Vma| matches!(&v.backing, Backing::Pages(o) if o.id() == id) && v.present > end;
+    let list: alloc::vec::Vec<(u64, u64, u64, u64)> = g
+        .map
+        .iter()
+        .filter(|(.., v)| hit(v))
+        .map(|(s, e, v)| (s, e, v.mapped_len(e - s), end.saturating_sub(v.offset).min(e - s)))
+        .collect();
+    for (s, e, old, new) in list {
+        if new < old && host::unmap_user(s + new, old - new).is_err() {
+            // The host has too many mappings: the pages stay and read as zeros.
+            continue;
+        }
+        g.map.update(s, e, |_, _, v| v.present = end);
     }
 }

@@ -25,7 +25,7 @@ use alloc::sync::Arc;
 use crate::Result;
 
 pub use commit::Commit;
-pub use fault::{FaultOutcome, FutexPlace, handle_fault};
+pub use fault::{FaultOutcome, FutexPlace, handle_fault, object_shrunk};
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, Mm, Place};
 pub use report::{VmStats, maps_text, smaps_rollup_text, smaps_text, vm_stats};

@@ -52,6 +52,24 @@ pub enum Backing {
     Pages(Arc<dyn PageObject>),
 }
 
+/// One shared mapping of an object that may be written through, however it was cut or forked since.
+pub struct WriteGuard(Arc<dyn PageObject>);
+
+impl WriteGuard {
+    /// Counts a mapping of `o`: EPERM if its seals forbid writing.
+    pub fn new(o: &Arc<dyn PageObject>) -> crate::Result<Arc<Self>> {
+        o.writable_map(1)?;
+        Ok(Arc::new(Self(o.clone())))
+    }
+}
+
+impl Drop for WriteGuard {
+    fn drop(&mut self) {
+        // Giving back cannot be refused.
+        let _ = self.0.writable_map(-1);
+    }
+}
+
 /// A mapping: what lies at a range of addresses.
 #[derive(Clone)]
 pub struct Vma {
@@ -65,6 +83,8 @@ pub struct Vma {
     pub backing: Backing,
     /// The mapped file, for its name and to keep it.
     pub file: Option<Arc<File>>,
+    /// Counts as a mapping through which the object may be written (seals).
+    pub write_guard: Option<Arc<WriteGuard>>,
     /// Offset in the file or object at which the range begins.
     pub offset: u64,
     /// Offset in the file up to which host mappings exist; `u64::MAX` for anonymous memory.
@@ -164,6 +184,7 @@ impl Vma {
             flags,
             backing: Backing::Anonymous,
             file: None,
+            write_guard: None,
             offset: 0,
             present: u64::MAX,
         }
@@ -171,7 +192,7 @@ impl Vma {
 
     /// Pages of an object or a file from `offset` on.
     pub fn object(prot: u32, flags: u32, backing: Backing, file: Option<Arc<File>>, offset: u64) -> Self {
-        Self { prot, max_prot: 7, flags, backing, file, offset, present: 0 }
+        Self { prot, max_prot: 7, flags, backing, file, write_guard: None, offset, present: 0 }
     }
 
     /// Whether it counts against the commit limit when writable.

@@ -18,6 +18,7 @@ use doppel_machine::xstate::XSave;
 use super::elf::{Binary, read_at};
 use super::stack::{Auxv, Strings};
 use super::{Cred, Thread, rlimit};
+use crate::fs::busy::Guard;
 use crate::fs::caller::{Caller, Target, at};
 use crate::fs::file::flags::O_RDONLY;
 use crate::fs::mount::ms;
@@ -163,6 +164,7 @@ fn prepare(thread: &Arc<Thread>, r: Request) -> Result<Ready> {
                     None => None,
                     Some(n) => Some(open_interp(&n)?),
                 };
+                deny_writes(&program.file)?;
                 let (cred, secure) = new_cred(thread, &program.file);
                 return Ok(Ready { program, interp, name, argv, envp, cred: Some(cred), secure });
             }
@@ -182,6 +184,18 @@ fn prepare(thread: &Arc<Thread>, r: Request) -> Result<Ready> {
         }
     }
     Err(Errno::ELOOP)
+}
+
+/// The file is not written while the program runs (its mappings keep it open).
+fn deny_writes(file: &Arc<File>) -> Result<()> {
+    if let Some(inode) = &file.inode {
+        let mut guard = file.guard.lock();
+        // A descriptor that is executed itself may be open for writing.
+        if guard.is_none() {
+            *guard = Guard::execute(inode)?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens the program's interpreter (the dynamic linker).
