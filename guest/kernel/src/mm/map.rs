@@ -392,6 +392,12 @@ impl Mm {
         Ok(())
     }
 
+    /// Forgets all mappings: the last thread is leaving, and the host process with it.
+    pub fn release(&self) {
+        let old = core::mem::take(&mut *self.lock());
+        self.commit.uncharge(old.charged);
+    }
+
     /// Chooses the addresses of a new program and maps its stack.
     pub fn begin_program(&self, stack_size: u64, stack_prot: u32) -> Result<Layout> {
         let layout = Layout::new(stack_size);

@@ -121,6 +121,12 @@ fn process_exit(p: &Arc<Process>) {
     let files = core::mem::replace(&mut *p.files.lock(), Arc::new(crate::fs::FdTable::new(0)));
     drop(files);
     crate::ipc::process_exit(p);
+    let space = p.space();
+    if space.thread_count() == 1 {
+        // Nobody else lives here. Whoever waits for this process may rely on its files being free.
+        space.mm.release();
+    }
+    drop(space);
     signal::orphan_check(p);
     super::ids::leave_session(p);
     *p.exe.lock() = None;
