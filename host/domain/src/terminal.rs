@@ -55,6 +55,6 @@ fn lock() -> std::sync::MutexGuard<'static, Option<Termios>> {
 fn restore() {
     if let Some(before) = lock().take() {
         // The terminal may be gone, in which case there is nothing to restore.
-        let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Drain, &before);
+        let _ = rustix::termios::tcsetattr(std::io::stdin(), OptionalActions::Now, &before);
     }
 }
