@@ -1,6 +1,7 @@
 // System V IPC, signal descriptors, process descriptors, and stress of pipes, event counters and epoll: no
 // wake-up may be lost, no byte changed.
 #include "t.h"
+#include <mqueue.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ipc.h>
@@ -159,6 +160,60 @@ CASE(msg_blocks_when_full_and_empty) {
     }
     CHECK_EQ(join(c), 0);
     msgctl(id, IPC_RMID, NULL);
+}
+static mqd_t mq_new(int flags) {
+    char name[40];
+    snprintf(name, sizeof name, "/t-mq-%d", getpid());
+    struct mq_attr a = {.mq_maxmsg = 4, .mq_msgsize = 32};
+    mqd_t q = mq_open(name, O_CREAT | O_EXCL | O_RDWR | flags, 0600, &a);
+    if (q < 0 && errno == ENOSYS) SKIP("no message queues");
+    CHECK(q >= 0);
+    CHECK_ERR(mq_open(name, O_CREAT | O_EXCL | O_RDWR, 0600, &a), EEXIST);
+    CHECK(mq_unlink(name) == 0);
+    CHECK_ERR(mq_unlink(name), ENOENT);
+    return q;
+}
+CASE(mq_priorities_and_limits) {
+    mqd_t q = mq_new(O_NONBLOCK);
+    CHECK(mq_send(q, "low", 4, 1) == 0 && mq_send(q, "high", 5, 9) == 0 && mq_send(q, "high2", 6, 9) == 0);
+    struct mq_attr a;
+    CHECK(mq_getattr(q, &a) == 0 && a.mq_curmsgs == 3 && a.mq_maxmsg == 4 && a.mq_msgsize == 32);
+    char b[32];
+    unsigned p;
+    CHECK(mq_receive(q, b, 32, &p) == 5 && p == 9 && !strcmp(b, "high"));
+    CHECK(mq_receive(q, b, 32, &p) == 6 && !strcmp(b, "high2"));
+    CHECK_ERR(mq_receive(q, b, 31, &p), EMSGSIZE);
+    CHECK(mq_receive(q, b, 32, &p) == 4 && p == 1);
+    CHECK_ERR(mq_receive(q, b, 32, &p), EAGAIN);
+    CHECK_ERR(mq_send(q, b, 33, 0), EMSGSIZE);
+    for (int i = 0; i < 4; i++) CHECK(mq_send(q, b, 1, 0) == 0);
+    CHECK_ERR(mq_send(q, b, 1, 0), EAGAIN);
+    struct pollfd f = {q, POLLIN | POLLOUT, 0};
+    CHECK(poll(&f, 1, 0) == 1 && f.revents == POLLIN);
+}
+CASE(mq_blocks_times_out_and_notifies) {
+    mqd_t q = mq_new(0);
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    ts.tv_nsec += 30000000;
+    if (ts.tv_nsec >= 1000000000) ts.tv_sec++, ts.tv_nsec -= 1000000000;
+    char b[32];
+    int64_t t = now_us();
+    CHECK_ERR(mq_timedreceive(q, b, 32, NULL, &ts), ETIMEDOUT);
+    CHECK(now_us() - t >= 25000);
+    pid_t c = SPAWN({ for (int i = 0; i < 50; i++) { b[0] = i; CHECK(mq_send(q, b, 1, 0) == 0); } });
+    for (int i = 0; i < 50; i++) CHECK(mq_receive(q, b, 32, NULL) == 1 && b[0] == i);
+    CHECK_EQ(join(c), 0);
+    sigset_t s;
+    sigemptyset(&s);
+    sigaddset(&s, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &s, NULL);
+    struct sigevent ev = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2, .sigev_value = {.sival_int = 7}};
+    CHECK(mq_notify(q, &ev) == 0);
+    CHECK_ERR(mq_notify(q, &ev), EBUSY);
+    CHECK(mq_send(q, "x", 1, 0) == 0);
+    siginfo_t si;
+    CHECK(sigwaitinfo(&s, &si) == SIGUSR2 && si.si_value.sival_int == 7 && si.si_code == SI_MESGQ);
 }
 CASE(signalfd_reads_pending) {
     sigset_t s;

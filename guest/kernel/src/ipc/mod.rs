@@ -13,6 +13,7 @@ pub mod fifo;
 pub mod inotify;
 pub mod mask;
 pub mod memfd;
+pub mod mqueue;
 pub mod pidfd;
 pub mod pipe;
 pub mod poll;

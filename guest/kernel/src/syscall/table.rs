@@ -57,6 +57,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Shared memory", crate::ipc::sysv::shm::CALLS),
     ("Semaphores", crate::ipc::sysv::sem::CALLS),
     ("Message queues", crate::ipc::sysv::msg::CALLS),
+    ("POSIX message queues", crate::ipc::mqueue::CALLS),
     ("poll", crate::ipc::poll::CALLS),
     ("select", crate::ipc::select::CALLS),
     ("epoll", crate::ipc::epoll_calls::CALLS),

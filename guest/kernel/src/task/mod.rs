@@ -28,4 +28,4 @@ pub use clone::spawn_requested_spaces;
 pub use exit::{begin_exec, do_group_exit, end_domain, end_if_exiting, exit_work};
 pub use process::{Cred, Process, Rlimit, Session, rlimit};
 pub use start::{fault, init_pid, start_init, thread_start};
-pub use thread::{Thread, current};
+pub use thread::{Thread, current, try_current};

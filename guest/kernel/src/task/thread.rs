@@ -146,3 +146,9 @@ pub fn current() -> Arc<Thread> {
         Err(_) => panic!("no current thread on an idle vCPU of {}", kernel().name()),
     }
 }
+
+/// The current thread, if one runs: `None` on an idle vCPU and in PID 1's loop.
+pub fn try_current() -> Option<Arc<Thread>> {
+    let t: Arc<dyn Any + Send + Sync> = cpu::current();
+    t.downcast::<Thread>().ok()
+}

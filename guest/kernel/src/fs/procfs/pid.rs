@@ -154,16 +154,19 @@ impl PidDir {
             "fdinfo" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: true })),
             "mem" => {
                 let p = self.p.clone();
-                Node::File { mode: 0o600, open: Arc::new(move || Ok(Arc::new(super::mem::MemFile::new(p.clone())))) }
+                Node::File {
+                    mode: 0o600,
+                    open: Arc::new(move || Ok(Arc::new(super::mem::MemFile::new(p.clone())))),
+                }
             }
             "attr" => super::super::synthetic::dir(alloc::vec![
                 ("current", || fixed("unconfined\n") as Node),
                 ("exec", || fixed("")),
                 ("prev", || fixed("unconfined\n")),
             ]),
-            "children" if self.task => self.of(|p| {
-                Ok(p.children.lock().iter().map(|c| format!("{} ", c.pid)).collect())
-            }),
+            "children" if self.task => {
+                self.of(|p| Ok(p.children.lock().iter().map(|c| format!("{} ", c.pid)).collect()))
+            }
             "cpuset" => fixed("/\n"),
             "mountstats" | "timers" => fixed(""),
             "gid_map" | "uid_map" | "projid_map" => fixed("         0          0 4294967295\n"),
