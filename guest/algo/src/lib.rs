@@ -10,4 +10,5 @@ pub mod elf;
 pub mod ldisc;
 pub mod net;
 pub mod rangemap;
+pub mod record_locks;
 pub mod vdso_elf;

@@ -120,9 +120,7 @@ impl Dentry {
             return Ok(Self::make(self.inode.lookup(name)?, Some(self.clone()), name.into()));
         }
         let c = self.child_locked(&mut self.children.write(), name)?;
-        if cached().load(Ordering::Relaxed) > CACHE_MAX {
-            prune(&super::mount::vfs().root_dentries());
-        }
+        trim();
         Ok(c)
     }
 
@@ -177,8 +175,15 @@ impl Drop for Dentry {
 /// Most names kept.
 const CACHE_MAX: usize = 24_000;
 
+/// Prunes the cache if it has grown too large. The caller holds no dentry's lock.
+pub(super) fn trim() {
+    if cached().load(Ordering::Relaxed) > CACHE_MAX {
+        prune(&super::mount::vfs().root_dentries());
+    }
+}
+
 /// Drops cached names that nobody holds and nobody looked up since the last time, leaves first.
-pub(super) fn prune(roots: &[Arc<Dentry>]) {
+fn prune(roots: &[Arc<Dentry>]) {
     let mut stack: Vec<Arc<Dentry>> = roots.to_vec();
     while let Some(d) = stack.pop() {
         let mut dead = Vec::new();
@@ -186,12 +191,13 @@ pub(super) fn prune(roots: &[Arc<Dentry>]) {
             let mut children = d.children.write();
             children.retain(|_, c| {
                 let used = c.flags.fetch_and(!USED, Ordering::Relaxed) & (USED | MOUNTPOINT) != 0;
-                let leaf = c.children.read().is_empty();
-                if !leaf {
-                    stack.push(c.clone());
-                } else if !used && Arc::strong_count(c) == 1 {
+                // Only a name that nobody else holds is looked into: nobody can be waiting for its lock.
+                if !used && Arc::strong_count(c) == 1 && c.children.read().is_empty() {
                     dead.push(c.clone());
                     return false;
+                }
+                if c.kind == FileType::Directory {
+                    stack.push(c.clone());
                 }
                 true
             });

@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
+use doppel_algo::record_locks::{self, RecordLocks};
 use doppel_machine::sync::SpinLock;
 
 use super::file::File;
@@ -25,31 +26,11 @@ pub enum Owner {
 }
 
 /// A locked range.
-#[derive(Clone, Copy, Debug)]
-pub struct Range {
-    /// Holder.
-    pub owner: Owner,
-    /// First byte.
-    pub start: u64,
-    /// Last byte; `i64::MAX` for "to the end".
-    pub end: u64,
-    /// Write lock.
-    pub exclusive: bool,
-}
-
-impl Range {
-    fn overlaps(&self, o: &Self) -> bool {
-        self.start <= o.end && o.start <= self.end
-    }
-
-    fn conflicts(&self, o: &Self) -> bool {
-        self.owner != o.owner && (self.exclusive || o.exclusive) && self.overlaps(o)
-    }
-}
+pub type Range = record_locks::Range<Owner>;
 
 #[derive(Default)]
 struct State {
-    records: Vec<Range>,
+    records: RecordLocks<Owner>,
     /// flock holders: file id and whether exclusive.
     whole: Vec<(u64, bool)>,
 }
@@ -79,14 +60,14 @@ pub fn of(file: &File) -> Result<Arc<Locks>> {
 impl Locks {
     /// The first lock that keeps `want` from being set.
     pub fn conflict(&self, want: &Range) -> Option<Range> {
-        self.state.lock().records.iter().find(|r| want.conflicts(r)).copied()
+        self.state.lock().records.conflict(want).copied()
     }
 
     /// Sets (or with `unlock` clears) a record lock; waits if `block`, else EAGAIN.
     pub fn set(&self, want: Range, unlock: bool, block: bool) -> Result<()> {
         let try_set = || {
             let mut s = self.state.lock();
-            if !unlock && let Some(r) = s.records.iter().find(|r| want.conflicts(r)) {
+            if !unlock && let Some(r) = s.records.conflict(&want) {
                 return Err(r.owner);
             }
             Ok(s.apply(want, unlock))
@@ -158,7 +139,7 @@ impl Locks {
         let changed = {
             let mut s = self.state.lock();
             let before = s.records.len() + s.whole.len();
-            s.records.retain(|r| !records(r));
+            s.records.drop_where(&records);
             s.whole.retain(|(f, _)| !whole(*f));
             s.records.len() + s.whole.len() != before
         };
@@ -170,7 +151,7 @@ impl Locks {
     /// Lines for /proc/locks-like listings and fdinfo: the locks `file` or `pid` holds.
     pub fn describe(&self, file: u64, pid: i32, out: &mut String) {
         let s = self.state.lock();
-        for r in &s.records {
+        for r in s.records.iter() {
             let (kind, who) = match r.owner {
                 Owner::Process(p) if p == pid => ("POSIX", p),
                 Owner::File(f) if f == file => ("OFDLCK", -1),
@@ -195,32 +176,10 @@ impl State {
         if self.records.len() >= LOCKS_MAX {
             return Err(Errno::ENOLCK);
         }
-        let mut new = want;
-        let mut rest = Vec::new();
-        self.records.retain(|r| {
-            if r.owner != want.owner {
-                return true;
-            }
-            let touches = r.start <= new.end.saturating_add(1) && new.start <= r.end.saturating_add(1);
-            if !unlock && r.exclusive == want.exclusive && touches {
-                new.start = new.start.min(r.start);
-                new.end = new.end.max(r.end);
-                return false;
-            }
-            if !r.overlaps(&want) {
-                return true;
-            }
-            if r.start < want.start {
-                rest.push(Range { end: want.start - 1, ..*r });
-            }
-            if r.end > want.end {
-                rest.push(Range { start: want.end + 1, ..*r });
-            }
-            false
-        });
-        self.records.append(&mut rest);
-        if !unlock {
-            self.records.push(new);
+        if unlock {
+            self.records.clear(&want)
+        } else {
+            self.records.set(want)
         }
         Ok(())
     }

@@ -46,6 +46,7 @@ fn add(
     let inode = make(&**d.inode())?;
     let child = d.adopt(&mut children, inode, name);
     drop(children);
+    super::dentry::trim();
     inotify::name_event(d.inode(), name, child.kind() == FileType::Directory, event::IN_CREATE, 0);
     Ok(Path::new(dir.mount().clone(), child))
 }

@@ -8,6 +8,7 @@ use super::dentry::{Dentry, UNLINKED};
 use super::devices;
 use super::file::{File, FileOps, flags::*};
 use super::inode::{FileType, SetAttr};
+use super::mount::ms;
 use super::path::Path;
 use super::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::walk::{Found, Last, Walker};
@@ -165,6 +166,9 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
         FileType::Directory => {}
         _ if flags & O_DIRECTORY != 0 => return Err(Errno::ENOTDIR),
         FileType::Socket => return Err(Errno::ENXIO),
+        FileType::CharDevice | FileType::BlockDevice if p.mount().flags() & ms::NODEV != 0 => {
+            return Err(Errno::EACCES);
+        }
         FileType::Regular => {
             if want & MAY_WRITE != 0 {
                 p.mount().writable()?;
@@ -215,7 +219,7 @@ pub fn lookup_exec(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
         FileType::Regular => {}
         _ => return Err(Errno::EACCES),
     }
-    if p.mount().flags() & super::mount::ms::NOEXEC != 0 {
+    if p.mount().flags() & ms::NOEXEC != 0 {
         return Err(Errno::EACCES);
     }
     perm::check(&caller.cred, &**p.inode(), MAY_EXEC)?;

@@ -282,7 +282,7 @@ impl Node {
     pub(super) fn list(&self, pos: u64, sink: &mut DirSink<'_>) -> Result<()> {
         let dir = self.dir()?.read();
         if dir.dead {
-            return Ok(());
+            return Err(Errno::ENOENT);
         }
         if pos == 0 && !sink(self.ino(), 1, FileType::Directory, b".") {
             return Ok(());

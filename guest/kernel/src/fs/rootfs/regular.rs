@@ -7,7 +7,9 @@ use super::node::{Body, Node};
 use crate::fs::file::{DirSink, File, FileOps, flags};
 use crate::fs::inode::{FileType, Inode, Stat};
 use crate::fs::io::{Input, Output};
+use crate::fs::mount::ms;
 use crate::fs::pages::{Object, PAGE};
+use crate::fs::path::Path;
 use crate::mm::MapSource;
 use crate::{Errno, Result};
 
@@ -116,6 +118,14 @@ impl Node {
         Ok(done)
     }
 
+    /// An open file was read.
+    fn accessed(&self, file: &File) {
+        let quiet = |p: &Path| p.mount().flags() & (ms::NOATIME | ms::RDONLY) != 0;
+        if file.flags() & flags::O_NOATIME == 0 && !file.path.as_ref().is_some_and(quiet) {
+            self.touch_atime();
+        }
+    }
+
     fn write_data(
         &self,
         file: &File,
@@ -156,9 +166,7 @@ impl Node {
 impl FileOps for Node {
     fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         let r = self.read_data(out, offset);
-        if file.flags() & flags::O_NOATIME == 0 {
-            self.touch_atime();
-        }
+        self.accessed(file);
         r
     }
 
@@ -232,9 +240,7 @@ impl FileOps for Node {
     }
 
     fn readdir(&self, file: &File, pos: u64, sink: &mut DirSink<'_>) -> Result<()> {
-        if file.flags() & flags::O_NOATIME == 0 {
-            self.touch_atime();
-        }
+        self.accessed(file);
         self.list(pos, sink)
     }
 
