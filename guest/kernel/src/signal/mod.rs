@@ -27,7 +27,7 @@ pub use state::{ProcessSignals, ThreadSignals};
 pub use stop::{notify_parent, orphan_check, pgrp_orphaned};
 
 pub use calls::{read_sigset, restore_temporary_mask, set_temporary_mask};
-pub use send::{blocked_or_ignored, dequeue, set_mask};
+pub use send::{blocked_or_ignored, dequeue, retarget, set_mask};
 
 /// A set of signals: bit n-1 for signal n.
 pub type SigSet = u64;

@@ -94,6 +94,14 @@ fn wake_one(p: &Process, set: SigSet) {
     }
 }
 
+/// A thread has ended, perhaps one that was to take a process-directed signal: another one is woken for it.
+pub fn retarget(p: &Process) {
+    let set = p.signals.pending();
+    if set != 0 {
+        wake_one(p, set);
+    }
+}
+
 /// Whether a signal has no effect: ignored and not blocked, or not handled by the domain's first process.
 fn dropped(p: &Process, only: Option<&Arc<Thread>>, info: &SigInfo) -> bool {
     let action = p.signals.action(info.signo);

@@ -107,8 +107,11 @@ fn finish(t: &Arc<Thread>) {
     };
     if last {
         *p.last_comm.lock() = *t.comm.lock();
+        let resident = crate::mm::vm_stats(&t.space().mm).resident;
+        p.max_rss.fetch_max(resident, Ordering::Relaxed);
         process_exit(&p);
     } else {
+        signal::retarget(&p);
         p.exit_wait.wake_all(0);
     }
     t.space().thread_removed();

@@ -183,6 +183,10 @@ pub struct Process {
     pub dead_cpu_ns: AtomicU64,
     /// See [`Self::dead_cpu_ns`].
     pub child_cpu_ns: AtomicU64,
+    /// Largest memory in bytes: of an ended process, and of reaped children.
+    pub max_rss: AtomicU64,
+    /// See [`Self::max_rss`].
+    pub child_max_rss: AtomicU64,
 }
 
 impl Process {
@@ -236,6 +240,8 @@ impl Process {
             start_ns: crate::time::monotonic_ns(),
             dead_cpu_ns: AtomicU64::new(0),
             child_cpu_ns: AtomicU64::new(0),
+            max_rss: AtomicU64::new(0),
+            child_max_rss: AtomicU64::new(0),
         })
     }
 

@@ -11,6 +11,7 @@ use crate::signal::{code, sig};
 use crate::syscall::Arg::{Hex, Int, Ptr};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
+use crate::time::usage::Rusage;
 use crate::{Errno, Result, kernel};
 
 /// Waiting.
@@ -52,6 +53,7 @@ struct Report {
     uid: u32,
     status: i32,
     cpu_ns: u64,
+    max_rss: u64,
 }
 
 /// CPU time of a process with its reaped children.
@@ -59,11 +61,25 @@ fn total_cpu(p: &Process) -> u64 {
     p.dead_cpu_ns.load(Ordering::Relaxed) + p.child_cpu_ns.load(Ordering::Relaxed)
 }
 
-/// Removes a zombie for good.
-pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) {
-    parent.children.lock().retain(|c| !Arc::ptr_eq(c, child));
-    kernel().processes.lock().remove(&child.pid);
-    parent.child_cpu_ns.fetch_add(total_cpu(child), Ordering::Relaxed);
+/// Largest memory of a process or its reaped children.
+fn max_rss(p: &Process) -> u64 {
+    p.max_rss.load(Ordering::Relaxed).max(p.child_max_rss.load(Ordering::Relaxed))
+}
+
+/// Removes a zombie for good; false if another thread of the parent was first.
+pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) -> bool {
+    let found = {
+        let mut children = parent.children.lock();
+        let before = children.len();
+        children.retain(|c| !Arc::ptr_eq(c, child));
+        children.len() < before
+    };
+    if found {
+        kernel().processes.lock().remove(&child.pid);
+        parent.child_cpu_ns.fetch_add(total_cpu(child), Ordering::Relaxed);
+        parent.child_max_rss.fetch_max(max_rss(child), Ordering::Relaxed);
+    }
+    found
 }
 
 /// One look at the children: a report, nothing yet, or ECHILD.
@@ -76,12 +92,18 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
             continue;
         }
         any = true;
-        let report = |status| Report { pid: c.pid, uid: c.cred().ruid, status, cpu_ns: total_cpu(&c) };
+        let report = |status| Report {
+            pid: c.pid,
+            uid: c.cred().ruid,
+            status,
+            cpu_ns: total_cpu(&c),
+            max_rss: max_rss(&c),
+        };
         let exited = *c.exit_status.lock();
         if let Some(status) = exited {
             if options & WEXITED != 0 {
-                if options & WNOWAIT == 0 {
-                    reap(me, &c);
+                if options & WNOWAIT == 0 && !reap(me, &c) {
+                    continue;
                 }
                 return Ok(Some(report(status)));
             }
@@ -125,17 +147,9 @@ fn sys_wait4(a: &Args) -> Result<u64> {
         a.ptr(1).write(&r.status)?;
     }
     if !a.ptr(3).is_null() {
-        a.ptr(3).write(&rusage(r.cpu_ns))?;
+        a.ptr(3).write(&Rusage::of(r.cpu_ns, r.max_rss))?;
     }
     Ok(r.pid as u64)
-}
-
-/// A `struct rusage` with only user time known.
-fn rusage(cpu_ns: u64) -> [u64; 18] {
-    let mut ru = [0; 18];
-    ru[0] = cpu_ns / 1_000_000_000;
-    ru[1] = cpu_ns % 1_000_000_000 / 1000;
-    ru
 }
 
 fn sys_waitid(a: &Args) -> Result<u64> {
@@ -176,7 +190,7 @@ fn sys_waitid(a: &Args) -> Result<u64> {
     if let Some(r) = found
         && !a.ptr(4).is_null()
     {
-        a.ptr(4).write(&rusage(r.cpu_ns))?;
+        a.ptr(4).write(&Rusage::of(r.cpu_ns, r.max_rss))?;
     }
     Ok(0)
 }

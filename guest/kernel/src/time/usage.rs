@@ -32,27 +32,26 @@ pod_struct! {
 }
 
 impl Rusage {
-    /// With a CPU time.
-    pub fn of(cpu_ns: u64) -> Self {
-        Self { utime: Timeval::from_ns(cpu_ns), ..Self::default() }
+    /// With a CPU time and the largest memory in bytes.
+    pub fn of(cpu_ns: u64, max_rss: u64) -> Self {
+        let mut r = Self { utime: Timeval::from_ns(cpu_ns), ..Self::default() };
+        r.rest[0] = max_rss / 1024;
+        r
     }
 }
 
 fn getrusage(a: &Args) -> Result<u64> {
     let p = &a.thread.process;
-    let mut space = 0;
-    let ns = match a.i32(0) {
-        rusage::RUSAGE_SELF => cpu::process_ns(p),
-        rusage::RUSAGE_CHILDREN => p.child_cpu_ns.load(Ordering::Relaxed),
-        rusage::RUSAGE_THREAD => cpu::thread_ns(&a.thread),
+    let resident = || crate::mm::vm_stats(&a.thread.space().mm).resident;
+    let usage = match a.i32(0) {
+        rusage::RUSAGE_SELF => Rusage::of(cpu::process_ns(p), resident()),
+        rusage::RUSAGE_CHILDREN => {
+            Rusage::of(p.child_cpu_ns.load(Ordering::Relaxed), p.child_max_rss.load(Ordering::Relaxed))
+        }
+        rusage::RUSAGE_THREAD => Rusage::of(cpu::thread_ns(&a.thread), resident()),
         _ => return Err(Errno::EINVAL),
     };
-    if a.i32(0) != rusage::RUSAGE_CHILDREN {
-        space = crate::mm::vm_stats(&a.thread.space().mm).resident;
-    }
-    let mut r = Rusage::of(ns);
-    r.rest[0] = space / 1024;
-    a.ptr(1).write(&r)?;
+    a.ptr(1).write(&usage)?;
     Ok(0)
 }
 
