@@ -99,7 +99,8 @@ pub fn source_for(to: &Ip) -> Ip {
 /// Checks an address to bind to: it must be ours, and low ports need a capability.
 fn check_bind(common: &Common, at: &End, multicast: bool) -> Result<()> {
     const CAP_NET_BIND_SERVICE: u32 = 10;
-    if !at.is_any() && !is_local(&at.ip) && !(multicast && is_multicast(&at.ip)) {
+    let ours = at.is_any() || is_local(&at.ip) || multicast && is_multicast(&at.ip);
+    if !ours {
         return Err(Errno::EADDRNOTAVAIL);
     }
     if common.domain == AF_INET6 && at.ip == ANY4 {
