@@ -15,13 +15,19 @@ use super::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
 use super::{options, unix::UnixSock};
 use crate::fs::{File, Input, Output};
 use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
-use crate::syscall::Support::Full;
+use crate::syscall::Support::{Full, Partial};
 use crate::syscall::{Args, Syscall, call};
 use crate::{Errno, Result, time};
 
 /// The rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(nr::SOCKET, socket, Full, &[Int, Hex, Int], ""),
+    call(
+        nr::SOCKET,
+        socket,
+        Partial,
+        &[Int, Hex, Int],
+        "AF_UNIX; AF_INET and AF_INET6 TCP and UDP over loopback; AF_NETLINK NETLINK_ROUTE, read-only",
+    ),
     call(nr::SOCKETPAIR, socketpair, Full, &[Int, Hex, Int, Ptr], ""),
     call(nr::BIND, bind, Full, &[Fd, Ptr, Int], ""),
     call(nr::LISTEN, listen, Full, &[Fd, Int], ""),
@@ -37,7 +43,13 @@ pub const CALLS: &[Syscall] = &[
     call(nr::SENDMMSG, sendmmsg, Full, &[Fd, Ptr, Int, Hex], ""),
     call(nr::RECVMMSG, recvmmsg, Full, &[Fd, Ptr, Int, Hex, Ptr], ""),
     call(nr::SHUTDOWN, shutdown, Full, &[Fd, Int], ""),
-    call(nr::SETSOCKOPT, setsockopt, Full, &[Fd, Int, Int, Ptr, Int], ""),
+    call(
+        nr::SETSOCKOPT,
+        setsockopt,
+        Partial,
+        &[Fd, Int, Int, Ptr, Int],
+        "no socket filters; multicast groups are joined without effect",
+    ),
     call(nr::GETSOCKOPT, getsockopt, Full, &[Fd, Int, Int, Ptr, Ptr], ""),
 ];
 
@@ -190,11 +202,10 @@ fn do_accept(a: &Args, flags: u32) -> Result<u64> {
     let new = s.ops.accept(s.nonblock())?;
     let fd = install(a, new.clone(), flags)?;
     if !a.ptr(1).is_null() {
-        let stored = new.remote().and_then(|r| write_addr(Some(&r), a.ptr(1), a.ptr(2)));
+        let stored = new.accepted_from().and_then(|r| write_addr(Some(&r), a.ptr(1), a.ptr(2)));
         if let Err(e) = stored {
             a.thread.process.files().close(fd)?;
-            // The peer may be gone already.
-            return Err(if e == Errno::ENOTCONN { Errno::ECONNABORTED } else { e });
+            return Err(e);
         }
     }
     Ok(fd as u64)

@@ -73,6 +73,11 @@ pub trait SocketOps: Any + Send + Sync {
     /// `getpeername(2)`
     fn remote(&self) -> Result<Addr>;
 
+    /// Address accept tells: the peer's, even if it has gone since.
+    fn accepted_from(&self) -> Result<Addr> {
+        self.remote()
+    }
+
     /// Sends. EPIPE becomes SIGPIPE in the caller.
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize>;
 

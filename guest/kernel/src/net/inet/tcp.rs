@@ -520,6 +520,10 @@ impl SocketOps for Tcp {
         Ok(i.remote.show(self.family()))
     }
 
+    fn accepted_from(&self) -> Result<Addr> {
+        Ok(self.inner.lock().remote.show(self.family()))
+    }
+
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
         tcpio::send(self, input, &msg)
     }

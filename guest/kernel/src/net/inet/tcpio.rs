@@ -14,7 +14,8 @@ use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::wait;
 use crate::net::consts::{
-    MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN, SO_OOBINLINE,
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN,
+    SO_OOBINLINE,
 };
 use crate::net::socket::{Received, SendMsg};
 use crate::{Errno, Result};
@@ -113,6 +114,9 @@ pub(super) fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received
     let mut r = Received::default();
     if flags & MSG_OOB != 0 {
         return recv_urgent(s, out, flags);
+    }
+    if flags & MSG_ERRQUEUE != 0 {
+        return Err(Errno::EAGAIN);
     }
     let want = out.remaining();
     if s.inner.lock().state == State::Listening {
