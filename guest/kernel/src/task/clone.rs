@@ -38,6 +38,8 @@ pub mod flag {
     /// Namespaces, cgroups, ptrace: a domain has one of each.
     pub const NAMESPACES: u64 =
         0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | 0x80;
+    pub const NEWNS: u64 = 0x2_0000;
+    pub const NEWUSER: u64 = 0x1000_0000;
     pub const INTO_CGROUP: u64 = 1 << 33;
 }
 
@@ -138,7 +140,10 @@ fn check(r: &Request) -> Result<()> {
     let f = r.flags;
     let has = |bit| f & bit != 0;
     let needs = |bit, other| has(bit) && !has(other);
-    if needs(flag::THREAD, flag::SIGHAND)
+    // A new mount or user namespace cannot share the root directory (copy_process in Linux).
+    let alone = has(flag::FS) && f & (flag::NEWNS | flag::NEWUSER) != 0;
+    if alone
+        || needs(flag::THREAD, flag::SIGHAND)
         || needs(flag::SIGHAND, flag::VM)
         || has(flag::CLEAR_SIGHAND) && has(flag::SIGHAND)
         || has(flag::PIDFD) && has(flag::THREAD)
