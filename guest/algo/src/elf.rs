@@ -168,8 +168,11 @@ impl Program {
     }
 }
 
+/// A script's interpreter and the one argument its line may give it.
+pub type Interpreter<'a> = (&'a [u8], Option<&'a [u8]>);
+
 /// The interpreter and its optional argument of a script's first line (`#!`); `None` if it is no script.
-pub fn script(head: &[u8]) -> Option<Result<(&[u8], Option<&[u8]>), BadElf>> {
+pub fn script(head: &[u8]) -> Option<Result<Interpreter<'_>, BadElf>> {
     let line = head.strip_prefix(b"#!")?;
     let blank = |b: &u8| matches!(b, b' ' | b'\t');
     let whole = line.len() + 2 < SCRIPT_MAX;
