@@ -114,8 +114,11 @@ impl Node {
     }
 }
 
+/// Names with what makes their nodes.
+pub type Entries = Vec<(&'static str, fn() -> Node)>;
+
 /// A directory with fixed entries.
-pub struct Fixed(pub Vec<(&'static str, fn() -> Node)>);
+pub struct Fixed(pub Entries);
 
 impl Directory for Fixed {
     fn lookup(&self, name: &[u8]) -> Option<Node> {
@@ -132,7 +135,7 @@ impl Directory for Fixed {
 }
 
 /// A fixed directory as a node.
-pub fn dir(entries: Vec<(&'static str, fn() -> Node)>) -> Node {
+pub fn dir(entries: Entries) -> Node {
     Node::Dir(Arc::new(Fixed(entries)))
 }
 

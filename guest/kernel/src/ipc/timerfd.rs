@@ -75,13 +75,16 @@ impl State {
         if self.next == 0 || self.next > now {
             return;
         }
-        if self.interval == 0 {
-            self.ticks += 1;
-            self.next = 0;
-        } else {
-            let n = (now - self.next) / self.interval + 1;
-            self.ticks += n;
-            self.next = self.next.saturating_add(n.saturating_mul(self.interval));
+        match (now - self.next).checked_div(self.interval) {
+            None => {
+                self.ticks += 1;
+                self.next = 0;
+            }
+            Some(missed) => {
+                let n = missed + 1;
+                self.ticks += n;
+                self.next = self.next.saturating_add(n.saturating_mul(self.interval));
+            }
         }
     }
 

@@ -153,7 +153,7 @@ pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64
 
 /// Checks an address range argument: page aligned start, length rounded up, inside the user area.
 pub(super) fn range(addr: u64, len: u64) -> Result<(u64, u64)> {
-    if addr % PAGE != 0 {
+    if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     let end = addr.checked_add(len).map(page_up).filter(|e| *e <= 1 << 47).ok_or(Errno::EINVAL)?;
@@ -177,8 +177,8 @@ fn mprotect(a: &Args) -> Result<u64> {
     {
         return Err(Errno::EINVAL);
     }
-    let (mut start, end) =
-        range(a.u64(0), a.u64(1)).map_err(|e| if a.u64(0) % PAGE == 0 { Errno::ENOMEM } else { e })?;
+    let (mut start, end) = range(a.u64(0), a.u64(1))
+        .map_err(|e| if a.u64(0).is_multiple_of(PAGE) { Errno::ENOMEM } else { e })?;
     if start == end {
         return Ok(0);
     }

@@ -57,8 +57,8 @@ fn madvise(a: &Args) -> Result<u64> {
 }
 
 fn mincore(a: &Args) -> Result<u64> {
-    let (start, end) =
-        range(a.u64(0), a.u64(1)).map_err(|e| if a.u64(0) % PAGE == 0 { Errno::ENOMEM } else { e })?;
+    let (start, end) = range(a.u64(0), a.u64(1))
+        .map_err(|e| if a.u64(0).is_multiple_of(PAGE) { Errno::ENOMEM } else { e })?;
     if start < end && !a.thread.space().mm.is_covered(start, end) {
         return Err(Errno::ENOMEM);
     }
@@ -82,8 +82,8 @@ fn msync(a: &Args) -> Result<u64> {
     if fl & !7 != 0 || fl & (ASYNC | SYNC) == ASYNC | SYNC {
         return Err(Errno::EINVAL);
     }
-    let (start, end) =
-        range(a.u64(0), a.u64(1)).map_err(|e| if a.u64(0) % PAGE == 0 { Errno::ENOMEM } else { e })?;
+    let (start, end) = range(a.u64(0), a.u64(1))
+        .map_err(|e| if a.u64(0).is_multiple_of(PAGE) { Errno::ENOMEM } else { e })?;
     let space = a.thread.space();
     if start < end && !space.mm.is_covered(start, end) {
         return Err(Errno::ENOMEM);

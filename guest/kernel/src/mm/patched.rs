@@ -39,13 +39,13 @@ fn read_table(image: &[u8]) -> Option<Vec<PatchEntry>> {
 
 fn sound(e: &PatchEntry, image: u64) -> bool {
     let within = |at: u64, len: u64| {
-        at % PAGE == 0 && len % PAGE == 0 && at.checked_add(len).is_some_and(|x| x <= image)
+        at.is_multiple_of(PAGE) && len.is_multiple_of(PAGE) && at.checked_add(len).is_some_and(|x| x <= image)
     };
     within(e.text, e.len)
         && within(e.trampolines, e.trampolines_len)
-        && e.segment % PAGE == 0
+        && e.segment.is_multiple_of(PAGE)
         && e.text >= e.segment
-        && e.distance % PAGE == 0
+        && e.distance.is_multiple_of(PAGE)
         && e.distance >= e.trampolines_len
         && e.distance < 1 << 31
 }

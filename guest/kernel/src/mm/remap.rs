@@ -30,7 +30,7 @@ impl Mm {
     pub fn remap(&self, old: u64, old_len: u64, new_len: u64, fl: u32, fixed: u64) -> Result<u64> {
         let (old_len, new_len) = (page_up(old_len), page_up(new_len));
         if fl & !7 != 0
-            || old % PAGE != 0
+            || !old.is_multiple_of(PAGE)
             || new_len == 0
             || new_len > USER_END
             || (fl & (FIXED | DONTUNMAP) != 0 && fl & MAYMOVE == 0)
@@ -41,7 +41,7 @@ impl Mm {
         let old_end = old.checked_add(old_len).ok_or(Errno::EINVAL)?;
         if fl & FIXED != 0 {
             let end = fixed.checked_add(new_len).filter(|e| *e <= USER_END).ok_or(Errno::EINVAL)?;
-            if fixed % PAGE != 0 || (fixed < old_end && old < end) {
+            if !fixed.is_multiple_of(PAGE) || (fixed < old_end && old < end) {
                 return Err(Errno::EINVAL);
             }
         }

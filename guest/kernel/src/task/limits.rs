@@ -94,7 +94,8 @@ fn sys_prlimit64(a: &Args) -> Result<u64> {
         let (c, t) = (me.cred(), target.cred());
         let same_user = [t.ruid, t.euid, t.suid].iter().all(|u| *u == c.ruid);
         let same_group = [t.rgid, t.egid, t.sgid].iter().all(|g| *g == c.rgid);
-        if !(same_user && same_group) && !c.capable(CAP_SYS_RESOURCE) {
+        let same = same_user && same_group;
+        if !same && !c.capable(CAP_SYS_RESOURCE) {
             return Err(Errno::EPERM);
         }
     }

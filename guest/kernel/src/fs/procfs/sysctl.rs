@@ -2,9 +2,8 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
-use super::super::synthetic::{Node, dir, fixed, text, writable};
+use super::super::synthetic::{Entries, Node, dir, fixed, text, writable};
 use super::empty;
 use crate::{Errno, kernel};
 
@@ -21,8 +20,6 @@ pub fn root() -> Node {
         ("vm", vm),
     ])
 }
-
-type Entries = Vec<(&'static str, fn() -> Node)>;
 
 fn fs() -> Node {
     let e: Entries = alloc::vec![

@@ -8,14 +8,14 @@ use core::sync::atomic::Ordering;
 
 use doppel_machine::{arena, boot};
 
-use super::super::synthetic::{Node, fixed, link, text};
+use super::super::synthetic::{Entries, fixed, link, text};
 use super::empty;
 use crate::sched::PARKED;
 use crate::task::Process;
 use crate::{kernel, time};
 
 /// Entries of the root besides processes.
-pub fn entries() -> Vec<(&'static str, fn() -> Node)> {
+pub fn entries() -> Entries {
     alloc::vec![
         ("bus", empty),
         ("cgroups", || fixed(CGROUPS)),

@@ -83,9 +83,12 @@ fn sets() -> Arc<Sets> {
     kernel().service()
 }
 
-/// Adjustments at exit: process → (set, semaphore) → amount.
+/// Adjustments of one process: (set, semaphore) → amount.
+type Undo = BTreeMap<(i32, u16), i32>;
+
+/// Adjustments at exit, by process.
 #[derive(Default)]
-struct Undos(SpinLock<BTreeMap<i32, BTreeMap<(i32, u16), i32>>>);
+struct Undos(SpinLock<BTreeMap<i32, Undo>>);
 
 pod_struct! {
     /// `struct sembuf`.

@@ -61,7 +61,7 @@ impl Key {
     /// The key of the word at `addr` of the current space: EINVAL if it is not aligned, EFAULT if there can be
     /// none.
     pub fn new(thread: &Thread, addr: UserPtr, private: bool) -> Result<Self> {
-        if addr.0 % 4 != 0 {
+        if !addr.0.is_multiple_of(4) {
             return Err(Errno::EINVAL);
         }
         if addr.0 >= doppel_abi_machine::layout::USER_END {
