@@ -8,7 +8,7 @@ use core::fmt::Write;
 use doppel_algo::net::ports::unmapped;
 use doppel_algo::net::sockaddr::AF_INET;
 
-use super::super::synthetic::{Node, bytes, dir, fixed, text};
+use super::super::synthetic::{Entries, Node, bytes, dir, fixed, text};
 use crate::kernel;
 use crate::net::inet::{End, Ports, tcp::Tcp, udp::Udp};
 use crate::net::unix::names::names;
@@ -16,7 +16,7 @@ use crate::net::{SocketOps, unix::UnixSock};
 
 /// The net directory of a process.
 pub fn dir_node() -> Node {
-    let entries: Vec<(&'static str, fn() -> Node)> = alloc::vec![
+    let entries: Entries = alloc::vec![
         ("arp", || fixed("IP address       HW type     Flags       HW address            Mask     Device\n")),
         ("dev", || fixed(DEV)),
         ("if_inet6", || fixed("00000000000000000000000000000001 01 80 10 80       lo\n")),

@@ -205,8 +205,9 @@ impl PidDir {
             "sched" => {
                 self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len())))
             }
-            "schedstat" => self
-                .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, |t| crate::time::cpu::thread_ns(t))))),
+            "schedstat" => {
+                self.of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, crate::time::cpu::thread_ns))))
+            }
             "stack" => fixed(""),
             "stat" => self.of_thread(stat),
             "statm" => self.of(|p| {

@@ -2,7 +2,6 @@
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
