@@ -148,8 +148,7 @@ impl Locks {
         }
     }
 
-    /// Lines for /proc/locks-like listings and fdinfo: the locks `file` or `pid` holds.
-    pub fn describe(&self, file: u64, pid: i32, out: &mut String) {
+    fn describe(&self, file: u64, pid: i32, out: &mut String) {
         let s = self.state.lock();
         for r in s.records.iter() {
             let (kind, who) = match r.owner {
@@ -209,6 +208,14 @@ impl WaitGraph {
         if let Owner::Process(me) = me {
             self.edges.lock().remove(&me);
         }
+    }
+}
+
+/// Lines of /proc/PID/fdinfo/N: the locks on the file that the process or the open file holds.
+pub fn describe(file: &File, pid: i32, out: &mut String) {
+    let slot = file.inode.as_ref().and_then(|i| i.attachments());
+    if let Some(l) = slot.and_then(super::inode::Attachments::get::<Locks>) {
+        l.describe(file.id, pid, out);
     }
 }
 

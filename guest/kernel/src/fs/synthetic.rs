@@ -31,6 +31,10 @@ pub trait Directory: Send + Sync {
     fn owner(&self) -> (u32, u32) {
         (0, 0)
     }
+    /// Permission bits of the directory.
+    fn mode(&self) -> u32 {
+        0o555
+    }
 }
 
 /// One entry of a synthetic directory.
@@ -166,7 +170,7 @@ impl SyntheticInode {
 impl Inode for SyntheticInode {
     fn stat(&self) -> Stat {
         let (mode, nlink) = match &self.node {
-            Node::Dir(_) => (0o040555, 2),
+            Node::Dir(d) => (0o040000 | d.mode(), 2),
             Node::Text { mode, .. } | Node::File { mode, .. } => (0o100000 | mode, 1),
             Node::Link(_) | Node::Magic(_) => (0o120777, 1),
         };

@@ -531,11 +531,13 @@ impl Directory for FdDir {
             return Some(Node::Magic(Arc::new(FdLink { file })));
         }
         let cloexec = p.files().cloexec(fd).ok()?;
+        let pid = p.pid;
         Some(text(move || {
             let flags = file.flags() | if cloexec { crate::fs::file::flags::O_CLOEXEC } else { 0 };
             let mut s =
                 format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", *file.pos.lock(), file.id);
             file.ops().fdinfo(&file, &mut s);
+            crate::fs::locks::describe(&file, pid, &mut s);
             Ok(s)
         }))
     }
@@ -553,6 +555,11 @@ impl Directory for FdDir {
 
     fn owner(&self) -> (u32, u32) {
         PidDir { p: self.p.clone(), t: None, task: false }.owner()
+    }
+
+    fn mode(&self) -> u32 {
+        // Open files are nobody else's business; `fdinfo` is as Linux has it.
+        if self.info { 0o555 } else { 0o500 }
     }
 }
 
