@@ -13,7 +13,6 @@ use crate::fs::file::flags;
 use crate::fs::pages::seal;
 use crate::fs::rootfs::{self, Node};
 use crate::fs::{File, Inode};
-use crate::mm::PageObject;
 use crate::syscall::Arg::{Hex, Str};
 use crate::syscall::Support::Partial;
 use crate::syscall::{Args, Syscall, call, read_string};
@@ -94,13 +93,6 @@ pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
                 return Err(Errno::EPERM);
             }
             let arg = u32::try_from(arg).map_err(|_| Errno::EINVAL)?;
-            let id = PageObject::id(&*object);
-            if arg & seal::WRITE != 0
-                && object.seals() & (seal::WRITE | seal::SEAL) == 0
-                && kernel().all_processes().iter().any(|p| p.space().mm.maps_writable(id))
-            {
-                return Err(Errno::EBUSY);
-            }
             // F_SEAL_EXEC is accepted: modes of memfds are not used for execution.
             object.add_seals(arg & !SEAL_EXEC)?;
             Ok(0)

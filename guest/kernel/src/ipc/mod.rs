@@ -41,6 +41,5 @@ pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
 
 /// Releases what a process holds in IPC objects (SEM_UNDO…).
 pub fn process_exit(p: &Arc<Process>) {
-    sysv::shm::process_exit(p);
     sysv::sem::process_exit(p);
 }

@@ -408,22 +408,6 @@ impl Mm {
         Ok(layout)
     }
 
-    /// The ranges that map files `pick` selects.
-    pub fn file_ranges(&self, pick: impl Fn(&crate::fs::File) -> bool) -> Vec<(u64, u64)> {
-        let g = self.inner.lock();
-        let mapped = g.map.iter().filter(|(_, _, v)| v.file.as_ref().is_some_and(|f| pick(f)));
-        mapped.map(|(s, e, _)| (s, e)).collect()
-    }
-
-    /// Whether pages of the object with this id are, or may become, writable through a shared mapping.
-    pub fn maps_writable(&self, object: u64) -> bool {
-        self.inner.lock().map.iter().any(|(_, _, v)| {
-            matches!(&v.backing, super::Backing::Pages(o) if o.id() == object)
-                && v.shared()
-                && v.max_prot & 2 != 0
-        })
-    }
-
     /// The mapping at `addr`, as seen from `addr` on.
     pub fn vma(&self, addr: u64) -> Option<Vma> {
         let g = self.lock();

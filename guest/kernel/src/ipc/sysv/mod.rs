@@ -199,11 +199,6 @@ impl<T: Entry> Registry<T> {
         drop(old);
     }
 
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.inner.lock().map.is_empty()
-    }
-
     /// All objects.
     fn list(&self) -> Vec<Arc<T>> {
         self.inner.lock().map.values().cloned().collect()

@@ -16,11 +16,9 @@ use crate::fs::file::flags;
 use crate::fs::pages::Object;
 use crate::fs::{File, FileOps};
 use crate::mm::{Backing, Place, Vma, page_up, vm};
-use crate::sched::current_space;
 use crate::syscall::Arg::{Hex, Int, Ptr};
 use crate::syscall::Support::{Full, Partial};
 use crate::syscall::{Args, Syscall, call};
-use crate::task::Process;
 use crate::{Errno, Result, kernel};
 
 /// System calls of this module.
@@ -175,22 +173,6 @@ fn sys_shmdt(a: &Args) -> Result<u64> {
     attach.segment.state.lock().lpid = a.thread.process.pid;
     space.mm.unmap(addr, addr + page_up(attach.segment.size))?;
     Ok(0)
-}
-
-/// Detaches what a process that ends has attached, before anybody can wait for it: its memory goes later.
-pub(in crate::ipc) fn process_exit(p: &Arc<Process>) {
-    if segments().is_empty() {
-        return;
-    }
-    // A vfork child leaves its parent's memory alone, and a process that never ran has none here.
-    let space = current_space();
-    if p.space().id != space.id || space.thread_count() > 1 {
-        return;
-    }
-    for (start, end) in space.mm.file_ranges(|f| f.downcast::<Attach>().is_some()) {
-        // All that can fail is the host's unmapping; the memory goes with the host process anyway.
-        let _ = space.mm.unmap(start, end);
-    }
 }
 
 pod_struct! {
