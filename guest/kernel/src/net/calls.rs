@@ -237,10 +237,15 @@ fn sendto(a: &Args) -> Result<u64> {
     Ok(s.send(&mut input, msg)? as u64)
 }
 
+/// A program's flags, with ours.
+fn recv_flags(flags: u32, want_addr: bool) -> u32 {
+    flags & !c::MSG_WANT_ADDR | if want_addr { c::MSG_WANT_ADDR } else { 0 }
+}
+
 fn recvfrom(a: &Args) -> Result<u64> {
     let s = sock(a)?;
     let mut out = Output::user(a.ptr(1), a.len(2).min(MAX_RW_COUNT));
-    let r = s.ops.recv(&mut out, a.u32(3) | wait_flag(&s.file))?;
+    let r = s.ops.recv(&mut out, recv_flags(a.u32(3), !a.ptr(4).is_null()) | wait_flag(&s.file))?;
     if !a.ptr(4).is_null() {
         write_addr(r.addr.as_ref(), a.ptr(4), a.ptr(5))?;
     }
@@ -277,7 +282,7 @@ fn sendmmsg(a: &Args) -> Result<u64> {
 fn recv_one(a: &Args, s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
     let mut h: MsgHdr = at.read()?;
     let mut out = Output::iovecs(h.iovecs()?);
-    let mut r: Received = s.ops.recv(&mut out, flags | wait_flag(&s.file))?;
+    let mut r: Received = s.ops.recv(&mut out, recv_flags(flags, h.name != 0) | wait_flag(&s.file))?;
     let passcred = s.ops.common().passcred();
     h.store(&a.thread.process, &mut r, flags, passcred)?;
     // Only what the kernel returns: the program's pointers stay as they are.

@@ -95,6 +95,9 @@ pub const SIOCSPGRP: u32 = 0x8902;
 pub const FIOGETOWN: u32 = 0x8903;
 pub const SIOCGPGRP: u32 = 0x8904;
 
+/// Kernel-internal: the caller of a receive wants the source address.
+pub const MSG_WANT_ADDR: u32 = 0x8000_0000;
+
 /// Shutdown of the receiving side, of the sending side.
 pub const RCV_SHUTDOWN: u8 = 1;
 /// See [`RCV_SHUTDOWN`].

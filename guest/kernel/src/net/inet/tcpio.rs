@@ -178,8 +178,31 @@ fn ready(s: &Tcp, need: usize) -> Option<Result<bool>> {
     }
 }
 
+/// Copies out a single short chunk under the lock; `None` if the queue is not like that, false after a fault.
+fn move_short(s: &Tcp, out: &mut Output<'_>, r: &mut Received) -> Result<Option<bool>> {
+    let (copied, fault, peer) = {
+        let mut i = s.inner.lock();
+        let Some(first) = i.recv.front() else { return Ok(None) };
+        if i.mark.is_some() || first.len() > SMALL || i.recv.len() != first.len() {
+            return Ok(None);
+        }
+        let n = first.len().min(out.remaining());
+        let copied = out.write(&first.bytes()[..n]).unwrap_or(0);
+        i.recv.consume(copied);
+        (copied, copied < n, i.peer.clone())
+    };
+    r.len += copied;
+    if let Some(p) = peer {
+        p.common.uncharge(copied);
+    }
+    if fault && r.len == 0 { Err(Errno::EFAULT) } else { Ok(Some(!fault)) }
+}
+
 /// Copies what is there to `out`; false if the call must end (a fault after some bytes, the urgent mark).
 fn move_some(s: &Tcp, out: &mut Output<'_>, r: &mut Received, peek: bool) -> Result<bool> {
+    if !peek && let Some(go_on) = move_short(s, out, r)? {
+        return Ok(go_on);
+    }
     let mut parts: Vec<Chunk<()>> = Vec::new();
     let mut bytes = 0;
     let mut want = out.remaining();

@@ -11,7 +11,7 @@ use super::{Mark, State, UnixSock};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::wait;
-use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN};
+use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_WANT_ADDR, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::socket::{Received, SendMsg};
 use crate::task::current;
 use crate::{Errno, Result};
@@ -137,6 +137,14 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         if !more {
             break;
         }
+        if flags & MSG_PEEK == 0
+            && let Some(done) = take_short(s, out, &mut r)?
+        {
+            if done || r.len >= target {
+                break;
+            }
+            continue;
+        }
         let pass = take(s, out, &mut r, flags, peek_from);
         let done = deliver(s, out, &mut r, pass, flags)?;
         if done || r.len >= target || flags & MSG_PEEK != 0 {
@@ -148,7 +156,7 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         let next = if flags & MSG_PEEK != 0 { peek_off + n } else { (peek_off - n).max(0) };
         s.common.peek_off.store(next, core::sync::atomic::Ordering::Relaxed);
     }
-    if r.len > 0 {
+    if r.len > 0 && flags & MSG_WANT_ADDR != 0 {
         let peer = s.inner.lock().peer.clone();
         // An unnamed sender leaves the address empty, as Linux does.
         r.addr =
@@ -170,6 +178,37 @@ fn ready(s: &UnixSock, peek_from: usize) -> Option<Result<bool>> {
         return Some(Err(e));
     }
     (i.shut & RCV_SHUTDOWN != 0).then_some(Ok(false))
+}
+
+/// Copies out a queue of a few bytes without descriptors right away, under the lock; `None` if it is not like
+/// that. True after a fault.
+fn take_short(s: &UnixSock, out: &mut Output<'_>, r: &mut Received) -> Result<Option<bool>> {
+    let passcred = s.common.passcred();
+    let (copied, fault, peer) = {
+        let mut i = s.inner.lock();
+        let Some(first) = i.stream.front() else { return Ok(None) };
+        if first.mark.fds.is_some() || first.len() > SMALL || (passcred && i.stream.len() != first.len()) {
+            return Ok(None);
+        }
+        if r.cred.is_some_and(|c| passcred && c != first.mark.cred) {
+            return Ok(Some(true));
+        }
+        r.cred = Some(first.mark.cred);
+        let n = first.len().min(out.remaining());
+        let copied = out.write(&first.bytes()[..n]).unwrap_or(0);
+        i.stream.consume(copied);
+        (copied, copied < n, i.peer.clone())
+    };
+    r.len += copied;
+    if let Some(p) = peer {
+        p.common.uncharge(copied);
+    }
+    if fault && r.len == 0 {
+        return Err(Errno::EFAULT);
+    }
+    // More chunks are left to the general way.
+    let more = !fault && out.remaining() > 0 && !s.inner.lock().stream.is_empty();
+    if more { Ok(None) } else { Ok(Some(fault)) }
 }
 
 /// Takes (or with MSG_PEEK shares) parts of the queue. Short ones are copied out at once.
