@@ -137,6 +137,16 @@ CASE(sigcont_handler_runs_after_stop) {
     CHECK_EQ(read(fd[0], &c, 1), 1);
     CHECK_EQ(join(p), 0);
 }
+CASE(stop_and_continue_race_never_leaves_it_stopped) {
+    pid_t p = SPAWN({ for (;;) getppid(); });
+    for (int i = 0; i < 300; i++) {
+        kill(p, SIGSTOP);
+        if (i % 3) sched_yield();
+        kill(p, SIGCONT);
+    }
+    kill(p, SIGTERM);
+    CHECK_EQ(join(p), 128 + SIGTERM);
+}
 CASE(ignored_and_mask_survive_exec_handlers_do_not) {
     pid_t p = SPAWN({
         signal(SIGTERM, SIG_IGN);

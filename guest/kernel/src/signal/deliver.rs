@@ -19,8 +19,8 @@ use crate::{Errno, console, kernel};
 /// stops, building handler frames in the registers and on the user stack) and finishes interrupted system
 /// calls. `t` is the current thread; the caller ends it if it is `exiting` afterwards.
 pub fn deliver(t: &Arc<Thread>) {
-    while let Some(info) = next(t) {
-        act(t, &info);
+    while let Some((info, continues)) = next(t) {
+        act(t, &info, continues);
     }
     if t.exiting.load(Ordering::SeqCst) {
         return;
@@ -32,16 +32,18 @@ pub fn deliver(t: &Arc<Thread>) {
     }
 }
 
-/// The next signal to act on; waits here while the process is stopped.
-fn next(t: &Arc<Thread>) -> Option<SigInfo> {
+/// The next signal to act on, with the process' `continues` before it was taken (see [`stop::stop`]); waits
+/// here while the process is stopped.
+fn next(t: &Arc<Thread>) -> Option<(SigInfo, u64)> {
     stop::wait_while_stopped(t);
     if t.exiting.load(Ordering::SeqCst) {
         return None;
     }
-    send::dequeue(t, !t.signals.mask())
+    let continues = t.process.signals.continues.load(Ordering::SeqCst);
+    send::dequeue(t, !t.signals.mask()).map(|i| (i, continues))
 }
 
-fn act(t: &Arc<Thread>, info: &SigInfo) {
+fn act(t: &Arc<Thread>, info: &SigInfo, continues: u64) {
     let b = bit(info.signo);
     let forced = {
         let mut s = t.signals.private.lock();
@@ -55,7 +57,7 @@ fn act(t: &Arc<Thread>, info: &SigInfo) {
     }
     match action.handler {
         SIG_IGN => {}
-        SIG_DFL => default_action(t, info, forced),
+        SIG_DFL => default_action(t, info, forced, continues),
         _ => call_handler(t, info, &action),
     }
 }
@@ -73,14 +75,14 @@ fn trace(t: &Thread, i: &SigInfo) {
     ));
 }
 
-fn default_action(t: &Arc<Thread>, info: &SigInfo, forced: bool) {
+fn default_action(t: &Arc<Thread>, info: &SigInfo, forced: bool, continues: u64) {
     let b = bit(info.signo);
     if DEFAULT_IGNORE & b != 0 || t.process.pid == 1 && !forced && UNBLOCKABLE & b == 0 {
         return;
     }
     if send::stops(info.signo) {
         if info.signo == sig::SIGSTOP || !pgrp_orphaned(t.process.pgid(), 0) {
-            stop::stop(&t.process, info.signo);
+            stop::stop(&t.process, info.signo, continues);
         }
         return;
     }

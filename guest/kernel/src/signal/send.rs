@@ -54,8 +54,17 @@ fn post(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<(
     if p.is_zombie() {
         return Ok(());
     }
+    stop::cancel_opposite(p, info.signo);
+    let r = queue(p, only, info);
+    if info.signo == sig::SIGCONT {
+        stop::resume(p);
+    }
+    r
+}
+
+/// Queues a signal unless it is dropped, and wakes whom it concerns.
+fn queue(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<()> {
     let b = bit(info.signo);
-    stop::side_effects(p, info.signo);
     if dropped(p, only, &info) {
         return Ok(());
     }

@@ -146,7 +146,10 @@ pub struct ProcessSignals {
     queue: SpinLock<Queue>,
     pending: AtomicU64,
     pub(crate) stopped: AtomicBool,
+    /// Also held while `stopped` changes.
     pub(crate) stop: SpinLock<StopState>,
+    /// Number of SIGCONTs so far: a stop signal taken before one must not stop the process after it.
+    pub(crate) continues: AtomicU64,
     /// Woken (POLLIN) at every new signal for the process or one of its threads: sigtimedwait, signalfd.
     pub wait: Arc<WaitQueue>,
 }
@@ -165,6 +168,7 @@ impl ProcessSignals {
             pending: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             stop: SpinLock::default(),
+            continues: AtomicU64::new(0),
             wait: Arc::default(),
         }
     }

@@ -10,23 +10,24 @@ use super::{DEFAULT_STOP, SigInfo, bit, code, send_group, send_process, sig};
 use crate::task::{Process, Thread};
 use crate::{kernel, sched};
 
-/// What sending does whether or not the signal is then ignored or blocked: a stop signal cancels a pending
-/// SIGCONT, SIGCONT (and SIGKILL, through `terminate`) continues a stopped process and cancels pending stops.
-pub(super) fn side_effects(p: &Arc<Process>, signo: i32) {
+/// What sending does first, whether or not the signal is then ignored or blocked: a stop signal cancels a
+/// pending SIGCONT, SIGCONT cancels pending stops.
+pub(super) fn cancel_opposite(p: &Arc<Process>, signo: i32) {
     if DEFAULT_STOP & bit(signo) != 0 {
         flush(p, bit(sig::SIGCONT));
     } else if signo == sig::SIGCONT {
         flush(p, DEFAULT_STOP);
-        resume(p);
     }
 }
 
-fn resume(p: &Arc<Process>) {
-    if !p.signals.stopped.swap(false, Ordering::SeqCst) {
-        return;
-    }
+/// Continues a stopped process: SIGCONT, once it is queued, so that its handler runs before anything else.
+pub(super) fn resume(p: &Arc<Process>) {
     {
         let mut s = p.signals.stop.lock();
+        p.signals.continues.fetch_add(1, Ordering::SeqCst);
+        if !p.signals.stopped.swap(false, Ordering::SeqCst) {
+            return;
+        }
         s.stop_report = None;
         s.continue_report = true;
     }
@@ -36,13 +37,15 @@ fn resume(p: &Arc<Process>) {
     notify_parent(p, code::CLD_CONTINUED, sig::SIGCONT);
 }
 
-/// Stops the process of the current thread; every thread parks in [`wait_while_stopped`].
-pub(super) fn stop(p: &Arc<Process>, signo: i32) {
-    if p.signals.stopped.swap(true, Ordering::SeqCst) {
-        return;
-    }
+/// Stops the process of the current thread, unless it was continued since its `continues` was `seen`, before
+/// the stop signal was taken. Every thread parks in [`wait_while_stopped`].
+pub(super) fn stop(p: &Arc<Process>, signo: i32, seen: u64) {
     {
         let mut s = p.signals.stop.lock();
+        let late = p.signals.continues.load(Ordering::SeqCst) != seen;
+        if late || p.signals.stopped.swap(true, Ordering::SeqCst) {
+            return;
+        }
         s.stop_report = Some(signo);
         s.continue_report = false;
     }
