@@ -34,6 +34,11 @@ impl ByteRing {
         self.len == 0
     }
 
+    /// Bytes that fit without more memory.
+    pub fn capacity(&self) -> usize {
+        self.buf.len()
+    }
+
     /// Drops the contents and the memory.
     pub fn clear(&mut self) {
         *self = Self::new();

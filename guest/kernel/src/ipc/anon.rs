@@ -3,10 +3,12 @@
 use alloc::format;
 use alloc::sync::Arc;
 
-use crate::Result;
+use doppel_machine::arena;
+
 use crate::fs::file::flags;
 use crate::fs::{File, FileOps};
 use crate::syscall::Args;
+use crate::{Errno, Result};
 
 /// Puts a new open file for `ops` into the caller's table. `kind` is what /proc/PID/fd shows in brackets;
 /// `open_flags` are O_RDWR, O_NONBLOCK and O_CLOEXEC as given.
@@ -15,8 +17,11 @@ pub fn new_fd(args: &Args, ops: Arc<dyn FileOps>, kind: &str, open_flags: u32) -
     insert(args, file, open_flags & flags::O_CLOEXEC != 0)
 }
 
-/// Puts `file` into the caller's table.
+/// Puts `file` into the caller's table; ENFILE when kernel memory is nearly used up.
 pub fn insert(args: &Args, file: Arc<File>, cloexec: bool) -> Result<u64> {
+    if arena::low() {
+        return Err(Errno::ENFILE);
+    }
     let fd = args.thread.process.files().insert(file, cloexec)?;
     Ok(u64::from(fd.unsigned_abs()))
 }

@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
+use doppel_machine::arena;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
@@ -300,6 +301,9 @@ fn sys_mq_timedsend(args: &Args) -> Result<u64> {
     let (file, q) = queue(args, true)?;
     if len > q.size {
         return Err(Errno::EMSGSIZE);
+    }
+    if arena::low() {
+        return Err(Errno::ENOMEM);
     }
     let mut data = vec![0; len];
     args.ptr(1).read_bytes(&mut data)?;

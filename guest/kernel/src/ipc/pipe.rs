@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_algo::byte_ring::ByteRing;
+use doppel_machine::arena;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
@@ -117,6 +118,9 @@ impl State {
 
     /// Moves up to `n` bytes in; there is room.
     fn put(&mut self, input: &mut Input<'_>, n: usize, packet: bool) -> Result<usize> {
+        if self.ring.capacity() < self.ring.len() + n && arena::low() {
+            return Err(Errno::ENOMEM);
+        }
         self.ring.reserve(n).map_err(|_| Errno::ENOMEM)?;
         let before = self.ring.len();
         let n = self.ring.push_with(n, |b| input.read(b))?;
@@ -476,6 +480,9 @@ pub fn new_pipe(open_flags: u32) -> (Arc<File>, Arc<File>) {
 fn make(args: &Args, open_flags: u32) -> Result<u64> {
     if open_flags & !(flags::O_CLOEXEC | flags::O_NONBLOCK | flags::O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
+    }
+    if arena::low() {
+        return Err(Errno::ENFILE);
     }
     let (r, w) = new_pipe(open_flags);
     let cloexec = open_flags & flags::O_CLOEXEC != 0;

@@ -11,6 +11,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use doppel_machine::arena;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
@@ -161,7 +162,7 @@ impl<T: Entry> Registry<T> {
                 return Err(Errno::ENOENT);
             }
         }
-        if r.map.len() >= max {
+        if r.map.len() >= max || arena::low() {
             return Err(Errno::ENOSPC);
         }
         let index = (0..).zip(r.map.keys()).find(|(i, k)| i != *k).map_or(r.map.len() as u32, |(i, _)| i);

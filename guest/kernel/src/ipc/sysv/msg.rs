@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
+use doppel_machine::arena;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
@@ -97,6 +98,9 @@ fn sys_msgsnd(a: &Args) -> Result<u64> {
     let size = a.len(2);
     if size > MSGMAX {
         return Err(Errno::EINVAL);
+    }
+    if arena::low() {
+        return Err(Errno::ENOMEM);
     }
     let kind = a.ptr(1).read::<i64>()?;
     if kind < 1 {
