@@ -43,6 +43,7 @@ fn add(
         Err(e) => return Err(e),
     }
     check()?;
+    super::pages::page_file().has_room()?;
     let inode = make(&**d.inode())?;
     let child = d.adopt(&mut children, inode, name);
     drop(children);

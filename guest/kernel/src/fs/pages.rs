@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use doppel_algo::buddy::Buddy;
 use doppel_machine::sync::{Once, RwSpin, SpinLock};
-use doppel_machine::{boot, host, pagefile};
+use doppel_machine::{arena, boot, host, pagefile};
 
 use super::io::{Input, Output};
 use crate::mm::{Commit, PageObject};
@@ -80,6 +80,11 @@ impl PageFile {
     /// Pages that hold data, and the most there may be.
     pub fn usage(&self) -> (u64, u64) {
         (self.used.load(Ordering::Relaxed), self.limit)
+    }
+
+    /// ENOSPC when the domain has no memory left for another file.
+    pub fn has_room(&self) -> Result<()> {
+        if arena::low() || self.commit.charge(0).is_err() { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
     fn charge(&self, pages: u64) -> Result<()> {

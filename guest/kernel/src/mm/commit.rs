@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_machine::boot;
+use doppel_machine::{arena, boot};
 
 use crate::{Errno, Result};
 
@@ -22,7 +22,8 @@ impl Commit {
         let old = self.used.fetch_add(n, Ordering::Relaxed);
         // Without a limit only what could never fit is refused, as Linux' heuristic does.
         let fits = if info.memory_limit != 0 {
-            old.saturating_add(n) <= info.memory_limit
+            // Kernel memory (open files, names, threads) counts too: programs make it grow.
+            old.saturating_add(n).saturating_add(arena::usage().0) <= info.memory_limit
         } else {
             info.host_memory == 0 || n <= info.host_memory
         };
