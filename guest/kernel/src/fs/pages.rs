@@ -26,6 +26,8 @@ pub const PAGE: u64 = 4096;
 const MAX_ORDER: usize = 14;
 /// From this many pages on, giving them back to the host beats overwriting them.
 const PUNCH_PAGES: u64 = 16;
+/// Files leave one in this many bytes of the domain's memory free.
+const RESERVE: u64 = 8;
 /// Largest file.
 pub const MAX_SIZE: u64 = i64::MAX as u64 & !(PAGE - 1);
 
@@ -84,7 +86,11 @@ impl PageFile {
 
     /// ENOSPC when the domain has no memory left for another file.
     pub fn has_room(&self) -> Result<()> {
-        if arena::low() || self.commit.charge(0).is_err() { Err(Errno::ENOSPC) } else { Ok(()) }
+        if arena::low() || self.commit.charge_leaving(0, RESERVE).is_err() {
+            Err(Errno::ENOSPC)
+        } else {
+            Ok(())
+        }
     }
 
     fn charge(&self, pages: u64) -> Result<()> {
@@ -93,7 +99,7 @@ impl PageFile {
             self.used.fetch_sub(pages, Ordering::Relaxed);
             return Err(Errno::ENOSPC);
         }
-        self.commit.charge(pages * PAGE).map_err(|_| {
+        self.commit.charge_leaving(pages * PAGE, RESERVE).map_err(|_| {
             self.used.fetch_sub(pages, Ordering::Relaxed);
             Errno::ENOSPC
         })
