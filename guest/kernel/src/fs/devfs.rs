@@ -14,6 +14,7 @@ const DIR: u32 = 0o040000;
 /// Device numbers of the two synthetic file systems.
 const PROC_DEV: u64 = 0x15;
 const SYS_DEV: u64 = 0x16;
+const CGROUP_DEV: u64 = 0x1b;
 
 /// Character devices of /dev: name, major, minor, mode.
 const DEVICES: &[(&[u8], u32, u32, u32)] = &[
@@ -76,6 +77,7 @@ fn populate() -> Result<()> {
     let nothing = ms::NOSUID | ms::NODEV | ms::NOEXEC | ms::RELATIME;
     mount_point(b"proc", super::procfs::root(PROC_DEV), "proc", b"proc", nothing)?;
     mount_point(b"sys", super::sysfs::root(SYS_DEV), "sysfs", b"sysfs", nothing)?;
+    mount::mount_at(b"/sys/fs/cgroup", super::cgroupfs::root(CGROUP_DEV), "cgroup2", b"cgroup", nothing)?;
     root_dir(b"tmp").map(drop)
 }
 

@@ -5,6 +5,7 @@
 
 pub mod busy;
 pub mod caller;
+pub mod cgroupfs;
 pub mod dentry;
 pub mod devfs;
 pub mod devices;
@@ -48,6 +49,7 @@ pub fn init() {
     mount::init(rootfs::from_image());
     devfs::init();
     sys_mount::register("proc", || Ok(procfs::root(mount::new_dev())));
+    sys_mount::register("cgroup2", || Ok(cgroupfs::root(mount::new_dev())));
     sys_mount::register("sysfs", || Ok(sysfs::root(mount::new_dev())));
     sys_mount::register("devpts", || Ok(crate::tty::devpts::root()));
 }

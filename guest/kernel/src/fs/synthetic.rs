@@ -149,6 +149,8 @@ pub struct SyntheticInode {
     ino: u64,
     dev: u64,
     owner: (u32, u32),
+    /// Whether names may be cached: the tree never changes its shape.
+    unchanging: bool,
 }
 
 /// FNV-1a over the parent's number and the name: stable inode numbers without a table.
@@ -163,7 +165,12 @@ fn child_ino(parent: u64, name: &[u8]) -> u64 {
 impl SyntheticInode {
     /// The root of a synthetic file system.
     pub fn root(dir: Arc<dyn Directory>, dev: u64) -> Arc<Self> {
-        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0) })
+        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: false })
+    }
+
+    /// The root of one whose names never change, so that other file systems can be mounted in it.
+    pub fn static_root(dir: Arc<dyn Directory>, dev: u64) -> Arc<Self> {
+        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: true })
     }
 }
 
@@ -199,7 +206,7 @@ impl Inode for SyntheticInode {
         let Node::Dir(d) = &self.node else { return Err(Errno::ENOTDIR) };
         let node = d.lookup(name).ok_or(Errno::ENOENT)?;
         let ino = child_ino(self.ino, name);
-        Ok(Arc::new(Self { node, ino, dev: self.dev, owner: d.owner() }))
+        Ok(Arc::new(Self { node, ino, dev: self.dev, owner: d.owner(), unchanging: self.unchanging }))
     }
 
     fn create(&self, _name: &[u8], _mode: u32, _uid: u32, _gid: u32, _rdev: u64) -> Result<Arc<dyn Inode>> {
@@ -251,7 +258,7 @@ impl Inode for SyntheticInode {
     }
 
     fn cacheable(&self) -> bool {
-        false
+        self.unchanging
     }
 }
 

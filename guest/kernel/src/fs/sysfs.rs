@@ -5,8 +5,6 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use doppel_machine::boot;
-
 use super::procfs::cpu_list;
 use super::synthetic::{Directory, Node, SyntheticInode, dir, fixed, text};
 use super::{FileType, Inode};
@@ -28,7 +26,7 @@ pub fn root(dev: u64) -> Arc<dyn Inode> {
             ("virtual", empty)
         ])),
         ("firmware", empty),
-        ("fs", || dir(alloc::vec![("cgroup", cgroup)])),
+        ("fs", || dir(alloc::vec![("cgroup", empty as fn() -> Node)])),
         ("kernel", || dir(alloc::vec![("mm", || dir(alloc::vec![
             ("hugepages", empty as fn() -> Node),
             ("transparent_hugepage", thp),
@@ -36,7 +34,7 @@ pub fn root(dev: u64) -> Arc<dyn Inode> {
         ("module", empty),
         ("power", || dir(alloc::vec![("state", || fixed("\n"))])),
     ];
-    SyntheticInode::root(Arc::new(super::synthetic::Fixed(top)), dev)
+    SyntheticInode::static_root(Arc::new(super::synthetic::Fixed(top)), dev)
 }
 
 fn empty() -> Node {
@@ -224,41 +222,4 @@ impl Directory for Caches {
             }
         }
     }
-}
-
-/// The domain as the root of a cgroup v2 hierarchy.
-fn cgroup() -> Node {
-    dir(alloc::vec![
-        ("cgroup.controllers", || fixed("cpu memory pids\n") as Node),
-        ("cgroup.procs", || text(|| {
-            Ok(kernel().processes.lock().keys().map(|p| p.to_string() + "\n").collect())
-        })),
-        ("cgroup.type", || fixed("domain\n")),
-        ("cpu.max", || text(|| Ok(format!("{} 100000\n", u64::from(kernel().vcpu_limit) * 100_000)))),
-        ("cpu.stat", || fixed("usage_usec 0\nuser_usec 0\nsystem_usec 0\n")),
-        ("cpu.weight", || fixed("100\n")),
-        ("cpuset.cpus.effective", || text(|| Ok(cpu_list(kernel().vcpu_limit) + "\n"))),
-        ("memory.current", || text(|| {
-            let (total, free) = super::procfs::memory();
-            Ok(format!("{}\n", total - free))
-        })),
-        ("memory.high", || fixed("max\n")),
-        ("memory.low", || fixed("0\n")),
-        ("memory.max", || text(|| {
-            let limit = boot::start_info().memory_limit;
-            Ok(if limit == 0 { "max\n".to_string() } else { format!("{limit}\n") })
-        })),
-        ("memory.min", || fixed("0\n")),
-        ("memory.stat", || text(|| {
-            let (total, free) = super::procfs::memory();
-            Ok(format!(
-                "anon {}\nfile 0\nkernel_stack 0\nslab 0\ninactive_file 0\nactive_file 0\n",
-                total - free
-            ))
-        })),
-        ("memory.swap.current", || fixed("0\n")),
-        ("memory.swap.max", || fixed("0\n")),
-        ("pids.current", || text(|| Ok(format!("{}\n", kernel().threads.lock().len())))),
-        ("pids.max", || fixed("max\n")),
-    ])
 }

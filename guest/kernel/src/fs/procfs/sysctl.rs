@@ -25,8 +25,12 @@ fn fs() -> Node {
     let e: Entries = alloc::vec![
         ("aio-max-nr", || fixed("65536\n")),
         ("aio-nr", || fixed("0\n")),
+        ("dentry-state", || fixed("0\t0\t45\t0\t0\t0\n")),
+        ("epoll", || dir(alloc::vec![("max_user_watches", || fixed("1048576\n"))])),
         ("file-max", || fixed("1048576\n")),
         ("file-nr", || fixed("1024\t0\t1048576\n")),
+        ("inode-nr", || fixed("0\t0\n")),
+        ("inode-state", || fixed("0\t0\t0\t0\t0\t0\t0\n")),
         ("inotify", || dir(alloc::vec![
             ("max_queued_events", || fixed("16384\n")),
             ("max_user_instances", || fixed("128\n")),
@@ -46,6 +50,8 @@ fn fs() -> Node {
         ("pipe-user-pages-soft", || fixed("16384\n")),
         ("protected_hardlinks", || fixed("1\n")),
         ("protected_symlinks", || fixed("1\n")),
+        ("protected_fifos", || fixed("1\n")),
+        ("protected_regular", || fixed("2\n")),
         ("suid_dumpable", || fixed("0\n")),
     ];
     dir(e)
@@ -69,7 +75,10 @@ fn kernel_dir() -> Node {
         ("overflowgid", || fixed("65534\n")),
         ("overflowuid", || fixed("65534\n")),
         ("perf_event_paranoid", || fixed("4\n")),
+        ("panic", || fixed("0\n")),
         ("pid_max", || fixed("32768\n")),
+        ("printk", || fixed("4\t4\t1\t7\n")),
+        ("pty", || dir(alloc::vec![("max", || fixed("4096\n")), ("nr", || fixed("0\n"))])),
         ("random", random),
         ("randomize_va_space", || fixed("2\n")),
         ("sched_child_runs_first", || fixed("0\n")),
@@ -78,6 +87,7 @@ fn kernel_dir() -> Node {
         ("shmall", || fixed("18446744073692774399\n")),
         ("shmmax", || fixed("18446744073692774399\n")),
         ("shmmni", || fixed("4096\n")),
+        ("sysrq", || fixed("0\n")),
         ("tainted", || fixed("0\n")),
         ("threads-max", || fixed("65536\n")),
         ("unprivileged_userns_clone", || fixed("0\n")),
@@ -136,6 +146,9 @@ fn uuid_text(b: &[u8; 16]) -> String {
 fn net() -> Node {
     let e: Entries = alloc::vec![
         ("core", || dir(alloc::vec![
+            ("default_qdisc", || fixed("noqueue\n")),
+            ("netdev_max_backlog", || fixed("1000\n")),
+            ("optmem_max", || fixed("131072\n")),
             ("rmem_default", || fixed("212992\n")),
             ("rmem_max", || fixed("212992\n")),
             ("somaxconn", || fixed("4096\n")),
@@ -143,34 +156,65 @@ fn net() -> Node {
             ("wmem_max", || fixed("212992\n")),
         ])),
         ("ipv4", || dir(alloc::vec![
+            ("ip_default_ttl", || fixed("64\n")),
             ("ip_forward", || fixed("0\n")),
             ("ip_local_port_range", || fixed("32768\t60999\n")),
             ("ip_unprivileged_port_start", || fixed("1024\n")),
             ("ping_group_range", || fixed("1\t0\n")),
+            ("tcp_allowed_congestion_control", || fixed("reno cubic\n")),
+            ("tcp_available_congestion_control", || fixed("reno cubic\n")),
+            ("tcp_congestion_control", || fixed("cubic\n")),
+            ("tcp_fastopen", || fixed("0\n")),
             ("tcp_fin_timeout", || fixed("60\n")),
             ("tcp_keepalive_intvl", || fixed("75\n")),
             ("tcp_keepalive_probes", || fixed("9\n")),
             ("tcp_keepalive_time", || fixed("7200\n")),
+            ("tcp_max_syn_backlog", || fixed("4096\n")),
             ("tcp_rmem", || fixed("4096\t131072\t6291456\n")),
+            ("tcp_sack", || fixed("1\n")),
+            ("tcp_syncookies", || fixed("1\n")),
+            ("tcp_timestamps", || fixed("1\n")),
+            ("tcp_tw_reuse", || fixed("2\n")),
+            ("tcp_window_scaling", || fixed("1\n")),
             ("tcp_wmem", || fixed("4096\t16384\t4194304\n")),
         ])),
-        ("ipv6", || dir(alloc::vec![("conf", empty)])),
+        ("ipv6", || dir(alloc::vec![
+            ("bindv6only", || fixed("0\n")),
+            ("conf", || dir(alloc::vec![
+                ("all", ipv6_conf as fn() -> Node),
+                ("default", ipv6_conf),
+                ("lo", ipv6_conf)
+            ])),
+        ])),
         ("unix", || dir(alloc::vec![("max_dgram_qlen", || fixed("512\n"))])),
     ];
     dir(e)
 }
 
+fn ipv6_conf() -> Node {
+    dir(alloc::vec![
+        ("accept_ra", || fixed("0\n") as Node),
+        ("disable_ipv6", || fixed("0\n")),
+        ("forwarding", || fixed("0\n")),
+    ])
+}
+
 fn vm() -> Node {
     let e: Entries = alloc::vec![
+        ("dirty_background_ratio", || fixed("10\n")),
+        ("dirty_ratio", || fixed("20\n")),
         ("drop_caches", || fixed("0\n")),
         ("legacy_va_layout", || fixed("0\n")),
         ("max_map_count", || fixed("65530\n")),
         ("mmap_min_addr", || fixed("65536\n")),
+        ("min_free_kbytes", || fixed("0\n")),
         ("nr_hugepages", || fixed("0\n")),
         ("overcommit_memory", || fixed("0\n")),
+        ("overcommit_kbytes", || fixed("0\n")),
         ("overcommit_ratio", || fixed("50\n")),
         ("page-cluster", || fixed("3\n")),
         ("swappiness", || fixed("60\n")),
+        ("vfs_cache_pressure", || fixed("100\n")),
     ];
     dir(e)
 }

@@ -144,7 +144,7 @@ fn uptime() -> String {
 }
 
 /// CPU nanoseconds of all processes that still have an entry.
-fn total_cpu_ns() -> u64 {
+pub fn total_cpu_ns() -> u64 {
     let one = |p: &Process| crate::time::cpu::process_ns(p) + p.child_cpu_ns.load(Ordering::Relaxed);
     kernel().all_processes().iter().map(|p| one(p)).sum()
 }
