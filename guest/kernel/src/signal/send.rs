@@ -113,19 +113,20 @@ pub fn retarget(p: &Process) {
 
 /// Whether a signal has no effect: ignored and not blocked, or not handled by the domain's first process.
 fn dropped(p: &Process, only: Option<&Arc<Thread>>, info: &SigInfo) -> bool {
-    let action = p.signals.action(info.signo);
     let kernel_only = UNBLOCKABLE & bit(info.signo) != 0;
-    if p.pid == INIT && action.handler == SIG_DFL && !(kernel_only && info.code == code::SI_KERNEL) {
-        return true;
-    }
-    if kernel_only || !action.ignores(info.signo) {
-        return false;
-    }
     let mask = match only {
         Some(t) => t.signals.mask(),
         None => p.threads.lock().first().map_or(0, |t| t.signals.mask()),
     };
-    mask & bit(info.signo) == 0
+    // Blocked signals are kept whatever their action: it may change, or somebody may wait for them.
+    if mask & bit(info.signo) != 0 {
+        return false;
+    }
+    let action = p.signals.action(info.signo);
+    if p.pid == INIT && action.handler == SIG_DFL {
+        return !kernel_only || info.code != code::SI_KERNEL;
+    }
+    !kernel_only && action.ignores(info.signo)
 }
 
 /// Ends a process: every thread leaves its program at the next chance, with wait status `status`.
