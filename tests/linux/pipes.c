@@ -1,5 +1,7 @@
 // Pipes and FIFOs, and the calls that move data: splice, tee, vmsplice, sendfile, copy_file_range.
 #include "t.h"
+#include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 
@@ -311,6 +313,118 @@ CASE(copy_file_range_basic) {
     CHECK_ERR(copy_file_range(f, &i, f, &o, 5, 0), EINVAL);  // overlap
     mk(0);
     CHECK_ERR(copy_file_range(p[0], NULL, g, NULL, 4, 0), EINVAL);
+}
+// Waits for an edge, like Go's poller: the descriptor was registered once, for everything.
+static int edge(int fd, int events) {
+    static int ep[2000];
+    struct epoll_event e = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.fd = fd}};
+    if (!ep[fd]) {
+        ep[fd] = epoll_create1(0);
+        CHECK(epoll_ctl(ep[fd], EPOLL_CTL_ADD, fd, &e) == 0);
+    }
+    for (;;) {
+        CHECK_EQ(epoll_wait(ep[fd], &e, 1, 5000), 1);
+        if (e.events & events) return 1;
+    }
+}
+static int level(int fd, int events) {
+    struct pollfd f = {fd, events, 0};
+    return poll(&f, 1, 5000) == 1;
+}
+static int (*wait_for)(int, int) = level;
+static void relay(int from, int to, size_t total) {
+    // What Go's net package does: splice socket to pipe to socket, without blocking on the pipe.
+    mk(O_NONBLOCK);
+    size_t done = 0;
+    while (done < total) {
+        ssize_t n = splice(from, NULL, p[1], NULL, 1 << 20, SPLICE_F_NONBLOCK);
+        if (n < 0) {
+            CHECK(errno == EAGAIN);
+            CHECK(wait_for(from, POLLIN));
+            continue;
+        }
+        CHECK(n > 0);
+        while (n > 0) {
+            ssize_t m = splice(p[0], NULL, to, NULL, n, SPLICE_F_NONBLOCK);
+            if (m < 0) {
+                CHECK(errno == EAGAIN);
+                CHECK(wait_for(to, POLLOUT));
+                continue;
+            }
+            CHECK(m > 0);
+            n -= m, done += m;
+        }
+    }
+}
+static void relayed(int domain, int nonblock) {
+    int a[2], b[2];
+    const size_t total = 4 << 20;
+    if (domain == AF_UNIX) CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, a) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, b) == 0);
+    else
+        for (int i = 0; i < 2; i++) {
+            int l = socket(AF_INET, SOCK_STREAM, 0), *q = i ? b : a;
+            struct sockaddr_in x = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+            socklen_t n = sizeof x;
+            CHECK(bind(l, (void *)&x, n) == 0 && listen(l, 1) == 0 && getsockname(l, (void *)&x, &n) == 0);
+            CHECK((q[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && connect(q[0], (void *)&x, n) == 0);
+            CHECK((q[1] = accept(l, NULL, NULL)) >= 0);
+        }
+    pid_t w = SPAWN({
+        char *m = malloc(total);
+        memset(m, 7, total);
+        if (nonblock) fcntl(a[0], F_SETFL, O_RDWR | O_NONBLOCK);
+        for (size_t n = 0; n < total;) {
+            ssize_t k = write(a[0], m, total - n);
+            CHECK(k > 0 || (k < 0 && errno == EAGAIN));
+            if (k > 0) n += k;
+            else CHECK(wait_for(a[0], POLLOUT));
+        }
+    });
+    pid_t r = SPAWN({
+        char *m = malloc(total);
+        if (nonblock) fcntl(b[1], F_SETFL, O_RDWR | O_NONBLOCK);
+        for (size_t n = 0; n < total;) {
+            ssize_t k = read(b[1], m, total);
+            CHECK((k > 0 && m[0] == 7 && m[k - 1] == 7) || (k < 0 && errno == EAGAIN));
+            if (k > 0) n += k;
+            else CHECK(wait_for(b[1], POLLIN));
+        }
+    });
+    if (nonblock) {
+        fcntl(a[1], F_SETFL, O_RDWR | O_NONBLOCK);
+        fcntl(b[0], F_SETFL, O_RDWR | O_NONBLOCK);
+    }
+    relay(a[1], b[0], total);
+    CHECK_EQ(join(w), 0);
+    CHECK_EQ(join(r), 0);
+}
+CASE_LIMIT(splice_relay_tcp, 20) { relayed(AF_INET, 0); }
+CASE_LIMIT(splice_relay_tcp_nonblocking, 20) { relayed(AF_INET, 1); }
+CASE_LIMIT(splice_relay_unix_nonblocking, 20) { relayed(AF_UNIX, 1); }
+CASE_LIMIT(splice_relay_tcp_edge, 20) {
+    wait_for = edge;
+    relayed(AF_INET, 1);
+}
+CASE_LIMIT(splice_relay_unix_edge, 20) {
+    wait_for = edge;
+    relayed(AF_UNIX, 1);
+}
+CASE(splice_socket_end_of_file) {
+    int a[2];
+    mk(0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, a) == 0 && write(a[0], "xyz", 3) == 3);
+    close(a[0]);
+    CHECK_EQ(splice(a[1], NULL, p[1], NULL, 100, 0), 3);
+    CHECK_EQ(splice(a[1], NULL, p[1], NULL, 100, 0), 0);
+}
+CASE(splice_to_full_pipe_nonblock) {
+    int a[2];
+    mk(0);
+    fill(p[1]);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, a) == 0 && write(a[0], "xyz", 3) == 3);
+    CHECK_ERR(splice(a[1], NULL, p[1], NULL, 3, SPLICE_F_NONBLOCK), EAGAIN);
+    char b[8];
+    CHECK_EQ(read(a[1], b, 8), 3);  // nothing was lost
 }
 CASE(many_pipes) {
     int q[200][2];

@@ -139,6 +139,10 @@ CASE(bind_errors) {
     struct sockaddr_un a = un("file", &l);
     int s = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK_ERR(bind(s, (void *)&a, l), EADDRINUSE);
+    a = un("/", &l);
+    CHECK_ERR(bind(s, (void *)&a, l), EADDRINUSE);
+    a = un("//", &l);
+    CHECK_ERR(bind(s, (void *)&a, l), EADDRINUSE);
     a = un("none/x", &l);
     CHECK_ERR(bind(s, (void *)&a, l), ENOENT);
     a = un("ok", &l);
