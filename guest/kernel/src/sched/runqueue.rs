@@ -32,6 +32,11 @@ pub(crate) const NOTIFIED: u32 = 2;
 #[derive(Default)]
 pub struct RunQueue {
     ready: VecDeque<Arc<Thread>>,
+    /// How many threads at the front of `ready` were woken from a wait: they go before those that used up
+    /// their time slice.
+    woken: usize,
+    /// How often in a row a woken thread went first.
+    streak: u32,
     sleepers: BTreeMap<(u64, u64), Arc<Thread>>,
 }
 
@@ -85,6 +90,27 @@ pub fn current_space() -> Arc<Space> {
     match idle.downcast::<IdleThread>() {
         Ok(i) => i.space.clone(),
         Err(_) => unreachable!("idle objects are IdleThreads"),
+    }
+}
+
+/// Woken threads that may go first in a row, before a thread that used up its slice gets its turn.
+const STREAK_MAX: u32 = 16;
+
+impl RunQueue {
+    /// A thread that comes from a wait.
+    fn push_woken(&mut self, t: Arc<Thread>) {
+        self.ready.insert(self.woken, t);
+        self.woken += 1;
+    }
+
+    fn pop(&mut self) -> Option<Arc<Thread>> {
+        if self.woken > 0 && (self.streak < STREAK_MAX || self.woken == self.ready.len()) {
+            self.woken -= 1;
+            self.streak += 1;
+            return self.ready.pop_front();
+        }
+        self.streak = 0;
+        self.ready.remove(self.woken)
     }
 }
 
@@ -150,13 +176,15 @@ impl Space {
 
     /// Makes `t` runnable and sees to it that a vCPU will run it.
     pub fn enqueue(self: &Arc<Self>, t: Arc<Thread>) {
-        self.queue.lock().ready.push_back(t);
+        self.queue.lock().push_woken(t);
         self.wake_vcpu();
     }
 
     /// Takes back the runnable threads of a space whose host process never started.
     pub fn discard_queue(&self) -> Vec<Arc<Thread>> {
-        self.queue.lock().ready.drain(..).collect()
+        let mut q = self.queue.lock();
+        q.woken = 0;
+        q.ready.drain(..).collect()
     }
 
     /// Sees to it that a vCPU looks at the run queue.
@@ -192,7 +220,7 @@ impl Space {
     fn pick(&self) -> Option<Arc<Thread>> {
         let mut q = self.queue.lock();
         Self::expire(&mut q);
-        q.ready.pop_front()
+        q.pop()
     }
 
     /// Moves sleepers whose deadline has passed to the ready list.
@@ -209,7 +237,7 @@ impl Space {
             t.timed_out.store(true, Ordering::SeqCst);
             if t.park.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
                 t.park.store(RUNNING, Ordering::SeqCst);
-                q.ready.push_back(t);
+                q.push_woken(t);
             }
         }
     }
@@ -293,7 +321,7 @@ pub fn yield_now() {
     let next = {
         let mut q = space.queue.lock();
         Space::expire(&mut q);
-        match q.ready.pop_front() {
+        match q.pop() {
             None => return,
             Some(n) => {
                 q.ready.push_back(current());
