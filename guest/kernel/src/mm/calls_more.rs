@@ -11,6 +11,7 @@ use super::calls::range;
 use super::vma::Backing;
 use super::{PAGE, Place};
 use crate::syscall::{Arg, Args, Support::Full, Support::Partial, Support::Stub, Syscall, call};
+use crate::task::remote::{self, may_access};
 use crate::{Errno, Result, kernel};
 use Arg::{Hex, Int, Ptr};
 
@@ -33,14 +34,8 @@ pub const CALLS: &[Syscall] = &[
     call(nr::MUNLOCKALL, munlockall, Full, &[], ""),
     call(nr::REMAP_FILE_PAGES, remap_file_pages, Full, &[Ptr, Hex, Hex, Hex, Hex], ""),
     call(nr::MEMBARRIER, membarrier, Partial, &[Int, Hex, Int], "private expedited commands"),
-    call(nr::PROCESS_VM_READV, process_vm_readv, Partial, &[Int, Ptr, Int, Ptr, Int, Hex], "own memory only"),
-    call(
-        nr::PROCESS_VM_WRITEV,
-        process_vm_writev,
-        Partial,
-        &[Int, Ptr, Int, Ptr, Int, Hex],
-        "own memory only",
-    ),
+    call(nr::PROCESS_VM_READV, process_vm_readv, Full, &[Int, Ptr, Int, Ptr, Int, Hex], ""),
+    call(nr::PROCESS_VM_WRITEV, process_vm_writev, Full, &[Int, Ptr, Int, Ptr, Int, Hex], ""),
     call(nr::GET_MEMPOLICY, get_mempolicy, Stub, &[Ptr, Ptr, Int, Ptr, Hex], "one memory node"),
     call(nr::SET_MEMPOLICY, set_mempolicy, Stub, &[Int, Ptr, Int], "one memory node"),
     call(nr::MBIND, mbind, Stub, &[Ptr, Hex, Int, Ptr, Int, Hex], "one memory node"),
@@ -182,17 +177,22 @@ fn iovecs(p: UserPtr, n: u64) -> Result<Vec<(u64, u64)>> {
     Ok(v)
 }
 
-/// Copies between two lists of buffers of the same space, up to the first fault.
-fn copy(from: &[(u64, u64)], to: &[(u64, u64)]) -> Result<u64> {
+/// Copies between two lists of buffers with `get` and `put`, up to the first fault.
+fn copy(
+    from: &[(u64, u64)],
+    to: &[(u64, u64)],
+    get: impl Fn(u64, &mut [u8]) -> usize,
+    put: impl Fn(u64, &[u8]) -> usize,
+) -> Result<u64> {
     let mut buf = vec![0u8; 16 << 10];
     let (mut i, mut j, mut oi, mut oj, mut done) = (0, 0, 0u64, 0u64, 0u64);
     while let (Some(&(f, fl)), Some(&(t, tl))) = (from.get(i), to.get(j)) {
         let n = (fl - oi).min(tl - oj).min(buf.len() as u64);
         if n > 0 {
-            let got = UserPtr(f).add(oi).read_some(&mut buf[..n as usize]).unwrap_or(0);
-            let put = if got == 0 { 0 } else { UserPtr(t).add(oj).write_some(&buf[..got]).unwrap_or(0) };
-            (oi, oj, done) = (oi + put as u64, oj + put as u64, done + put as u64);
-            if (put as u64) < n {
+            let got = get(f.wrapping_add(oi), &mut buf[..n as usize]);
+            let moved = if got == 0 { 0 } else { put(t.wrapping_add(oj), &buf[..got]) } as u64;
+            (oi, oj, done) = (oi + moved, oj + moved, done + moved);
+            if moved < n {
                 return if done > 0 { Ok(done) } else { Err(Errno::EFAULT) };
             }
         }
@@ -216,10 +216,21 @@ fn process_vm(a: &Args, write: bool) -> Result<u64> {
         Ok(p) => p,
         Err(_) => kernel().thread(a.i32(0))?.process.clone(),
     };
-    if target.space().id != a.thread.space().id {
-        return Err(Errno::EPERM);
+    may_access(&a.thread.process, &target)?;
+    let get = |at: u64, buf: &mut [u8]| UserPtr(at).read_some(buf).unwrap_or(0);
+    let put = |at: u64, bytes: &[u8]| UserPtr(at).write_some(bytes).unwrap_or(0);
+    if write {
+        copy(&local, &remote, get, |at, b| remote::write(&target, at, b.to_vec()).unwrap_or(0))
+    } else {
+        let theirs = |at: u64, buf: &mut [u8]| match remote::read(&target, at, buf.len()) {
+            Ok(v) => {
+                buf[..v.len()].copy_from_slice(&v);
+                v.len()
+            }
+            Err(_) => 0,
+        };
+        copy(&remote, &local, theirs, put)
     }
-    if write { copy(&local, &remote) } else { copy(&remote, &local) }
 }
 
 fn process_vm_readv(a: &Args) -> Result<u64> {

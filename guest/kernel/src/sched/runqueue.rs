@@ -159,6 +159,12 @@ impl Space {
         self.threads.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// As [`Self::thread_added`], unless the last thread has gone already.
+    pub fn try_add_thread(&self) -> bool {
+        let more = |n: u32| (n > 0).then_some(n + 1);
+        self.threads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
     /// A guest thread has gone (exit, or exec into another space). True if it was the last.
     pub fn thread_removed(&self) -> bool {
         let last = self.threads.fetch_sub(1, Ordering::SeqCst) == 1;

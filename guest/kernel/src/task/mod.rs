@@ -16,6 +16,7 @@ pub mod limits;
 pub mod prctl;
 mod process;
 pub mod refused;
+pub mod remote;
 pub mod sched_calls;
 mod stack;
 mod start;

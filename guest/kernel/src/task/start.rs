@@ -93,6 +93,14 @@ fn load_first_program(t: &Arc<Thread>, data: &BootData) {
 
 /// First code of a guest thread, before it enters its program.
 pub fn thread_start() {
+    if run_hook() {
+        // A worker is done. Nothing is owned here: this stack is never unwound.
+        crate::sched::exit_current();
+    }
+}
+
+/// Runs what the thread does first; true for a worker, which has then left its space.
+fn run_hook() -> bool {
     let t = current();
     let hook = t.start.lock().take();
     if let Some(f) = hook {
@@ -103,6 +111,10 @@ pub fn thread_start() {
         // As on Linux, a bad address is ignored here.
         let _ = UserPtr(child_tid).write(&t.tid());
     }
+    if t.is_worker() {
+        t.space().thread_removed();
+    }
+    t.is_worker()
 }
 
 /// The program of the current thread took an exception.

@@ -45,6 +45,8 @@ pub struct Thread {
     pub restart: SpinLock<Option<Restart>>,
     /// Address to write the thread id to when the thread starts (CLONE_CHILD_SETTID).
     pub set_child_tid: AtomicU64,
+    /// A worker (remote.rs): runs its start hook and ends; it has no program and is in no table.
+    worker: AtomicBool,
     /// What the thread does first, before it enters its program.
     pub start: SpinLock<Option<StartHook>>,
     /// For vfork: the parent waits until this thread's process execs or exits.
@@ -96,6 +98,7 @@ impl Thread {
             attrs: super::attrs::ThreadAttrs::default(),
             restart: SpinLock::new(None),
             set_child_tid: AtomicU64::new(0),
+            worker: AtomicBool::new(false),
             start: SpinLock::new(None),
             vfork_done: SpinLock::new(None),
             cpu_ns: AtomicU64::new(0),
@@ -107,6 +110,16 @@ impl Thread {
     /// The thread id.
     pub fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Marks a thread that has not run yet as a worker.
+    pub(super) fn make_worker(&self) {
+        self.worker.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this is a worker.
+    pub(super) fn is_worker(&self) -> bool {
+        self.worker.load(Ordering::Relaxed)
     }
 
     /// The space it runs in.

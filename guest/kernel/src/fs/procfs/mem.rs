@@ -1,12 +1,10 @@
-//! /proc/PID/mem: a process' memory as a file. Only a process' own memory can be reached.
+//! /proc/PID/mem: a process' memory as a file, reached in its own address space (`task::remote`).
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-use doppel_machine::user::UserPtr;
-
 use crate::fs::{File, FileOps, Input, Output};
-use crate::task::{Process, current};
+use crate::task::{Process, current, remote};
 use crate::{Errno, Result};
 
 /// Bytes copied at a time.
@@ -23,10 +21,11 @@ impl MemFile {
         Self { process }
     }
 
-    /// ESRCH if the process has gone, EIO if it is another one.
-    fn check(&self) -> Result<()> {
+    /// The process, if the current one may look into it.
+    fn target(&self) -> Result<Arc<Process>> {
         let p = self.process.upgrade().ok_or(Errno::ESRCH)?;
-        if Arc::ptr_eq(&p, &current().process) { Ok(()) } else { Err(Errno::EIO) }
+        remote::may_access(&current().process, &p).map_err(|_| Errno::EIO)?;
+        Ok(p)
     }
 }
 
@@ -51,23 +50,21 @@ fn pieces(total: usize, mut one: impl FnMut(usize, usize) -> Result<usize>) -> R
 
 impl FileOps for MemFile {
     fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
-        self.check()?;
-        let mut buf = Vec::with_capacity(PIECE);
+        let target = self.target()?;
         pieces(out.remaining(), |at, n| {
-            buf.clear();
-            let from = UserPtr(offset.wrapping_add(at as u64));
-            from.read_append(&mut buf, n).map_err(|_| Errno::EIO)?;
-            out.write(&buf)
+            let bytes = remote::read(&target, offset.wrapping_add(at as u64), n).map_err(|_| Errno::EIO)?;
+            out.write(&bytes)
         })
     }
 
     fn write(&self, _file: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {
-        self.check()?;
+        let target = self.target()?;
         let mut buf = Vec::with_capacity(PIECE);
         pieces(input.remaining(), |at, n| {
             buf.clear();
             input.append(&mut buf, n)?;
-            UserPtr(offset.wrapping_add(at as u64)).write_some(&buf).map_err(|_| Errno::EIO)
+            remote::write(&target, offset.wrapping_add(at as u64), core::mem::take(&mut buf))
+                .map_err(|_| Errno::EIO)
         })
     }
 

@@ -1,0 +1,85 @@
+//! Work in another process' address space (process_vm_readv, /proc/PID/mem, ptrace).
+//!
+//! User memory is only reachable from the host process that has it mapped, so the work goes there: a worker
+//! thread, which belongs to no table and has no program, runs once on a vCPU of the target's space.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_machine::sync::SpinLock;
+use doppel_machine::task::UserContext;
+use doppel_machine::user::UserPtr;
+use doppel_machine::xstate::XSave;
+
+use super::{Process, Thread};
+use crate::sched::{WaitQueue, wait_until_uninterruptible};
+use crate::signal::ThreadSignals;
+use crate::{Errno, Result};
+
+/// Most bytes moved by one piece of work.
+const CHUNK: usize = 32 << 10;
+
+/// Whether `me` may look into `target` (`ptrace(2)`, PTRACE_MODE_ATTACH_REALCREDS): EPERM if not.
+pub fn may_access(me: &Process, target: &Process) -> Result<()> {
+    const CAP_SYS_PTRACE: u32 = 19;
+    let (m, t) = (me.cred(), target.cred());
+    let same = [t.ruid, t.euid, t.suid].iter().all(|u| *u == m.ruid)
+        && [t.rgid, t.egid, t.sgid].iter().all(|g| *g == m.rgid);
+    if core::ptr::eq(me, target) || same || m.capable(CAP_SYS_PTRACE) { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+struct Job<R> {
+    result: SpinLock<Option<R>>,
+    done: WaitQueue,
+}
+
+/// Runs `f` in the address space of `p` and gives its result; ESRCH if the process has ended. `f` must be short
+/// and must not block.
+pub fn run_in<R: Send + 'static>(
+    p: &Arc<Process>,
+    f: impl FnOnce() -> R + Send + Sync + 'static,
+) -> Result<R> {
+    let space = p.space();
+    if space.id == crate::sched::current_space().id {
+        return Ok(f());
+    }
+    if !space.try_add_thread() {
+        return Err(Errno::ESRCH);
+    }
+    let job = Arc::new(Job { result: SpinLock::new(None), done: WaitQueue::new() });
+    let theirs = job.clone();
+    let worker = Thread::new(
+        0,
+        p.clone(),
+        space.clone(),
+        UserContext::default(),
+        XSave::initial(),
+        *b"doppel-worker\0\0\0",
+        ThreadSignals::default(),
+    );
+    *worker.start.lock() = Some(Box::new(move |_: &Arc<Thread>| {
+        *theirs.result.lock() = Some(f());
+        theirs.done.wake_all(0);
+    }));
+    worker.make_worker();
+    space.enqueue(worker);
+    Ok(wait_until_uninterruptible(&job.done, || job.result.lock().take()))
+}
+
+/// Reads up to `len` bytes (at most [`CHUNK`]) at `at` in `p`; shorter at an unmapped page, EFAULT if the first
+/// is unmapped.
+pub fn read(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
+    let len = len.min(CHUNK);
+    run_in(p, move || {
+        let mut buf = alloc::vec![0; len];
+        let n = UserPtr(at).read_some(&mut buf)?;
+        buf.truncate(n);
+        Ok(buf)
+    })?
+}
+
+/// Writes `bytes` at `at` in `p`; gives how many were written before an unwritable page.
+pub fn write(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> {
+    run_in(p, move || Ok(UserPtr(at).write_some(&bytes)?))?
+}
