@@ -110,6 +110,31 @@ CASE(unix_listener_close_resets_queue) {
     CHECK_EQ(read(k, &b, 1), 0);
     CHECK_ERR(send(k, "x", 1, MSG_NOSIGNAL), EPIPE);
 }
+CASE(unix_send_to_closed_peer_keeps_error) {
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sp) == 0);
+    CHECK(write(sp[0], "x", 1) == 1);
+    close(sp[1]);
+    CHECK_ERR(send(sp[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK_EQ(so(sp[0], SOL_SOCKET, SO_ERROR), ECONNRESET);
+}
+CASE(unix_seqpacket_has_no_sigpipe) {
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sp) == 0);
+    close(sp[1]);
+    CHECK_EQ(join(SPAWN({ CHECK_ERR(send(sp[0], "x", 1, 0), EPIPE); })), 0);
+}
+CASE(unix_pass_o_path_descriptor) {
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sp) == 0);
+    int f = open("/", O_PATH);
+    CHECK(f >= 0 && send_fd(sp[0], f) == 1);
+    struct stat st;
+    CHECK(fstat(recv_fd(sp[1], 0), &st) == 0 && S_ISDIR(st.st_mode));
+}
+CASE(reopening_a_socket_is_refused) {
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sp) == 0);
+    char p[64];
+    snprintf(p, sizeof p, "/proc/self/fd/%d", sp[0]);
+    CHECK_ERR(open(p, O_RDWR), ENXIO);
+}
 CASE(unix_unconnected_states) {
     int s = socket(AF_UNIX, SOCK_STREAM, 0);
     char b;

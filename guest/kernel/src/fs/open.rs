@@ -157,6 +157,7 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
     match kind {
         FileType::Symlink => {
             return match p.inode().reopen() {
+                Some(f) if f.ops().stat(&f)?.kind() == FileType::Socket => Err(Errno::ENXIO),
                 Some(f) if flags & O_NOFOLLOW == 0 => Ok(f),
                 _ if flags & O_DIRECTORY != 0 => Err(Errno::ENOTDIR),
                 _ => Err(Errno::ELOOP),

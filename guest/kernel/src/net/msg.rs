@@ -138,7 +138,7 @@ impl MsgHdr {
                         if files.len() == SCM_MAX_FD {
                             return Err(Errno::EINVAL);
                         }
-                        files.push(p.files().get_io(fd)?);
+                        files.push(p.files().get(fd)?);
                     }
                 }
                 (c::SOL_SOCKET, c::SCM_CREDENTIALS) if unix => {

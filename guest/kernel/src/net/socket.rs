@@ -142,11 +142,11 @@ impl Socket {
         File::anon(Arc::new(Self { ops }), name, O_RDWR | (flags & O_NONBLOCK))
     }
 
-    /// Sends and turns EPIPE into SIGPIPE unless the flags say otherwise.
+    /// Sends; on streams EPIPE comes with SIGPIPE unless the flags say otherwise.
     pub fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
         let quiet = msg.flags & c::MSG_NOSIGNAL != 0;
         let r = self.ops.send(input, msg);
-        if r == Err(Errno::EPIPE) && !quiet && self.ops.common().kind != c::SOCK_DGRAM {
+        if r == Err(Errno::EPIPE) && !quiet && self.ops.common().kind == c::SOCK_STREAM {
             crate::signal::send_sigpipe();
         }
         r

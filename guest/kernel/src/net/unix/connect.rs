@@ -8,7 +8,7 @@ use super::scm::Ucred;
 use super::{BOTH, State, UnixSock, names};
 use crate::fs::file::poll;
 use crate::net::common::wait;
-use crate::net::consts::{RCV_SHUTDOWN, SOCK_DGRAM};
+use crate::net::consts::{RCV_SHUTDOWN, SO_PASSCRED, SOCK_DGRAM};
 use crate::net::socket::SocketOps;
 use crate::task::current;
 use crate::{Errno, Result};
@@ -49,7 +49,7 @@ fn dial(s: &UnixSock, name: &UnixName, nonblock: bool) -> Result<()> {
     }
     // Both ends are ready before the listener can hand the new one out.
     let server = UnixSock::new(s.common.kind)?;
-    server.common.inherit(&l.common);
+    server.common.switch(SO_PASSCRED, l.common.passcred());
     {
         let name = l.name();
         let mut i = server.inner.lock();

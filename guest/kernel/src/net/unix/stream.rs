@@ -46,9 +46,6 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, mut msg: SendMsg) -> Res
 }
 
 fn pipe_state(s: &UnixSock, peer: &UnixSock) -> Result<()> {
-    if let Some(e) = s.common.take_error() {
-        return Err(e);
-    }
     if s.inner.lock().shut & SEND_SHUTDOWN != 0 {
         return Err(Errno::EPIPE);
     }
