@@ -32,6 +32,10 @@ fn add(
     check: impl FnOnce() -> Result<()>,
     make: impl FnOnce(&dyn Inode) -> Result<Arc<dyn Inode>>,
 ) -> Result<Path> {
+    // The root, "." and ".." are always there.
+    if matches!(name, b"" | b"." | b"..") {
+        return Err(Errno::EEXIST);
+    }
     if name.len() > NAME_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
