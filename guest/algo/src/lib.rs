@@ -8,6 +8,7 @@ pub mod buddy;
 pub mod byte_ring;
 pub mod elf;
 pub mod ldisc;
+pub mod loadavg;
 pub mod net;
 pub mod rangemap;
 pub mod record_locks;

@@ -137,7 +137,8 @@ fn sys_sysinfo(args: &Args) -> Result<u64> {
     let (total, used) = memory();
     let threads = kernel().threads.lock().len();
     let s = Sysinfo {
-        uptime: (time::monotonic_ns() / 1_000_000_000).cast_signed(),
+        uptime: (time::monotonic_ns().saturating_sub(kernel().boot_ns) / 1_000_000_000).cast_signed(),
+        loads: fs::procfs::load_averages().map(|h| h * 65_536 / 100),
         totalram: total,
         freeram: total - used,
         sharedram: fs::pages::page_file().usage().0 * fs::pages::PAGE,

@@ -11,7 +11,7 @@ mod sysctl;
 mod system;
 
 pub use pid::cpu_list;
-pub use system::{memory, total_cpu_ns};
+pub use system::{load_averages, memory, total_cpu_ns};
 
 use alloc::string::ToString;
 use alloc::sync::Arc;

@@ -5,6 +5,8 @@ use alloc::string::String;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
+use doppel_algo::loadavg::LoadAvg;
+use doppel_machine::sync::SpinLock;
 use doppel_machine::{arena, boot};
 
 use super::super::synthetic::{Entries, fixed, link, text};
@@ -155,10 +157,22 @@ fn thread_counts() -> (usize, usize) {
     (threads.values().filter(|t| t.park.load(Ordering::Relaxed) != PARKED).count(), threads.len())
 }
 
+/// Load averages in hundredths.
+pub fn load_averages() -> [u64; 3] {
+    let cpu = total_cpu_ns();
+    let up = time::monotonic_ns().saturating_sub(kernel().boot_ns);
+    let state = kernel().service::<SpinLock<LoadAvg>>();
+    let mut l = state.lock();
+    l.update(up, cpu);
+    l.hundredths()
+}
+
 fn loadavg() -> String {
     let (running, all) = thread_counts();
     let last = kernel().processes.lock().keys().next_back().copied().unwrap_or(1);
-    format!("0.00 0.00 0.00 {running}/{all} {last}\n")
+    let [a, b, c] = load_averages();
+    let show = |v: u64| format!("{}.{:02}", v / 100, v % 100);
+    format!("{} {} {} {running}/{all} {last}\n", show(a), show(b), show(c))
 }
 
 fn stat() -> String {
