@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
+use doppel_image::patch::PatchReport;
 use doppel_image::{Build, Counts, Inspection, Limits, Record, Source, Store};
 use serde::Serialize;
 
@@ -27,6 +28,9 @@ enum Verb {
         source: PathBuf,
         /// Name of the image; an image that has it loses it.
         name: String,
+        /// Leave system calls as they are: every one traps.
+        #[arg(long)]
+        no_patch: bool,
         #[command(flatten)]
         limits: LimitArgs,
     },
@@ -45,6 +49,9 @@ enum Verb {
         /// Do nothing when the image was built from the same suite and packages already.
         #[arg(long)]
         reuse: bool,
+        /// Leave system calls as they are: every one traps.
+        #[arg(long)]
+        no_patch: bool,
         #[command(flatten)]
         limits: LimitArgs,
     },
@@ -90,14 +97,15 @@ pub fn run(args: Args) -> Result<(), Error> {
     let store = Store::from_env();
     let mut out = io::stdout().lock();
     let done = match args.verb {
-        Verb::Import { source, name, limits } => {
-            let (record, notes) = import(&store, source, &name, limits.into())?;
+        Verb::Import { source, name, no_patch, limits } => {
+            let (record, notes) = import(&with_patches(store, no_patch), source, &name, limits.into())?;
             for note in notes {
                 eprintln!("doppel: note: {note}");
             }
             made(&mut out, &record, args.json)
         }
-        Verb::Build { name, packages, suite, mirror, reuse, limits } => {
+        Verb::Build { name, packages, suite, mirror, reuse, no_patch, limits } => {
+            let store = with_patches(store, no_patch);
             let build = Build { suite, packages, mirror };
             let record = match reuse && store.is_built(&name, &build) {
                 true => store.record(&name)?,
@@ -119,6 +127,10 @@ pub fn run(args: Args) -> Result<(), Error> {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
+}
+
+fn with_patches(store: Store, no_patch: bool) -> Store {
+    if no_patch { store.without_patches() } else { store }
 }
 
 fn import(
@@ -221,6 +233,7 @@ fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "directories  {directories}")?;
     writeln!(out, "symlinks     {symlinks}")?;
     writeln!(out, "special      {special}")?;
+    patches(out, r.patches.as_ref())?;
     match &report.verified {
         None => writeln!(out, "check        skipped"),
         Some(found) => {
@@ -230,6 +243,28 @@ fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
             writeln!(out, "check        digest and every inode are right")
         }
     }
+}
+
+/// What became of the system calls of its programs.
+fn patches(out: &mut impl Write, report: Option<&PatchReport>) -> io::Result<()> {
+    let Some(p) = report else { return writeln!(out, "patches      none: every system call traps") };
+    let percent = (p.rule_a + p.rule_b) * 100 / p.sites.max(1);
+    writeln!(out, "patches      {} of {} programs and libraries, {}", p.files, p.scanned, bytes(p.bytes))?;
+    writeln!(
+        out,
+        "  sites      {}: {percent} % patched ({} by rule a, {} by rule b)",
+        p.sites, p.rule_a, p.rule_b
+    )?;
+    for (why, sites) in &p.trapped {
+        writeln!(out, "  trap       {sites} sites: {why}")?;
+    }
+    for (why, files) in &p.refused {
+        writeln!(out, "  left       {files} files: {why}")?;
+    }
+    for f in &p.top {
+        writeln!(out, "  {:>5} sites, {:>5} a, {:>4} b  {}", f.sites, f.rule_a, f.rule_b, f.path)?;
+    }
+    Ok(())
 }
 
 fn describe(source: &Source) -> String {

@@ -51,6 +51,9 @@ pub struct RunArgs {
     /// Print the program's system calls on standard error
     #[arg(long)]
     trace: bool,
+    /// Do not use the image's patched system calls: every one traps
+    #[arg(long)]
+    no_patch: bool,
     /// Guest kernel ELF to use instead of the built-in one
     #[arg(long, value_name = "FILE", hide = true)]
     kernel: Option<PathBuf>,
@@ -80,6 +83,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         tty: args.tty,
         stdin: args.interactive,
         trace: args.trace,
+        no_patch: args.no_patch,
         ..DomainConfig::new(image_path(&args.image)?, args.command)
     };
     let mut domain = Domain::start(&config, &mut |text| eprintln!("doppel: warning: {text}"))?;

@@ -38,6 +38,8 @@ pub struct DomainConfig {
     pub stdin: bool,
     /// Print system calls.
     pub trace: bool,
+    /// Leave the image's patched system calls unused.
+    pub no_patch: bool,
 }
 
 /// Least memory limit: below this not even the guest kernel fits.
@@ -65,6 +67,7 @@ impl DomainConfig {
             tty: false,
             stdin: false,
             trace: false,
+            no_patch: false,
         }
     }
 

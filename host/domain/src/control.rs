@@ -115,9 +115,12 @@ fn start_info_bytes(info: &StartInfo) -> Vec<u8> {
 fn boot_args(config: &DomainConfig, winsize: u32) -> Result<Vec<u8>, Error> {
     let count = |n: usize| u32::try_from(n).map_err(|_| too_long());
     let mut flags = 0;
-    for (set, flag) in
-        [(config.tty, boot_flags::TTY), (config.stdin, boot_flags::STDIN), (config.trace, boot_flags::TRACE)]
-    {
+    for (set, flag) in [
+        (config.tty, boot_flags::TTY),
+        (config.stdin, boot_flags::STDIN),
+        (config.trace, boot_flags::TRACE),
+        (config.no_patch, boot_flags::NO_PATCH),
+    ] {
         flags |= if set { flag } else { 0 };
     }
     let header =

@@ -28,11 +28,11 @@ echo doppel > etc/hostname && : > etc/resolv.conf &&
 printf '127.0.0.1\tlocalhost doppel\n::1\tlocalhost ip6-localhost\n' > etc/hosts"#;
 
 impl Store {
-    /// Whether `name` was built from just this suite and these packages.
+    /// Whether `name` was built from just this suite and these packages, and patched as it would be now.
     #[must_use]
     pub fn is_built(&self, name: &str, build: &Build) -> bool {
         let same = |r: &Record| r.source == build.source();
-        self.open(name).is_ok_and(|image| same(&image.record))
+        self.open(name).is_ok_and(|image| same(&image.record) && self.patched_alike(&image.record))
     }
 
     /// Builds image `name` from Debian packages.

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Doing;
 use crate::store::{Counts, OpenImage};
-use crate::{Error, Result};
+use crate::{Error, Result, patch};
 
 /// What a complete check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -76,7 +76,14 @@ pub fn verify(image: &[u8]) -> std::result::Result<Inspection, String> {
             return Err(at(path, "its link count is wrong"));
         }
     }
+    patch::verify(image, &walk.fs, blocks_end(image))?;
     Ok(walk.result)
+}
+
+/// Where the file system ends: what follows is the patch section.
+fn blocks_end(image: &[u8]) -> u64 {
+    let raw = image[abi::SUPER_OFFSET..].first_chunk().copied().unwrap_or([0; abi::Superblock::SIZE]);
+    u64::from(abi::Superblock::decode(&raw).blocks) << abi::BLOCK_BITS
 }
 
 fn at(path: &[u8], why: impl std::fmt::Display) -> String {

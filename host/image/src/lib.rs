@@ -2,7 +2,8 @@
 //!
 //! An image is an EROFS file, uncompressed, with the data of every regular file contiguous and starting on
 //! a page, so that a guest can map it page by page. It is named by the SHA-256 of its bytes; the same input
-//! tree always gives the same bytes (see `docs/images.md`).
+//! tree always gives the same bytes (see `docs/images.md`). Behind the file system an image holds the patched
+//! text of its programs ([`patch`]).
 //!
 //! Key types: [`Store`] (images and their names), [`Tree`] (a file tree in memory, what every source is
 //! turned into), [`Limits`] (how much an untrusted source may ask for).
@@ -16,6 +17,7 @@ mod build;
 mod dir;
 mod error;
 mod inspect;
+pub mod patch;
 mod pax;
 mod store;
 mod tree;

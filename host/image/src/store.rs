@@ -18,10 +18,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use doppel_abi_image as abi;
+use doppel_abi_image::patch::{FOOTER_FROM_END, PatchFooter};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
 use crate::error::Doing;
+use crate::patch::{PatchReport, SCANNER};
 use crate::tree::{Content, Limits, Tree};
 use crate::{Error, Result, archive, dir, writer};
 
@@ -103,6 +105,9 @@ pub struct Record {
     pub source: Source,
     /// What it holds.
     pub counts: Counts,
+    /// What was patched; `None` without a patch section.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patches: Option<PatchReport>,
 }
 
 /// An image ready to be mapped.
@@ -133,6 +138,7 @@ impl Staged<'_> {
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
+    patch: bool,
 }
 
 impl Store {
@@ -146,7 +152,19 @@ impl Store {
     /// The store at `root`; nothing is created before the first import.
     #[must_use]
     pub const fn at(root: PathBuf) -> Self {
-        Self { root }
+        Self { root, patch: true }
+    }
+
+    /// The store, making images without a patch section from now on.
+    #[must_use]
+    pub fn without_patches(mut self) -> Self {
+        self.patch = false;
+        self
+    }
+
+    /// Whether an image is as this store would make it, as to patches.
+    pub(crate) fn patched_alike(&self, record: &Record) -> bool {
+        record.patches.as_ref().map(|p| p.scanner) == self.patch.then_some(SCANNER)
     }
 
     /// The directory of the store.
@@ -203,8 +221,12 @@ impl Store {
         file.read_exact_at(&mut raw, abi::SUPER_OFFSET as u64)
             .map_err(|_| damaged("it has no superblock"))?;
         let superblock = abi::Superblock::decode(&raw);
-        if superblock.magic != abi::MAGIC || u64::from(superblock.blocks) << abi::BLOCK_BITS != size {
+        let blocks = u64::from(superblock.blocks) << abi::BLOCK_BITS;
+        if superblock.magic != abi::MAGIC || blocks > size {
             return Err(damaged("its superblock is wrong"));
+        }
+        if blocks < size && !has_footer(&file, size) {
+            return Err(damaged("its patch section is wrong"));
         }
         Ok(OpenImage { file, record, path })
     }
@@ -274,7 +296,7 @@ impl Store {
     /// Writes the image of `tree` and gives it `name`.
     fn publish(&self, name: &str, tree: &Tree, spool: Option<&File>, source: Source) -> Result<Record> {
         let tmp = self.temporary()?;
-        let written = writer::write(tree, spool, tmp.as_file(), tmp.path())?;
+        let written = writer::write(tree, spool, tmp.as_file(), tmp.path(), self.patch)?;
         tmp.as_file().set_permissions(Permissions::from_mode(0o444)).doing("chmod", tmp.path())?;
         tmp.as_file().sync_all().doing("sync", tmp.path())?;
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -285,6 +307,7 @@ impl Store {
             created,
             source,
             counts: written.counts,
+            patches: written.patches,
         };
         let _lock = self.lock()?;
         let old = self.record(name).ok().map(|r| r.digest).filter(|d| *d != record.digest);
@@ -372,6 +395,13 @@ impl Store {
     fn name_path(&self, name: &str) -> PathBuf {
         self.root.join("names").join(format!("{name}.json"))
     }
+}
+
+/// Whether a file of this size ends in the footer of a patch section.
+fn has_footer(file: &File, size: u64) -> bool {
+    let mut raw = [0; size_of::<PatchFooter>()];
+    let at = size.checked_sub(FOOTER_FROM_END);
+    at.is_some_and(|at| file.read_exact_at(&mut raw, at).is_ok()) && PatchFooter::parse(&raw).is_some()
 }
 
 /// Accepts names that are safe as a file name and unambiguous on a command line.

@@ -1,7 +1,7 @@
 //! Writes a [`Tree`] as an EROFS image, front to back, in one canonical form.
 //!
 //! Layout: superblock and inodes from block 0 on, then the blocks of directories, then the data of regular
-//! files, each file contiguous, block-aligned and zero-padded. Inodes are 64-byte, in depth-first order of
+//! files, each file contiguous, block-aligned and zero-padded; behind the file system, the patch section. Inodes are 64-byte, in depth-first order of
 //! sorted names; the end of a directory and the target of a symbolic link sit behind their inode. Nothing
 //! but the tree decides a byte: no build time, a fixed volume id. Format document: `fs/erofs/erofs_fs.h`.
 
@@ -15,6 +15,7 @@ use doppel_abi_image as abi;
 use sha2::{Digest, Sha256};
 
 use crate::error::Doing;
+use crate::patch::{PatchReport, section};
 use crate::store::Counts;
 use crate::tree::{Content, Data, Tree, split_xattr};
 use crate::{Error, Result};
@@ -34,6 +35,8 @@ pub struct Written {
     pub size: u64,
     /// What it holds.
     pub counts: Counts,
+    /// What was patched; `None` without a patch section.
+    pub patches: Option<PatchReport>,
 }
 
 /// Where one node goes.
@@ -52,7 +55,8 @@ struct Plan {
 }
 
 /// Writes the image of `tree` to `out`. `spool` holds the data of [`Data::Spool`] files; `path` is for messages.
-pub fn write(tree: &Tree, spool: Option<&File>, out: &File, path: &Path) -> Result<Written> {
+/// With `patch`, the patch section follows; `out` must be readable then.
+pub fn write(tree: &Tree, spool: Option<&File>, out: &File, path: &Path, patch: bool) -> Result<Written> {
     let mut plans = order(tree)?;
     let meta_len = place(tree, &mut plans)?;
     let blocks = assign_blocks(tree, &mut plans, meta_len / BLOCK)?;
@@ -77,10 +81,47 @@ pub fn write(tree: &Tree, spool: Option<&File>, out: &File, path: &Path) -> Resu
             sink.pad()?;
         }
     }
+    let patches = if patch { Some(append_patches(tree, &plans, &nids, out, &mut sink)?) } else { None };
     let size = sink.at;
     sink.out.flush().doing("write", path)?;
     let digest = sink.hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    Ok(Written { digest, size, counts })
+    Ok(Written { digest, size, counts, patches })
+}
+
+/// Scans the files just written, and writes the patch section.
+fn append_patches(
+    tree: &Tree,
+    plans: &[Plan],
+    nids: &[u64],
+    out: &File,
+    sink: &mut Sink<'_>,
+) -> Result<PatchReport> {
+    let files: Vec<_> = plans
+        .iter()
+        .filter(|p| matches!(tree.nodes[p.node].content, Content::File(_)) && p.size > 0)
+        .map(|p| section::Place {
+            nid: nids[p.node],
+            offset: u64::from(p.start) * BLOCK as u64,
+            len: p.size,
+            node: p.node,
+        })
+        .collect();
+    sink.out.flush().doing("write", sink.path)?;
+    // Only added to from here on: what is mapped does not change.
+    let image = doppel_sys::FileMap::new(out).doing("map", sink.path)?;
+    section::write(&image, &files, &|node| path_of(tree, plans, node), |bytes| sink.put(bytes))
+}
+
+/// A path of a file, for people.
+fn path_of(tree: &Tree, plans: &[Plan], node: usize) -> String {
+    let (mut at, mut path) = (node, String::new());
+    while let Some(parent) = plans.iter().find(|p| p.node == at).map(|p| p.parent).filter(|_| at != 0) {
+        let Content::Dir(children) = &tree.nodes[parent].content else { break };
+        let name = children.iter().find(|(_, child)| **child == at).map(|(name, _)| name.as_slice());
+        path = format!("/{}{path}", name.unwrap_or_default().escape_ascii());
+        at = parent;
+    }
+    path
 }
 
 /// Depth-first order of the nodes that have a name, with parents and link counts.

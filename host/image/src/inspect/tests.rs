@@ -10,7 +10,7 @@ fn image() -> Vec<u8> {
     }
     tree.link(b"hard", b"dir0/file0").unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
-    crate::write(&tree, None, file.as_file(), file.path()).unwrap();
+    crate::write(&tree, None, file.as_file(), file.path(), true).unwrap();
     let mut bytes = std::fs::read(file.path()).unwrap();
     // No checksum, so that damage gets past the superblock.
     bytes[1024 + 8] &= !1;

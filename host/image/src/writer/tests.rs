@@ -11,7 +11,7 @@ use crate::tree::{Limits, Meta};
 /// The image of a tree, as bytes.
 fn image(tree: &Tree) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let written = write(tree, None, file.as_file(), file.path()).unwrap();
+    let written = write(tree, None, file.as_file(), file.path(), true).unwrap();
     let bytes = std::fs::read(file.path()).unwrap();
     assert_eq!(written.size, bytes.len() as u64);
     bytes
@@ -173,7 +173,7 @@ fn sizes_at_the_edges() {
 #[test]
 fn erofs_utils_accept_it() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    write(&sample(), None, file.as_file(), file.path()).unwrap();
+    write(&sample(), None, file.as_file(), file.path(), true).unwrap();
     let out = tempfile::tempdir().unwrap();
     let extract = format!("--extract={}", out.path().join("x").display());
     let run = Command::new("fsck.erofs").args(["--no-preserve", &extract]).arg(file.path()).output();
@@ -202,7 +202,7 @@ fn a_file_that_changes_is_noticed() {
         let mut tree = Tree::new(Limits::default());
         insert(&mut tree, "f", Content::File(Data::Host { path: dir.path().join("f"), len }));
         let out = tempfile::tempfile().unwrap();
-        let error = write(&tree, None, &out, Path::new("out")).unwrap_err();
+        let error = write(&tree, None, &out, Path::new("out"), true).unwrap_err();
         assert!(error.to_string().contains("changed while it was read"), "{error}");
     }
 }

@@ -1,0 +1,169 @@
+//! System call sites: which may be patched, by which rule, and why the others may not.
+
+use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use super::Reason;
+use super::flow::{BAD, BODY, COVERED, Flow, ROOT, START, TARGET, falls_through};
+
+/// Calls that need the context of a trap: rt_sigreturn, clone, fork, vfork, clone3.
+const NEVER: [u32; 5] = [15, 56, 57, 58, 435];
+/// Bytes of `jmp rel32`.
+pub(super) const JUMP: usize = 5;
+
+/// How a site is patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// The `mov eax, number` before it becomes the jump.
+    A(u32),
+    /// It becomes a short jump to the hole here.
+    B(usize),
+}
+
+/// What to do with the system call instruction at an offset.
+pub(super) type Site = (usize, Result<Rule, Reason>);
+
+/// Decides every site of a module, in order of offsets.
+pub(super) fn sites(flow: &mut Flow<'_>) -> Vec<Site> {
+    let mut found = Vec::new();
+    let mut info = InstructionInfoFactory::new();
+    let pairs = flow.text.windows(2).enumerate();
+    let starts: Vec<_> = pairs.filter(|(_, w)| *w == [0x0f, 0x05]).map(|(at, _)| at).collect();
+    for at in starts {
+        // With prefixes the instruction starts earlier.
+        let Some(start) = (at.saturating_sub(13)..=at).rev().find(|p| flow.flags[*p] & BODY == 0) else {
+            continue;
+        };
+        if flow.flags[start] & START == 0 {
+            continue;
+        }
+        let i = flow.decode(start);
+        if i.mnemonic() == Mnemonic::Syscall && start + i.len() == at + 2 {
+            let verdict = if i.len() == 2 { judge(flow, &mut info, at) } else { Err(Reason::Prefixed) };
+            found.push((start, verdict));
+        }
+    }
+    found.extend(flow.unreached.iter().map(|at| (*at, Err(Reason::Unreached))));
+    found.sort_by_key(|s| s.0);
+    let mut holes = holes(flow, &found);
+    for (at, verdict) in &mut found {
+        if *verdict == Err(Reason::NoHole)
+            && let Some(n) = holes.iter().position(|hole| reaches(*at, *hole))
+        {
+            *verdict = Ok(Rule::B(holes.remove(n)));
+        }
+    }
+    found
+}
+
+/// Rule a for the two-byte instruction at `at`; `NoHole` asks for rule b.
+fn judge(flow: &mut Flow<'_>, info: &mut InstructionInfoFactory, at: usize) -> Result<Rule, Reason> {
+    if function_is_bad(flow, at) {
+        return Err(Reason::Ambiguous);
+    }
+    let number = number(flow, info, at);
+    if number.is_some_and(|n| NEVER.contains(&n)) {
+        return Err(Reason::Excluded);
+    }
+    if let Some((mov, i)) = flow.before(at)
+        && i.len() == JUMP
+        && flow.text[mov] == 0xb8
+        && !flow.flags[mov + 1..at].iter().any(|f| f & (START | TARGET | ROOT | BAD) != 0)
+    {
+        return Ok(Rule::A(i.immediate32()));
+    }
+    Err(Reason::NoHole)
+}
+
+/// Whether the disassembly of the function around `at` contradicts itself anywhere.
+fn function_is_bad(flow: &Flow<'_>, at: usize) -> bool {
+    let flags = &flow.flags;
+    let start = flags[..=at].iter().rposition(|f| f & ROOT != 0).unwrap_or(0);
+    let end = flags[at + 1..].iter().position(|f| f & ROOT != 0).map_or(flags.len(), |n| at + 1 + n);
+    flags[start..end].iter().any(|f| f & BAD != 0)
+}
+
+/// The number in eax at `at`, where the code just before says so.
+fn number(flow: &mut Flow<'_>, info: &mut InstructionInfoFactory, mut at: usize) -> Option<u32> {
+    for _ in 0..32 {
+        let (start, i) = flow.before(at)?;
+        if !falls_through(&i) {
+            return None;
+        }
+        let writes = |r: &iced_x86::UsedRegister| {
+            r.register().full_register() == Register::RAX
+                && matches!(
+                    r.access(),
+                    OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+                )
+        };
+        if i.mnemonic() == Mnemonic::Call || i.mnemonic() == Mnemonic::Syscall {
+            return None;
+        }
+        if info.info(&i).used_registers().iter().any(writes) {
+            let eax = matches!(i.op0_register(), Register::EAX | Register::RAX);
+            return match i.mnemonic() {
+                Mnemonic::Mov if eax && is_immediate(i.op1_kind()) => Some(i.immediate(1) as u32),
+                Mnemonic::Xor
+                    if eax && i.op1_kind() == OpKind::Register && i.op1_register() == i.op0_register() =>
+                {
+                    Some(0)
+                }
+                _ => None,
+            };
+        }
+        at = start;
+    }
+    None
+}
+
+fn is_immediate(kind: OpKind) -> bool {
+    matches!(kind, OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64)
+}
+
+/// Whether `jmp rel8` at `site` reaches `hole`.
+fn reaches(site: usize, hole: usize) -> bool {
+    i8::try_from(hole as i64 - (site as i64 + 2)).is_ok()
+}
+
+/// Dead padding near the sites that want it, in pieces of five bytes.
+fn holes(flow: &mut Flow<'_>, sites: &[Site]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut next = 0;
+    for (at, _) in sites.iter().filter(|s| s.1 == Err(Reason::NoHole)) {
+        let from = at.saturating_sub(256).max(next);
+        let to = (at + 2 + 128).min(flow.text.len());
+        let mut p = from;
+        while p < to {
+            let end = padding(flow, p);
+            found.extend((p..end.max(p)).step_by(JUMP).filter(|h| h + JUMP <= end));
+            p = end.max(p + 1);
+        }
+        next = p.max(next);
+    }
+    found
+}
+
+/// The end of dead padding that starts at `at`; `at` itself if there is none. Dead means: behind an instruction
+/// that does not fall through, before the start of a function, in no function, made of nothing but no-ops and
+/// int3, and the target of nothing.
+fn padding(flow: &mut Flow<'_>, at: usize) -> usize {
+    const ALIVE: u8 = START | BODY | TARGET | ROOT | BAD | COVERED;
+    let dead = |flow: &Flow<'_>, p: usize| flow.flags.get(p).is_some_and(|f| f & ALIVE == 0);
+    if !dead(flow, at)
+        || at == 0
+        || dead(flow, at - 1)
+        || flow.before(at).is_none_or(|(_, i)| falls_through(&i))
+    {
+        return at;
+    }
+    let mut end = at;
+    while dead(flow, end) {
+        let i = flow.decode(end);
+        let padding = matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+        if !padding || (end..end + i.len()).any(|p| !dead(flow, p)) {
+            return at;
+        }
+        end += i.len();
+    }
+    if flow.flags.get(end).is_some_and(|f| f & ROOT != 0) { end } else { at }
+}

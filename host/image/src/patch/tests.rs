@@ -1,0 +1,1 @@
+//! Crafted programs: what is patched, and what only looks as if it should be.
