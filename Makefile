@@ -31,7 +31,7 @@ check: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --exclude doppel-guest-image --locked -- -D warnings
 	cargo clippy -p doppel-guest-image --locked -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
+	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --workspace --no-deps --document-private-items --locked --quiet
 	cargo run --quiet --locked -p xtask -- deny
 
 bench: image

@@ -1,7 +1,7 @@
 //! The domain's console: standard input, output and error over the rings the host gave (`abi/machine`).
 //!
 //! Without a terminal they are three byte streams; with one (`-t`) ring 0 and 1 carry a terminal, which the
-//! tty layer drives through [`ConsoleTty`]'s callbacks.
+//! tty layer drives through its input, output and resize hooks.
 //! Boundary: only this module touches the rings. Events from the host arrive on PID 1 in [`event`].
 
 use alloc::string::ToString;

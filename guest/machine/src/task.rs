@@ -1,7 +1,7 @@
 //! Tasks: a register context, a kernel stack, and the switch between them.
 //!
 //! Key types: [`Task`] is embedded in the kernel's thread object; [`UserContext`] is what a program sees of
-//! its registers. A task runs on at most one vCPU (`on_cpu`); [`switch`](crate::cpu::switch) waits for that.
+//! its registers. A task runs on at most one vCPU (`on_cpu`); [`switch_to`](crate::cpu::switch_to) waits for that.
 //! All of it lies in the arena, so a task can continue in another host process (exec hand-over, clone).
 
 use alloc::boxed::Box;

@@ -1,6 +1,6 @@
 //! The system call table and dispatch.
 //!
-//! Each family is a module with one `CALLS` slice of [`Syscall`] rows; [`TABLE`] puts them in order. Dispatch,
+//! Each family is a module with one `CALLS` slice of [`Syscall`] rows; `table::TABLE` puts them in order. Dispatch,
 //! `--trace` and docs/COMPATIBILITY.md are all made from these rows.
 
 mod args;
