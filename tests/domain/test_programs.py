@@ -55,6 +55,14 @@ def test_null_dereference(place, need):
     assert r.code == (-11 if place.name == "native" else 139)
 
 
+def test_calls_preserve_state(place, need):
+    """By trap, and in a domain also by the fast entry that patched calls use."""
+    need("preserve")
+    ways = [()] if place.name == "native" else [(), ("fast",)]
+    for way in ways:
+        assert place.run("/t/preserve", *way, timeout=60).ok() == "preserve ok\n"
+
+
 def test_fork_from_16_threads(place, need):
     need("forkstorm")
     assert place.run("/t/forkstorm", "1000", timeout=180).ok() == "forkstorm ok\n"
