@@ -3,7 +3,7 @@
 //! A system call site is patched only when disassembly from a known function start proves that it is one: bytes
 //! alone prove nothing. Whatever is in doubt stays as it is and traps, which is slower and always right.
 //!
-//! Key types: [`scan`] takes a file and gives a [`Scan`], with the [`Patched`] segment; [`check`] compares a
+//! Key types: [`scan`] takes a file and gives a [`Scan`], with the [`Patched`] segment; [`check()`] compares a
 //! patched segment with its original; [`PatchReport`] is what the store remembers. Steps: `elf` (segment, function
 //! starts), `frames` (unwind tables), `flow` (disassembly), `sites` (the decision), `emit`, `section` (the image).
 
