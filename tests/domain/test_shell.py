@@ -80,14 +80,14 @@ echo done
 def test_bash_job_control(place):
     script = r"""
 set -m
-sleep 30 &
+sleep 30 & p=$!
 kill -STOP %1; sleep 0.2
 jobs | grep -q Stopped && echo stopped
 bg %1 >/dev/null
 sleep 0.1
 jobs | grep -q Running && echo running
 kill %1
-wait %1 2>/dev/null
+wait $p 2>/dev/null
 echo "code $?"
 """
     assert place.run("bash", "-c", script).ok().split("\n")[:3] == ["stopped", "running", "code 143"]
