@@ -26,6 +26,8 @@ pub use section::verify;
 /// Version of the scanner's decisions: an image made by another one is made again by `--reuse`.
 pub const SCANNER: u32 = 1;
 const PAGE: u64 = 4096;
+/// Most places in a file that look like a system call; bounds the work a hostile file makes.
+const MOST_SITES: usize = 1 << 16;
 
 /// Why a site is left to trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub enum Refusal {
     NoRoom,
     /// It is too large for relative jumps.
     Distance,
+    /// It has more system call instructions than a program has.
+    TooMany,
 }
 
 impl Refusal {
@@ -77,6 +81,7 @@ impl Refusal {
             Self::Writable => "writable or partly empty executable segment",
             Self::NoRoom => "no room below its lowest address",
             Self::Distance => "too large",
+            Self::TooMany => "too many system call instructions",
         }
     }
 }
@@ -107,8 +112,10 @@ pub fn scan(file: &[u8]) -> Option<Scan> {
         Err(refusal) => return Some(Scan { refused: Some(refusal), ..scan }),
     };
     // Most libraries make no system calls: not even the bytes are there.
-    if !module.text.windows(2).any(|w| w == [0x0f, 0x05]) {
-        return Some(scan);
+    match module.text.windows(2).filter(|w| *w == [0x0f, 0x05]).count() {
+        0 => return Some(scan),
+        n if n > MOST_SITES => return Some(Scan { refused: Some(Refusal::TooMany), ..scan }),
+        _ => {}
     }
     let mut flow = flow::Flow::new(&module);
     let sites = sites::sites(&mut flow);
@@ -166,7 +173,7 @@ const TOP: usize = 20;
 
 impl PatchReport {
     /// Adds a scanned file.
-    pub(crate) fn add(&mut self, scan: &Scan, path: impl FnOnce() -> String) {
+    pub(crate) fn add(&mut self, scan: &Scan) {
         self.scanned += 1;
         self.sites += u64::from(scan.sites);
         for (_, reason) in &scan.trapped {
@@ -183,16 +190,6 @@ impl PatchReport {
         self.files += u64::from(scan.patched.is_some());
         self.rule_a += u64::from(rule_a);
         self.rule_b += u64::from(rule_b);
-        if scan.sites > 0 {
-            self.top.push(FileReport { path: path(), sites: scan.sites, rule_a, rule_b });
-        }
-    }
-
-    /// Keeps only the most important files.
-    pub(crate) fn finish(&mut self) {
-        self.scanner = SCANNER;
-        self.top.sort_by(|x, y| y.sites.cmp(&x.sites).then_with(|| x.path.cmp(&y.path)));
-        self.top.truncate(TOP);
     }
 }
 

@@ -11,6 +11,9 @@ use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, SectionFlags, Sy
 
 use super::{PAGE, Refusal, frames};
 
+/// Largest segment that is scanned; scanning takes as much memory again, twice.
+const MOST_TEXT: u64 = 512 << 20;
+
 /// An executable segment that may be patched. Addresses are those of the file, before relocation.
 pub(super) struct Module<'a> {
     /// File offset of the segment, rounded down to a page.
@@ -60,8 +63,11 @@ impl<'a> Module<'a> {
         let end = offset.checked_add(size).filter(|end| *end <= file.len() as u64);
         let end = end.ok_or(Refusal::Malformed)?;
         // Half the address space is plenty, and keeps all sums below from overflowing.
-        if offset % PAGE != address % PAGE || address > 1 << 62 || size > 1 << 31 {
+        if offset % PAGE != address % PAGE || address > 1 << 62 {
             return Err(Refusal::Malformed);
+        }
+        if size > MOST_TEXT {
+            return Err(Refusal::Distance);
         }
         let segment = offset & !(PAGE - 1);
         let text = &file[segment as usize..end as usize];
@@ -82,6 +88,7 @@ impl<'a> Module<'a> {
             module.roots.push(f.start);
             module.functions.push(f);
         }
+        module.functions.sort_by_key(|f| f.start);
         Ok(Some(module))
     }
 

@@ -47,10 +47,15 @@ impl<'a> Flow<'a> {
             decoder: Decoder::with_ip(64, text, module.base, DecoderOptions::NONE),
         };
         for (ranges, flag) in [(&module.code, CODE), (&module.functions, COVERED)] {
+            let mut done = 0;
             for r in ranges {
-                if let (Some(start), Some(last)) = (flow.offset(r.start), flow.offset(r.end.wrapping_sub(1)))
+                // Sorted by start: what an earlier one has marked is not marked again.
+                let from = r.start.max(done);
+                if from < r.end
+                    && let (Some(start), Some(last)) = (flow.offset(from), flow.offset(r.end - 1))
                 {
                     flow.flags[start..=last].iter_mut().for_each(|f| *f |= flag);
+                    done = r.end;
                 }
             }
         }

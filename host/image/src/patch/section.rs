@@ -3,7 +3,7 @@
 use doppel_abi_image::patch::{FOOTER_FROM_END, PATCH_MAGIC, PATCH_VERSION, PatchEntry, PatchFooter};
 use doppel_erofs::{Erofs, Kind};
 
-use super::{PAGE, PatchReport, check, scan};
+use super::{FileReport, PAGE, PatchReport, SCANNER, TOP, check, scan};
 
 /// A regular file of the image.
 pub(crate) struct Place {
@@ -27,13 +27,18 @@ pub(crate) fn write<E>(
 ) -> Result<PatchReport, E> {
     let start = image.len() as u64;
     let mut at = start;
-    let mut report = PatchReport::default();
+    let mut report = PatchReport { scanner: SCANNER, ..PatchReport::default() };
+    let mut all = Vec::new();
     let mut entries = Vec::new();
     for file in files {
         let data = usize::try_from(file.offset).ok().zip(usize::try_from(file.len).ok());
         let Some(data) = data.and_then(|(at, len)| image.get(at..at.checked_add(len)?)) else { continue };
         let Some(scan) = scan(data) else { continue };
-        report.add(&scan, || path(file.node));
+        report.add(&scan);
+        if scan.sites > 0 {
+            let (a, b) = scan.patched.as_ref().map_or((0, 0), |p| (p.rule_a, p.rule_b));
+            all.push((scan.sites, a, b, file.node));
+        }
         let Some(patched) = scan.patched else { continue };
         let (len, trampolines_len) = (patched.text.len() as u64, patched.trampolines.len() as u64);
         entries.push(PatchEntry {
@@ -65,7 +70,9 @@ pub(crate) fn write<E>(
     table.resize(footer_at + FOOTER_FROM_END as usize, 0);
     put(&table)?;
     report.bytes = at + table.len() as u64 - start;
-    report.finish();
+    all.sort_by_key(|(sites, _, _, node)| (std::cmp::Reverse(*sites), *node));
+    let named = |(sites, rule_a, rule_b, node)| FileReport { path: path(node), sites, rule_a, rule_b };
+    report.top = all.into_iter().take(TOP).map(named).collect();
     Ok(report)
 }
 

@@ -1,6 +1,9 @@
 //! System call sites: which may be patched, by which rule, and why the others may not.
 
-use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::Reason;
 use super::flow::{BAD, BODY, COVERED, Flow, ROOT, START, TARGET, falls_through};
@@ -47,9 +50,10 @@ pub(super) fn sites(flow: &mut Flow<'_>) -> Vec<Site> {
     let mut holes = holes(flow, &found);
     for (at, verdict) in &mut found {
         if *verdict == Err(Reason::NoHole)
-            && let Some(n) = holes.iter().position(|hole| reaches(*at, *hole))
+            && let Some(hole) = holes.range(reach(*at)).next().copied()
         {
-            *verdict = Ok(Rule::B(holes.remove(n)));
+            holes.remove(&hole);
+            *verdict = Ok(Rule::B(hole));
         }
     }
     found
@@ -76,10 +80,8 @@ fn judge(flow: &mut Flow<'_>, info: &mut InstructionInfoFactory, at: usize) -> R
 
 /// Whether the disassembly of the function around `at` contradicts itself anywhere.
 fn function_is_bad(flow: &Flow<'_>, at: usize) -> bool {
-    let flags = &flow.flags;
-    let start = flags[..=at].iter().rposition(|f| f & ROOT != 0).unwrap_or(0);
-    let end = flags[at + 1..].iter().position(|f| f & ROOT != 0).map_or(flags.len(), |n| at + 1 + n);
-    flags[start..end].iter().any(|f| f & BAD != 0)
+    let (start, end) = function(flow, at);
+    flow.flags[start..end].iter().any(|f| f & BAD != 0)
 }
 
 /// The number in eax at `at`, where the code just before says so.
@@ -120,14 +122,14 @@ fn is_immediate(kind: OpKind) -> bool {
     matches!(kind, OpKind::Immediate32 | OpKind::Immediate64 | OpKind::Immediate32to64)
 }
 
-/// Whether `jmp rel8` at `site` reaches `hole`.
-fn reaches(site: usize, hole: usize) -> bool {
-    i8::try_from(hole as i64 - (site as i64 + 2)).is_ok()
+/// Where a `jmp rel8` at `site` can go.
+fn reach(site: usize) -> RangeInclusive<usize> {
+    (site + 2).saturating_sub(128)..=site + 2 + 127
 }
 
 /// Dead padding near the sites that want it, in pieces of five bytes.
-fn holes(flow: &mut Flow<'_>, sites: &[Site]) -> Vec<usize> {
-    let mut found = Vec::new();
+fn holes(flow: &mut Flow<'_>, sites: &[Site]) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
     let mut next = 0;
     for (at, _) in sites.iter().filter(|s| s.1 == Err(Reason::NoHole)) {
         let from = at.saturating_sub(256).max(next);
@@ -143,11 +145,10 @@ fn holes(flow: &mut Flow<'_>, sites: &[Site]) -> Vec<usize> {
     found
 }
 
-/// The end of dead padding that starts at `at`; `at` itself if there is none. Dead means: behind an instruction
-/// that does not fall through, before the start of a function, in no function, made of nothing but no-ops and
-/// int3, and the target of nothing.
+/// The end of dead padding that starts at `at`; `at` itself if there is none. Dead means: nothing but no-ops and
+/// int3 behind an instruction that does not fall through, the target of nothing, and either between functions
+/// (in no function, before the start of one) or between two blocks of a function that is understood completely.
 fn padding(flow: &mut Flow<'_>, at: usize) -> usize {
-    const ALIVE: u8 = START | BODY | TARGET | ROOT | BAD | COVERED;
     let dead = |flow: &Flow<'_>, p: usize| flow.flags.get(p).is_some_and(|f| f & ALIVE == 0);
     if !dead(flow, at)
         || at == 0
@@ -156,14 +157,60 @@ fn padding(flow: &mut Flow<'_>, at: usize) -> usize {
     {
         return at;
     }
+    let inside = flow.flags[at] & COVERED;
     let mut end = at;
     while dead(flow, end) {
         let i = flow.decode(end);
-        let padding = matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
-        if !padding || (end..end + i.len()).any(|p| !dead(flow, p)) {
-            return at;
+        let same = (end..end + i.len()).all(|p| dead(flow, p) && flow.flags[p] & COVERED == inside);
+        if !same || !is_padding(&i) {
+            break;
         }
         end += i.len();
     }
-    if flow.flags.get(end).is_some_and(|f| f & ROOT != 0) { end } else { at }
+    let next = flow.flags.get(end).copied().unwrap_or(0);
+    let good = match inside {
+        0 => next & ROOT != 0,
+        _ => next & (START | TARGET | COVERED) == START | TARGET | COVERED && understood(flow, at),
+    };
+    if good { end } else { at }
+}
+
+/// What a byte that may be reached has.
+const ALIVE: u8 = START | BODY | TARGET | ROOT | BAD;
+/// Farthest to look for the ends of a function, so that a hostile file does not take forever.
+const FAR: usize = 1 << 16;
+
+fn is_padding(i: &Instruction) -> bool {
+    matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+}
+
+/// The function around `at`, as far as it matters: from its start to the next one, or the end of its extent.
+fn function(flow: &Flow<'_>, at: usize) -> (usize, usize) {
+    let flags = &flow.flags;
+    let low = at.saturating_sub(FAR);
+    let start = flags[low..=at].iter().rposition(|f| f & ROOT != 0).map_or(low, |n| low + n);
+    let high = (at + FAR).min(flags.len());
+    let covered = flags[at] & COVERED;
+    let ends = |f: &u8| f & ROOT != 0 || f & COVERED != covered;
+    let end = flags[at + 1..high].iter().position(ends).map_or(high, |n| at + 1 + n);
+    (start, end)
+}
+
+/// Whether every byte of the function around `at` is a reached instruction or padding, and none jumps through a
+/// register or a table: then its direct branches are all there are.
+fn understood(flow: &mut Flow<'_>, at: usize) -> bool {
+    let (start, end) = function(flow, at);
+    if end - start >= FAR || flow.flags[start] & (ROOT | COVERED) != ROOT | COVERED {
+        return false;
+    }
+    let mut p = start;
+    while p < end {
+        let i = flow.decode(p);
+        let reached = flow.flags[p] & (START | BAD) == START;
+        if i.is_invalid() || i.flow_control() == FlowControl::IndirectBranch || !(reached || is_padding(&i)) {
+            return false;
+        }
+        p += i.len();
+    }
+    p == end
 }
