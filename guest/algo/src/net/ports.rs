@@ -108,10 +108,25 @@ impl<T> Binding<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse;
 
+/// Who uses one port.
+#[derive(Debug)]
+struct Port<T> {
+    /// Those that take what arrives.
+    bound: Vec<Binding<T>>,
+    /// Accepted connections, which only keep the port in use: there may be many.
+    connections: BTreeMap<u64, Binding<T>>,
+}
+
+impl<T> Default for Port<T> {
+    fn default() -> Self {
+        Self { bound: Vec::new(), connections: BTreeMap::new() }
+    }
+}
+
 /// All bindings by port.
 #[derive(Debug)]
 pub struct PortTable<T> {
-    ports: BTreeMap<u16, Vec<Binding<T>>>,
+    ports: BTreeMap<u16, Port<T>>,
 }
 
 impl<T> Default for PortTable<T> {
@@ -123,17 +138,17 @@ impl<T> Default for PortTable<T> {
 impl<T> PortTable<T> {
     /// Binds a port.
     pub fn bind(&mut self, port: u16, b: Binding<T>) -> Result<(), InUse> {
-        let list = self.ports.entry(port).or_default();
-        if list.iter().any(|o| b.conflicts(o)) {
+        let p = self.ports.entry(port).or_default();
+        if p.bound.iter().chain(p.connections.values()).any(|o| b.conflicts(o)) {
             return Err(InUse);
         }
-        list.push(b);
+        p.bound.push(b);
         Ok(())
     }
 
-    /// Adds a binding that shares its port with whoever is there (an accepted connection).
+    /// Adds an accepted connection, which shares its port with whoever is there.
     pub fn share(&mut self, port: u16, b: Binding<T>) {
-        self.ports.entry(port).or_default().push(b);
+        self.ports.entry(port).or_default().connections.insert(b.id, b);
     }
 
     /// Binds a free port, looking from a random one on.
@@ -144,7 +159,7 @@ impl<T> PortTable<T> {
             let port = EPHEMERAL_FIRST + ((start + i) % n) as u16;
             // A port nobody uses at all: even sharing would confuse whoever asked for "any".
             if !self.ports.contains_key(&port) {
-                self.ports.entry(port).or_default().push(b);
+                self.ports.entry(port).or_default().bound.push(b);
                 return Ok(port);
             }
         }
@@ -153,9 +168,11 @@ impl<T> PortTable<T> {
 
     /// Gives a port up.
     pub fn unbind(&mut self, port: u16, id: u64) {
-        if let Some(list) = self.ports.get_mut(&port) {
-            list.retain(|b| b.id != id);
-            if list.is_empty() {
+        if let Some(p) = self.ports.get_mut(&port) {
+            if p.connections.remove(&id).is_none() {
+                p.bound.retain(|b| b.id != id);
+            }
+            if p.bound.is_empty() && p.connections.is_empty() {
                 self.ports.remove(&port);
             }
         }
@@ -163,7 +180,7 @@ impl<T> PortTable<T> {
 
     /// Makes a binding a listener; InUse if another listener is in the way.
     pub fn listen(&mut self, port: u16, id: u64) -> Result<(), InUse> {
-        let Some(list) = self.ports.get_mut(&port) else { return Err(InUse) };
+        let Some(list) = self.ports.get_mut(&port).map(|p| &mut p.bound) else { return Err(InUse) };
         let Some(i) = list.iter().position(|b| b.id == id) else { return Err(InUse) };
         let mine = &list[i];
         let clash = list.iter().any(|o| {
@@ -181,7 +198,8 @@ impl<T> PortTable<T> {
 
     /// Changes the options of a binding.
     pub fn update(&mut self, port: u16, id: u64, change: impl FnOnce(&mut Binding<T>)) {
-        if let Some(b) = self.ports.get_mut(&port).and_then(|l| l.iter_mut().find(|b| b.id == id)) {
+        let bound = self.ports.get_mut(&port).map(|p| &mut p.bound);
+        if let Some(b) = bound.and_then(|l| l.iter_mut().find(|b| b.id == id)) {
             change(b);
         }
     }
@@ -195,7 +213,7 @@ impl<T> PortTable<T> {
         pick: usize,
         rank: impl Fn(&Binding<T>) -> Option<u32>,
     ) -> Option<&Binding<T>> {
-        let list = self.ports.get(&port)?;
+        let list = &self.ports.get(&port)?.bound;
         let score = |b: &Binding<T>| Some(b.scope.fits(ip)? + rank(b)?);
         let best = list.iter().filter_map(score).max()?;
         let mut equals = list.iter().filter(|b| score(b) == Some(best));
@@ -204,9 +222,16 @@ impl<T> PortTable<T> {
         if first.reuse_port.is_some() { equals.nth(pick % n) } else { equals.next_back() }
     }
 
-    /// All bindings with their ports.
+    /// The bindings of one port that take what arrives.
+    pub fn at(&self, port: u16) -> impl Iterator<Item = &Binding<T>> {
+        self.ports.get(&port).into_iter().flat_map(|p| p.bound.iter())
+    }
+
+    /// All bindings with their ports, accepted connections included.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &Binding<T>)> {
-        self.ports.iter().flat_map(|(p, l)| l.iter().map(move |b| (*p, b)))
+        self.ports
+            .iter()
+            .flat_map(|(n, p)| p.bound.iter().chain(p.connections.values()).map(move |b| (*n, b)))
     }
 }
 

@@ -58,3 +58,20 @@ fn ephemeral_ports_run_out() {
     t.unbind(port, id);
     assert_eq!(t.bind_any(1, b(99999, Scope::V4)), Ok(port));
 }
+
+#[test]
+fn connections_hold_the_port_and_take_nothing() {
+    let mut t = PortTable::default();
+    t.bind(80, b(1, Scope::V4)).unwrap();
+    t.listen(80, 1).unwrap();
+    t.share(80, Binding { reuse_addr: true, ..b(2, Scope::One(LOOPBACK4)) });
+    assert_eq!(t.find(80, &LOOPBACK4, 0, |_| Some(0)).unwrap().id, 1);
+    t.unbind(80, 1);
+    assert!(t.find(80, &LOOPBACK4, 0, |_| Some(0)).is_none());
+    assert_eq!(t.bind(80, b(3, Scope::V4)), Err(InUse));
+    t.bind(80, Binding { reuse_addr: true, ..b(4, Scope::V4) }).unwrap();
+    assert_eq!(t.iter().count(), 2);
+    t.unbind(80, 2);
+    t.unbind(80, 4);
+    assert_eq!(t.iter().count(), 0);
+}

@@ -162,8 +162,8 @@ fn find(from: &End, to: &End) -> Option<Arc<Udp>> {
         if alone {
             one.what.upgrade().into_iter().collect()
         } else {
-            let at = t.iter().filter(|(p, b)| *p == to.port && b.scope.fits(&to.ip).is_some());
-            let mut all: Vec<_> = at.filter_map(|(_, b)| b.what.upgrade()).collect();
+            let at = t.at(to.port).filter(|b| b.scope.fits(&to.ip).is_some());
+            let mut all: Vec<_> = at.filter_map(|b| b.what.upgrade()).collect();
             // The one chosen goes first among those that are not connected.
             if let Some(k) = all.iter().position(|s| s.common.ino == one.id) {
                 all.swap(0, k);
