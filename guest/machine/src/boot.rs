@@ -2,7 +2,7 @@
 //!
 //! The host starts this ELF with the descriptors of `abi/machine::fd`. Until the filter is installed this is
 //! trusted code; it maps the shared areas, moves the host's vDSO to its fixed address, installs signal
-//! handlers and the filter, frees the boot stack, and becomes the first vCPU.
+//! handlers and the filter, and becomes the first vCPU.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

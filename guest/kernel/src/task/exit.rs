@@ -181,7 +181,7 @@ fn reparent_children(p: &Arc<Process>) {
     let heir = heir.or_else(|| kernel().process(super::init_pid()).ok());
     let Some(heir) = heir.filter(|h| !Arc::ptr_eq(h, p)) else { return };
     for c in children {
-        *c.parent.lock() = Arc::downgrade(&heir);
+        c.set_parent(&heir);
         heir.children.lock().push(c.clone());
         let death = c.pdeathsig.load(Ordering::Relaxed);
         if death != 0 {

@@ -16,7 +16,7 @@ use crate::{Errno, Result, kernel};
 pub const CALLS: &[Syscall] = &[
     call(nr::GETPID, |a| Ok(a.thread.process.pid as u64), Full, &[], ""),
     call(nr::GETTID, |a| Ok(a.thread.tid() as u64), Full, &[], ""),
-    call(nr::GETPPID, |a| Ok(a.thread.process.parent().map_or(0, |p| p.pid as u64)), Full, &[], ""),
+    call(nr::GETPPID, |a| Ok(a.thread.process.ppid() as u64), Full, &[], ""),
     call(nr::GETPGRP, |a| Ok(a.thread.process.pgid() as u64), Full, &[], ""),
     call(nr::GETPGID, |a| Ok(target(a)?.pgid() as u64), Full, &[Int], ""),
     call(nr::GETSID, |a| Ok(target(a)?.session().sid as u64), Full, &[Int], ""),

@@ -118,7 +118,9 @@ pub struct Process {
     /// Itself, for handing out references.
     pub me: Weak<Process>,
     /// Parent; the domain's pid 1 has none.
-    pub parent: SpinLock<Weak<Process>>,
+    parent: SpinLock<Weak<Process>>,
+    /// Its pid, 0 if there is none.
+    ppid: AtomicI32,
     /// Children not yet reaped.
     pub children: SpinLock<Vec<Arc<Process>>>,
     /// Live threads; the leader first while it lives.
@@ -207,6 +209,7 @@ impl Process {
         Arc::new_cyclic(|me| Self {
             pid,
             me: me.clone(),
+            ppid: AtomicI32::new(parent.upgrade().map_or(0, |p| p.pid)),
             parent: SpinLock::new(parent),
             children: SpinLock::default(),
             threads: SpinLock::default(),
@@ -278,6 +281,17 @@ impl Process {
     /// Parent process, if it lives.
     pub fn parent(&self) -> Option<Arc<Process>> {
         self.parent.lock().upgrade()
+    }
+
+    /// Gives it another parent (the old one has exited).
+    pub fn set_parent(&self, parent: &Arc<Process>) {
+        *self.parent.lock() = Arc::downgrade(parent);
+        self.ppid.store(parent.pid, Ordering::Relaxed);
+    }
+
+    /// Pid of the parent, 0 if there is none.
+    pub fn ppid(&self) -> i32 {
+        self.ppid.load(Ordering::Relaxed)
     }
 
     /// A snapshot of the live threads.
