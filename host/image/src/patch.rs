@@ -61,7 +61,7 @@ impl Reason {
 pub enum Refusal {
     /// Its headers make no sense.
     Malformed,
-    /// It has several executable segments.
+    /// It has several executable segments with system calls.
     Segments,
     /// Its executable segment is writable or larger than the file.
     Writable,
@@ -77,7 +77,7 @@ impl Refusal {
     const fn text(self) -> &'static str {
         match self {
             Self::Malformed => "malformed headers",
-            Self::Segments => "several executable segments",
+            Self::Segments => "several executable segments with system calls",
             Self::Writable => "writable or partly empty executable segment",
             Self::NoRoom => "no room below its lowest address",
             Self::Distance => "too large",

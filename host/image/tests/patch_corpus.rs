@@ -115,19 +115,21 @@ fn real_programs() {
         ("Node.js `libnode.so`", "/usr/lib/x86_64-linux-gnu/libnode.so.108".into()),
         ("OpenJDK `libjvm.so`", format!("{java}/server/libjvm.so").into()),
         ("OpenJDK `libjava.so`", format!("{java}/libjava.so").into()),
+        ("Temurin 25 `libjvm.so`", "/usr/lib/jvm/temurin-25-jdk-amd64/lib/server/libjvm.so".into()),
+        ("GCC `libgomp.so`", "/usr/lib/x86_64-linux-gnu/libgomp.so.1".into()),
+        ("GCC `libasan.so`", "/usr/lib/x86_64-linux-gnu/libasan.so.8".into()),
         ("gdb", "/usr/bin/gdb".into()),
     ]);
     println!("| file | sites | rule a | rule b | trap | why |\n|---|---|---|---|---|---|");
     for (name, path) in files {
         let Some(s) = round_trip(name, &path) else { continue };
         let (a, b) = s.patched.as_ref().map_or((0, 0), |p| (p.rule_a, p.rule_b));
-        let mut why: BTreeMap<String, u32> = BTreeMap::new();
-        for (address, reason) in &s.trapped {
-            *why.entry(format!("{reason:?}")).or_default() += 1;
-            if std::env::var_os("VERBOSE").is_some() {
-                println!("  {address:#x} {reason:?}");
-            }
+        assert!(s.refused.is_none(), "{name}: {:?}", s.refused);
+        let mut count: BTreeMap<String, u32> = BTreeMap::new();
+        for (_, reason) in &s.trapped {
+            *count.entry(format!("{reason:?}")).or_default() += 1;
         }
-        println!("| {name} | {} | {a} | {b} | {} | {why:?} {:?} |", s.sites, s.trapped.len(), s.refused);
+        let why: Vec<_> = count.iter().map(|(why, n)| format!("{n} {why}")).collect();
+        println!("| {name} | {} | {a} | {b} | {} | {} |", s.sites, s.trapped.len(), why.join(", "));
     }
 }

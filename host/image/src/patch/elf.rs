@@ -14,6 +14,9 @@ use super::{PAGE, Refusal, frames};
 /// Largest segment that is scanned; scanning takes as much memory again, twice.
 const MOST_TEXT: u64 = 512 << 20;
 
+/// Most executable segments a file may have beside the largest.
+const MOST_SEGMENTS: usize = 4;
+
 /// An executable segment that may be patched. Addresses are those of the file, before relocation.
 pub(super) struct Module<'a> {
     /// File offset of the segment, rounded down to a page.
@@ -26,6 +29,8 @@ pub(super) struct Module<'a> {
     pub fixed: bool,
     /// Bytes of the file from `segment` on, to the segment's end.
     pub text: &'a [u8],
+    /// Other executable segments, without system calls, and their addresses.
+    pub others: Vec<(u64, &'a [u8])>,
     /// Where code may be, sorted: executable sections, or the whole segment.
     pub code: Vec<Range<u64>>,
     /// Extents of functions, from unwind tables and symbols.
@@ -51,10 +56,15 @@ impl<'a> Module<'a> {
         let e = LittleEndian;
         let loads = parsed.elf_program_headers().iter().filter(|p| p.p_type(e) == elf::PT_LOAD);
         let lowest = loads.clone().map(|p| p.p_vaddr(e)).min().unwrap_or(0) & !(PAGE - 1);
-        let mut executable = loads.filter(|p| p.p_flags(e).0 & elf::PF_X.0 != 0 && p.p_filesz(e) > 0);
-        let Some(load) = executable.next() else { return Ok(None) };
-        if executable.next().is_some() {
-            return Err(Refusal::Segments);
+        let executable = loads.filter(|p| p.p_flags(e).0 & elf::PF_X.0 != 0 && p.p_filesz(e) > 0);
+        let Some(load) = executable.clone().max_by_key(|p| p.p_filesz(e)) else { return Ok(None) };
+        let mut others = Vec::new();
+        for other in executable.filter(|p| p.p_vaddr(e) != load.p_vaddr(e)) {
+            let code = other.data(e, file).map_err(|()| Refusal::Malformed)?;
+            if others.len() == MOST_SEGMENTS || code.windows(2).any(|w| w == [0x0f, 0x05]) {
+                return Err(Refusal::Segments);
+            }
+            others.push((other.p_vaddr(e), code));
         }
         if load.p_flags(e).0 & elf::PF_W.0 != 0 || load.p_memsz(e) != load.p_filesz(e) {
             return Err(Refusal::Writable);
@@ -77,6 +87,7 @@ impl<'a> Module<'a> {
             lowest,
             fixed: parsed.elf_header().e_type(e) == elf::ET_EXEC,
             text,
+            others,
             code: Vec::new(),
             functions: Vec::new(),
             roots: vec![parsed.entry()],

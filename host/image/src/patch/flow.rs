@@ -67,6 +67,10 @@ impl<'a> Flow<'a> {
             flow.follow(at, &mut work);
         }
         flow.sweep();
+        for (at, code) in &module.others {
+            let other = Decoder::with_ip(64, code, *at, DecoderOptions::NONE);
+            other.into_iter().for_each(|i| drop(flow.targets(&i)));
+        }
         flow
     }
 
