@@ -194,4 +194,4 @@ impl PatchReport {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

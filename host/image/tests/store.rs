@@ -193,3 +193,19 @@ fn sources_that_do_not_fit() {
     assert_eq!(f.images(), 0);
     assert_eq!(fs::read_dir(f.store.root().join("tmp")).unwrap().count(), 0);
 }
+
+/// The patch section is left out when asked, and is no part of the tree.
+#[test]
+fn without_patches() {
+    let f = Fixture::new();
+    let root = f.tree("one");
+    let with = f.import("with", &root);
+    let plain = f.store.clone().without_patches();
+    let without = plain.import_dir("without", &root, Limits::default()).unwrap().0;
+    assert!(with.patches.is_some() && without.patches.is_none());
+    assert!(with.size > without.size);
+    assert_eq!(with.counts, without.counts);
+    let (long, short) = (f.store.open("with").unwrap(), f.store.open("without").unwrap());
+    assert_eq!(long.verify().unwrap(), short.verify().unwrap());
+    assert!(fs::read(long.path).unwrap().starts_with(&fs::read(short.path).unwrap()));
+}

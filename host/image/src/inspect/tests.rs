@@ -8,6 +8,8 @@ fn image() -> Vec<u8> {
         let path = format!("dir{}/file{i}", i % 3);
         tree.insert(path.as_bytes(), Meta::default(), Content::File(Data::Bytes(vec![1; i * 100]))).unwrap();
     }
+    let program = Content::File(Data::Bytes(crate::patch::tests::sample()));
+    tree.insert(b"program", Meta::default(), program).unwrap();
     tree.link(b"hard", b"dir0/file0").unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     crate::write(&tree, None, file.as_file(), file.path(), true).unwrap();
@@ -30,7 +32,35 @@ fn inode_at(image: &[u8], path: &[&[u8]]) -> usize {
 #[test]
 fn sound() {
     let found = verify(&image()).unwrap();
-    assert_eq!((found.counts.files, found.counts.directories, found.names), (40, 4, 44));
+    assert_eq!((found.counts.files, found.counts.directories, found.names), (41, 4, 45));
+}
+
+#[test]
+fn damaged_patches() {
+    let good = image();
+    let end = blocks_end(&good) as usize;
+    // Two pages of text, one of trampolines, the table, the footer.
+    assert_eq!(good.len() - end, 5 * 4096);
+    let text = end + 4096;
+    let table = end + 3 * 4096;
+    let damage = |at: usize, want: &str| {
+        let mut bad = good.clone();
+        bad[at] ^= 0xff;
+        let error = verify(&bad).unwrap_err();
+        assert!(error.contains(want), "{error}");
+    };
+    damage(text + 100, "differs");
+    damage(end + 2 * 4096, "trampoline 0");
+    damage(table, "node");
+    damage(table + 16, "numbers out of range");
+    damage(table + 28, "outside");
+    damage(table + 60, "counts");
+    damage(good.len() - 4096, "no patch section");
+    let mut longer = good.clone();
+    longer.extend([0; 4096]);
+    assert!(verify(&longer).is_err());
+    longer.truncate(end);
+    verify(&longer).expect("an image without a section is sound");
 }
 
 #[test]

@@ -69,7 +69,9 @@ impl<'a> Flow<'a> {
         flow.sweep();
         for (at, code) in &module.others {
             let other = Decoder::with_ip(64, code, *at, DecoderOptions::NONE);
-            other.into_iter().for_each(|i| drop(flow.targets(&i)));
+            for i in other {
+                flow.targets(&i);
+            }
         }
         flow
     }

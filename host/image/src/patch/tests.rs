@@ -67,6 +67,14 @@ fn program_of(kind: u16, base: u64, flags: u32, code: &[u8], functions: &[(u64, 
     f
 }
 
+/// A program with one site of each rule.
+pub(crate) fn sample() -> Vec<u8> {
+    let (mut code, mut functions) = rule_b(&[0xcc; 5]);
+    code.splice(10.., [0xb8, 39, 0, 0, 0, 0x0f, 0x05, RET]);
+    functions[1].1 = 8;
+    program(&code, &functions)
+}
+
 /// Scans, and checks what was patched against the original.
 fn scanned(file: &[u8]) -> Scan {
     let s = scan(file).expect("is a program");

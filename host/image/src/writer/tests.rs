@@ -173,7 +173,12 @@ fn sizes_at_the_edges() {
 #[test]
 fn erofs_utils_accept_it() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    write(&sample(), None, file.as_file(), file.path(), true).unwrap();
+    let mut tree = sample();
+    insert(&mut tree, "program", Content::File(Data::Bytes(crate::patch::tests::sample())));
+    let written = write(&tree, None, file.as_file(), file.path(), true).unwrap();
+    let patches = written.patches.unwrap();
+    assert_eq!((patches.files, patches.sites, patches.rule_a, patches.rule_b), (1, 2, 1, 1));
+    assert_eq!(patches.top[0].path, "/program");
     let out = tempfile::tempdir().unwrap();
     let extract = format!("--extract={}", out.path().join("x").display());
     let run = Command::new("fsck.erofs").args(["--no-preserve", &extract]).arg(file.path()).output();
