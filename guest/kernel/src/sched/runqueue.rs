@@ -103,6 +103,12 @@ impl RunQueue {
         self.woken += 1;
     }
 
+    /// A thread that goes before all others.
+    fn push_first(&mut self, t: Arc<Thread>) {
+        self.ready.push_front(t);
+        self.woken += 1;
+    }
+
     fn pop(&mut self) -> Option<Arc<Thread>> {
         if self.woken > 0 && (self.streak < STREAK_MAX || self.woken == self.ready.len()) {
             self.woken -= 1;
@@ -304,13 +310,15 @@ pub fn park(me: &Arc<Thread>, deadline: Deadline) -> bool {
     }
     let space = current_space();
     let key = deadline.map(|d| (d, kernel().next_id()));
+    let mut first = false;
     if let Some(k) = key {
         me.timed_out.store(false, Ordering::SeqCst);
         let mut q = space.queue.lock();
         q.sleepers.insert(k, me.clone());
+        first = q.sleepers.first_key_value().is_some_and(|(f, _)| *f == k);
         // A wake-up may have come before the entry was there; it stays until removed below.
     }
-    schedule(&space);
+    schedule(&space, first);
     match key {
         None => true,
         Some(k) => {
@@ -336,21 +344,40 @@ pub fn yield_now() {
         }
     };
     space.grow();
-    time::cpu::switch_to(next);
+    switch_from_thread(&space, next);
 }
 
-/// Runs something else: a ready thread, or idle.
-fn schedule(space: &Arc<Space>) {
+/// Runs something else: a ready thread, or idle. `new_deadline`: the caller sleeps with the earliest deadline of
+/// the space.
+fn schedule(space: &Arc<Space>, new_deadline: bool) {
     cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
     match space.pick() {
         Some(next) => {
             space.grow();
-            if space.idle.load(Ordering::SeqCst) == 0 && !space.queue.lock().sleepers.is_empty() {
+            if space.idle.load(Ordering::SeqCst) > 0 {
+                if new_deadline {
+                    // An idle vCPU sleeps until a later time: let it look again.
+                    space.wake_vcpu();
+                }
+            } else if !space.queue.lock().sleepers.is_empty() {
                 space.request_tick();
             }
-            time::cpu::switch_to(next);
+            switch_from_thread(space, next);
         }
         None => time::cpu::switch_to(cpu::idle()),
+    }
+}
+
+/// Switches to `next`, or to idle if another vCPU has not left its stack yet; idle then takes it from the queue.
+///
+/// Two vCPUs that each stood on one thread's stack and waited for the other's would wait for ever. Nobody waits
+/// for the stack of an idle loop while it runs, so waiting there is safe.
+fn switch_from_thread(space: &Space, next: Arc<Thread>) {
+    if next.task().on_cpu() && !Arc::ptr_eq(&next, &current()) {
+        space.queue.lock().push_first(next);
+        time::cpu::switch_to(cpu::idle());
+    } else {
+        time::cpu::switch_to(next);
     }
 }
 
@@ -362,7 +389,12 @@ pub fn exit_current() -> ! {
 }
 
 fn next_object() -> Arc<dyn ThreadObject> {
-    match current_space().pick() {
+    let space = current_space();
+    match space.pick() {
+        Some(t) if t.task().on_cpu() => {
+            space.queue.lock().push_first(t);
+            cpu::idle()
+        }
         Some(t) => t,
         None => cpu::idle(),
     }
