@@ -22,12 +22,14 @@ const ALLOWED: [&str; 11] = [
 ];
 
 /// Crates that must not come in, and why.
-const FORBIDDEN: [(&str, &str); 4] = [
+const FORBIDDEN: [(&str, &str); 3] = [
     ("openssl-sys", "links the host's OpenSSL"),
     ("libseccomp-sys", "links the host's libseccomp; filters are built by our own code"),
     ("nix", "rustix and libc already cover system calls"),
-    ("lazy_static", "the standard library has LazyLock"),
 ];
+
+/// Crates that ours must not use themselves, and why. Others may: iced-x86 uses lazy_static and cannot do without.
+const NOT_OURS: [(&str, &str); 1] = [("lazy_static", "the standard library has LazyLock")];
 
 /// Crates of which one version only may be in the tree.
 const SINGLE: [&str; 6] = ["clap", "libc", "rustix", "serde", "serde_json", "sha2"];
@@ -45,6 +47,12 @@ struct Package {
     version: String,
     license: Option<String>,
     source: Option<String>,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
 }
 
 /// Runs the check; the error lists everything that failed.
@@ -71,8 +79,12 @@ fn problems(metadata: &Metadata) -> Vec<String> {
     let mut problems = Vec::new();
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for package in &metadata.packages {
-        let Package { name, version, license, source, id } = package;
+        let Package { name, version, license, source, id, dependencies } = package;
         if metadata.workspace_members.contains(id) {
+            let used = |n: &str| dependencies.iter().any(|d| d.name == n);
+            for (n, why) in NOT_OURS.iter().filter(|(n, _)| used(n)) {
+                problems.push(format!("{name}: must not use {n} ({why})"));
+            }
             continue;
         }
         versions.entry(name).or_default().push(version);
@@ -184,11 +196,15 @@ mod tests {
             version: "1.0.0".into(),
             license: license.map(Into::into),
             source: source.map(Into::into),
+            dependencies: Vec::new(),
         };
         let index = Some("registry+https://github.com/rust-lang/crates.io-index");
+        let mut ours = package("ours", None, None);
+        ours.dependencies.push(Dependency { name: "lazy_static".into() });
         let metadata = Metadata {
             packages: vec![
-                package("ours", None, None),
+                ours,
+                package("lazy_static", Some("MIT"), index),
                 package("good", Some("MIT"), index),
                 package("gpl", Some("GPL-3.0"), index),
                 package("git", Some("MIT"), Some("git+https://example.org/x")),
@@ -199,6 +215,6 @@ mod tests {
             workspace_members: vec!["ours".into()],
         };
         let found = problems(&metadata);
-        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found.len(), 5, "{found:?}");
     }
 }
