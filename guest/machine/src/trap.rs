@@ -68,6 +68,7 @@ pub(crate) fn set_personality(p: &'static dyn Personality) {
 /// Set when a child of PID 1 changed state (SIGCHLD); its event loop looks at it.
 pub static CHILD_EVENT: AtomicU32 = AtomicU32::new(0);
 
+const FLAG_TF: u64 = 0x100;
 const SIGILL: i32 = 4;
 const SIGTRAP: i32 = 5;
 const SIGBUS: i32 = 7;
@@ -250,6 +251,11 @@ fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
         }
         return;
     }
+    if signo == SIGTRAP {
+        // A program that runs by single steps came in through a patched call.
+        regs.rflags &= !FLAG_TF;
+        return;
+    }
     if window.contains(&regs.rip) {
         // The program's own context cannot be loaded (non-canonical address): its fault.
         // SAFETY: the slot belongs to this vCPU.
@@ -430,6 +436,12 @@ unsafe extern "C" fn exit_to_user() -> ! {
         "mov rdi, [rdi+112]",
         "iretq",
         "6:",
+        // A set trap flag must meet the program's code first.
+        "test r11d, 0x100",
+        "jz 8f",
+        "mov rdx, [rdi+96]",
+        "jmp 2b",
+        "8:",
         "push r11",
         "popfq",
         "jmp 7b",

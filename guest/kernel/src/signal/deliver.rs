@@ -12,7 +12,7 @@ use super::{
     DEFAULT_IGNORE, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig, stop,
     terminate,
 };
-use crate::task::Thread;
+use crate::task::{Thread, ptrace};
 use crate::{Errno, console, kernel};
 
 /// Runs before every return to a program when work was posted: acts on pending signals (default actions,
@@ -20,7 +20,9 @@ use crate::{Errno, console, kernel};
 /// calls. `t` is the current thread; the caller ends it if it is `exiting` afterwards.
 pub fn deliver(t: &Arc<Thread>) {
     while let Some((info, continues)) = next(t) {
-        act(t, &info, continues);
+        if let Some(info) = ptrace::stop_for_signal(t, info) {
+            act(t, &info, continues);
+        }
     }
     if t.exiting.load(Ordering::SeqCst) {
         return;
@@ -35,6 +37,7 @@ pub fn deliver(t: &Arc<Thread>) {
 /// The next signal to act on, with the process' `continues` before it was taken (see [`stop::stop`]); waits
 /// here while the process is stopped.
 fn next(t: &Arc<Thread>) -> Option<(SigInfo, u64)> {
+    ptrace::stop_for_interrupt(t);
     stop::wait_while_stopped(t);
     if t.exiting.load(Ordering::SeqCst) {
         return None;
@@ -99,6 +102,7 @@ fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
     }
     let mask = t.signals.mask();
     let back = t.signals.private.lock().saved_mask.take().unwrap_or(mask);
+    ptrace::before_frame(t);
     if frame::build(t, info, action, back).is_err() {
         // The stack is unusable. If it was SIGSEGV itself that could not be delivered, nothing can be.
         if info.signo == sig::SIGSEGV {
@@ -112,6 +116,7 @@ fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
     let own = if action.flags & sa::SA_NODEFER == 0 { b } else { 0 };
     // sigsuspend's mask stays in force for the handler, as on Linux.
     set_mask(t, mask | action.mask | own);
+    ptrace::after_frame(t);
 }
 
 /// Finishes a system call that gave a restart code: with EINTR, or so that the program makes it again.

@@ -122,6 +122,14 @@ fn dropped(p: &Process, only: Option<&Arc<Thread>>, info: &SigInfo) -> bool {
     if mask & bit(info.signo) != 0 {
         return false;
     }
+    // A tracer hears of every signal.
+    let traced = match only {
+        Some(t) => t.ptrace.flags() != 0,
+        None => p.threads.lock().iter().any(|t| t.ptrace.flags() != 0),
+    };
+    if traced && info.signo != sig::SIGKILL {
+        return false;
+    }
     let action = p.signals.action(info.signo);
     if p.pid == INIT && action.handler == SIG_DFL {
         return !kernel_only || info.code != code::SI_KERNEL;
@@ -139,7 +147,9 @@ pub fn terminate(p: &Process, status: i32) {
 pub fn pending(t: &Thread) -> bool {
     let s = &t.signals;
     let p = &t.process.signals;
-    (s.pending() | p.pending()) & !s.mask() != 0 || p.is_stopped()
+    (s.pending() | p.pending()) & !s.mask() != 0
+        || p.is_stopped() && !t.ptrace.is_past_stop()
+        || t.ptrace.wants_stop()
 }
 
 /// Forces a fault signal on the current thread: unblocked and with the default action if it was blocked or

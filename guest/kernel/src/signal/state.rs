@@ -136,6 +136,8 @@ impl ThreadSignals {
 pub(crate) struct StopState {
     /// The signal that stopped it, for wait4 with WUNTRACED; taken once.
     pub(crate) stop_report: Option<i32>,
+    /// The signal of the last stop.
+    pub(crate) signo: i32,
     /// It was continued and nobody has waited for that yet.
     pub(crate) continue_report: bool,
 }
@@ -232,6 +234,12 @@ impl ProcessSignals {
     /// Whether the process is stopped (job control).
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// The signal that stopped the process, while it is stopped.
+    pub fn stop_signal(&self) -> Option<i32> {
+        let s = self.stop.lock();
+        self.is_stopped().then_some(s.signo)
     }
 
     /// For wait4 with WUNTRACED: the signal that stopped the process, once (unless `peek`: WNOWAIT).

@@ -7,7 +7,7 @@ use doppel_abi_linux::signal::{SIG_IGN, sa};
 
 use super::send::flush;
 use super::{DEFAULT_STOP, SigInfo, bit, code, send_group, send_process, sig};
-use crate::task::{Process, Thread};
+use crate::task::{Process, Thread, ptrace};
 use crate::{kernel, sched};
 
 /// What sending does first, whether or not the signal is then ignored or blocked: a stop signal cancels a
@@ -32,6 +32,7 @@ pub(super) fn resume(p: &Arc<Process>) {
         s.continue_report = true;
     }
     for t in p.threads() {
+        t.ptrace.forget_stop();
         t.notify();
     }
     notify_parent(p, code::CLD_CONTINUED, sig::SIGCONT);
@@ -47,9 +48,11 @@ pub(super) fn stop(p: &Arc<Process>, signo: i32, seen: u64) {
             return;
         }
         s.stop_report = Some(signo);
+        s.signo = signo;
         s.continue_report = false;
     }
     for t in p.threads() {
+        t.ptrace.forget_stop();
         t.notify();
     }
     notify_parent(p, code::CLD_STOPPED, signo);
@@ -57,8 +60,10 @@ pub(super) fn stop(p: &Arc<Process>, signo: i32, seen: u64) {
 
 /// Parks the current thread while its process is stopped.
 pub(super) fn wait_while_stopped(t: &Arc<Thread>) {
-    while t.process.signals.is_stopped() && !t.exiting.load(Ordering::SeqCst) {
-        sched::park(t, None);
+    while t.process.signals.is_stopped() && !t.ptrace.is_past_stop() && !t.exiting.load(Ordering::SeqCst) {
+        if !ptrace::group_stop(t) {
+            sched::park(t, None);
+        }
     }
 }
 

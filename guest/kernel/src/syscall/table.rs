@@ -1,6 +1,6 @@
 //! The table of all system calls, put together from the families.
 
-use doppel_abi_linux::syscalls::NAMES;
+use doppel_abi_linux::syscalls::{NAMES, nr};
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -9,7 +9,7 @@ use doppel_machine::cpu::current_as;
 use doppel_machine::sync::SpinLock;
 
 use super::{Args, Syscall, trace};
-use crate::task::Thread;
+use crate::task::{Thread, ptrace};
 use crate::{Errno, Result, console, kernel};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
@@ -44,6 +44,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("Limits", crate::task::limits::CALLS),
     ("Scheduling attributes", crate::task::sched_calls::CALLS),
     ("Process attributes", crate::task::prctl::CALLS),
+    ("Tracing", crate::task::ptrace::CALLS),
     ("System information", crate::task::sys_info::CALLS),
     ("Never offered", crate::task::refused::CALLS),
     ("Pipes", crate::ipc::pipe::CALLS),
@@ -108,12 +109,22 @@ fn log_unimplemented(nr: u64) {
 /// Serves the system call in the current thread's registers.
 pub fn dispatch() {
     let Some(thread) = current_as::<Thread>() else { unreachable!("idle vCPUs make no system calls") };
+    let traced = thread.ptrace.flags() != 0;
+    if traced && !ptrace::syscall_enter(&thread) {
+        return ptrace::syscall_leave(&thread, u64::MAX, false);
+    }
     let (nr, raw) = thread.task.syscall_args();
     let args = Args { thread, raw };
     let entry = usize::try_from(nr).ok().and_then(|n| TABLE.get(n).copied().flatten());
-    let result = if kernel().trace { traced(&args, nr, entry) } else { serve(&args, nr, entry) };
+    let result = if kernel().trace { shown(&args, nr, entry) } else { serve(&args, nr, entry) };
+    let own_registers = entry.is_some_and(Syscall::sets_registers);
     let rax = match result {
-        Ok(_) if entry.is_some_and(Syscall::sets_registers) => return,
+        Ok(_) if own_registers => {
+            if traced {
+                ptrace::syscall_leave(&args.thread, nr, nr != u64::from(nr::RT_SIGRETURN));
+            }
+            return;
+        }
         Ok(v) => v,
         Err(e) => {
             if e.0 >= Errno::ERESTARTSYS.0 {
@@ -124,6 +135,9 @@ pub fn dispatch() {
         }
     };
     args.thread.task.set_result(rax);
+    if traced {
+        ptrace::syscall_leave(&args.thread, nr, false);
+    }
 }
 
 fn serve(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
@@ -138,7 +152,7 @@ fn serve(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
 
 /// Serves and prints the call. exit, exec and sigreturn do not come back to their caller: shown before.
 #[cold]
-fn traced(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
+fn shown(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
     let line = trace::enter(args, nr, entry);
     let result = serve(args, nr, entry);
     trace::leave(line, &result);

@@ -11,7 +11,7 @@ use doppel_machine::arena;
 use doppel_machine::cpu;
 use doppel_machine::user::UserPtr;
 
-use super::{Process, Thread};
+use super::{Process, Thread, ptrace};
 use crate::sched::{IdleThread, Space, WaitQueue, wait_until_uninterruptible};
 use crate::syscall::Arg::{Hex, Ptr};
 use crate::syscall::Support::{Full, Partial};
@@ -210,6 +210,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         let fd = crate::ipc::pidfd::open(process, &child_process)?;
         UserPtr(r.pidfd).write(&fd)?;
     }
+    ptrace::inherit(parent, &child, vfork, r.exit_signal);
     publish(&child, process, &child_process, r.flags);
 
     space.thread_added();
@@ -220,8 +221,10 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         return Err(e);
     }
     drop(child);
+    ptrace::clone_event(parent, vfork, r.exit_signal, tid);
     if let Some(d) = done {
         wait_until_uninterruptible(&d.queue, || d.done.load(Ordering::SeqCst).then_some(()));
+        ptrace::vfork_done(parent, tid);
     }
     Ok(tid as u64)
 }

@@ -10,7 +10,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::state;
 use doppel_machine::{boot, cpu, host};
 
-use super::{Process, Thread, futex};
+use super::{Process, Thread, futex, ptrace};
 use crate::mm::Mm;
 use crate::sched::{self, Space, wait_until};
 use crate::signal::{self, SigInfo, code, sig};
@@ -87,6 +87,7 @@ pub fn end_if_exiting() {
 
 /// Everything the end of a thread does, except leaving its stack.
 fn finish(t: &Arc<Thread>) {
+    ptrace::exit_event(t, t.process.group_exit.lock().unwrap_or(0));
     futex::exit_robust(t);
     if let Some(p) = t.take_clear_child_tid()
         && p.write(&0u32).is_ok()
@@ -110,7 +111,9 @@ fn finish(t: &Arc<Thread>) {
         let resident = crate::mm::vm_stats(&t.space().mm).resident;
         p.max_rss.fetch_max(resident, Ordering::Relaxed);
         process_exit(&p);
+        ptrace::thread_exit(t, Some(p.group_exit.lock().unwrap_or(0)));
     } else {
+        ptrace::thread_exit(t, None);
         signal::retarget(&p);
         p.exit_wait.wake_all(0);
     }
@@ -121,6 +124,7 @@ fn finish(t: &Arc<Thread>) {
 fn process_exit(p: &Arc<Process>) {
     let status = p.group_exit.lock().unwrap_or(0);
     p.timers.clear();
+    ptrace::tracer_exit(p);
     let files = core::mem::replace(&mut *p.files.lock(), Arc::new(crate::fs::FdTable::new(0)));
     drop(files);
     crate::ipc::process_exit(p);

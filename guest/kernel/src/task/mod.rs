@@ -15,6 +15,7 @@ pub mod ids;
 pub mod limits;
 pub mod prctl;
 mod process;
+pub mod ptrace;
 pub mod refused;
 pub mod remote;
 pub mod sched_calls;

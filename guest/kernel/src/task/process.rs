@@ -163,6 +163,8 @@ pub struct Process {
     pub child_wait: Arc<WaitQueue>,
     /// Woken when this process exits (pidfd).
     pub exit_wait: Arc<WaitQueue>,
+    /// The threads it traces.
+    pub tracer: super::ptrace::Tracer,
     /// prctl(PR_SET_PDEATHSIG), PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, no_new_privs.
     pub pdeathsig: AtomicI32,
     /// See `prctl(2)`.
@@ -232,6 +234,7 @@ impl Process {
             group_exit: SpinLock::new(None),
             child_wait: Arc::default(),
             exit_wait: Arc::default(),
+            tracer: super::ptrace::Tracer::default(),
             pdeathsig: AtomicI32::new(0),
             subreaper: AtomicBool::new(false),
             dumpable: AtomicI32::new(1),

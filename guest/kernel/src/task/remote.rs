@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use doppel_machine::host;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::UserContext;
 use doppel_machine::user::UserPtr;
@@ -77,6 +78,58 @@ pub fn read(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
         buf.truncate(n);
         Ok(buf)
     })?
+}
+
+/// As [`read`], also from pages the program itself may not read (`ptrace(2)`).
+pub fn read_forced(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
+    let len = len.min(CHUNK);
+    run_in(p, move || {
+        let mut buf = alloc::vec![0; len];
+        let mut done = UserPtr(at).read_some(&mut buf).unwrap_or(0);
+        while done < len {
+            let rest = &mut buf[done..];
+            match forced(at + done as u64, 1, |p| p.read_some(rest)) {
+                Some(n) if n > 0 => done += n,
+                _ => break,
+            }
+        }
+        buf.truncate(done);
+        if done == 0 && len != 0 { Err(Errno::EFAULT) } else { Ok(buf) }
+    })?
+}
+
+/// As [`write`], also to private pages the program itself may not write: breakpoints in its text.
+pub fn write_forced(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> {
+    run_in(p, move || {
+        let mut done = UserPtr(at).write_some(&bytes).unwrap_or(0);
+        while done < bytes.len() {
+            match forced(at + done as u64, 2, |p| p.write_some(&bytes[done..])) {
+                Some(n) if n > 0 => done += n,
+                _ => break,
+            }
+        }
+        if done == 0 && !bytes.is_empty() { Err(Errno::EFAULT) } else { Ok(done) }
+    })?
+}
+
+/// Runs `f` at an address of the current space while its page has `extra` protection. Other threads of the
+/// program may see that for this moment.
+fn forced(
+    at: u64,
+    extra: u32,
+    f: impl FnOnce(UserPtr) -> core::result::Result<usize, doppel_machine::user::Fault>,
+) -> Option<usize> {
+    let page = at & !(crate::mm::PAGE - 1);
+    let v = crate::sched::current_space().mm.vma(page)?;
+    // Writing may not reach a file: only private pages, which become the program's own.
+    if extra & 2 != 0 && v.shared() || v.prot & extra != 0 {
+        return None;
+    }
+    host::protect_user(page, crate::mm::PAGE, v.prot | extra | 1).ok()?;
+    let n = f(UserPtr(at));
+    // The page was there a moment ago; if it no longer is, there is nothing to protect.
+    let _ = host::protect_user(page, crate::mm::PAGE, v.prot);
+    n.ok()
 }
 
 /// Writes `bytes` at `at` in `p`; gives how many were written before an unwritable page.

@@ -120,6 +120,9 @@ fn run_hook() -> bool {
 /// The program of the current thread took an exception.
 pub fn fault(info: FaultInfo) {
     let t = current();
+    if info.signo == signal::sig::SIGTRAP && super::ptrace::single_step(&t, info.trapno) {
+        return;
+    }
     let (signo, code, addr) = match mm::handle_fault(&t, &info) {
         mm::FaultOutcome::Retry => return,
         mm::FaultOutcome::Signal { signo, code, addr } => (signo, code, addr),

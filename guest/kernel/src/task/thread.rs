@@ -41,6 +41,8 @@ pub struct Thread {
     pub exiting: AtomicBool,
     /// Scheduling attributes, timer slack.
     pub attrs: super::attrs::ThreadAttrs,
+    /// Its tracer, if any.
+    pub ptrace: super::ptrace::Traced,
     /// What restart_syscall continues, if anything.
     pub restart: SpinLock<Option<Restart>>,
     /// Address to write the thread id to when the thread starts (CLONE_CHILD_SETTID).
@@ -96,6 +98,7 @@ impl Thread {
             robust_list: AtomicU64::new(0),
             exiting: AtomicBool::new(false),
             attrs: super::attrs::ThreadAttrs::default(),
+            ptrace: super::ptrace::Traced::default(),
             restart: SpinLock::new(None),
             set_child_tid: AtomicU64::new(0),
             worker: AtomicBool::new(false),

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
 
-use super::Process;
+use super::{Process, ptrace};
 use crate::sched::wait_until;
 use crate::signal::{code, sig};
 use crate::syscall::Arg::{Hex, Int, Ptr};
@@ -39,11 +39,20 @@ enum Who {
 
 impl Who {
     fn matches(self, p: &Process) -> bool {
+        self.is(p.pid, p.pgid())
+    }
+
+    fn is(self, tid: i32, pgid: i32) -> bool {
         match self {
             Self::Any => true,
-            Self::Pid(pid) => p.pid == pid,
-            Self::Group(g) => p.pgid() == g,
+            Self::Pid(pid) => tid == pid,
+            Self::Group(g) => pgid == g,
         }
+    }
+
+    /// Whether an ended tracee waits to be heard of.
+    fn sees_dead(self, me: &Process) -> bool {
+        me.tracer.take_dead(true, |d| self.is(d.tid, d.pgid)).is_some()
     }
 }
 
@@ -54,6 +63,8 @@ struct Report {
     status: i32,
     cpu_ns: u64,
     max_rss: u64,
+    /// A tracee stopped for its tracer.
+    trapped: bool,
 }
 
 /// CPU time of a process with its reaped children.
@@ -87,8 +98,10 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
     let children = me.children.lock().clone();
     let mut any = false;
     for c in children {
+        // What happens to tracees shows below, in another form.
+        let mine = c.threads().iter().any(|t| t.ptrace.tracer().is_some_and(|q| Arc::ptr_eq(&q, me)));
         let clone_child = c.exit_signal.load(Ordering::Relaxed) != sig::SIGCHLD;
-        if !who.matches(&c) || options & WALL == 0 && clone_child != (options & WCLONE != 0) {
+        if !who.matches(&c) || options & WALL == 0 && !mine && clone_child != (options & WCLONE != 0) {
             continue;
         }
         any = true;
@@ -98,6 +111,7 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
             status,
             cpu_ns: total_cpu(&c),
             max_rss: max_rss(&c),
+            trapped: false,
         };
         let exited = *c.exit_status.lock();
         if let Some(status) = exited {
@@ -109,6 +123,9 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
             }
             continue;
         }
+        if mine {
+            continue;
+        }
         if options & WUNTRACED != 0
             && let Some(signo) = c.signals.take_stop_report(options & WNOWAIT != 0)
         {
@@ -118,7 +135,32 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
             return Ok(Some(report(0xffff)));
         }
     }
-    if any { Ok(None) } else { Err(Errno::ECHILD) }
+    any |= who.sees_dead(me);
+    match look_at_tracees(me, who, options, &mut any) {
+        None if !any => Err(Errno::ECHILD),
+        found => Ok(found),
+    }
+}
+
+/// One look at the threads this process traces, its children or not.
+fn look_at_tracees(me: &Arc<Process>, who: Who, options: u32, any: &mut bool) -> Option<Report> {
+    let report = |pid, uid, status, trapped| Report { pid, uid, status, cpu_ns: 0, max_rss: 0, trapped };
+    let peek = options & WNOWAIT != 0;
+    if options & WEXITED != 0
+        && let Some(d) = me.tracer.take_dead(peek, |d| who.is(d.tid, d.pgid))
+    {
+        return Some(report(d.tid, d.uid, d.status, false));
+    }
+    for t in me.tracer.tracees() {
+        if !who.is(t.tid(), t.process.pgid()) {
+            continue;
+        }
+        *any = true;
+        if let Some(status) = ptrace::take_stop_report(&t, peek) {
+            return Some(report(t.tid(), t.process.cred().ruid, status, true));
+        }
+    }
+    None
 }
 
 /// Waits; `None` with WNOHANG if nothing has happened.
@@ -171,6 +213,7 @@ fn sys_waitid(a: &Args) -> Result<u64> {
     let mut info = [0u8; 128];
     if let Some(r) = &found {
         let (code, status) = match r.status {
+            s if r.trapped => (code::CLD_TRAPPED, s >> 8),
             0xffff => (code::CLD_CONTINUED, sig::SIGCONT),
             s if s & 0xff == 0x7f => (code::CLD_STOPPED, s >> 8),
             s if s & 0x7f == 0 => (code::CLD_EXITED, s >> 8 & 0xff),

@@ -52,7 +52,8 @@ impl FileOps for MemFile {
     fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         let target = self.target()?;
         pieces(out.remaining(), |at, n| {
-            let bytes = remote::read(&target, offset.wrapping_add(at as u64), n).map_err(|_| Errno::EIO)?;
+            let bytes =
+                remote::read_forced(&target, offset.wrapping_add(at as u64), n).map_err(|_| Errno::EIO)?;
             out.write(&bytes)
         })
     }
@@ -63,7 +64,7 @@ impl FileOps for MemFile {
         pieces(input.remaining(), |at, n| {
             buf.clear();
             input.append(&mut buf, n)?;
-            remote::write(&target, offset.wrapping_add(at as u64), core::mem::take(&mut buf))
+            remote::write_forced(&target, offset.wrapping_add(at as u64), core::mem::take(&mut buf))
                 .map_err(|_| Errno::EIO)
         })
     }

@@ -272,6 +272,13 @@ fn state(p: &Process, t: Option<&Thread>) -> char {
     if p.is_zombie() {
         return 'Z';
     }
+    let traced = match t {
+        Some(t) => t.ptrace.is_stopped(),
+        None => p.threads().first().is_some_and(|t| t.ptrace.is_stopped()),
+    };
+    if traced {
+        return 't';
+    }
     if p.signals.is_stopped() {
         return 'T';
     }
@@ -354,9 +361,12 @@ fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
     let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
     let (ignored, caught) = p.signals.ignored_and_caught();
     let st = state(p, t);
+    let leader = p.threads();
+    let tracer = t.or(leader.first().map(|t| &**t)).and_then(|t| t.ptrace.tracer()).map_or(0, |q| q.pid);
     let word = match st {
         'R' => "running",
         'T' => "stopped",
+        't' => "tracing stop",
         'Z' => "zombie",
         _ => "sleeping",
     };
@@ -367,11 +377,12 @@ fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
     put(
         &mut s,
         format_args!(
-            "Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t0\n",
+            "Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n",
             p.fs().umask(),
             p.pid,
             t.map_or(p.pid, Thread::tid),
-            p.parent().map_or(0, |q| q.pid)
+            p.parent().map_or(0, |q| q.pid),
+            tracer
         ),
     );
     put(
