@@ -30,6 +30,8 @@ fn stop(t: &Arc<Thread>, code: i32, kind: Kind, info: Option<SigInfo>) -> Option
         t.ptrace.set_flag(flag::STEP, false);
         set_trap_flag(t, false);
     }
+    // Looked at before anybody knows of the stop: what kills the thread from then on ends it.
+    let ends = t.exiting.load(Ordering::SeqCst);
     let tracer = {
         let mut s = t.ptrace.state.lock();
         let tracer = s.tracer.upgrade().filter(|_| t.ptrace.flags() != 0)?;
@@ -39,7 +41,7 @@ fn stop(t: &Arc<Thread>, code: i32, kind: Kind, info: Option<SigInfo>) -> Option
     };
     notify(&tracer, t, code::CLD_TRAPPED, code & 0x7f);
     drop(tracer);
-    wait(t, kind);
+    wait(t, kind, ends);
     let (signal, fs_base, traced) = {
         let mut s = t.ptrace.state.lock();
         s.stop = None;
@@ -52,9 +54,8 @@ fn stop(t: &Arc<Thread>, code: i32, kind: Kind, info: Option<SigInfo>) -> Option
     if kind == Kind::Signal || traced { Some(signal) } else { None }
 }
 
-/// Parks until the stop is over.
-fn wait(t: &Arc<Thread>, kind: Kind) {
-    let ends = t.exiting.load(Ordering::SeqCst);
+/// Parks until the stop is over; SIGKILL ends it unless the thread `ends` already.
+fn wait(t: &Arc<Thread>, kind: Kind, ends: bool) {
     loop {
         if !ends && t.exiting.load(Ordering::SeqCst) {
             return;
