@@ -7,6 +7,7 @@ use super::caller::{Caller, Name, Target, at, file_stat};
 use super::devices::split;
 use super::file::File;
 use super::inode::{Stat, StatFs, Time};
+use super::path::Path;
 use super::perm;
 use crate::syscall::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::syscall::Support::Full;
@@ -308,10 +309,22 @@ fn readlinkat(a: &Args) -> Result<u64> {
     read_link(a, a.i32(0), 1)
 }
 
-fn put_statfs(p: UserPtr, s: &StatFs, mount_flags: u32) -> Result<u64> {
+/// `f_type` of the synthetic file systems, by mount type; the others know their own.
+fn magic(s: &StatFs, at: Option<&Path>) -> u64 {
+    match at.map(|p| p.mount().fstype) {
+        Some("proc") => 0x9fa0,
+        Some("sysfs") => 0x6265_6572,
+        Some("cgroup2") => 0x6367_7270,
+        Some("devpts") => 0x1cd1,
+        _ => s.magic,
+    }
+}
+
+fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
+    let mount_flags = at.map_or(0, |p| p.mount().flags());
     const ST_VALID: i64 = 0x20;
     p.write(&UserStatfs {
-        kind: s.magic.cast_signed(),
+        kind: magic(s, at).cast_signed(),
         bsize: s.block_size.cast_signed(),
         blocks: [s.blocks, s.free, s.free],
         files: [s.files, s.files_free],
@@ -329,7 +342,7 @@ fn put_statfs(p: UserPtr, s: &StatFs, mount_flags: u32) -> Result<u64> {
 fn statfs(a: &Args) -> Result<u64> {
     let name = Name::arg(a, 0)?;
     let p = Caller::new(a).find(at::FDCWD, name.bytes(), true)?;
-    put_statfs(a.ptr(1), &p.inode().statfs(), p.mount().flags())
+    put_statfs(a.ptr(1), &p.inode().statfs(), Some(&p))
 }
 
 /// The magic number of files that belong to no mounted file system.
@@ -342,8 +355,7 @@ fn anonymous_fs(f: &File) -> StatFs {
 
 fn fstatfs(a: &Args) -> Result<u64> {
     let f = a.thread.process.files().get(a.i32(0))?;
-    let flags = f.path.as_ref().map_or(0, |p| p.mount().flags());
-    put_statfs(a.ptr(1), &anonymous_fs(&f), flags)
+    put_statfs(a.ptr(1), &anonymous_fs(&f), f.path.as_ref())
 }
 
 /// stat and the like.

@@ -23,7 +23,10 @@ fn attr_name(p: UserPtr) -> Result<Vec<u8>> {
 
 /// Whether `c` may use attribute `name` of `inode`; reading what is hidden gives ENODATA.
 fn allowed(c: &Caller, inode: &dyn Inode, name: &[u8], write: bool) -> Result<()> {
-    if name.starts_with(b"user.") && name.len() > 5 {
+    if name == b"user." {
+        return Err(Errno::EINVAL);
+    }
+    if name.starts_with(b"user.") {
         if !matches!(inode.kind(), FileType::Regular | FileType::Directory) {
             return Err(if write { Errno::EPERM } else { Errno::ENODATA });
         }
