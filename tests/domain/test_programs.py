@@ -1,8 +1,10 @@
 """Compiled programs: C with threads built inside, static Go, static musl, sqlite3, fault handling, fork storms."""
+import json
+import subprocess
 import sys
 import time
 
-from conftest import domain_memory
+from conftest import DOPPEL, domain_memory
 
 THREADED_C = r"""
 #include <pthread.h>
@@ -53,6 +55,21 @@ def test_null_dereference(place, need):
     r = place.run("/t/nullderef")
     assert r.out == "handled\n"
     assert r.code == (-11 if place.name == "native" else 139)
+
+
+def test_signals_in_patched_calls(place, need):
+    """Handlers see addresses of the program, and unwind, wherever in a system call a signal lands."""
+    need("windows")
+    for opts in [(), ("--no-patch",)] if place.name == "domain" else [()]:
+        assert place.run("/t/windows", timeout=90, opts=opts).ok() == "windows ok\n"
+
+
+def test_inspect_counts_patches(domain):
+    """The image `debian` is patched: at least nine in ten sites of all its programs."""
+    report = json.loads(subprocess.run([DOPPEL, "image", "inspect", "--quick", "--json", "debian"],
+                                       capture_output=True, check=True).stdout)["patches"]
+    assert report["rule_a"] + report["rule_b"] >= 0.9 * report["sites"] > 0
+    assert any(f["path"].endswith("/libc.so.6") for f in report["top"])
 
 
 def test_calls_preserve_state(place, need):
