@@ -98,7 +98,7 @@ pub fn read_forced(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
     })?
 }
 
-/// As [`write`], also to private pages the program itself may not write: breakpoints in its text.
+/// As [`write()`], also to private pages the program itself may not write: breakpoints in its text.
 pub fn write_forced(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> {
     run_in(p, move || {
         let mut done = UserPtr(at).write_some(&bytes).unwrap_or(0);

@@ -190,7 +190,7 @@ fn tracee(me: &Arc<Process>, tid: i32) -> Result<Arc<Thread>> {
 fn stopped(t: &Arc<Thread>) -> Result<()> {
     {
         let s = t.ptrace.state.lock();
-        if !s.stop.is_some_and(|s| !s.listening) {
+        if s.stop.is_none_or(|s| s.listening) {
             return Err(Errno::ESRCH);
         }
     }
