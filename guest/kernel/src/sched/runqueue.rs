@@ -211,7 +211,7 @@ impl Space {
 
     /// Asks the timekeeper to tick this space: it has more to do than vCPUs doing it.
     fn request_tick(self: &Arc<Self>) {
-        if !self.ticking.swap(true, Ordering::SeqCst) {
+        if !self.ticking.load(Ordering::SeqCst) && !self.ticking.swap(true, Ordering::SeqCst) {
             kernel().timekeeper.add_ticking(self.clone());
         }
     }
@@ -220,11 +220,18 @@ impl Space {
         self.vcpu_count.load(Ordering::SeqCst) < kernel().vcpu_limit
     }
 
-    /// Starts another vCPU if there is more work than vCPUs. Runs on a vCPU of this space.
+    /// Threads are left in the queue and no vCPU is idle: starts another vCPU, or else lets the threads take
+    /// turns. Whoever queued them may have counted on an idle vCPU that has taken another thread since.
+    /// Runs on a vCPU of this space.
     fn grow(self: &Arc<Self>) {
-        if self.idle.load(Ordering::SeqCst) == 0 && self.can_grow() && !self.queue.lock().ready.is_empty() {
-            // On failure (host limit) the existing vCPUs go on alone.
-            let _ = self.add_vcpu(|| cpu::spawn_vcpu(IdleThread::new(self.clone())).map(|v| (v, ())));
+        if self.idle.load(Ordering::SeqCst) > 0 || self.queue.lock().ready.is_empty() {
+            return;
+        }
+        // On failure (host limit) the existing vCPUs go on alone.
+        if !self.can_grow()
+            || self.add_vcpu(|| cpu::spawn_vcpu(IdleThread::new(self.clone())).map(|v| (v, ()))).is_err()
+        {
+            self.request_tick();
         }
     }
 
@@ -276,10 +283,13 @@ impl Space {
     }
 
     fn stop_ticking(&self, keep: bool) -> bool {
-        if !keep {
-            self.ticking.store(false, Ordering::SeqCst);
+        if keep {
+            return true;
         }
-        keep
+        self.ticking.store(false, Ordering::SeqCst);
+        // A thread queued since the look at the queue asked in vain: the ticks had not stopped yet.
+        let missed = self.idle.load(Ordering::SeqCst) == 0 && !self.queue.lock().ready.is_empty();
+        missed && !self.ticking.swap(true, Ordering::SeqCst)
     }
 }
 

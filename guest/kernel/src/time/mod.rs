@@ -101,6 +101,9 @@ impl Timekeeper {
 
     /// Runs what is due; returns when to be called again. For PID 1's event loop.
     pub fn run(&self) -> Option<u64> {
+        // Until the new sleep is known, everyone who adds work has to wake this loop once more: the wake-up noted
+        // here is in the past, and would make them count on it.
+        self.next_wake.store(u64::MAX, Ordering::SeqCst);
         let now = monotonic_ns();
         loop {
             let due = {
