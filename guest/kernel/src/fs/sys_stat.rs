@@ -255,6 +255,10 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result
         return Ok(0);
     }
     let Target::Path(path) = target else { return Ok(0) };
+    let regular = matches!(path.dentry().kind(), super::FileType::Regular);
+    if mode & perm::MAY_EXEC != 0 && regular && path.mount().flags() & super::mount::ms::NOEXEC != 0 {
+        return Err(Errno::EACCES);
+    }
     perm::check(&caller.cred, &**path.inode(), mode)?;
     if mode & perm::MAY_WRITE != 0
         && matches!(
