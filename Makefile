@@ -5,7 +5,7 @@ PYTEST := python3 -m pytest -q
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: setup build image demo test check bench
+.PHONY: setup build image image-servers demo test check bench
 
 # Debian packages and the Rust toolchain.
 setup:
@@ -19,11 +19,15 @@ build: setup
 image: build
 	scripts/mkimages $(DOPPEL)
 
+# The root image `servers`: databases, web servers, ssh, load generators.
+image-servers: build
+	scripts/mkimages $(DOPPEL) servers
+
 # The main job: unmodified Debian programs in a domain.
 demo: image
 	scripts/demo $(DOPPEL)
 
-test: image
+test: image image-servers
 	cargo test --workspace --locked --exclude doppel-guest-image
 	$(PYTEST) tests
 

@@ -11,3 +11,8 @@ host_files=(/usr/bin/mmdebstrap /usr/bin/mkfs.erofs /bin/busybox /usr/bin/musl-g
 image_suite=bookworm
 image_packages=(busybox bash coreutils findutils grep sed mawk tar gzip perl-base python3 libpython3-stdlib
     git gcc libc6-dev sqlite3 procps curl file less diffutils make xz-utils netbase ca-certificates)
+
+# What the image `servers` holds beside the essential packages.
+servers_packages=(redis-server redis-tools nginx-light wrk apache2-utils postgresql-15 postgresql-contrib sqlite3
+    openssh-server openssh-client rsync stress-ng sysbench procps curl python3-minimal bash coreutils util-linux
+    iproute2 ca-certificates busybox passwd)
