@@ -27,7 +27,7 @@ image-servers: build
 demo: image
 	scripts/demo $(DOPPEL)
 
-test: image image-servers
+test: image
 	cargo test --workspace --locked --exclude doppel-guest-image
 	$(PYTEST) tests
 
