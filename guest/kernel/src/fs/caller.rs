@@ -13,7 +13,7 @@ use super::inode::{Inode, Stat};
 use super::path::{FsContext, Path};
 use super::walk::Walker;
 use crate::syscall::{Args, PATH_MAX, read_string};
-use crate::task::{Cred, Process};
+use crate::task::{Cred, Process, current};
 use crate::{Errno, Result};
 
 /// `AT_` constants.
@@ -131,7 +131,8 @@ impl Caller {
 
     /// As [`Self::of`] with another identity (`access(2)`).
     pub fn with_cred(process: &Arc<Process>, cred: Arc<Cred>) -> Self {
-        let fs = process.fs();
+        let me = current();
+        let fs = if Arc::ptr_eq(&me.process, process) { me.fs() } else { process.fs() };
         let walker = Walker::new(&fs, cred.clone());
         Self { process: process.clone(), fs, cred, walker }
     }

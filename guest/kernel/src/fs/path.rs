@@ -95,7 +95,7 @@ impl Path {
 
     /// The absolute name as the current process sees it, with " (deleted)" if unlinked.
     pub fn name(&self) -> Vec<u8> {
-        let root = current().process.fs().root();
+        let root = current().fs().root();
         let mut n = self.name_from(&root).or_else(|| self.name_from(vfs().root())).unwrap_or_else(|| {
             let mut n = b"/".to_vec();
             n.extend_from_slice(&self.dentry.name());
@@ -174,6 +174,6 @@ impl FsContext {
 /// Finds `name` from the current process' root or working directory, following symbolic links.
 pub fn resolve(name: &[u8]) -> Result<Path> {
     let t = current();
-    let fs = t.process.fs();
+    let fs = t.fs();
     Walker::new(&fs, t.process.cred()).resolve(&fs.cwd(), name, true)
 }

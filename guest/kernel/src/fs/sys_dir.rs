@@ -72,7 +72,7 @@ fn getdents64(a: &Args) -> Result<u64> {
 }
 
 fn getcwd(a: &Args) -> Result<u64> {
-    let fs = a.thread.process.fs();
+    let fs = a.thread.fs();
     let cwd = fs.cwd();
     if cwd.deleted() {
         return Err(Errno::ENOENT);
@@ -129,10 +129,14 @@ fn chroot(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-/// Gives the process file-system places of its own (`unshare(CLONE_FS)`).
+/// Gives the calling thread file-system places of its own (`unshare(CLONE_FS)`).
 pub fn unshare(a: &Args) {
-    let own = Arc::new(a.thread.process.fs().fork());
-    *a.thread.process.fs.lock() = own;
+    let own = Arc::new(a.thread.fs().fork());
+    if a.thread.process.threads.lock().len() > 1 {
+        a.thread.set_own_fs(own);
+    } else {
+        *a.thread.process.fs.lock() = own;
+    }
 }
 
 /// getdents, chdir and the like.

@@ -136,7 +136,7 @@ fn dup3(a: &Args) -> Result<u64> {
 }
 
 fn umask(a: &Args) -> Result<u64> {
-    Ok(u64::from(a.thread.process.fs().set_umask(a.u32(0))))
+    Ok(u64::from(a.thread.fs().set_umask(a.u32(0))))
 }
 
 fn sync(_: &Args) -> Result<u64> {

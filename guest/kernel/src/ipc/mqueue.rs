@@ -219,7 +219,7 @@ fn make(args: &Args) -> Result<Queue> {
         }
         (max, size) = (attr.maxmsg, attr.msgsize);
     }
-    let mode = args.u32(2) & 0o777 & !args.thread.process.fs().umask();
+    let mode = args.u32(2) & 0o777 & !args.thread.fs().umask();
     Ok(Queue {
         max: max as usize,
         size: size as usize,

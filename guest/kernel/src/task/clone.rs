@@ -11,7 +11,7 @@ use doppel_machine::arena;
 use doppel_machine::cpu;
 use doppel_machine::user::UserPtr;
 
-use super::{Process, Thread, ptrace};
+use super::{Process, Thread, current, ptrace};
 use crate::sched::{IdleThread, Space, WaitQueue, wait_until_uninterruptible};
 use crate::syscall::Arg::{Hex, Ptr};
 use crate::syscall::Support::{Full, Partial};
@@ -194,6 +194,9 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         signals,
     );
     child.attrs.inherit(&parent.attrs);
+    if parent.has_own_fs() && r.flags & flag::THREAD != 0 {
+        child.set_own_fs(if r.flags & flag::FS != 0 { parent.fs() } else { Arc::new(parent.fs().fork()) });
+    }
     if r.flags & flag::CHILD_CLEARTID != 0 {
         child.clear_child_tid.store(r.child_tid, Ordering::Relaxed);
     }
@@ -251,7 +254,8 @@ fn new_process(p: &Arc<Process>, pid: i32, space: &Arc<Space>, r: &Request) -> R
         return Err(Errno::EAGAIN);
     }
     let files = if r.flags & flag::FILES != 0 { p.files() } else { Arc::new(p.files().fork()) };
-    let fs = if r.flags & flag::FS != 0 { p.fs() } else { Arc::new(p.fs().fork()) };
+    let places = current().fs();
+    let fs = if r.flags & flag::FS != 0 { places } else { Arc::new(places.fork()) };
     let signals = p.signals.fork(r.flags & flag::SIGHAND != 0);
     if r.flags & flag::CLEAR_SIGHAND != 0 {
         signals.exec();

@@ -1,8 +1,11 @@
 //! System calls that a domain never offers, each with the error an unprivileged or older Linux gives.
 
+use alloc::sync::Arc;
+
 use doppel_abi_linux::syscalls::nr;
 
-use crate::syscall::Support::Stub;
+use crate::syscall::Arg::Hex;
+use crate::syscall::Support::{Partial, Stub};
 use crate::syscall::{Args, Syscall, call};
 use crate::{Errno, Result};
 
@@ -24,14 +27,26 @@ const fn none(nr: u32) -> Syscall {
 
 /// CLONE_* bits that unshare(2) may be asked for which mean nothing for a caller that shares nothing.
 fn sys_unshare(a: &Args) -> Result<u64> {
-    match a.u64(0) {
-        0 => Ok(0),
-        // CLONE_FS, CLONE_FILES: separate already unless threads share them.
-        f if f & !0x600 == 0 && a.thread.process.threads.lock().len() == 1 => Ok(0),
-        // Name spaces.
-        f if f & 0x7e02_0080 != 0 => Err(Errno::EPERM),
-        _ => Err(Errno::EINVAL),
+    const FS: u64 = 0x200;
+    const FILES: u64 = 0x400;
+    const NAMESPACES: u64 = 0x7e02_0080;
+    let flags = a.u64(0);
+    if flags & NAMESPACES != 0 {
+        return Err(Errno::EPERM);
     }
+    let p = &a.thread.process;
+    if flags & !(FS | FILES) != 0 || flags & FILES != 0 && p.threads.lock().len() > 1 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & FS != 0 {
+        crate::fs::sys_dir::unshare(a);
+    }
+    if flags & FILES != 0 {
+        let own = Arc::new(p.files().fork());
+        let shared = core::mem::replace(&mut *p.files.lock(), own);
+        drop(shared);
+    }
+    Ok(0)
 }
 
 fn sys_setns(a: &Args) -> Result<u64> {
@@ -45,7 +60,13 @@ fn sys_perf_event_open(_: &Args) -> Result<u64> {
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::UNSHARE, sys_unshare, Stub, &[], "name spaces are refused: EPERM"),
+    call(
+        nr::UNSHARE,
+        sys_unshare,
+        Partial,
+        &[Hex],
+        "CLONE_FS; CLONE_FILES of a process with one thread; name spaces are refused: EPERM",
+    ),
     call(nr::SETNS, sys_setns, Stub, &[], "refused: EPERM"),
     call(nr::PERF_EVENT_OPEN, sys_perf_event_open, Stub, &[], "refused: EACCES"),
     no(nr::VHANGUP),

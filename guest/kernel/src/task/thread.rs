@@ -12,6 +12,7 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use super::Process;
+use crate::fs::path::FsContext;
 use crate::kernel;
 use crate::sched::Space;
 use crate::signal::ThreadSignals;
@@ -43,6 +44,9 @@ pub struct Thread {
     pub attrs: super::attrs::ThreadAttrs,
     /// Its tracer, if any.
     pub ptrace: super::ptrace::Traced,
+    /// Root, working directory and umask of its own, after unshare(CLONE_FS) in a process with other threads.
+    own_fs: SpinLock<Option<Arc<FsContext>>>,
+    has_own_fs: AtomicBool,
     /// What restart_syscall continues, if anything.
     pub restart: SpinLock<Option<Restart>>,
     /// Address to write the thread id to when the thread starts (CLONE_CHILD_SETTID).
@@ -99,6 +103,8 @@ impl Thread {
             exiting: AtomicBool::new(false),
             attrs: super::attrs::ThreadAttrs::default(),
             ptrace: super::ptrace::Traced::default(),
+            own_fs: SpinLock::new(None),
+            has_own_fs: AtomicBool::new(false),
             restart: SpinLock::new(None),
             set_child_tid: AtomicU64::new(0),
             worker: AtomicBool::new(false),
@@ -113,6 +119,23 @@ impl Thread {
     /// The thread id.
     pub fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Root, working directory and umask: its process', unless it has its own.
+    pub fn fs(&self) -> Arc<FsContext> {
+        let own = if self.has_own_fs.load(Ordering::Acquire) { self.own_fs.lock().clone() } else { None };
+        own.unwrap_or_else(|| self.process.fs())
+    }
+
+    /// Gives it an own root, working directory and umask.
+    pub fn set_own_fs(&self, fs: Arc<FsContext>) {
+        *self.own_fs.lock() = Some(fs);
+        self.has_own_fs.store(true, Ordering::Release);
+    }
+
+    /// Whether it has its own.
+    pub fn has_own_fs(&self) -> bool {
+        self.has_own_fs.load(Ordering::Acquire)
     }
 
     /// Marks a thread that has not run yet as a worker.
