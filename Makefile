@@ -37,6 +37,7 @@ check: setup
 	cargo clippy -p doppel-guest-image --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --workspace --no-deps --document-private-items --locked --quiet
 	cargo run --quiet --locked -p xtask -- deny
+	cargo run --quiet --locked -p xtask -- compat --check
 
 bench: image
 	python3 bench/run.py $(DOPPEL)
