@@ -20,7 +20,9 @@
 //! 20  cc …                  int3 up to 32
 //! ```
 //!
-//! Rule a: `b8 imm32 0f 05` becomes `e9 rel32 0f 05`, a jump to the slot; the return address is site + 7.
+//! Rule a: `b8 imm32 0f 05` becomes `e9 rel32 0f 05`, a jump to the slot; the return address is site + 7. Likewise
+//! `48 c7 c0 imm32 0f 05` (mov rax, imm32; not negative): two bytes of its operand stay behind the jump, and the
+//! return address is site + 9.
 //! Rule b: `0f 05` becomes `eb rel8` to five bytes of dead padding holding `e9 rel32` to the slot; the return
 //! address is site + 2. rcx is free: the hardware overwrites it too.
 

@@ -9,24 +9,29 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod frozen;
+pub mod session;
+
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// Fixed virtual addresses, the same in every process of every domain (DESIGN §5, §8).
 ///
-/// They lie in one 512 GiB region above all guest user memory, so that they share page tables.
+/// They lie in one 512 GiB region above all guest user memory, and what every process touches in one GiB of it, so
+/// that they share page tables: making and freeing these is a good part of a fork.
 pub mod layout {
     /// End of guest user memory (exclusive) and the start of the guest kernel's region.
     pub const USER_END: u64 = 0x7e80_0000_0000;
     /// Lowest address a guest program may map.
     pub const USER_START: u64 = 0x1_0000;
-    /// Link address of the guest kernel ELF; it may use up to 1 GiB from here.
+    /// Link address of the guest kernel ELF; it may use up to 256 MiB from here.
     pub const KERNEL_BASE: u64 = 0x7e80_0000_0000;
-    /// The control area: start info, virtual registers, boot data, console rings.
-    pub const CONTROL_BASE: u64 = 0x7e80_4000_0000;
-    /// Where the guest kernel moves the host's vvar and vdso pages, so that their address is fixed.
-    pub const HOST_VDSO_BASE: u64 = 0x7e80_6000_0000;
+    /// Where the guest kernel moves the host's vvar and vdso pages, so that their address is fixed: before the
+    /// control area, in the same 2 MiB as its start.
+    pub const HOST_VDSO_BASE: u64 = 0x7e80_1000_0000;
+    /// The control area: start info, virtual registers, boot data, console rings, sessions.
+    pub const CONTROL_BASE: u64 = HOST_VDSO_BASE + 0x4_0000;
     /// The arena: guest-kernel heap shared by all processes of a domain.
-    pub const ARENA_BASE: u64 = 0x7e81_0000_0000;
+    pub const ARENA_BASE: u64 = 0x7e80_2000_0000;
     /// Largest arena in bytes.
     pub const ARENA_MAX: u64 = 16 << 30;
     /// The page file window: tmpfs, shared and cached file pages.
@@ -37,6 +42,10 @@ pub mod layout {
     pub const IMAGE_BASE: u64 = 0x7ed0_0000_0000;
     /// Largest root image in bytes.
     pub const IMAGE_MAX: u64 = 64 << 30;
+    /// Header and tables of the frozen image a clone was made from, read-only.
+    pub const FROZEN_BASE: u64 = 0x7ee0_0000_0000;
+    /// Largest size of these tables in bytes.
+    pub const FROZEN_MAX: u64 = 1 << 30;
     /// End (exclusive) of the guest kernel's region.
     pub const KERNEL_END: u64 = 0x7f00_0000_0000;
     /// Size of a page in bytes.
@@ -55,6 +64,11 @@ pub mod fd {
     pub const IMAGE: i32 = 3;
     /// Doorbell: an eventfd; writing 1 tells the host to look at the rings and the virtual registers.
     pub const DOORBELL: i32 = 4;
+    /// Frozen image (regular file, opened read-only); only in clones.
+    pub const FROZEN: i32 = 5;
+    /// Share file (memfd, opened read-only): pages that clones of the same image have in common; only in clones
+    /// that share.
+    pub const SHARE: i32 = 6;
 }
 
 /// Host signal used to make a vCPU enter the guest kernel (SIGURG: harmless where no handler is set).
@@ -62,18 +76,19 @@ pub const KICK_SIGNAL: i32 = 23;
 
 /// `clone` flag words the host filter allows, exactly.
 pub mod clone_flags {
-    /// A new address space from PID 1 of the domain: `SIGCHLD`.
-    pub const SPACE_FROM_INIT: u64 = 17;
-    /// A new address space, child of PID 1: `CLONE_PARENT | SIGCHLD`.
-    pub const SPACE: u64 = 0x8000 | 17;
-    /// A vCPU: `CLONE_VM|FS|FILES|SIGHAND|THREAD|SYSVSEM`.
-    pub const VCPU: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000;
+    /// A new address space from PID 1 of the domain: `CLONE_FS|FILES|PARENT_SETTID | SIGCHLD`. Descriptors are the
+    /// same in all processes of a domain and never change, so one table serves them all.
+    pub const SPACE_FROM_INIT: u64 = 0x200 | 0x400 | 0x10_0000 | 17;
+    /// A new address space, child of PID 1: the same with `CLONE_PARENT`.
+    pub const SPACE: u64 = SPACE_FROM_INIT | 0x8000;
+    /// A vCPU: `CLONE_VM|FS|FILES|SIGHAND|THREAD|SYSVSEM|PARENT_SETTID`.
+    pub const VCPU: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x10_0000;
 }
 
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 6;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -91,8 +106,19 @@ pub mod control {
     pub const BOOT_ARGS_MAX: u64 = 252 * 4096;
     /// The console rings, [`super::CONSOLE_RINGS`] of them, [`super::RING_STRIDE`] bytes apart.
     pub const RINGS: u64 = 256 * 4096;
-    /// Size of the control area in bytes.
-    pub const SIZE: u64 = RINGS + super::CONSOLE_RINGS as u64 * super::RING_STRIDE;
+    /// What [`super::event::SHARE`] asks for: a count (8 bytes), then, [`SHARE_ENTRIES`] bytes behind the start,
+    /// so many [`super::frozen::Segment`]s, whose offset is one in the share file or [`SHARE_ZERO`].
+    pub const SHARE_LIST: u64 = RINGS + super::CONSOLE_RINGS as u64 * super::RING_STRIDE;
+    /// Where the entries begin in the list.
+    pub const SHARE_ENTRIES: u64 = 64;
+    /// Most entries of one list.
+    pub const SHARE_MAX: u64 = 512;
+    /// Offset that stands for fresh pages of zeros.
+    pub const SHARE_ZERO: u64 = u64::MAX;
+    /// The slots of sessions (see [`super::session`]).
+    pub const SESSIONS: u64 = SHARE_LIST + 5 * 4096;
+    /// Size of the control area in bytes; what nobody touches costs nothing.
+    pub const SIZE: u64 = SESSIONS + super::session::SESSIONS as u64 * super::session::SESSION_STRIDE;
 }
 
 /// Start info: written by the host before boot, read-only afterwards.
@@ -127,6 +153,21 @@ pub struct StartInfo {
     pub host_memory: u64,
     /// Wall clock of the boot, nanoseconds since 1970 (for boot_id and btime).
     pub boot_realtime_ns: u64,
+    /// Bytes of header and tables of the frozen image at [`fd::FROZEN`] (see [`frozen`]); 0: boot anew.
+    pub frozen_tables: u64,
+    /// [`resume_flags`].
+    pub resume_flags: u32,
+    /// Which clone of its frozen image this is, from 1 on; 0 in a domain that was booted or woken.
+    pub clone_index: u32,
+}
+
+/// Flags of [`StartInfo::resume_flags`].
+pub mod resume_flags {
+    /// Keep the identity: a hibernated domain wakes. Otherwise this is a clone and gets a new one.
+    pub const WAKE: u32 = 1;
+    /// Make everything ready, say [`super::state::HELD`], and wait for [`super::event::GO`] before the first program
+    /// runs. Arguments and host name are taken from the boot arguments as they are then.
+    pub const HOLD: u32 = 2;
 }
 
 /// Flags of [`BootArgs`].
@@ -139,9 +180,13 @@ pub mod boot_flags {
     pub const TRACE: u32 = 4;
     /// Map executables as they are in the image, without patched system calls (`--no-patch`).
     pub const NO_PATCH: u32 = 8;
+    /// In a session: the arguments name a built-in command of the guest kernel instead of a program.
+    pub const BUILTIN: u32 = 16;
 }
 
-/// What to run: header, then `argc + envc + 2` NUL-terminated strings: argv…, envp…, cwd, hostname.
+/// What to run: header, then NUL-terminated strings: argv…, envp…, clone arguments…, cwd, hostname.
+///
+/// In a clone the program is an additional one, started beside what was frozen; it may be missing (`argc` 0).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BootArgs {
@@ -157,6 +202,8 @@ pub struct BootArgs {
     pub flags: u32,
     /// Initial terminal size: rows << 16 | columns.
     pub winsize: u32,
+    /// Number of clone arguments (`/sys/doppel/args`).
+    pub clone_args: u32,
 }
 
 /// Bits of [`VirtualRegisters::pending`]: event channels the host posts.
@@ -171,6 +218,18 @@ pub mod event {
     pub const SIGNAL: u64 = 1 << 3;
     /// The domain should stop: terminate every process.
     pub const SHUTDOWN: u64 = 1 << 4;
+    /// Stop every vCPU and say [`super::state::FROZEN`].
+    pub const FREEZE: u64 = 1 << 5;
+    /// Go on after [`super::state::FROZEN`].
+    pub const THAW: u64 = 1 << 6;
+    /// Go on after [`super::state::HELD`], with the boot arguments that are there now.
+    pub const GO: u64 = 1 << 7;
+    /// While it stands still: map the pages of [`super::control::SHARE_LIST`] from the share file.
+    pub const SHARE: u64 = 1 << 8;
+    /// The sessions whose bits are set in [`super::VirtualRegisters::sessions`] want something.
+    pub const SESSION: u64 = 1 << 9;
+    /// [`super::VirtualRegisters::memory_limit`] or `memory_target` changed.
+    pub const MEMORY: u64 = 1 << 10;
     /// Used inside the guest: a request for PID 1 (new address space, timer) was queued.
     pub const KERNEL: u64 = 1 << 63;
 }
@@ -185,6 +244,10 @@ pub mod state {
     pub const EXITED: u32 = 2;
     /// The guest kernel found itself broken; the log ring says why.
     pub const PANICKED: u32 = 3;
+    /// Every vCPU is parked and no kernel lock is held: the host may save or share the memory.
+    pub const FROZEN: u32 = 4;
+    /// A clone that was asked to hold ([`super::resume_flags::HOLD`]) is ready to go.
+    pub const HELD: u32 = 5;
 }
 
 /// Virtual registers: one page shared both ways (Denali §3.1).
@@ -214,6 +277,21 @@ pub struct VirtualRegisters {
     pub crash_status: AtomicI32,
     /// Host pid (in the domain's PID namespace) of that address space.
     pub crash_pid: AtomicI32,
+    /// Bumped by the guest, then the doorbell: a program asks to be frozen (`/sys/power/state`).
+    pub freeze_requests: AtomicU32,
+    /// The host's answer to a request it does not grant: an errno; 0 while there is none.
+    pub freeze_error: AtomicI32,
+    /// Bytes of boot arguments written before [`event::GO`].
+    pub late_args_len: AtomicU32,
+    /// Bumped by the guest, then the doorbell: at [`event::FREEZE`] the vCPUs did not stop, and it goes on.
+    pub stop_failures: AtomicU32,
+    /// Which sessions [`event::SESSION`] is for, bit n of word w for session 64 w + n; the guest takes all at once.
+    pub sessions: [AtomicU64; session::SESSIONS / 64],
+    /// Commit limit in bytes, 0 = none: [`StartInfo::memory_limit`] until the host changes it.
+    pub memory_limit: AtomicU64,
+    /// The balloon's target in bytes, 0 = none: the guest kernel gives back what it can do without, and lets
+    /// programs have no more than this, as long as it is below the limit. What they have already they keep.
+    pub memory_target: AtomicU64,
 }
 
 /// Console rings: index of each.
@@ -266,9 +344,12 @@ pub struct RingHeader {
 
 // Pinned layouts: docs/machine-interface.md.
 const _: () = {
-    assert!(size_of::<StartInfo>() == 120);
-    assert!(size_of::<BootArgs>() == 24);
-    assert!(size_of::<VirtualRegisters>() == 56);
+    assert!(size_of::<StartInfo>() == 136);
+    assert!(size_of::<BootArgs>() == 28);
+    assert!(size_of::<VirtualRegisters>() == 104);
     assert!(size_of::<RingHeader>() == 128);
     assert!(RING_BYTES.is_power_of_two());
+    assert!(control::SHARE_LIST + control::SHARE_ENTRIES + control::SHARE_MAX * 32 <= control::SESSIONS);
+    assert!(control::SESSIONS.is_multiple_of(4096));
+    assert!(layout::CONTROL_BASE + control::SIZE <= layout::ARENA_BASE);
 };

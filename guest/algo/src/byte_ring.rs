@@ -25,16 +25,19 @@ impl ByteRing {
     }
 
     /// Bytes in the queue.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Bytes that fit without more memory.
+    #[inline]
     pub fn capacity(&self) -> usize {
         self.buf.len()
     }
@@ -70,6 +73,7 @@ impl ByteRing {
 
     /// Appends up to `n` bytes: `copy` fills the slices it is given and returns how many bytes it managed;
     /// fewer than asked ends the transfer, an error does so if nothing was copied. Room must be reserved.
+    #[inline]
     pub fn push_with<E>(
         &mut self,
         n: usize,
@@ -123,7 +127,19 @@ impl ByteRing {
     }
 
     /// As [`Self::peek_with`], and removes what `copy` took.
-    pub fn pop_with<E>(&mut self, n: usize, copy: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<usize, E> {
+    #[inline]
+    pub fn pop_with<E>(
+        &mut self,
+        n: usize,
+        mut copy: impl FnMut(&[u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let n = n.min(self.len);
+        if n > 0 && n <= self.buf.len() - self.head {
+            // In one piece, as nearly always.
+            let done = copy(&self.buf[self.head..self.head + n])?;
+            self.skip(done);
+            return Ok(done);
+        }
         let done = self.peek_with(n, copy)?;
         self.skip(done);
         Ok(done)
@@ -145,6 +161,7 @@ impl ByteRing {
     }
 
     /// Removes the first `n` bytes, or what there is.
+    #[inline]
     pub fn skip(&mut self, n: usize) {
         let n = n.min(self.len);
         self.len -= n;

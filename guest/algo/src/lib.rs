@@ -4,12 +4,17 @@
 
 extern crate alloc;
 
+pub mod bpf;
 pub mod buddy;
 pub mod byte_ring;
 pub mod elf;
 pub mod ldisc;
 pub mod loadavg;
+pub mod nametable;
 pub mod net;
+pub mod park;
 pub mod rangemap;
 pub mod record_locks;
+pub mod tar;
 pub mod vdso_elf;
+pub mod x86;

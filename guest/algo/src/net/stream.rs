@@ -71,8 +71,8 @@ impl<M> Chunk<M> {
 pub struct Stream<M> {
     chunks: VecDeque<Chunk<M>>,
     len: usize,
-    /// An emptied short-write chunk kept for the next short write.
-    spare: Option<Vec<u8>>,
+    /// An emptied short-write chunk kept for the next short write; nobody else refers to it.
+    spare: Option<Arc<Vec<u8>>>,
 }
 
 impl<M> Default for Stream<M> {
@@ -128,13 +128,14 @@ impl<M> Stream<M> {
             self.len += added;
             return r;
         }
-        let mut v = self.spare.take().unwrap_or_else(|| Vec::with_capacity(SMALL));
+        let mut data = self.spare.take().unwrap_or_else(|| Arc::new(Vec::with_capacity(SMALL)));
+        let Some(v) = Arc::get_mut(&mut data) else { unreachable!("a spare chunk is shared") };
         let room = v.capacity();
-        let r = fill(&mut v, room);
-        if v.is_empty() {
-            self.spare = Some(v);
+        let r = fill(v, room);
+        if data.is_empty() {
+            self.spare = Some(data);
         } else {
-            self.push(Chunk::new(v, mark()));
+            self.push(Chunk { start: 0, end: data.len(), data, mark: mark() });
         }
         r
     }
@@ -216,13 +217,13 @@ impl<M> Stream<M> {
         core::mem::take(&mut self.len)
     }
 
-    fn keep(&mut self, data: Arc<Vec<u8>>) {
+    fn keep(&mut self, mut data: Arc<Vec<u8>>) {
         if self.spare.is_none()
             && data.capacity() == SMALL
-            && let Ok(mut v) = Arc::try_unwrap(data)
+            && let Some(v) = Arc::get_mut(&mut data)
         {
             v.clear();
-            self.spare = Some(v);
+            self.spare = Some(data);
         }
     }
 }

@@ -1,0 +1,129 @@
+//! Layout of a frozen image: a domain's memory at a moment when nothing ran (DESIGN §8, docs/freezer.md).
+//!
+//! A file of pages: [`Header`], [`Segment`] table, one checksum a [`CHUNK`] of the rest, then the pages
+//! themselves, mapped by clones where they were. Pages of zeros are holes. All numbers are little-endian.
+//! Written by the host from what the host kernel says of the domain's processes; the guest kernel of a clone
+//! reads header and tables at [`crate::layout::FROZEN_BASE`].
+
+/// `Header::magic`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DOPPELFZ");
+/// Version of this format; readers refuse others.
+pub const VERSION: u32 = 1;
+/// Bytes of page data that one checksum covers.
+pub const CHUNK: u64 = 1 << 20;
+/// [`Segment::space`] of a piece of the arena; `addr` is the offset in it.
+pub const ARENA: i32 = -1;
+/// [`Segment::space`] of a piece of the page file; `addr` is the offset in it.
+pub const PAGEFILE: i32 = -2;
+/// Most segments of one image.
+pub const MAX_SEGMENTS: u64 = 4 << 20;
+
+/// First bytes of a frozen image.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// [`crate::VERSION`] of the frozen guest kernel.
+    pub machine_version: u32,
+    /// Checksum of header (with this field 0) and tables.
+    pub checksum: u64,
+    /// Bytes of header and tables, a multiple of the page size.
+    pub tables_len: u64,
+    /// Bytes of the whole file.
+    pub file_len: u64,
+    /// Number of segments; the table follows the header.
+    pub segments: u64,
+    /// Number of chunk checksums (8 bytes each); they follow the segments.
+    pub chunks: u64,
+    /// Bytes of pages that are not zero.
+    pub data_bytes: u64,
+    /// Digest of the guest kernel ELF.
+    pub kernel: [u8; 32],
+    /// Digest of the root image.
+    pub image: [u8; 32],
+    /// Digest of the host's vDSO, whose code programs may have been in.
+    pub vdso: [u8; 32],
+    /// CPUID feature words ([`CPU_WORDS`]) and XCR0: the CPU must have all of these.
+    pub cpu: [u32; 10],
+    /// `StartInfo::vcpus`.
+    pub vcpus: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// `StartInfo::memory_limit`.
+    pub memory_limit: u64,
+    /// `StartInfo::arena_size`.
+    pub arena_size: u64,
+    /// `StartInfo::pagefile_size`.
+    pub pagefile_size: u64,
+    /// Domain id it had.
+    pub domain_id: u64,
+    /// `StartInfo::generation` of the frozen domain.
+    pub generation: u64,
+    /// `VirtualRegisters::monotonic_offset` at the freeze.
+    pub monotonic_offset: u64,
+    /// Host's CLOCK_MONOTONIC at the freeze, nanoseconds.
+    pub host_monotonic_ns: u64,
+    /// Wall clock at the freeze, nanoseconds since 1970.
+    pub realtime_ns: u64,
+    /// Boot id of the host.
+    pub host_boot: [u8; 16],
+    /// Terminal: rows << 16 | columns; 0 without one.
+    pub winsize: u32,
+    /// [`crate::boot_flags`] of the frozen domain.
+    pub boot_flags: u32,
+    /// Owner: host uid that ran the domain.
+    pub owner: u32,
+    /// Length of the name in `names`.
+    pub name_len: u8,
+    /// Length of the host name that follows it.
+    pub hostname_len: u8,
+    /// Length of the root image's name that follows that.
+    pub image_name_len: u8,
+    /// Reserved, 0.
+    pub reserved2: u8,
+    /// Domain name, host name, image name.
+    pub names: [u8; 256],
+}
+
+/// What [`Header::cpu`] holds: (CPUID leaf, subleaf, register 0..4 = eax ebx ecx edx), then XCR0's low word.
+pub const CPU_WORDS: [(u32, u32, u8); 9] = [
+    (1, 0, 2),
+    (1, 0, 3),
+    (7, 0, 1),
+    (7, 0, 2),
+    (7, 0, 3),
+    (7, 1, 0),
+    (0x8000_0001, 0, 2),
+    (0x8000_0001, 0, 3),
+    (0xd, 1, 0),
+];
+
+/// A run of saved pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Host pid (in the domain's PID namespace) of the address space, or [`ARENA`], or [`PAGEFILE`].
+    pub space: i32,
+    /// Reserved, 0.
+    pub reserved: u32,
+    /// Address in the space, or offset.
+    pub addr: u64,
+    /// Bytes, a multiple of the page size.
+    pub len: u64,
+    /// Offset of the pages in the frozen image.
+    pub offset: u64,
+}
+
+/// Bytes of [`Segment`].
+pub const SEGMENT_SIZE: u64 = size_of::<Segment>() as u64;
+/// Bytes of [`Header`].
+pub const HEADER_SIZE: u64 = size_of::<Header>() as u64;
+
+// Pinned: changing either means a new VERSION.
+const _: () = {
+    assert!(size_of::<Header>() == 560);
+    assert!(size_of::<Segment>() == 32);
+};
