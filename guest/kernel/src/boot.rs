@@ -10,18 +10,24 @@ use core::sync::atomic::Ordering;
 use doppel_abi_machine::{boot_flags, event, state};
 use doppel_machine::cpu::{self, ThreadObject};
 use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
-use doppel_machine::{boot, host};
+use doppel_machine::{arena, boot, host};
 
 use crate::sched::{IdleThread, Space, idle_loop};
-use crate::task::current;
+use crate::task::{Thread, current};
 use crate::{kernel, mm, root, signal, syscall, task, time};
 
 /// The Linux personality on the machine layer.
 struct Linux;
 
 impl Personality for Linux {
-    fn syscall(&self) {
-        syscall::dispatch();
+    fn syscall(&self) -> extern "C" fn() {
+        syscall::dispatch
+    }
+
+    fn trapped(&self) {
+        if let Some(t) = cpu::current_as::<Thread>() {
+            mm::trapped(&t);
+        }
     }
 
     fn fault(&self, info: FaultInfo) {
@@ -37,8 +43,12 @@ impl Personality for Linux {
         let object: Arc<dyn Any + Send + Sync> = cpu::current();
         let init = match object.downcast::<IdleThread>() {
             Ok(idle) => {
-                idle.space().mm.enter();
-                Some(Arc::ptr_eq(idle.space(), &kernel().init_space()))
+                let init = Arc::ptr_eq(idle.space(), &kernel().init_space());
+                if !init {
+                    idle.space().vcpu_started();
+                    idle.space().mm.enter(idle.space().frozen_pid.swap(0, Ordering::SeqCst));
+                }
+                Some(init)
             }
             Err(_) => None,
         };
@@ -51,36 +61,81 @@ impl Personality for Linux {
     }
 }
 
-/// Makes the kernel and the idle thread of PID 1 (called by `doppel_machine::boot`).
-pub fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
+/// How `doppel_machine::boot` starts this kernel.
+pub const START: boot::Start = boot::Start { make, resume };
+
+/// Makes the kernel and the idle thread of PID 1.
+fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     let data = boot::boot_data();
+    doppel_machine::xstate::init();
+    doppel_machine::shield::init();
     root::init(data.hostname, data.args.flags & boot_flags::TRACE != 0);
     let space = Space::new(mm::Mm::default());
     space.host_pid.store(1, Ordering::SeqCst);
     kernel().set_init_space(space.clone());
-    (&Linux, IdleThread::new(space))
+    (&Linux, IdleThread::new(space, 0))
 }
 
-/// PID 1: starts the first program, then serves events for ever.
+/// Continues with a frozen domain's kernel.
+fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
+    doppel_machine::xstate::init();
+    // Nobody reads or writes in a domain that stands still.
+    doppel_machine::shield::init();
+    root::adopt();
+    kernel().freezer.adopt();
+    (&Linux, IdleThread::new(kernel().init_space(), 0))
+}
+
+/// PID 1: starts the first program or what was frozen, then serves events for ever.
 fn init_loop() -> ! {
-    task::start_init(boot::boot_data());
+    boot::drop_initial_stack();
+    if doppel_machine::frozen::is_clone() {
+        kernel().freezer.resume();
+    } else {
+        task::start_init(boot::boot_data());
+    }
     let v = boot::vregs();
-    v.state.store(state::RUNNING, Ordering::SeqCst);
+    // The program may have ended already.
+    let _ = v.state.compare_exchange(state::BOOTING, state::RUNNING, Ordering::SeqCst, Ordering::SeqCst);
+    let mut ended = Ended::default();
+    kernel().tidy.arm();
     loop {
         let seen = v.event_seq.load(Ordering::SeqCst);
         if CHILD_EVENT.swap(0, Ordering::SeqCst) != 0 {
-            reap();
+            ended.add(reap());
         }
         let events = v.pending.swap(0, Ordering::SeqCst);
         if events != 0 {
             serve(events);
         }
         task::spawn_requested_spaces();
+        kernel().tidy.look();
         let next = kernel().timekeeper.run();
         if CHILD_EVENT.load(Ordering::SeqCst) != 0 || v.pending.load(Ordering::SeqCst) != 0 {
             continue;
         }
         host::futex_wait(&v.event_seq, seen, next.map(time::to_host_monotonic));
+    }
+}
+
+/// How many host processes end before the arena is put into huge pages, which is for domains that make many; and
+/// before it is looked again how much of it is used.
+const GATHER_EVERY: u32 = 64;
+
+/// How many host processes have ended.
+#[derive(Default)]
+struct Ended {
+    /// Since the arena was looked at.
+    count: u32,
+}
+
+impl Ended {
+    fn add(&mut self, n: u32) {
+        self.count += n;
+        if self.count >= GATHER_EVERY {
+            self.count = 0;
+            arena::gather();
+        }
     }
 }
 
@@ -99,15 +154,28 @@ fn serve(events: u64) {
     if events & event::SHUTDOWN != 0 {
         task::end_domain(9);
     }
+    if events & event::FREEZE != 0 {
+        kernel().freezer.freeze();
+    }
+    kernel().freezer.refused();
     if events & (event::CONSOLE_IN | event::CONSOLE_OUT | event::WINCH) != 0 {
         crate::console::event(events);
+    }
+    if events & event::MEMORY != 0 {
+        crate::tidy::give_back();
+    }
+    if events & event::SESSION != 0 {
+        crate::sessions::event();
     }
 }
 
 /// Collects ended host processes. One that did not end by itself was killed or crashed: nobody can know what
 /// state it left, so the domain ends (DESIGN §5, fate-sharing).
-fn reap() {
+/// Returns how many there were.
+pub(crate) fn reap() -> u32 {
+    let mut n = 0;
     while let Some((pid, status)) = host::reap() {
+        n += 1;
         let space = kernel().spaces.lock().remove(&pid);
         if let Some(s) = space {
             s.retire();
@@ -123,4 +191,5 @@ fn reap() {
             host::exit_process(71);
         }
     }
+    n
 }

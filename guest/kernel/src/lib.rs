@@ -11,16 +11,21 @@
 extern crate alloc;
 
 pub mod boot;
+mod builtin;
+pub mod channel;
 pub mod console;
+pub mod freezer;
 pub mod fs;
 pub mod ipc;
 pub mod mm;
 pub mod net;
 pub mod root;
 pub mod sched;
+pub mod sessions;
 pub mod signal;
 pub mod syscall;
 pub mod task;
+pub mod tidy;
 pub mod time;
 pub mod tty;
 

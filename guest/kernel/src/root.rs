@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use doppel_algo::park::Cpus;
 use doppel_machine::boot;
 use doppel_machine::sync::{Once, SpinLock};
 
@@ -25,6 +26,8 @@ pub struct Kernel {
     pub threads: SpinLock<BTreeMap<i32, Arc<Thread>>>,
     /// Most vCPUs of one space.
     pub vcpu_limit: u32,
+    /// CPUs of the domain and vCPUs that want them.
+    pub cpus: Cpus,
     /// Timers, ticks and requests served by PID 1.
     pub timekeeper: Timekeeper,
     /// Threads that wait on futexes.
@@ -34,12 +37,25 @@ pub struct Kernel {
     /// Domain monotonic time of the boot, nanoseconds.
     pub boot_ns: u64,
     /// Random id of this boot (/proc/sys/kernel/random/boot_id).
-    pub boot_id: [u8; 16],
+    pub boot_id: SpinLock<[u8; 16]>,
+    /// The process with whose end the domain ends, besides guest pid 1: the command given to a clone. 0: none.
+    pub foreground: AtomicI32,
     /// Whether `--trace` was given.
     pub trace: bool,
     /// Live host processes by host pid, except PID 1.
     pub spaces: SpinLock<BTreeMap<i32, Arc<Space>>>,
+    /// Clean spaces ready for exec.
+    pub spares: crate::task::Spares,
     init_space: Once<Arc<Space>>,
+    /// Stops everything, and goes on in clones.
+    pub freezer: crate::freezer::Freezer,
+    /// The mount table and the page file: every process has a copy of these in static words, and a clone's first
+    /// process finds them here ([`adopt`]).
+    pub vfs: Once<&'static crate::fs::mount::Vfs>,
+    /// See `vfs`.
+    pub page_file: Once<&'static crate::fs::pages::PageFile>,
+    /// Gives free memory back.
+    pub tidy: crate::tidy::Tidy,
     /// Watches of inotify, counted.
     pub inotify: crate::ipc::inotify::Counters,
     services: SpinLock<Vec<Arc<dyn Any + Send + Sync>>>,
@@ -63,23 +79,37 @@ pub fn init(hostname: Vec<u8>, trace: bool) {
         processes: SpinLock::default(),
         threads: SpinLock::default(),
         vcpu_limit: boot::start_info().vcpus.max(1),
+        cpus: Cpus::new(boot::start_info().vcpus.max(1)),
         timekeeper: Timekeeper::default(),
         futexes: Futexes::default(),
         hostname: SpinLock::new(hostname),
         boot_ns: crate::time::monotonic_ns(),
-        boot_id: boot_id(),
+        boot_id: SpinLock::new(boot_id()),
+        foreground: AtomicI32::new(0),
         trace,
         spaces: SpinLock::default(),
+        spares: crate::task::Spares::default(),
         init_space: Once::new(),
+        freezer: crate::freezer::Freezer::default(),
+        vfs: Once::new(),
+        page_file: Once::new(),
+        tidy: crate::tidy::Tidy::default(),
         inotify: crate::ipc::inotify::Counters::default(),
         services: SpinLock::default(),
     };
     let k: &'static Kernel = alloc::boxed::Box::leak(alloc::boxed::Box::new(k));
+    boot::keep_kernel(k);
     assert!(KERNEL.set(k).is_ok(), "kernel made twice");
 }
 
+/// Continues with the kernel of the frozen image; once, at boot.
+pub fn adopt() {
+    assert!(KERNEL.set(boot::kept_kernel::<Kernel>()).is_ok(), "kernel made twice");
+    crate::fs::adopt();
+}
+
 /// 16 bytes of the host's seed that nothing else uses as they are.
-fn boot_id() -> [u8; 16] {
+pub(crate) fn boot_id() -> [u8; 16] {
     let si = boot::start_info();
     core::array::from_fn(|i| si.seed[i] ^ si.seed[31 - i].rotate_left(3))
 }

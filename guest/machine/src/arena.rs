@@ -1,71 +1,102 @@
 //! The arena allocator: the global allocator of the guest kernel, shared by all processes of a domain.
 //!
-//! Two levels: a buddy allocator of pages whose per-page state bytes start the arena, and free lists of
-//! small blocks in size classes on top. All of its state lies in the arena itself ([`Header`]), so every
-//! process sees the same heap at the same addresses.
-//! Lock order: class lock → page lock; both are leaves for everybody else.
+//! Two levels: a buddy allocator of pages (pages.rs), and free lists of small blocks in size classes on top. A page
+//! holds blocks of one class, and is written to only as far as blocks of it were handed out. All state lies in the
+//! arena itself ([`Header`]), so every process sees the same heap at the same addresses.
+//!
+//! Freeing makes no host call: memory goes back to the host when [`trim()`] is called, which the kernel does some time
+//! after [`trim_wanted`] says that it pays, and before a freeze.
+//! Lock order: class lock → chunk lock → page lock; all are leaves for everybody else.
+
+mod pages;
+mod trim;
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doppel_abi_machine::layout::{ARENA_BASE, PAGE};
 
 use crate::sync::SpinLock;
+use pages::{MAX_ORDER, Pages};
+pub(crate) use trim::discard;
+pub use trim::{Huge, trim, trim_wanted};
 
-const MAX_ORDER: usize = 18; // 1 GiB
-/// Small blocks: 16 to 2048 bytes, in steps of a quarter power of two from 64 on.
-const CLASSES: [u16; 24] = [
-    16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
-    1536, 1792, 2048,
-];
-/// Pages taken from the buddy level to fill a class.
-const SLAB_ORDER: usize = 2;
-
-/// State byte of a page: 0 in use or not a block start, otherwise 1 + order of the free block it starts.
-const USED: u8 = 0;
-
-#[repr(C)]
-struct FreeBlock {
-    next: *mut FreeBlock,
-    prev: *mut FreeBlock,
-}
-
-struct Pages {
-    free: [*mut FreeBlock; MAX_ORDER + 1],
-    /// First byte of allocatable memory and number of its pages.
-    base: u64,
-    count: u64,
-    /// Pages from here on were never allocated: they are handed out in order, without touching state bytes.
-    fresh: u64,
-}
+/// Small blocks: multiples of 16 bytes of which a page holds a whole number with little left over; all powers of two
+/// from 32 on are among them. They are few because in a small domain half a page of each lies idle.
+const CLASSES: [u16; 12] = [32, 64, 96, 128, 192, 256, 336, 512, 672, 1024, 1360, 2048];
+/// The largest small block.
+const SMALL: usize = 2048;
+/// Class by size in units of 16 bytes, rounded up.
+const CLASS_OF: [u8; SMALL / 16 + 1] = {
+    let mut table = [0; SMALL / 16 + 1];
+    let (mut units, mut class) = (0, 0);
+    while units < table.len() {
+        if units * 16 > CLASSES[class] as usize {
+            class += 1;
+        }
+        table[units] = class as u8;
+        units += 1;
+    }
+    table
+};
+/// Pages taken from the buddy level at once to be cut for the classes, so that the small objects of all classes lie
+/// close together: a process that reads one page of shared memory is given those around it, up to 64 KiB, by the
+/// same fault.
+const CHUNK_ORDER: usize = 6;
+/// So much of one class must be free before it is worth looking for whole free pages in it.
+const CLASS_SPARE: u32 = 256 << 10;
 
 struct Class {
     free: *mut u64,
+    /// Blocks on the free list.
+    count: u32,
+    /// When there are more, somebody should [`trim()`].
+    spare: u32,
+    /// The part of a page that was not handed out yet: next address and end.
+    next: u64,
+    end: u64,
 }
 
 // SAFETY: the raw pointers lead to arena memory owned by the allocator, always under its lock.
-unsafe impl Send for Pages {}
-// SAFETY: as above.
 unsafe impl Send for Class {}
 
 #[repr(C)]
 struct Header {
     pages: SpinLock<Pages>,
     classes: [SpinLock<Class>; CLASSES.len()],
-    /// Bytes in use, in pages and small blocks as handed out.
+    /// Rest of the chunk that pages are cut from: next address and end.
+    chunk: SpinLock<(u64, u64)>,
+    /// Bytes in use, in pages and pages of small blocks.
     used: AtomicU64,
     limit: AtomicU64,
+    /// How much of the start of the arena is in huge pages.
+    gathered: AtomicU64,
+    /// [`trim_wanted`].
+    trim_wanted: AtomicBool,
+    /// Where to find everything else: addresses that a clone's first process starts from.
+    roots: [AtomicU64; ROOTS],
 }
 
-const STATE_OFFSET: u64 = 4096;
+/// Addresses kept in the arena for clones.
+const ROOTS: usize = 2;
+/// The machine layer's shared state.
+pub(crate) const ROOT_MACHINE: usize = 0;
+/// The kernel object.
+pub(crate) const ROOT_KERNEL: usize = 1;
+
+/// A root address; 0 if it was never set.
+pub(crate) fn root(which: usize) -> u64 {
+    header().roots[which].load(Ordering::Relaxed)
+}
+
+/// Notes a root address, for clones.
+pub(crate) fn set_root(which: usize, addr: u64) {
+    header().roots[which].store(addr, Ordering::Relaxed);
+}
 
 fn header() -> &'static Header {
     // SAFETY: boot.rs mapped the arena and called init before the first allocation.
     unsafe { &*(ARENA_BASE as *const Header) }
-}
-
-fn state(page: u64) -> *mut u8 {
-    (ARENA_BASE + STATE_OFFSET + page) as *mut u8
 }
 
 /// Lays out an empty arena of `size` bytes; once, at boot.
@@ -73,107 +104,38 @@ fn state(page: u64) -> *mut u8 {
 /// # Safety
 /// The arena must be mapped, zeroed, and used by nobody.
 pub(crate) unsafe fn init(size: u64) {
-    assert!(size_of::<Header>() as u64 <= STATE_OFFSET);
-    let pages = size / PAGE;
-    let base = (ARENA_BASE + STATE_OFFSET + pages).next_multiple_of(PAGE << 4);
-    let count = (ARENA_BASE + size - base) / PAGE;
+    assert!(size_of::<Header>() as u64 <= pages::MAP_OFFSET);
+    let pages = Pages::new(ARENA_BASE, size);
+    let limit = pages.count() * PAGE;
+    let class = |size: u16| Class {
+        free: core::ptr::null_mut(),
+        count: 0,
+        spare: CLASS_SPARE / u32::from(size),
+        next: 0,
+        end: 0,
+    };
     let h = Header {
-        pages: SpinLock::new(Pages { free: [core::ptr::null_mut(); MAX_ORDER + 1], base, count, fresh: 0 }),
-        classes: [const { SpinLock::new(Class { free: core::ptr::null_mut() }) }; CLASSES.len()],
+        pages: SpinLock::new(pages),
+        classes: core::array::from_fn(|c| SpinLock::new(class(CLASSES[c]))),
+        chunk: SpinLock::new((0, 0)),
         used: AtomicU64::new(0),
-        limit: AtomicU64::new(count * PAGE),
+        limit: AtomicU64::new(limit),
+        gathered: AtomicU64::new(0),
+        trim_wanted: AtomicBool::new(false),
+        roots: [const { AtomicU64::new(0) }; ROOTS],
     };
     // SAFETY: forwarded contract.
     unsafe { (ARENA_BASE as *mut Header).write(h) };
 }
 
-impl Pages {
-    fn index(&self, b: *mut FreeBlock) -> u64 {
-        (b as u64 - self.base) / PAGE
-    }
-
-    fn push(&mut self, order: usize, page: u64) {
-        let b = (self.base + page * PAGE) as *mut FreeBlock;
-        let next = self.free[order];
-        // SAFETY: the block is free and inside the arena; list pointers are kept valid under the lock.
-        unsafe {
-            b.write(FreeBlock { next, prev: core::ptr::null_mut() });
-            if !next.is_null() {
-                (*next).prev = b;
-            }
-            *state(page) = 1 + order as u8;
-        }
-        self.free[order] = b;
-    }
-
-    fn unlink(&mut self, order: usize, page: u64) {
-        let b = (self.base + page * PAGE) as *mut FreeBlock;
-        // SAFETY: the block is on the list of this order.
-        unsafe {
-            let FreeBlock { next, prev } = b.read();
-            if prev.is_null() {
-                self.free[order] = next;
-            } else {
-                (*prev).next = next;
-            }
-            if !next.is_null() {
-                (*next).prev = prev;
-            }
-            *state(page) = USED;
-        }
-    }
-
-    fn alloc(&mut self, order: usize) -> *mut u8 {
-        for o in order..=MAX_ORDER {
-            let b = self.free[o];
-            if b.is_null() {
-                continue;
-            }
-            let page = self.index(b);
-            self.unlink(o, page);
-            for half in (order..o).rev() {
-                self.push(half, page + (1 << half));
-            }
-            return b.cast();
-        }
-        // Fresh pages, aligned to the block size; what alignment skips goes to the free lists.
-        let want = 1u64 << order;
-        while !self.fresh.is_multiple_of(want) {
-            let o = self.fresh.trailing_zeros() as usize;
-            if self.fresh + (1 << o) > self.count {
-                return core::ptr::null_mut();
-            }
-            let page = self.fresh;
-            self.fresh += 1 << o;
-            self.push(o, page);
-        }
-        if self.fresh + want > self.count {
-            return core::ptr::null_mut();
-        }
-        let at = self.base + self.fresh * PAGE;
-        self.fresh += want;
-        at as *mut u8
-    }
-
-    fn free(&mut self, at: *mut u8, order: usize) {
-        let mut page = (at as u64 - self.base) / PAGE;
-        let mut o = order;
-        while o < MAX_ORDER {
-            let buddy = page ^ (1 << o);
-            // SAFETY: state bytes exist for every page of the arena.
-            if buddy + (1 << o) > self.fresh || unsafe { *state(buddy) } != 1 + o as u8 {
-                break;
-            }
-            self.unlink(o, buddy);
-            page &= !(1 << o);
-            o += 1;
-        }
-        self.push(o, page);
-    }
+/// Continues with the arena of a frozen domain; once, at boot.
+pub(crate) fn adopt() {
+    // The copy is made of small pages.
+    header().gathered.store(0, Ordering::Relaxed);
 }
 
 fn class_of(size: usize) -> Option<usize> {
-    CLASSES.iter().position(|&c| usize::from(c) >= size)
+    CLASS_OF.get(size.div_ceil(16)).map(|c| usize::from(*c))
 }
 
 fn order_of(size: usize) -> usize {
@@ -193,21 +155,49 @@ fn effective(layout: Layout) -> usize {
 pub struct Arena;
 
 // SAFETY: blocks are disjoint, aligned (small classes: the block size's largest power of two up to 16, powers
-// of two in full because slabs are page aligned), and stay valid until freed.
+// of two in full because they are cut from the start of a page), and stay valid until freed.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = effective(layout);
-        let h = header();
         match class_of(size) {
-            Some(c) => alloc_small(h, c),
-            None => {
-                let order = order_of(size);
-                if order > MAX_ORDER {
-                    return core::ptr::null_mut();
-                }
-                h.used.fetch_add(PAGE << order, Ordering::Relaxed);
-                h.pages.lock().alloc(order)
+            Some(c) => alloc_small(header(), c),
+            None => alloc_pages(header(), order_of(size)).0,
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let size = effective(layout);
+        let (at, zeroed) = match class_of(size) {
+            Some(c) => (alloc_small(header(), c), false),
+            None => alloc_pages(header(), order_of(size)),
+        };
+        if !at.is_null() && !zeroed {
+            // SAFETY: the block is the caller's and at least so long.
+            unsafe { at.write_bytes(0, layout.size()) };
+        }
+        at
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller vouches for the size, and the alignment is that of a layout.
+        let wanted = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        let (old, new) = (effective(layout), effective(wanted));
+        let same = match (class_of(old), class_of(new)) {
+            (Some(a), Some(b)) => a == b,
+            (None, None) => order_of(old) == order_of(new),
+            _ => false,
+        };
+        if same {
+            return at;
+        }
+        // SAFETY: forwarded contract; the new block is another one and holds the lesser of the two sizes.
+        unsafe {
+            let to = self.alloc(wanted);
+            if !to.is_null() {
+                core::ptr::copy_nonoverlapping(at, to, layout.size().min(new_size));
+                self.dealloc(at, layout);
             }
+            to
         }
     }
 
@@ -220,38 +210,120 @@ unsafe impl GlobalAlloc for Arena {
                 // SAFETY: the block is at least 16 bytes and no longer used.
                 unsafe { at.cast::<u64>().write(class.free as u64) };
                 class.free = at.cast();
+                class.count += 1;
+                if class.count > class.spare {
+                    class.spare = u32::MAX;
+                    drop(class);
+                    trim::want(h);
+                }
             }
-            None => {
-                h.used.fetch_sub(PAGE << order_of(size), Ordering::Relaxed);
-                h.pages.lock().free(at, order_of(size));
-            }
+            None => free_pages(h, at as u64, order_of(size)),
         }
     }
 }
 
+/// A block of pages, and whether it is known to be all zeros; null when memory is used up.
+fn alloc_pages(h: &Header, order: usize) -> (*mut u8, bool) {
+    if order > MAX_ORDER {
+        return (core::ptr::null_mut(), false);
+    }
+    match h.pages.lock().alloc(order) {
+        Some((at, zeroed)) => {
+            h.used.fetch_add(PAGE << order, Ordering::Relaxed);
+            (at as *mut u8, zeroed)
+        }
+        None => (core::ptr::null_mut(), false),
+    }
+}
+
+fn free_pages(h: &Header, at: u64, order: usize) {
+    h.used.fetch_sub(PAGE << order, Ordering::Relaxed);
+    let much = {
+        let mut p = h.pages.lock();
+        p.free(at, order, false);
+        p.dirty_much()
+    };
+    if much {
+        trim::want(h);
+    }
+}
+
+/// A page for small blocks; 0 when memory is used up.
+fn cut_page(h: &Header) -> u64 {
+    let mut chunk = h.chunk.lock();
+    let at = if chunk.0 != chunk.1 {
+        chunk.0
+    } else {
+        let (from, order) = {
+            let mut p = h.pages.lock();
+            // What trim gave back comes first. When memory is nearly used up there may still be room for the page.
+            if let Some((at, _)) = p.alloc_below(0, CHUNK_ORDER) {
+                (at, 0)
+            } else if let Some((at, _)) = p.alloc(CHUNK_ORDER) {
+                (at, CHUNK_ORDER)
+            } else {
+                return 0;
+            }
+        };
+        *chunk = (from, from + (PAGE << order));
+        from
+    };
+    chunk.0 += PAGE;
+    h.used.fetch_add(PAGE, Ordering::Relaxed);
+    at
+}
+
+/// Blocks of a class in one page.
+fn per_page(c: usize) -> u64 {
+    PAGE / u64::from(CLASSES[c])
+}
+
 fn alloc_small(h: &Header, c: usize) -> *mut u8 {
     let mut class = h.classes[c].lock();
-    if class.free.is_null() {
-        let slab = h.pages.lock().alloc(SLAB_ORDER);
-        if slab.is_null() {
+    let b = class.free;
+    if !b.is_null() {
+        // SAFETY: a free block's first word is the next free block.
+        class.free = unsafe { b.read() } as *mut u64;
+        class.count -= 1;
+        return b.cast();
+    }
+    let size = u64::from(CLASSES[c]);
+    if class.next == class.end {
+        let page = cut_page(h);
+        if page == 0 {
             return core::ptr::null_mut();
         }
-        h.used.fetch_add(PAGE << SLAB_ORDER, Ordering::Relaxed);
-        let size = usize::from(CLASSES[c]);
-        let n = ((PAGE as usize) << SLAB_ORDER) / size;
-        for i in (0..n).rev() {
-            // SAFETY: the i-th block of the fresh slab.
-            unsafe {
-                let b = slab.add(i * size).cast::<u64>();
-                b.write(class.free as u64);
-                class.free = b;
-            }
-        }
+        class.next = page;
+        class.end = page + per_page(c) * size;
     }
-    let b = class.free;
-    // SAFETY: a free block's first word is the next free block.
-    class.free = unsafe { b.read() } as *mut u64;
-    b.cast()
+    let at = class.next;
+    class.next += size;
+    at as *mut u8
+}
+
+/// Bytes of a huge page of the host.
+const HUGE: u64 = 2 << 20;
+/// How much of the arena is kept in huge pages at most.
+const GATHER_MAX: u64 = 16 << 20;
+
+/// Asks the host to put the start of the arena, as far as it is used, in huge pages, except where that has been
+/// done. A new address space then takes one fault for 2 MiB of kernel objects instead of one for every page it
+/// touches. A host that cannot makes forks slower, no other difference; one that is hindered by what others do at
+/// this moment may be asked again.
+pub fn gather() {
+    let h = header();
+    let end = h.pages.lock().used_end().next_multiple_of(HUGE);
+    let end = end.min(GATHER_MAX).min(h.limit.load(Ordering::Relaxed) / HUGE * HUGE);
+    let mut at = h.gathered.load(Ordering::Relaxed);
+    while at < end && crate::host::collapse_arena(at, HUGE).is_ok() {
+        at += HUGE;
+    }
+    h.gathered.store(at, Ordering::Relaxed);
+}
+
+/// Whether [`gather`] has put some of the arena into huge pages, which [`trim()`] would take apart.
+pub fn is_gathered() -> bool {
+    header().gathered.load(Ordering::Relaxed) != 0
 }
 
 /// Bytes of kernel memory in use and the most there can be.

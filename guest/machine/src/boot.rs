@@ -7,8 +7,11 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_abi_machine::{BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegisters, control, fd, layout};
+use doppel_abi_machine::{
+    BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegisters, control, event, fd, layout,
+};
 
 use crate::cpu::ThreadObject;
 use crate::host::{self, nr};
@@ -18,6 +21,7 @@ use crate::trap::Personality;
 const PROT_READ: u64 = 1;
 const PROT_WRITE: u64 = 2;
 const MAP_SHARED: u64 = 1;
+const MAP_PRIVATE: u64 = 2;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const MAP_FIXED: u64 = 0x10;
 
@@ -31,6 +35,15 @@ pub fn start_info() -> &'static StartInfo {
 pub fn vregs() -> &'static VirtualRegisters {
     // SAFETY: mapped at boot for ever; all fields are atomics.
     unsafe { &*((layout::CONTROL_BASE + control::VREGS) as *const VirtualRegisters) }
+}
+
+/// How much memory programs may have, in bytes: the domain's limit or the balloon's target below it; 0 = no limit.
+/// Both may change while the domain runs.
+pub fn memory_limit() -> u64 {
+    let v = vregs();
+    let get = |r: &core::sync::atomic::AtomicU64| r.load(core::sync::atomic::Ordering::Relaxed);
+    let (limit, target) = (get(&v.memory_limit), get(&v.memory_target));
+    if limit == 0 || (target != 0 && target < limit) { target } else { limit }
 }
 
 /// The root image.
@@ -47,6 +60,8 @@ pub struct BootData {
     pub argv: Vec<Vec<u8>>,
     /// Environment.
     pub envp: Vec<Vec<u8>>,
+    /// What a clone was given.
+    pub clone_args: Vec<Vec<u8>>,
     /// Working directory.
     pub cwd: Vec<u8>,
     /// Host name.
@@ -55,13 +70,25 @@ pub struct BootData {
 
 /// Parses the boot arguments.
 pub fn boot_data() -> BootData {
-    let at = layout::CONTROL_BASE + control::BOOT_ARGS;
-    let len = start_info().boot_args_len as usize;
+    parse_args(control::BOOT_ARGS, start_info().boot_args_len, control::BOOT_ARGS_MAX)
+}
+
+/// Parses the boot arguments of a clone that was held until the host had written them.
+pub fn late_data() -> BootData {
+    let len = vregs().late_args_len.load(Ordering::Acquire);
+    parse_args(control::BOOT_ARGS, len, control::BOOT_ARGS_MAX)
+}
+
+/// Parses arguments that lie at `offset` in the control area.
+pub(crate) fn parse_args(offset: u64, len: u32, room: u64) -> BootData {
+    let at = layout::CONTROL_BASE + offset;
+    let len = len as usize;
     assert!(
-        len >= size_of::<BootArgs>() && len as u64 <= control::BOOT_ARGS_MAX,
+        offset + room <= control::SIZE && len >= size_of::<BootArgs>() && len as u64 <= room,
         "boot arguments: bad length"
     );
-    // SAFETY: inside the mapped control area; the host wrote it before boot and does not change it.
+    // SAFETY: inside the mapped control area; the host wrote it before boot, before it let a held clone go, or before
+    // it asked for a session, and does not change it afterwards.
     let (args, bytes) = unsafe {
         let args = (at as *const BootArgs).read();
         let p = (at as *const u8).add(size_of::<BootArgs>());
@@ -71,10 +98,11 @@ pub fn boot_data() -> BootData {
     let mut take = |n: u32| (0..n).map(|_| strings.next().unwrap_or_default()).collect::<Vec<_>>();
     let argv = take(args.argc);
     let envp = take(args.envc);
+    let clone_args = take(args.clone_args);
     let mut rest = take(2);
     let hostname = rest.pop().unwrap_or_default();
     let cwd = rest.pop().unwrap_or_default();
-    BootData { args, argv, envp, cwd, hostname }
+    BootData { args, argv, envp, clone_args, cwd, hostname }
 }
 
 /// Maps a descriptor shared at a fixed address.
@@ -84,12 +112,19 @@ unsafe fn map_shared(addr: u64, len: u64, prot: u64, fd: i32, off: u64, flags: u
     assert!(r.is_ok(), "boot: mapping {addr:#x} failed: {r:?}");
 }
 
-/// Boots: called once by the ELF's start code with the initial stack of `execve(2)`. `make` builds the kernel
-/// (the heap is ready by then) and returns it with the first idle thread.
+/// How the kernel above starts: each returns it with the first idle thread. The heap is ready by then.
+pub struct Start {
+    /// Builds a kernel.
+    pub make: fn() -> (&'static dyn Personality, Arc<dyn ThreadObject>),
+    /// Continues with the one that the arena of a frozen domain holds.
+    pub resume: fn() -> (&'static dyn Personality, Arc<dyn ThreadObject>),
+}
+
+/// Boots: called once by the ELF's start code with the initial stack of `execve(2)`.
 ///
 /// # Safety
 /// `stack` must be the initial stack pointer of this process; nothing else may run yet.
-pub unsafe fn boot(stack: *const u64, make: fn() -> (&'static dyn Personality, Arc<dyn ThreadObject>)) -> ! {
+pub unsafe fn boot(stack: *const u64, start: &Start) -> ! {
     // SAFETY: boot runs alone; the ranges are the fixed layout, free in a fresh process.
     unsafe {
         let f = MAP_FIXED_NOREPLACE;
@@ -100,18 +135,71 @@ pub unsafe fn boot(stack: *const u64, make: fn() -> (&'static dyn Personality, A
         map_shared(layout::PAGEFILE_BASE, si.pagefile_size, PROT_READ | PROT_WRITE, fd::PAGEFILE, 0, f);
         let image = si.image_size.next_multiple_of(layout::PAGE);
         map_shared(layout::IMAGE_BASE, image, PROT_READ, fd::IMAGE, 0, f);
-        crate::arena::init(si.arena_size);
+        if si.frozen_tables == 0 {
+            crate::arena::init(si.arena_size);
+        } else {
+            crate::arena::adopt();
+            // Only pages of zeros are missing in the arena: the host has filled it.
+            let (prot, flags) = (PROT_READ, MAP_PRIVATE | f);
+            let r = host::call(
+                nr::MMAP,
+                [layout::FROZEN_BASE, si.frozen_tables, prot, flags, fd::FROZEN as u64, 0],
+            );
+            assert!(r.is_ok(), "boot: mapping the frozen image's tables failed: {r:?}");
+        }
         move_vdso(stack);
         crate::trap::install_handlers();
+        leave_stack(stack);
         // From here on the start info is constant.
         map_shared(layout::CONTROL_BASE, control::VREGS, PROT_READ, fd::CONTROL, 0, MAP_FIXED);
     }
-    let shared: &'static SpinLock<Vec<usize>> = Box::leak(Box::default());
+    let resumed = start_info().frozen_tables != 0;
+    let shared: &'static SpinLock<Vec<usize>> = if resumed {
+        // SAFETY: the domain was frozen after its boot had stored the address below.
+        unsafe { &*(crate::arena::root(crate::arena::ROOT_MACHINE) as *const _) }
+    } else {
+        Box::leak(Box::default())
+    };
+    crate::arena::set_root(crate::arena::ROOT_MACHINE, core::ptr::from_ref(shared) as u64);
     assert!(SHARED.set(shared).is_ok(), "booted twice");
-    let (personality, idle) = make();
+    let (personality, idle) = if resumed { (start.resume)() } else { (start.make)() };
     crate::trap::set_personality(personality);
     install_filter();
     crate::cpu::become_first_vcpu(idle, 1)
+}
+
+/// Names the process as its argument says.
+///
+/// # Safety
+/// `stack` must be the initial stack pointer of this process.
+unsafe fn leave_stack(stack: *const u64) {
+    const PR_SET_NAME: u64 = 15;
+    STACK.store(stack as u64, Ordering::Relaxed);
+    // SAFETY: argv[0] follows argc; PR_SET_NAME reads at most 16 bytes of a string.
+    unsafe {
+        let _ = host::call(nr::PRCTL, [PR_SET_NAME, *stack.add(1), 0, 0, 0, 0]);
+    }
+}
+
+/// End (exclusive) of what the host lets a process map with four levels of page tables.
+const HOST_USER_END: u64 = (1 << 47) - layout::PAGE;
+
+/// The initial stack, until it is given back.
+static STACK: AtomicU64 = AtomicU64::new(0);
+
+/// Gives back the initial stack of the domain's first process: nothing uses it after boot, and it costs three page
+/// tables, in each process forked from this one too. `ps` shows them all by their thread name from then on.
+pub fn drop_initial_stack() {
+    let stack = STACK.swap(0, Ordering::Relaxed);
+    if stack != 0 {
+        // Where it ends is not known; nothing else is mapped near.
+        let from = (stack & !(layout::PAGE - 1)) - (1 << 20);
+        // One stack in 16,384 lies so high that this is behind the last user address, which the host refuses.
+        let to = (from + (2 << 20)).min(HOST_USER_END);
+        // SAFETY: this code runs on a stack in the arena, and boot kept no reference to the initial one.
+        let r = unsafe { host::call(nr::MUNMAP, [from, to - from, 0, 0, 0, 0]) };
+        assert!(r.is_ok(), "boot: giving back the initial stack failed: {r:?}");
+    }
 }
 
 /// Finds the vDSO through the auxiliary vector, moves it and its data pages to the fixed address.
@@ -214,6 +302,7 @@ unsafe fn find_symbol(base: u64, name: &[u8]) -> u64 {
 }
 
 /// Installs the host filter: from here on only the gate may call the host.
+#[inline(never)]
 fn install_filter() {
     const PR_SET_NO_NEW_PRIVS: u64 = 38;
     const SECCOMP_SET_MODE_FILTER: u64 = 1;
@@ -221,9 +310,17 @@ fn install_filter() {
     if len == 0 {
         panic!("boot: the host gave no filter");
     }
-    let prog = [u64::from(len), layout::CONTROL_BASE + control::FILTER];
-    // SAFETY: a valid sock_fprog (16 bytes: u16 length padded, pointer).
+    const MADV_REMOVE: u64 = 9;
+    let at = layout::CONTROL_BASE + control::FILTER;
+    // On the host's stack for the first process, which has room and goes too: so its pages can be given back while
+    // that is still allowed. SAFETY: inside the control area; any bytes are valid numbers.
+    let copy = unsafe { (at as *const [u64; (control::FILTER_MAX / 8) as usize]).read() };
+    let prog = [u64::from(len), copy.as_ptr() as u64];
+    // SAFETY: nothing reads the program there any more; prog is a valid sock_fprog (16 bytes: u16 length padded,
+    // pointer).
     unsafe {
+        // If it cannot be given back, it stays.
+        let _ = host::call(nr::MADVISE, [at, control::FILTER_MAX, MADV_REMOVE, 0, 0, 0]);
         let r = host::call(nr::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]);
         assert!(r.is_ok(), "boot: no_new_privs failed");
         let r = host::call(nr::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, prog.as_ptr() as u64, 0, 0, 0]);
@@ -241,8 +338,31 @@ pub(crate) fn shared_state() -> &'static SpinLock<Vec<usize>> {
     }
 }
 
+/// Keeps the address of the kernel object, for clones to find it.
+pub fn keep_kernel<K: Sync>(kernel: &'static K) {
+    crate::arena::set_root(crate::arena::ROOT_KERNEL, core::ptr::from_ref(kernel) as u64);
+}
+
+/// The kernel object that [`keep_kernel`] kept, in a domain made from a frozen image.
+///
+/// The type must be the same; the host sees to it that the guest kernel is.
+pub fn kept_kernel<K: Sync>() -> &'static K {
+    let at = crate::arena::root(crate::arena::ROOT_KERNEL);
+    assert!(at != 0 && start_info().frozen_tables != 0, "no frozen kernel to continue");
+    // SAFETY: the same kernel ELF stored it before the freeze, and the arena is mapped where it was.
+    unsafe { &*(at as *const K) }
+}
+
+/// Makes PID 1 look at what there is to do.
+pub fn wake_init() {
+    let v = vregs();
+    v.pending.fetch_or(event::KERNEL, Ordering::SeqCst);
+    v.event_seq.fetch_add(1, Ordering::SeqCst);
+    host::futex_wake(&v.event_seq, 1);
+}
+
 /// Tells the host that the guest kernel found itself broken.
 pub fn report_panic() {
-    vregs().state.store(doppel_abi_machine::state::PANICKED, core::sync::atomic::Ordering::SeqCst);
+    vregs().state.store(doppel_abi_machine::state::PANICKED, Ordering::SeqCst);
     host::ring_doorbell();
 }

@@ -10,6 +10,9 @@ pub const REALTIME: i32 = 0;
 /// CLOCK_MONOTONIC
 pub const MONOTONIC: i32 = 1;
 
+/// CLOCK_REALTIME_COARSE
+pub const REALTIME_COARSE: i32 = 5;
+
 /// Address of the host's `__vdso_clock_gettime`; set once by boot.rs before the first fork.
 static CLOCK_GETTIME: AtomicU64 = AtomicU64::new(0);
 

@@ -9,11 +9,11 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::any::Any;
+use core::any::{Any, TypeId};
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -23,8 +23,10 @@ use crate::host::{self, HostError, nr};
 use crate::sync::SpinLock;
 use crate::task::Task;
 
-/// Bytes of a vCPU's host signal stack: room for a frame with AVX-512 state and the handler.
-pub const ALTSTACK_SIZE: usize = 16 << 10;
+/// Bytes of a vCPU's block and its host signal stack: room for a frame with AVX-512 state and the handler.
+const BLOCK_SIZE: usize = 16 << 10;
+/// Of this, the block.
+const VCPU_SIZE: usize = 512;
 
 /// What the kernel above makes of a task: its thread object.
 pub trait ThreadObject: Any + Send + Sync {
@@ -49,20 +51,32 @@ pub struct Vcpu {
     pub(crate) xfeatures: u64,
     /// gs:48 (`doppel_abi_image::patch::ENTRY_SLOT`): where trampolines of patched system calls jump.
     fast_entry: u64,
-    /// gs:56: the program's stack pointer during a fast entry.
-    scratch: u64,
+    /// What serves a system call ([`Personality::syscall`](crate::trap::Personality::syscall)).
+    pub(crate) serve: u64,
+    /// The object in `current`, and its type: so that [`current_as`] needs no virtual call.
+    object: UnsafeCell<*const ()>,
+    kind: UnsafeCell<MaybeUninit<TypeId>>,
     current: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
     prev: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
     idle: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
-    /// Host process and thread id in the domain's PID namespace; 0 until the creator has published them.
+    /// Host process id in the domain's PID namespace; 0 while the vCPU has not run yet.
     tgid: AtomicI32,
+    /// Host thread id, written by the host before the vCPU runs.
     tid: AtomicU32,
     /// Set by others to make this vCPU reschedule; cleared by the scheduler.
     pub need_resched: AtomicU32,
     /// The exception being entered.
     pub(crate) fault: UnsafeCell<crate::trap::FaultInfo>,
-    pub(crate) altstack: UnsafeCell<[u8; ALTSTACK_SIZE]>,
 }
+
+/// A block behind the signal stack it comes with, which grows away from it: what is used of both lies together.
+#[repr(C, align(4096))]
+struct Block {
+    altstack: UnsafeCell<[u8; BLOCK_SIZE - VCPU_SIZE]>,
+    vcpu: Vcpu,
+}
+
+const _: () = assert!(size_of::<Vcpu>() <= VCPU_SIZE && size_of::<Block>() == BLOCK_SIZE);
 
 // SAFETY: current, prev and idle are touched only by the vCPU itself; the rest is atomic or constant.
 unsafe impl Sync for Vcpu {}
@@ -79,6 +93,16 @@ pub fn vcpu() -> &'static Vcpu {
     }
 }
 
+/// A number of the task this code runs as that no other live task has.
+#[cfg(not(test))]
+#[inline]
+pub(crate) fn task_id() -> u64 {
+    let id: u64;
+    // SAFETY: reads the vCPU's pointer to the current task. For the code on one stack it never changes.
+    unsafe { asm!("mov {}, gs:[16]", out(reg) id, options(nostack, preserves_flags, pure, nomem)) };
+    id
+}
+
 impl Vcpu {
     fn new(idle: Arc<dyn ThreadObject>) -> &'static Self {
         let v = match free_blocks().lock().pop() {
@@ -87,16 +111,17 @@ impl Vcpu {
             Some(p) => unsafe { &mut *(p as *mut Self) },
             None => {
                 // SAFETY: all-zero bytes are a valid block (None, zero atomics) until the fields are set.
-                let v: Box<Self> = unsafe { Box::new_zeroed().assume_init() };
-                Box::leak(v)
+                let block: Box<Block> = unsafe { Box::new_zeroed().assume_init() };
+                &mut Box::leak(block).vcpu
             }
         };
+        v.tgid.store(0, Ordering::SeqCst);
         v.tid.store(0, Ordering::SeqCst);
         v.need_resched.store(0, Ordering::SeqCst);
         v.self_ptr = core::ptr::from_ref(v) as u64;
         v.xfeatures = crate::xstate::enabled_features();
         v.fast_entry = crate::fast::entry_address();
-        v.scratch = 0;
+        v.serve = crate::trap::personality().syscall() as *const () as u64;
         v.idle = UnsafeCell::new(Some(idle.clone()));
         idle.task().acquire();
         v.adopt(idle);
@@ -107,7 +132,20 @@ impl Vcpu {
     fn adopt(&mut self, t: Arc<dyn ThreadObject>) {
         set_entry_fields(self, t.task());
         t.task().vcpu.store(self, Ordering::SeqCst);
-        self.current = UnsafeCell::new(Some(t));
+        // SAFETY: nobody else uses the block yet.
+        unsafe { self.set_current(t) };
+    }
+
+    /// # Safety
+    /// Only for the vCPU itself, or before it runs.
+    unsafe fn set_current(&self, t: Arc<dyn ThreadObject>) {
+        let any: &dyn Any = &*t;
+        // SAFETY: forwarded: nothing else touches the slots.
+        unsafe {
+            (*self.kind.get()).write(any.type_id());
+            *self.object.get() = Arc::as_ptr(&t).cast();
+            *self.current.get() = Some(t);
+        }
     }
 
     /// Host process id in the domain's PID namespace.
@@ -115,11 +153,23 @@ impl Vcpu {
         self.tgid.load(Ordering::Relaxed)
     }
 
-    /// Interrupts this vCPU if it is not the caller's own, so that it enters the guest kernel.
+    /// Whether this is the first vCPU of its host process.
+    pub fn is_first(&self) -> bool {
+        self.tgid().cast_unsigned() == self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Address and length of its signal stack.
+    pub(crate) fn altstack(&self) -> (u64, u64) {
+        let start = core::ptr::from_ref(self) as u64 - core::mem::offset_of!(Block, vcpu) as u64;
+        (start, (BLOCK_SIZE - VCPU_SIZE) as u64)
+    }
+
+    /// Interrupts this vCPU if it is not the caller's own, so that it enters the guest kernel. One that has not
+    /// run yet looks before it enters a program.
     pub fn kick_if_other(&self) {
-        let tid = self.tid.load(Ordering::Relaxed);
-        if tid != 0 && !core::ptr::eq(self, vcpu()) {
-            host::kick(self.tgid(), tid as i32);
+        let tgid = self.tgid.load(Ordering::SeqCst);
+        if tgid != 0 && !core::ptr::eq(self, vcpu()) {
+            host::kick(tgid, self.tid.load(Ordering::Relaxed).cast_signed());
         }
     }
 
@@ -135,7 +185,7 @@ impl Vcpu {
 fn set_entry_fields(v: &Vcpu, t: &Task) {
     v.kstack_top.store(t.kstack_top(), Ordering::Relaxed);
     v.ctx.store(t.ctx_ptr() as u64, Ordering::Relaxed);
-    v.xsave.store(t.xsave_ptr() as u64, Ordering::Relaxed);
+    v.xsave.store(t.xsave_or_null() as u64, Ordering::Relaxed);
     v.work.store(core::ptr::from_ref(&t.work) as u64, Ordering::Relaxed);
 }
 
@@ -149,6 +199,7 @@ pub fn recycle(v: &'static Vcpu) {
     // SAFETY: the host thread is gone, so nothing else touches its slots.
     let idle = unsafe {
         drop((*v.prev.get()).take());
+        *v.object.get() = core::ptr::null();
         if let Some(t) = (*v.current.get()).take() {
             t.task().release();
         }
@@ -156,6 +207,26 @@ pub fn recycle(v: &'static Vcpu) {
     };
     drop(idle);
     free_blocks().lock().push(core::ptr::from_ref(v) as usize);
+}
+
+/// Gives back the memory of blocks that wait for reuse.
+pub fn trim_free_blocks() {
+    for v in free_blocks().lock().iter() {
+        let start = *v as u64 - core::mem::offset_of!(Block, vcpu) as u64;
+        // SAFETY: nobody uses the block, but for stale kicks that read its ids; zeros are a valid block.
+        unsafe { crate::arena::discard(start, start + BLOCK_SIZE as u64) };
+    }
+}
+
+/// Gives back the memory of this vCPU's signal stack.
+pub fn trim_signal_stack() {
+    let (start, len) = vcpu().altstack();
+    let here: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) here, options(nostack, nomem, preserves_flags)) };
+    assert!(!(start..start + len).contains(&here), "the signal stack is in use");
+    // SAFETY: code that runs on another stack interrupts no handler, so there is nothing on this one.
+    unsafe { crate::arena::discard(start, start + len) };
 }
 
 /// The current thread object.
@@ -187,15 +258,16 @@ impl<T: ThreadObject> Deref for CurrentRef<T> {
 /// The current thread object, if it is a `T`.
 #[inline]
 pub fn current_as<T: ThreadObject>() -> Option<CurrentRef<T>> {
-    // SAFETY: only this vCPU changes the slot, and not while this borrow lives.
-    let slot = unsafe { &*vcpu().current.get() };
-    let object: &Arc<dyn ThreadObject> = slot.as_ref()?;
-    let any: &dyn Any = &**object;
-    if !any.is::<T>() {
-        return None;
-    }
-    // SAFETY: the object is a T; the count this Arc stands for is the slot's own and is never given back here.
-    let object = ManuallyDrop::new(unsafe { Arc::from_raw(Arc::as_ptr(object).cast::<T>()) });
+    let v = vcpu();
+    // SAFETY: only this vCPU changes its slots. `kind` was written together with `object`, before any use; the
+    // object is then a T, and the count this Arc stands for is the slot's own and is never given back here.
+    let object = unsafe {
+        let object = *v.object.get();
+        if object.is_null() || (*v.kind.get()).assume_init() != TypeId::of::<T>() {
+            return None;
+        }
+        ManuallyDrop::new(Arc::from_raw(object.cast::<T>()))
+    };
     Some(CurrentRef { object, _not_send: PhantomData })
 }
 
@@ -240,7 +312,7 @@ pub fn switch_to(next: Arc<dyn ThreadObject>) {
         next.task().load_fs();
         set_entry_fields(v, next.task());
         next.task().vcpu.store(core::ptr::from_ref(v).cast_mut(), Ordering::SeqCst);
-        *v.current.get() = Some(next);
+        v.set_current(next);
         *v.prev.get() = Some(cur);
         swap_stacks(from, to);
     }
@@ -305,22 +377,20 @@ fn start_current() -> ! {
 }
 
 /// Starts another host thread in this address space, which first runs `Personality::task_start` for `idle`.
-pub fn spawn_vcpu(idle: Arc<dyn ThreadObject>) -> Result<&'static Vcpu, HostError> {
+pub fn spawn_vcpu(idle: Arc<dyn ThreadObject>) -> Result<(), HostError> {
     let v = Vcpu::new(idle);
     v.tgid.store(vcpu().tgid(), Ordering::Relaxed);
     // SAFETY: the flags are the vCPU word; the child runs on the idle task's own stack.
-    unsafe { clone_onto(clone_flags::VCPU, v) }?;
-    Ok(v)
+    unsafe { clone_onto(clone_flags::VCPU, v) }
 }
 
-/// Starts a host process with a copy of this address space, running `idle` on its first vCPU; returns the
-/// host pid. `from_init` is true on the domain's PID 1.
-pub fn spawn_space(idle: Arc<dyn ThreadObject>, from_init: bool) -> Result<(&'static Vcpu, i32), HostError> {
+/// Starts a host process with a copy of this address space, running `idle` on its first vCPU. `from_init` is
+/// true on the domain's PID 1.
+pub fn spawn_space(idle: Arc<dyn ThreadObject>, from_init: bool) -> Result<(), HostError> {
     let v = Vcpu::new(idle);
     let flags = if from_init { clone_flags::SPACE_FROM_INIT } else { clone_flags::SPACE };
     // SAFETY: the child runs on the idle task's own stack in the shared arena; no lock in private memory exists.
-    let pid = unsafe { clone_onto(flags, v) }?;
-    Ok((v, pid))
+    unsafe { clone_onto(flags, v) }
 }
 
 /// Makes the calling host thread the vCPU of `idle` (boot), and continues on its stack; never returns.
@@ -335,8 +405,8 @@ pub(crate) fn become_first_vcpu(idle: Arc<dyn ThreadObject>, tgid: i32) -> ! {
     }
 }
 
-/// Clones with `flags` onto the stack of `v`'s idle task. In the parent returns the new id.
-unsafe fn clone_onto(flags: u64, v: &'static Vcpu) -> Result<i32, HostError> {
+/// Clones with `flags` onto the stack of `v`'s idle task.
+unsafe fn clone_onto(flags: u64, v: &'static Vcpu) -> Result<(), HostError> {
     let top = v.kstack_top.load(Ordering::Relaxed);
     // SAFETY: three words below the top of an unused stack: what the gate's `ret` pops in the child, and the
     // block pointer for vcpu_start.
@@ -344,16 +414,14 @@ unsafe fn clone_onto(flags: u64, v: &'static Vcpu) -> Result<i32, HostError> {
         ((top - 32) as *mut u64).write(vcpu_start as *const () as u64);
         ((top - 24) as *mut u64).write(v.self_ptr);
     }
-    // CLONE_PARENT_SETTID and friends are not used: the parent publishes the ids. Two vCPUs of one process
-    // differ in tid, which the new thread learns from its creator through the block.
+    // The host writes the new id into the block, in shared memory, before the child runs (PARENT_SETTID).
     // SAFETY: forwarded contract.
-    let id = unsafe { host::call(nr::CLONE, [flags, top - 32, 0, 0, 0, 0]) }? as i32;
-    if flags != clone_flags::VCPU {
-        v.tgid.store(id, Ordering::SeqCst);
+    let made = unsafe { host::call(nr::CLONE, [flags, top - 32, v.tid.as_ptr() as u64, 0, 0, 0]) };
+    if let Err(e) = made {
+        recycle(v);
+        return Err(e);
     }
-    v.tid.store(id as u32, Ordering::SeqCst);
-    host::futex_wake(&v.tid, 1);
-    Ok(id)
+    Ok(())
 }
 
 /// First code of a cloned host thread: the stack holds its block's address.
@@ -371,10 +439,9 @@ unsafe extern "C" fn vcpu_start() {
 
 extern "C" fn vcpu_main() -> ! {
     crate::trap::set_altstack();
-    // Nobody could kick this vCPU before its ids are known, so it must not reach a program earlier.
     let v = vcpu();
-    while v.tid.load(Ordering::SeqCst) == 0 {
-        host::futex_wait(&v.tid, 0, None);
+    if v.tgid() == 0 {
+        v.tgid.store(v.tid.load(Ordering::Relaxed).cast_signed(), Ordering::SeqCst);
     }
     start_current()
 }

@@ -1,23 +1,38 @@
-//! The fast entry: where trampolines of patched system calls jump (`doppel_abi_image::patch`).
+//! The fast entry: where trampolines of patched system calls jump (`doppel_abi_image::patch`), and the way back.
 //!
 //! On arrival rcx is the return address, rax the number, and everything else is the program's: no stack may be
-//! touched before the switch to the task's kernel stack. The extended state stays in the processor; only
-//! xmm0-15 are kept, because kernel code is compiled with SSE. trap.rs restores them on the way out.
+//! touched before the switch to the task's kernel stack. The extended state stays in the processor. Kernel code
+//! does not touch it: it is compiled for a target without vector registers (host/domain/build.rs), and `xtask
+//! vectors` proves by disassembly that none is named anywhere in the kernel but where xmm0-15 are kept below,
+//! which is compiled only for targets with SSE.
+//!
+//! The way back is short when nothing happened that changes more than the result: no work is posted, the
+//! extended state is still in the processor ([`LIVE`]), the program goes on after its call ([`PLAIN`]), and the
+//! callee-saved registers still hold its values ([`INTACT`]). Otherwise trap.rs leaves the long way, from the
+//! frame.
 
 use core::arch::naked_asm;
 
-use crate::trap::{Entry, enter_kernel};
+use crate::cpu::Vcpu;
+use crate::task::{INTACT, LIVE, PLAIN};
+use crate::trap::leave_extern;
 
 pub(crate) fn entry_address() -> u64 {
     fast_entry as *const () as u64
 }
 
+/// Flags that must not be set in kernel code: DF, NT and AC (unaligned accesses would fault).
+const UNWELCOME: u64 = 0x4_4400;
+
 #[unsafe(naked)]
 unsafe extern "C" fn fast_entry() {
     naked_asm!(
-        "mov gs:[56], rsp",
-        "mov rsp, gs:[8]",
         "mov r11, gs:[16]",
+        "mov [r11+152], rsp",
+        // The flags, pushed where they belong.
+        "lea rsp, [r11+152]",
+        "pushfq",
+        "mov rsp, gs:[8]",
         "mov [r11], r15",
         "mov [r11+8], r14",
         "mov [r11+16], r13",
@@ -34,35 +49,91 @@ unsafe extern "C" fn fast_entry() {
         "mov [r11+112], rdi",
         "mov [r11+120], rax",
         "mov [r11+128], rcx",
-        "pushfq",
-        "pop rdx",
-        "mov [r11+144], rdx",
-        "mov [r11+48], rdx",
-        "mov rdx, gs:[56]",
-        "mov [r11+152], rdx",
-        "mov qword ptr [r11+176], 1",
-        "movups [r11+192], xmm0",
-        "movups [r11+208], xmm1",
-        "movups [r11+224], xmm2",
-        "movups [r11+240], xmm3",
-        "movups [r11+256], xmm4",
-        "movups [r11+272], xmm5",
-        "movups [r11+288], xmm6",
-        "movups [r11+304], xmm7",
-        "movups [r11+320], xmm8",
-        "movups [r11+336], xmm9",
-        "movups [r11+352], xmm10",
-        "movups [r11+368], xmm11",
-        "movups [r11+384], xmm12",
-        "movups [r11+400], xmm13",
-        "movups [r11+416], xmm14",
-        "movups [r11+432], xmm15",
-        "cld",
+        "mov qword ptr [r11+176], {state}",
+        #[cfg(target_feature = "sse")]
+        "movups [r11+192], xmm0
+         movups [r11+208], xmm1
+         movups [r11+224], xmm2
+         movups [r11+240], xmm3
+         movups [r11+256], xmm4
+         movups [r11+272], xmm5
+         movups [r11+288], xmm6
+         movups [r11+304], xmm7
+         movups [r11+320], xmm8
+         movups [r11+336], xmm9
+         movups [r11+352], xmm10
+         movups [r11+368], xmm11
+         movups [r11+384], xmm12
+         movups [r11+400], xmm13
+         movups [r11+416], xmm14
+         movups [r11+432], xmm15",
         "xor ebp, ebp",
-        "mov edi, {syscall}",
-        "call {enter}",
+        "test dword ptr [r11+144], {unwelcome}",
+        "jnz 3f",
+        "2: call qword ptr gs:[{serve}]",
+        ".global doppel_fast_exit_start",
+        "doppel_fast_exit_start:",
+        "mov rcx, gs:[32]",
+        "cmp dword ptr [rcx], 0",
+        "jne 4f",
+        "cmp dword ptr gs:[{need_resched}], 0",
+        "jne 4f",
+        "mov rdi, gs:[16]",
+        "cmp qword ptr [rdi+176], {state}",
+        "jne 4f",
+        "mov r11, [rdi+144]",
+        // Only arithmetic flags are restored here.
+        "mov rdx, r11",
+        "and rdx, -2264",
+        "cmp rdx, 0x200",
+        "jne 4f",
+        #[cfg(target_feature = "sse")]
+        "movups xmm0, [rdi+192]
+         movups xmm1, [rdi+208]
+         movups xmm2, [rdi+224]
+         movups xmm3, [rdi+240]
+         movups xmm4, [rdi+256]
+         movups xmm5, [rdi+272]
+         movups xmm6, [rdi+288]
+         movups xmm7, [rdi+304]
+         movups xmm8, [rdi+320]
+         movups xmm9, [rdi+336]
+         movups xmm10, [rdi+352]
+         movups xmm11, [rdi+368]
+         movups xmm12, [rdi+384]
+         movups xmm13, [rdi+400]
+         movups xmm14, [rdi+416]
+         movups xmm15, [rdi+432]",
+        "mov rbp, [rdi+32]",
+        "mov r10, [rdi+56]",
+        "mov r9, [rdi+64]",
+        "mov r8, [rdi+72]",
+        "mov rsi, [rdi+104]",
+        "mov rcx, [rdi+128]",
+        // sahf sets all but OF, which the addition sets: DF, the bit below it, is known to be 0.
+        "mov eax, r11d",
+        "mov edx, r11d",
+        "shl eax, 8",
+        "shl edx, 20",
+        "add edx, edx",
+        "sahf",
+        "mov rdx, [rdi+96]",
+        "mov rax, [rdi+80]",
+        "mov rsp, [rdi+152]",
+        "mov rdi, [rdi+112]",
+        "jmp rcx",
+        ".global doppel_fast_exit_end",
+        "doppel_fast_exit_end:",
+        "3: push 2",
+        "popfq",
+        "jmp 2b",
+        "4: mov rsp, gs:[8]",
+        "call {leave}",
         "ud2",
-        syscall = const Entry::Syscall as u64,
-        enter = sym enter_kernel,
+        state = const LIVE | PLAIN | INTACT,
+        unwelcome = const UNWELCOME,
+        serve = const core::mem::offset_of!(Vcpu, serve),
+        need_resched = const core::mem::offset_of!(Vcpu, need_resched),
+        leave = sym leave_extern,
     )
 }

@@ -80,6 +80,10 @@ pub enum Backing {
     PageFilePrivate(u64),
     /// Root image at this byte offset, copy-on-write.
     Image(u64),
+    /// Frozen image at this byte offset, copy-on-write; in clones only.
+    Frozen(u64),
+    /// Share file at this byte offset, copy-on-write; in clones that share only.
+    Share(u64),
 }
 
 const MAP_SHARED: u64 = 1;
@@ -112,6 +116,8 @@ pub fn map_user(addr: u64, len: u64, prot: Prot, backing: Backing, populate: boo
         Backing::PageFileShared(off) => (MAP_SHARED, fd::PAGEFILE as u64, off),
         Backing::PageFilePrivate(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::PAGEFILE as u64, off),
         Backing::Image(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::IMAGE as u64, off),
+        Backing::Frozen(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::FROZEN as u64, off),
+        Backing::Share(off) => (MAP_PRIVATE | MAP_NORESERVE, fd::SHARE as u64, off),
     };
     let flags = flags | MAP_FIXED | if populate { MAP_POPULATE } else { 0 };
     // SAFETY: the range was checked to be guest user memory, to which the kernel holds no references.
@@ -173,15 +179,30 @@ pub fn advise_user(addr: u64, len: u64, advice: i32) -> Result<(), HostError> {
     unsafe { call(nr::MADVISE, [addr, len, advice as u64, 0, 0, 0]) }.map(drop)
 }
 
+/// Asks the host to put this part of the arena into huge pages.
+pub(crate) fn collapse_arena(offset: u64, len: u64) -> Result<(), HostError> {
+    const MADV_COLLAPSE: u64 = 25;
+    // SAFETY: what the memory holds stays as it is.
+    unsafe { call(nr::MADVISE, [layout::ARENA_BASE + offset, len, MADV_COLLAPSE, 0, 0, 0]) }.map(drop)
+}
+
+/// Frees the host memory of a part of the arena; it reads as zeros afterwards.
+pub(crate) fn punch_arena(offset: u64, len: u64) -> Result<(), HostError> {
+    // SAFETY: callers own that part of the arena and have nothing in it.
+    unsafe { call(nr::FALLOCATE, [fd::ARENA as u64, PUNCH_HOLE_KEEP_SIZE, offset, len, 0, 0]) }.map(drop)
+}
+
 /// `membarrier` among the vCPUs of this process.
 pub fn membarrier(cmd: i32) -> Result<(), HostError> {
     // SAFETY: touches no memory.
     unsafe { call(nr::MEMBARRIER, [cmd as u64, 0, 0, 0, 0, 0]) }.map(drop)
 }
 
+/// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
+const PUNCH_HOLE_KEEP_SIZE: u64 = 3;
+
 /// Frees the host memory of a page file range; it reads as zeros afterwards.
 pub fn punch_pagefile(off: u64, len: u64) -> Result<(), HostError> {
-    const PUNCH_HOLE_KEEP_SIZE: u64 = 3;
     // SAFETY: page file bytes are never referenced, only copied (pagefile.rs).
     unsafe { call(nr::FALLOCATE, [fd::PAGEFILE as u64, PUNCH_HOLE_KEEP_SIZE, off, len, 0, 0]) }.map(drop)
 }

@@ -1,7 +1,10 @@
 //! Locks for state in the arena, shared by all processes and vCPUs of a domain.
 //!
 //! Key types: [`SpinLock`] (short critical sections), [`RwSpin`] (read-mostly state), [`Once`].
-//! They spin for a bounded time, then sleep on a host futex, because the host may preempt the holder.
+//! They spin for a bounded time, then sleep on a host futex, because the host may preempt the holder. Sleeps are
+//! short, so that giving a lock back needs no atomic read-modify-write: a plain store, and a look whether
+//! anybody sleeps. A sleeper that this look misses (its own store may still be on its way) finds the lock free
+//! when its sleep ends.
 //! Rules: never block in the scheduler while holding one; a host kick only sets flags, so it cannot deadlock.
 //! Lock order is stated by each module that nests them.
 
@@ -17,8 +20,10 @@ const SPINS: u32 = 100;
 /// A mutual exclusion lock usable from every process of the domain.
 #[derive(Default)]
 pub struct SpinLock<T: ?Sized> {
-    /// 0 free, 1 held, 2 held with sleepers.
+    /// 0 free, 1 held.
     state: AtomicU32,
+    /// Threads that sleep, or are about to.
+    sleepers: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -30,7 +35,7 @@ unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
 impl<T> SpinLock<T> {
     /// A free lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self { state: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self { state: AtomicU32::new(0), sleepers: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     /// The value, when nobody else can hold the lock any more.
@@ -59,6 +64,11 @@ impl<T: ?Sized> SpinLock<T> {
     }
 
     #[cold]
+    fn wake(&self) {
+        host::futex_wake(&self.state, 1);
+    }
+
+    #[cold]
     fn lock_slow(&self) {
         for _ in 0..SPINS {
             if self.state.load(Ordering::Relaxed) == 0
@@ -68,9 +78,11 @@ impl<T: ?Sized> SpinLock<T> {
             }
             core::hint::spin_loop();
         }
-        while self.state.swap(2, Ordering::Acquire) != 0 {
-            host::futex_wait(&self.state, 2, None);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            nap(&self.state, 1);
         }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -99,8 +111,9 @@ impl<T: ?Sized> DerefMut for SpinGuard<'_, T> {
 impl<T: ?Sized> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.lock.state.swap(0, Ordering::Release) == 2 {
-            host::futex_wake(&self.lock.state, 1);
+        self.lock.state.store(0, Ordering::Release);
+        if self.lock.sleepers.load(Ordering::Relaxed) != 0 {
+            self.lock.wake();
         }
     }
 }
@@ -159,14 +172,20 @@ impl<T: ?Sized> RwSpin<T> {
 }
 
 /// Spins, and once that has lasted long sleeps for a short while: the holder may have been preempted.
-fn backoff(word: &AtomicU32, seen: u32, spins: &mut u32) {
+pub(crate) fn backoff(word: &AtomicU32, seen: u32, spins: &mut u32) {
     *spins += 1;
     if *spins < SPINS {
         core::hint::spin_loop();
     } else {
-        let until = crate::clock::host_monotonic_ns() + 50_000;
-        host::futex_wait(word, seen, Some(until));
+        nap(word, seen);
     }
+}
+
+/// Sleeps for a short while, as long as `word` is `seen`.
+#[cold]
+fn nap(word: &AtomicU32, seen: u32) {
+    let until = crate::clock::host_monotonic_ns() + 50_000;
+    host::futex_wait(word, seen, Some(until));
 }
 
 /// Shared access to a [`RwSpin`]'s value.

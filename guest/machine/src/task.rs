@@ -6,7 +6,7 @@
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::cpu::Vcpu;
 use crate::xstate::XSave;
@@ -45,20 +45,44 @@ pub struct UserContext {
     pub fs_base: u64,
 }
 
-/// What entry code fills in: the registers, and after a fast entry the vector registers kernel code may touch.
+/// What entry code fills in: the registers, and after a fast entry vector registers that kernel code may touch.
 #[repr(C, align(16))]
 pub(crate) struct Frame {
     pub(crate) regs: UserContext,
-    /// 1: the program's extended state is still in the processor, except xmm0-15, which are in `xmm`.
-    /// 0: all of it is in the task's XSAVE area.
-    pub(crate) live: u64,
+    /// [`LIVE`], [`PLAIN`], [`INTACT`].
+    pub(crate) state: u64,
     _pad: u64,
-    pub(crate) xmm: [[u8; 16]; 16],
+    /// xmm0-15 after a fast entry, where kernel code is compiled with SSE.
+    pub(crate) xmm: [[u8; 16]; SAVED_XMM],
+}
+
+/// [`Frame::state`]: the program's extended state is still in the processor (but for `Frame::xmm`); without it
+/// all of it is in the task's XSAVE area.
+pub(crate) const LIVE: u64 = 1;
+/// [`Frame::state`]: the program goes on behind a system call, where the processor leaves the program counter in
+/// rcx and the flags in r11: it can be continued by a jump. `UserContext::r11` may be out of date meanwhile.
+pub(crate) const PLAIN: u64 = 2;
+
+/// [`Frame::state`]: entered by a patched call, and no register was replaced since, so callee-saved ones need not
+/// be loaded from here.
+pub(crate) const INTACT: u64 = 4;
+
+/// How many vector registers the fast entry has to keep.
+const SAVED_XMM: usize = if cfg!(target_feature = "sse") { 16 } else { 0 };
+
+const NO_XSTATE: &str = "an idle task has no extended state";
+
+impl Frame {
+    pub(crate) fn set_regs(&mut self, regs: UserContext) {
+        self.regs = regs;
+        let plain = regs.rcx == regs.rip && regs.r11 == regs.rflags;
+        self.state = self.state & LIVE | if plain { PLAIN } else { 0 };
+    }
 }
 
 // Offsets used by assembly in trap.rs and fast.rs.
 const _: () = {
-    assert!(core::mem::offset_of!(Frame, live) == 176);
+    assert!(core::mem::offset_of!(Frame, state) == 176);
     assert!(core::mem::offset_of!(Frame, xmm) == 192);
 };
 
@@ -77,12 +101,14 @@ struct Stack(UnsafeCell<[u8; KSTACK_SIZE]>);
 /// The machine part of a guest thread.
 pub struct Task {
     frame: UnsafeCell<Frame>,
-    xsave: UnsafeCell<Box<XSave>>,
+    /// None in an idle task, which has no program.
+    xsave: UnsafeCell<Option<Box<XSave>>>,
     stack: Box<Stack>,
     /// Saved kernel stack pointer while switched out.
     krsp: UnsafeCell<u64>,
     /// Set while a vCPU runs on this task's kernel stack.
-    on_cpu: AtomicBool,
+    /// 0 free, 1 claimed, 2 claimed and awaited.
+    on_cpu: AtomicU32,
     /// The vCPU it runs on, for kicks.
     pub(crate) vcpu: AtomicPtr<Vcpu>,
     /// Nonzero: the kernel has something to do before the task returns to its program.
@@ -98,17 +124,26 @@ unsafe impl Send for Task {}
 impl Task {
     /// A task that will first run `Personality::task_start`, then its program at `ctx`.
     pub fn new(ctx: UserContext, xsave: Box<XSave>) -> Self {
+        Self::make(ctx, Some(xsave))
+    }
+
+    /// A task without a program.
+    pub fn idle() -> Self {
+        Self::make(UserContext::default(), None)
+    }
+
+    fn make(ctx: UserContext, xsave: Option<Box<XSave>>) -> Self {
         // SAFETY: a stack is plain bytes; Box<Stack> is created in place, not on the current stack.
         let stack: Box<Stack> = unsafe { Box::new_uninit().assume_init() };
         let top = stack.0.get() as u64 + KSTACK_SIZE as u64;
         // The first switch "returns" into task_entry with a clean frame.
         let krsp = crate::cpu::initial_frame(top);
         Self {
-            frame: UnsafeCell::new(Frame { regs: ctx, live: 0, _pad: 0, xmm: [[0; 16]; 16] }),
+            frame: UnsafeCell::new(Frame { regs: ctx, state: 0, _pad: 0, xmm: [[0; 16]; SAVED_XMM] }),
             xsave: UnsafeCell::new(xsave),
             stack,
             krsp: UnsafeCell::new(krsp),
-            on_cpu: AtomicBool::new(false),
+            on_cpu: AtomicU32::new(0),
             vcpu: AtomicPtr::new(core::ptr::null_mut()),
             work: AtomicU32::new(0),
         }
@@ -118,7 +153,12 @@ impl Task {
     pub fn regs(&self) -> UserContext {
         // SAFETY: see the type's Sync reason; a torn read of a running foreign task is prevented by callers
         // stopping it first, and would only give wrong numbers.
-        unsafe { (*self.frame.get()).regs }
+        let f = unsafe { &*self.frame.get() };
+        let mut regs = f.regs;
+        if f.state & PLAIN != 0 {
+            regs.r11 = regs.rflags;
+        }
+        regs
     }
 
     /// Replaces the program's registers; selectors and privileged flags are forced to user values.
@@ -129,21 +169,30 @@ impl Task {
         c.ss = USER_SS;
         c.rflags = (c.rflags & USER_FLAGS) | 0x202;
         // SAFETY: as for regs.
-        unsafe { (*self.frame.get()).regs = c };
+        unsafe { (*self.frame.get()).set_regs(c) };
+    }
+
+    /// Whether the program goes on right behind a system call, as [`Self::regs`] would show.
+    pub fn is_after_call(&self) -> bool {
+        // SAFETY: as for regs.
+        unsafe { (*self.frame.get()).state & PLAIN != 0 }
     }
 
     /// A copy of the program's extended (vector) state.
     pub fn xstate(&self) -> Box<XSave> {
         self.save_xstate();
         // SAFETY: as for regs.
-        unsafe { (*self.xsave.get()).clone() }
+        match unsafe { &*self.xsave.get() } {
+            Some(area) => area.clone(),
+            None => panic!("{NO_XSTATE}"),
+        }
     }
 
     /// Runs `f` on the program's extended state in place.
     pub fn with_xstate<R>(&self, f: impl FnOnce(&mut XSave) -> R) -> R {
         self.save_xstate();
         // SAFETY: as for regs; f cannot reach the same cell again because Task gives out no other reference.
-        f(unsafe { &mut *self.xsave.get() })
+        f(unsafe { &mut *self.xsave_ptr() })
     }
 
     /// Number and arguments of the system call being served: orig_rax, then rdi rsi rdx r10 r8 r9.
@@ -161,13 +210,22 @@ impl Task {
         unsafe { (*self.frame.get()).regs.rax = rax };
     }
 
+    /// Replaces the program's extended state, which must be valid ([`XSave::sanitize`]).
+    pub fn set_xstate(&self, x: &XSave) {
+        // SAFETY: as for regs; what is in the processor is given up.
+        unsafe {
+            (*self.frame.get()).state &= !LIVE;
+            (*self.xsave_ptr()).bytes.copy_from_slice(&x.bytes);
+        }
+    }
+
     /// Moves extended state that is still in the processor (after a fast entry) to the XSAVE area.
     pub(crate) fn save_xstate(&self) {
-        // SAFETY: as for regs: `live` is only set while this task is the current one. Kernel code uses nothing
-        // of the state but xmm0-15, whose program values entry code kept in the frame.
+        // SAFETY: as for regs: LIVE is only set while this task is the current one. Kernel code uses nothing
+        // of the state, or only xmm0-15, whose program values entry code kept in the frame.
         unsafe {
             let f = &mut *self.frame.get();
-            if f.live == 0 {
+            if f.state & LIVE == 0 {
                 return;
             }
             let area: *mut u8 = self.xsave_ptr().cast();
@@ -177,9 +235,11 @@ impl Task {
                 "xsave64 [{}]", in(reg) area, in("eax") features as u32, in("edx") (features >> 32) as u32,
                 options(nostack)
             );
-            core::ptr::copy_nonoverlapping(f.xmm.as_ptr().cast::<u8>(), area.add(160), 256);
-            *area.add(512) |= 2;
-            f.live = 0;
+            if SAVED_XMM != 0 {
+                core::ptr::copy_nonoverlapping(f.xmm.as_ptr().cast::<u8>(), area.add(160), 256);
+                *area.add(512) |= 2;
+            }
+            f.state &= !LIVE;
         }
     }
 
@@ -190,16 +250,25 @@ impl Task {
             return;
         }
         let v = self.vcpu.load(Ordering::SeqCst);
-        if !v.is_null() && self.on_cpu.load(Ordering::SeqCst) {
+        if !v.is_null() && self.on_cpu.load(Ordering::SeqCst) != 0 {
             // SAFETY: vCPU blocks are never freed while their domain lives.
             let v = unsafe { &*v };
             v.kick_if_other();
         }
     }
 
+    /// Gives back what its kernel stack does not use, if it is switched out.
+    pub fn trim_stack(&self) {
+        if self.on_cpu.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            // SAFETY: the stack is claimed, and what lies below the saved stack pointer is dead.
+            unsafe { crate::arena::discard(self.stack.0.get() as u64, *self.krsp.get()) };
+            self.release();
+        }
+    }
+
     /// Whether a vCPU is on this task's kernel stack now.
     pub fn on_cpu(&self) -> bool {
-        self.on_cpu.load(Ordering::Acquire)
+        self.on_cpu.load(Ordering::Acquire) != 0
     }
 
     pub(crate) fn kstack_top(&self) -> u64 {
@@ -211,9 +280,23 @@ impl Task {
         unsafe { &raw mut (*self.frame.get()).regs }
     }
 
-    pub(crate) fn xsave_ptr(&self) -> *mut XSave {
+    pub(crate) fn state_ptr(&self) -> *mut u64 {
         // SAFETY: only the pointer is taken.
-        unsafe { &raw mut **self.xsave.get() }
+        unsafe { &raw mut (*self.frame.get()).state }
+    }
+
+    pub(crate) fn xsave_ptr(&self) -> *mut XSave {
+        let area = self.xsave_or_null();
+        assert!(!area.is_null(), "{NO_XSTATE}");
+        area
+    }
+
+    pub(crate) fn xsave_or_null(&self) -> *mut XSave {
+        // SAFETY: only the pointer is taken; the box stays where it is.
+        match unsafe { &mut *self.xsave.get() } {
+            Some(area) => &raw mut **area,
+            None => core::ptr::null_mut(),
+        }
     }
 
     pub(crate) fn krsp_ptr(&self) -> *mut u64 {
@@ -222,13 +305,23 @@ impl Task {
 
     /// Claims the right to run on this task's stack.
     pub(crate) fn acquire(&self) {
-        while self.on_cpu.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        // The vCPU that leaves the stack is about to, unless the host has taken its processor away, perhaps for
+        // this very vCPU.
+        for _ in 0..200 {
+            if self.on_cpu.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return;
+            }
             core::hint::spin_loop();
+        }
+        while self.on_cpu.swap(2, Ordering::Acquire) != 0 {
+            crate::host::futex_wait(&self.on_cpu, 2, None);
         }
     }
 
     /// Gives that right back; the stack must no longer be in use.
     pub(crate) fn release(&self) {
-        self.on_cpu.store(false, Ordering::Release);
+        if self.on_cpu.swap(0, Ordering::Release) == 2 {
+            crate::host::futex_wake(&self.on_cpu, 1);
+        }
     }
 }

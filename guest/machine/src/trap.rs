@@ -7,14 +7,16 @@
 //!
 //! A host signal that arrives in the kernel changes nothing but flags, except in the exit window (between
 //! the last check for work and the program's first instruction): there it restarts the exit.
-//! All signals use an empty mask with SA_NODEFER, so leaving a handler leaves nothing blocked.
+//! The signals of a program's own instructions use an empty mask with SA_NODEFER, so leaving their handler leaves
+//! nothing blocked. SIGCHLD and the kick come from elsewhere, at any rate: their handler blocks both, lest many of
+//! them fill the signal stack, and always ends with the host's sigreturn, which unblocks them.
 
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::cpu::{ALTSTACK_SIZE, Vcpu, vcpu};
+use crate::cpu::{Vcpu, vcpu};
 use crate::host::{self, nr};
-use crate::task::{Frame, Task, UserContext};
+use crate::task::{Frame, LIVE, PLAIN, Task, UserContext};
 use crate::user::{self, Fixup};
 use crate::xstate::{XSAVE_SIZE, used_size};
 
@@ -35,9 +37,11 @@ pub struct FaultInfo {
 
 /// The kernel above this layer.
 pub trait Personality: Sync {
-    /// A system call: number and arguments are in the current task's registers (orig_rax, rdi rsi rdx r10 r8
-    /// r9); the result goes into its rax.
-    fn syscall(&self);
+    /// What serves a system call: number and arguments are in the current task's registers (orig_rax, rdi rsi
+    /// rdx r10 r8 r9); the result goes into its rax.
+    fn syscall(&self) -> extern "C" fn();
+    /// A system call is about to be served that came by a trap.
+    fn trapped(&self);
     /// The program took an exception.
     fn fault(&self, info: FaultInfo);
     /// Something was posted to the current task ([`Task::post_work`]) or the vCPU should reschedule.
@@ -69,6 +73,10 @@ pub(crate) fn set_personality(p: &'static dyn Personality) {
 pub static CHILD_EVENT: AtomicU32 = AtomicU32::new(0);
 
 const FLAG_TF: u64 = 0x100;
+/// Flags with which the guest kernel begins: interrupts on, all else clear (with DF copies would run backwards).
+const FLAGS_CLEAR: u64 = 0x202;
+/// The host's 64-bit code segment.
+const USER_CS: u64 = 0x33;
 const SIGILL: i32 = 4;
 const SIGTRAP: i32 = 5;
 const SIGBUS: i32 = 7;
@@ -127,15 +135,22 @@ struct HostSiginfo {
 
 const _: () = assert!(core::mem::offset_of!(HostUcontext, regs) == 40);
 
+/// Whether a host signal comes from outside, not from what the interrupted instruction did.
+fn is_outside(signo: i32) -> bool {
+    signo == SIGCHLD || signo == doppel_abi_machine::KICK_SIGNAL
+}
+
 /// Installs the handlers of this process; before the filter, inherited by every later process.
 pub(crate) fn install_handlers() {
     const SA_SIGINFO: u64 = 4;
     const SA_ONSTACK: u64 = 0x0800_0000;
     const SA_NODEFER: u64 = 0x4000_0000;
     const SA_RESTORER: u64 = 0x0400_0000;
-    let flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESTORER;
+    let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER;
+    let outside = 1u64 << (SIGCHLD - 1) | 1u64 << (doppel_abi_machine::KICK_SIGNAL - 1);
     for sig in [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGCHLD, SIGSYS, doppel_abi_machine::KICK_SIGNAL] {
-        let act = [host_signal_entry as *const () as u64, flags, host_sigreturn as *const () as u64, 0u64];
+        let (flags, mask) = if is_outside(sig) { (flags, outside) } else { (flags | SA_NODEFER, 0) };
+        let act = [host_signal_entry as *const () as u64, flags, host_sigreturn as *const () as u64, mask];
         // SAFETY: a valid sigaction with a handler that lives for ever.
         let r = unsafe { host::call(nr::RT_SIGACTION, [sig as u64, act.as_ptr() as u64, 0, 8, 0, 0]) };
         assert!(r.is_ok(), "rt_sigaction failed at boot");
@@ -144,8 +159,8 @@ pub(crate) fn install_handlers() {
 
 /// Gives this host thread its signal stack.
 pub(crate) fn set_altstack() {
-    let v = vcpu();
-    let ss = [v.altstack.get() as u64, 0u64, ALTSTACK_SIZE as u64];
+    let (start, len) = vcpu().altstack();
+    let ss = [start, 0, len];
     // SAFETY: the block's own memory, used by nothing else.
     let r = unsafe { host::call(nr::SIGALTSTACK, [ss.as_ptr() as u64, 0, 0, 0, 0, 0]) };
     assert!(r.is_ok(), "sigaltstack failed");
@@ -191,6 +206,15 @@ unsafe extern "C" {
     static etext: u8;
     static doppel_exit_window_start: u8;
     static doppel_exit_window_end: u8;
+    static doppel_fast_exit_start: u8;
+    static doppel_fast_exit_end: u8;
+}
+
+/// Whether `rip` lies between the last check for work and a program's first instruction, on either way out.
+fn in_exit_window(rip: u64) -> bool {
+    ((&raw const doppel_exit_window_start) as u64..(&raw const doppel_exit_window_end) as u64).contains(&rip)
+        || ((&raw const doppel_fast_exit_start) as u64..(&raw const doppel_fast_exit_end) as u64)
+            .contains(&rip)
 }
 
 fn in_kernel(regs: &HostRegs) -> bool {
@@ -210,7 +234,6 @@ pub(crate) enum Entry {
     Resume = 0,
     Syscall = 1,
     Fault = 2,
-    Kick = 3,
 }
 
 extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -> Entry {
@@ -229,8 +252,12 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -
     if signo == SIGSYS {
         return Entry::Syscall;
     }
-    if signo == doppel_abi_machine::KICK_SIGNAL || signo == SIGCHLD {
-        return Entry::Kick;
+    if is_outside(signo) {
+        // By way of sigreturn, which unblocks it. What the frame has of the program does not matter any more.
+        regs.rip = restart_exit as *const () as u64;
+        regs.rflags = FLAGS_CLEAR;
+        regs.cs_gs_fs_ss = regs.cs_gs_fs_ss & !0xffff | USER_CS;
+        return Entry::Resume;
     }
     // SAFETY: the slot belongs to this vCPU.
     unsafe { *v.fault.get() = fault_info(signo, info, regs) };
@@ -243,11 +270,11 @@ fn fault_info(signo: i32, info: &HostSiginfo, regs: &HostRegs) -> FaultInfo {
 
 /// A host signal inside the guest kernel.
 fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
-    let window = (&raw const doppel_exit_window_start) as u64..(&raw const doppel_exit_window_end) as u64;
-    if signo == SIGCHLD || signo == doppel_abi_machine::KICK_SIGNAL {
-        if window.contains(&regs.rip) {
+    if is_outside(signo) {
+        if in_exit_window(regs.rip) {
             // The task's saved context is still whole: do the exit again, seeing the new work.
             regs.rip = restart_exit as *const () as u64;
+            regs.rflags = FLAGS_CLEAR;
         }
         return;
     }
@@ -256,16 +283,18 @@ fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
         regs.rflags &= !FLAG_TF;
         return;
     }
-    if window.contains(&regs.rip) {
+    if in_exit_window(regs.rip) {
         // The program's own context cannot be loaded (non-canonical address): its fault.
         // SAFETY: the slot belongs to this vCPU.
         unsafe {
             *vcpu().fault.get() = FaultInfo { signo: SIGSEGV, code: 0x80, addr: 0, trapno: 13, err: 0 }
         };
         regs.rip = exit_fault as *const () as u64;
+        regs.rflags = FLAGS_CLEAR;
         return;
     }
     match user::fixup(regs.rip) {
+        Some(Fixup::Resume(pc)) => regs.rip = pc,
         Some(f) => {
             regs.rax = if f == Fixup::ReturnRcx { regs.rcx } else { 1 };
             // SAFETY: the copy routines do not touch the stack, so its top is the return address.
@@ -286,8 +315,9 @@ fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
 
 /// Copies the program's state from the host's signal frame into the current task.
 fn save_frame(v: &Vcpu, r: &HostRegs, syscall: bool) {
-    // SAFETY: v is this vCPU's block; ctx and xsave point to the current task, which runs here.
-    let c = unsafe { &mut *(v.ctx.load(Ordering::Relaxed) as *mut UserContext) };
+    // SAFETY: v is this vCPU's block; ctx points to the frame of the current task, which runs here.
+    let f = unsafe { &mut *(v.ctx.load(Ordering::Relaxed) as *mut Frame) };
+    let c = &mut f.regs;
     c.r15 = r.r15;
     c.r14 = r.r14;
     c.r13 = r.r13;
@@ -307,9 +337,12 @@ fn save_frame(v: &Vcpu, r: &HostRegs, syscall: bool) {
     c.rip = r.rip;
     c.rflags = r.rflags;
     c.rsp = r.rsp;
-    // SAFETY: ctx is the first field of the task's frame.
-    unsafe { (*(v.ctx.load(Ordering::Relaxed) as *mut Frame)).live = 0 };
-    if r.fpstate != 0 {
+    let plain = syscall && r.rcx == r.rip && r.r11 == r.rflags;
+    f.state = if plain { PLAIN } else { 0 };
+    if r.fpstate == 0 {
+        return;
+    }
+    if cfg!(target_feature = "sse") {
         let n = used_size().min(XSAVE_SIZE);
         // SAFETY: the host's frame holds a complete XSAVE image of at least the enabled components.
         unsafe {
@@ -321,16 +354,29 @@ fn save_frame(v: &Vcpu, r: &HostRegs, syscall: bool) {
             // The software-reserved bytes describe the frame, not the state.
             core::ptr::write_bytes((v.xsave.load(Ordering::Relaxed) as *mut u8).add(464), 0, 48);
         }
+    } else {
+        // Straight back into the processor, where kernel code leaves it alone, as after a fast entry. The host
+        // had put the processor's state to its initial one for this handler.
+        // SAFETY: the host's frame holds a complete XSAVE image, which it checked or wrote itself.
+        unsafe {
+            let features = v.xfeatures;
+            asm!("xrstor64 [{}]", in(reg) r.fpstate, in("eax") features as u32, in("edx") (features >> 32) as u32,
+                options(nostack, readonly));
+        }
+        f.state |= LIVE;
     }
 }
 
 /// On the task's kernel stack, with its program's state saved.
 pub(crate) extern "C" fn enter_kernel(entry: Entry) -> ! {
     match entry {
-        Entry::Syscall => personality().syscall(),
+        Entry::Syscall => {
+            personality().trapped();
+            personality().syscall()();
+        }
         // SAFETY: the slot belongs to this vCPU.
         Entry::Fault => personality().fault(unsafe { *vcpu().fault.get() }),
-        Entry::Kick | Entry::Resume => {}
+        Entry::Resume => {}
     }
     leave_to_user()
 }
@@ -350,7 +396,8 @@ unsafe extern "C" fn exit_fault() {
     naked_asm!("mov rsp, gs:[8]", "sub rsp, 8", "jmp {f}", f = sym exit_fault_rust)
 }
 
-extern "C" fn leave_extern() -> ! {
+/// [`leave_to_user`], for assembly.
+pub(crate) extern "C" fn leave_extern() -> ! {
     leave_to_user()
 }
 
@@ -360,9 +407,10 @@ pub(crate) fn leave_to_user() -> ! {
         let v = vcpu();
         // SAFETY: work points to the current task's word.
         let work = unsafe { &*(v.work.load(Ordering::Relaxed) as *const AtomicU32) };
-        if work.swap(0, Ordering::SeqCst) == 0 && v.need_resched.load(Ordering::SeqCst) == 0 {
+        if work.load(Ordering::SeqCst) == 0 && v.need_resched.load(Ordering::SeqCst) == 0 {
             break;
         }
+        work.store(0, Ordering::SeqCst);
         personality().exit_work();
     }
     // SAFETY: the context and extended state are complete; this leaves the kernel.
@@ -380,10 +428,10 @@ unsafe extern "C" fn exit_to_user() -> ! {
         "jne 3f",
         "cmp dword ptr gs:[{need_resched}], 0",
         "jne 3f",
-        // Extended state: still in the processor but for xmm0-15 after a fast entry, else in memory.
+        // Extended state: still in the processor (but for registers kernel code may use), else in memory.
         "mov rdi, gs:[16]",
-        "cmp qword ptr [rdi+176], 0",
-        "jne 4f",
+        "test byte ptr [rdi+176], {live}",
+        "jnz 4f",
         "mov rsi, gs:[24]",
         "mov eax, gs:[40]",
         "xor edx, edx",
@@ -401,13 +449,12 @@ unsafe extern "C" fn exit_to_user() -> ! {
         "mov rax, [rdi+80]",
         "mov rdx, [rdi+96]",
         "mov rsi, [rdi+104]",
-        // After a plain system call rcx == rip and r11 == rflags, and there is no need for iretq.
+        // After a plain system call rcx is rip and r11 rflags, and there is no need for iretq.
         "mov rcx, [rdi+88]",
         "mov r11, [rdi+48]",
-        "cmp rcx, [rdi+128]",
-        "jne 2f",
-        "cmp r11, [rdi+144]",
-        "jne 2f",
+        "test byte ptr [rdi+176], {plain}",
+        "jz 2f",
+        "mov r11, [rdi+144]",
         // Arithmetic flags by sahf, which is several times faster than popfq; anything special by popfq.
         "mov rdx, r11",
         "and rdx, -2264",
@@ -446,27 +493,30 @@ unsafe extern "C" fn exit_to_user() -> ! {
         "popfq",
         "jmp 7b",
         "4:",
-        "movups xmm0, [rdi+192]",
-        "movups xmm1, [rdi+208]",
-        "movups xmm2, [rdi+224]",
-        "movups xmm3, [rdi+240]",
-        "movups xmm4, [rdi+256]",
-        "movups xmm5, [rdi+272]",
-        "movups xmm6, [rdi+288]",
-        "movups xmm7, [rdi+304]",
-        "movups xmm8, [rdi+320]",
-        "movups xmm9, [rdi+336]",
-        "movups xmm10, [rdi+352]",
-        "movups xmm11, [rdi+368]",
-        "movups xmm12, [rdi+384]",
-        "movups xmm13, [rdi+400]",
-        "movups xmm14, [rdi+416]",
-        "movups xmm15, [rdi+432]",
+        #[cfg(target_feature = "sse")]
+        "movups xmm0, [rdi+192]
+         movups xmm1, [rdi+208]
+         movups xmm2, [rdi+224]
+         movups xmm3, [rdi+240]
+         movups xmm4, [rdi+256]
+         movups xmm5, [rdi+272]
+         movups xmm6, [rdi+288]
+         movups xmm7, [rdi+304]
+         movups xmm8, [rdi+320]
+         movups xmm9, [rdi+336]
+         movups xmm10, [rdi+352]
+         movups xmm11, [rdi+368]
+         movups xmm12, [rdi+384]
+         movups xmm13, [rdi+400]
+         movups xmm14, [rdi+416]
+         movups xmm15, [rdi+432]",
         "jmp 5b",
         "3: jmp {restart}",
         ".global doppel_exit_window_end",
         "doppel_exit_window_end:",
         restart = sym restart_exit,
+        live = const LIVE,
+        plain = const PLAIN,
         need_resched = const core::mem::offset_of!(Vcpu, need_resched),
     )
 }

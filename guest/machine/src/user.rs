@@ -99,17 +99,25 @@ impl UserPtr {
         Self(self.0.wrapping_add(n))
     }
 
+    #[inline]
     fn range(self, len: usize) -> Result<(), Fault> {
         let end = self.0.checked_add(len as u64).ok_or(Fault)?;
         if end <= layout::USER_END { Ok(()) } else { Err(Fault) }
     }
 
+    /// Whether these bytes are user memory at all.
+    pub(crate) fn check(self, len: usize) -> Result<(), Fault> {
+        self.range(len)
+    }
+
     /// Copies `dst.len()` bytes from user memory.
+    #[inline]
     pub fn read_bytes(self, dst: &mut [u8]) -> Result<(), Fault> {
         if self.read_some(dst)? == dst.len() { Ok(()) } else { Err(Fault) }
     }
 
     /// Copies from user memory up to the first fault; `Err` if not even one byte could be read.
+    #[inline]
     pub fn read_some(self, dst: &mut [u8]) -> Result<usize, Fault> {
         self.range(dst.len())?;
         // SAFETY: dst is ours; the source is user memory, and faults are fixed up.
@@ -119,6 +127,7 @@ impl UserPtr {
 
     /// Appends up to `len` bytes of user memory to `dst` within its spare capacity, up to the first fault;
     /// `Err` if not even one byte could be read.
+    #[inline]
     pub fn read_append(self, dst: &mut Vec<u8>, len: usize) -> Result<usize, Fault> {
         let len = len.min(dst.capacity() - dst.len());
         self.range(len)?;
@@ -132,11 +141,13 @@ impl UserPtr {
     }
 
     /// Copies `src` to user memory.
+    #[inline]
     pub fn write_bytes(self, src: &[u8]) -> Result<(), Fault> {
         if self.write_some(src)? == src.len() { Ok(()) } else { Err(Fault) }
     }
 
     /// Copies to user memory up to the first fault; `Err` if not even one byte could be written.
+    #[inline]
     pub fn write_some(self, src: &[u8]) -> Result<usize, Fault> {
         self.range(src.len())?;
         // SAFETY: src is ours; the destination is user memory, and faults are fixed up.
@@ -145,6 +156,7 @@ impl UserPtr {
     }
 
     /// Zeroes `len` bytes of user memory up to the first fault; returns how many.
+    #[inline]
     pub fn zero_some(self, len: usize) -> Result<usize, Fault> {
         self.range(len)?;
         // SAFETY: user memory only; faults are fixed up.
@@ -153,6 +165,7 @@ impl UserPtr {
     }
 
     /// Copies one value from user memory.
+    #[inline]
     pub fn read<T: Pod>(self) -> Result<T, Fault> {
         let mut v = zeroed::<T>();
         self.read_bytes(bytes_of_mut(&mut v))?;
@@ -160,6 +173,7 @@ impl UserPtr {
     }
 
     /// Copies one value to user memory.
+    #[inline]
     pub fn write<T: Pod>(self, v: &T) -> Result<(), Fault> {
         self.write_bytes(bytes_of(v))
     }
@@ -199,6 +213,7 @@ impl UserPtr {
     }
 }
 
+#[inline]
 fn partial(len: usize, left: u64) -> Result<usize, Fault> {
     let done = len - left as usize;
     if done == 0 && len != 0 { Err(Fault) } else { Ok(done) }
@@ -215,39 +230,70 @@ pub(crate) unsafe fn copy_raw(dst: u64, src: u64, len: u64) -> u64 {
 
 core::arch::global_asm!(
     ".pushsection .text.doppel_user,\"ax\",@progbits",
-    // copy_user(dst, src, len) -> bytes left
+    // copy_user(dst, src, len) -> bytes left. rcx counts what is left at every access to memory. Up to 64 bytes go
+    // by general registers, because `rep movsb` takes long to start; a fault there is tried again by single
+    // bytes (fixup), so that the count is exact.
     ".global doppel_copy_user",
     "doppel_copy_user:",
     "mov rcx, rdx",
-    "cmp rcx, 64",
-    "ja 3f",
-    // Short copies: 8 bytes at a time, then single bytes; rcx counts what is left.
-    "2: cmp rcx, 8",
+    "cmp rdx, 8",
     "jb 4f",
-    "mov rax, [rsi]",
+    "cmp rdx, 64",
+    "ja 3f",
+    "2: mov rax, [rsi]",
     "mov [rdi], rax",
     "add rsi, 8",
     "add rdi, 8",
     "sub rcx, 8",
-    "jmp 2b",
+    "cmp rcx, 8",
+    "jae 2b",
+    "test rcx, rcx",
+    "jz 5f",
+    // The last 8 bytes, some of them a second time.
+    "mov rax, [rsi+rcx-8]",
+    "mov [rdi+rcx-8], rax",
+    "xor eax, eax",
+    "ret",
+    "3: rep movsb",
+    "mov rax, rcx",
+    "ret",
+    ".global doppel_copy_user_bytes",
+    "doppel_copy_user_bytes:",
     "4: test rcx, rcx",
     "jz 5f",
-    "mov al, [rsi]",
+    "6: mov al, [rsi]",
     "mov [rdi], al",
     "inc rsi",
     "inc rdi",
     "dec rcx",
-    "jmp 4b",
-    "3: rep movsb",
-    "5: mov rax, rcx",
+    "jnz 6b",
+    "5: xor eax, eax",
     "ret",
-    // zero_user(dst, len) -> bytes left
+    // zero_user(dst, len) -> bytes left; as copy_user.
     ".global doppel_zero_user",
     "doppel_zero_user:",
     "mov rcx, rsi",
     "xor eax, eax",
-    "rep stosb",
+    "cmp rcx, 64",
+    "ja 3f",
+    "2: cmp rcx, 8",
+    "jb 4f",
+    "mov [rdi], rax",
+    "add rdi, 8",
+    "sub rcx, 8",
+    "jmp 2b",
+    "3: rep stosb",
     "mov rax, rcx",
+    "ret",
+    ".global doppel_zero_user_bytes",
+    "doppel_zero_user_bytes:",
+    "4: test rcx, rcx",
+    "jz 5f",
+    "6: mov byte ptr [rdi], 0",
+    "inc rdi",
+    "dec rcx",
+    "jnz 6b",
+    "5: xor eax, eax",
     "ret",
     ".global doppel_user_word",
     "doppel_user_word:",
@@ -266,6 +312,33 @@ core::arch::global_asm!(
     "mov [rsi], eax",
     "xor eax, eax",
     "ret",
+    // xsave_user(area, features) -> 0 or 1; XSAVE writes one word of the header only
+    ".global doppel_xsave_user",
+    "doppel_xsave_user:",
+    "xor ecx, ecx",
+    "mov [rdi+512], rcx",
+    "mov [rdi+520], rcx",
+    "mov [rdi+528], rcx",
+    "mov [rdi+536], rcx",
+    "mov [rdi+544], rcx",
+    "mov [rdi+552], rcx",
+    "mov [rdi+560], rcx",
+    "mov [rdi+568], rcx",
+    "mov eax, esi",
+    "mov rdx, rsi",
+    "shr rdx, 32",
+    "xsave64 [rdi]",
+    "xor eax, eax",
+    "ret",
+    // xrstor_user(area, features) -> 0 or 1
+    ".global doppel_xrstor_user",
+    "doppel_xrstor_user:",
+    "mov eax, esi",
+    "mov rdx, rsi",
+    "shr rdx, 32",
+    "xrstor64 [rdi]",
+    "xor eax, eax",
+    "ret",
     ".global doppel_user_word_fixup",
     "doppel_user_word_fixup:",
     "mov eax, 1",
@@ -282,6 +355,14 @@ unsafe extern "C" {
     fn load_user_u32(addr: u64, out: *mut u32) -> u64;
     #[link_name = "doppel_cmpxchg_user_u32"]
     fn cmpxchg_user_u32(addr: u64, old: *mut u32, new: u32) -> u64;
+    /// The state the processor holds for the program, as a standard XSAVE area.
+    #[link_name = "doppel_xsave_user"]
+    pub(crate) fn xsave_user(area: u64, features: u64) -> u64;
+    /// And back; what the processor refuses counts as a fault.
+    #[link_name = "doppel_xrstor_user"]
+    pub(crate) fn xrstor_user(area: u64, features: u64) -> u64;
+    static doppel_copy_user_bytes: u8;
+    static doppel_zero_user_bytes: u8;
     static doppel_user_word: u8;
     static doppel_user_word_fixup: u8;
 }
@@ -293,20 +374,29 @@ pub(crate) enum Fixup {
     ReturnRcx,
     /// Return 1 to the caller.
     ReturnOne,
+    /// Go on at this address, which does the rest byte by byte.
+    Resume(u64),
 }
 
 /// What to do about a fault at `pc`, if it was inside one of the routines above.
 pub(crate) fn fixup(pc: u64) -> Option<Fixup> {
-    let copy = copy_user as *const () as u64;
-    let word = (&raw const doppel_user_word) as u64;
-    let end = (&raw const doppel_user_word_fixup) as u64;
-    if (copy..word).contains(&pc) {
-        Some(Fixup::ReturnRcx)
-    } else if (word..end).contains(&pc) {
-        Some(Fixup::ReturnOne)
-    } else {
-        None
-    }
+    // In ascending order: where each part ends, and what a fault before that end means.
+    let parts = [
+        (copy_user as *const () as u64, None),
+        // `rep movsb` and `rep stosb` lie in the first parts too: by single bytes they fault at the same one.
+        (
+            (&raw const doppel_copy_user_bytes) as u64,
+            Some(Fixup::Resume((&raw const doppel_copy_user_bytes) as u64)),
+        ),
+        (zero_user as *const () as u64, Some(Fixup::ReturnRcx)),
+        (
+            (&raw const doppel_zero_user_bytes) as u64,
+            Some(Fixup::Resume((&raw const doppel_zero_user_bytes) as u64)),
+        ),
+        ((&raw const doppel_user_word) as u64, Some(Fixup::ReturnRcx)),
+        ((&raw const doppel_user_word_fixup) as u64, Some(Fixup::ReturnOne)),
+    ];
+    parts.into_iter().find(|(end, _)| pc < *end).and_then(|(_, f)| f)
 }
 
 impl From<Fault> for doppel_abi_linux::errno::Errno {
@@ -317,6 +407,7 @@ impl From<Fault> for doppel_abi_linux::errno::Errno {
 
 impl UserPtr {
     /// Copies between this user range and kernel-mapped memory; `order` puts (dst, src) from our address.
+    #[inline]
     pub(crate) fn transfer(self, len: usize, order: impl Fn(u64) -> (u64, u64)) -> Result<usize, Fault> {
         self.range(len)?;
         let (dst, src) = order(self.0);

@@ -54,8 +54,25 @@ pub fn enabled_features() -> u64 {
     (u64::from(hi) << 32 | u64::from(lo)) & XFEATURES
 }
 
-/// [`used_size`], computed once at boot: CPUID traps to the hypervisor of a virtual machine (tens of µs).
+/// [`used_size`] and [`hwcap`]. CPUID traps to the hypervisor of a virtual machine (tens of µs), and every host
+/// process of a domain has these words for itself, so they must be filled before the first one is forked.
 static USED_SIZE: AtomicUsize = AtomicUsize::new(0);
+/// See [`USED_SIZE`].
+static HWCAP: AtomicUsize = AtomicUsize::new(0);
+
+/// Asks the processor what this module remembers: once, before the first fork.
+pub fn init() {
+    used_size();
+    hwcap();
+}
+
+/// The processor's basic features as AT_HWCAP shows them.
+pub fn hwcap() -> u64 {
+    if HWCAP.load(Ordering::Relaxed) == 0 {
+        HWCAP.store(core::arch::x86_64::__cpuid(1).edx as usize, Ordering::Relaxed);
+    }
+    HWCAP.load(Ordering::Relaxed) as u64
+}
 
 /// Bytes of the area that are in use with the enabled components: what a signal frame holds.
 pub fn used_size() -> usize {

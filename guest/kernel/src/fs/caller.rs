@@ -13,6 +13,7 @@ use super::inode::{Inode, Stat};
 use super::path::{FsContext, Path};
 use super::walk::Walker;
 use crate::syscall::{Args, PATH_MAX, read_string};
+use crate::task::current_ref;
 use crate::task::{Cred, Process, current};
 use crate::{Errno, Result};
 
@@ -30,7 +31,7 @@ pub mod at {
 }
 
 /// Names up to this length need no allocation.
-const SHORT: usize = 192;
+const SHORT: usize = 128;
 
 /// A path argument, copied from user memory.
 pub struct Name {
@@ -41,19 +42,18 @@ pub struct Name {
 
 impl Name {
     /// Copies a path: ENAMETOOLONG from PATH_MAX on.
+    #[inline(always)]
     pub fn read(p: UserPtr) -> Result<Self> {
         let mut n = Self { short: [0; SHORT], len: 0, long: Vec::new() };
         match p.read_cstr(&mut n.short)? {
             Some(len) => n.len = len,
-            None => {
-                n.long = read_string(p, PATH_MAX)
-                    .map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })?;
-            }
+            None => n.long = read_long(p)?,
         }
         Ok(n)
     }
 
     /// The path in argument `i`.
+    #[inline(always)]
     pub fn arg(a: &Args, i: usize) -> Result<Self> {
         Self::read(a.ptr(i))
     }
@@ -62,6 +62,11 @@ impl Name {
     pub fn bytes(&self) -> &[u8] {
         if self.long.is_empty() { &self.short[..self.len] } else { &self.long }
     }
+}
+
+#[cold]
+fn read_long(p: UserPtr) -> Result<Vec<u8>> {
+    read_string(p, PATH_MAX).map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })
 }
 
 /// What a call acts on.
@@ -108,7 +113,6 @@ pub fn file_stat(f: &File) -> Result<Stat> {
 
 /// Who calls.
 pub struct Caller {
-    process: Arc<Process>,
     /// Root, working directory, umask.
     pub fs: Arc<FsContext>,
     /// Identity.
@@ -134,7 +138,7 @@ impl Caller {
         let me = current();
         let fs = if Arc::ptr_eq(&me.process, process) { me.fs() } else { process.fs() };
         let walker = Walker::new(&fs, cred.clone());
-        Self { process: process.clone(), fs, cred, walker }
+        Self { fs, cred, walker }
     }
 
     /// Where a relative name starts.
@@ -145,7 +149,7 @@ impl Caller {
         if dirfd == at::FDCWD {
             return Ok(self.fs.cwd());
         }
-        self.process.files().get(dirfd)?.path.clone().ok_or(Errno::ENOTDIR)
+        current_ref().any_file(dirfd)?.path.clone().ok_or(Errno::ENOTDIR)
     }
 
     /// Finds an existing file.
@@ -167,7 +171,7 @@ impl Caller {
             if dirfd == at::FDCWD {
                 return Ok(Target::Path(self.fs.cwd()));
             }
-            let f = self.process.files().get(dirfd)?;
+            let f = current_ref().any_file(dirfd)?;
             return Ok(match &f.path {
                 Some(p) => Target::Path(p.clone()),
                 None => Target::File(f),

@@ -58,7 +58,7 @@ fn entries() -> Entries {
         ("memory.high", || fixed("max\n")),
         ("memory.low", || fixed("0\n")),
         ("memory.max", || text(|| {
-            let limit = boot::start_info().memory_limit;
+            let limit = boot::memory_limit();
             Ok(if limit == 0 { "max\n".to_string() } else { format!("{limit}\n") })
         })),
         ("memory.min", || fixed("0\n")),

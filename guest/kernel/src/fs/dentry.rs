@@ -1,17 +1,20 @@
 //! The directory cache: names that were looked up, as a tree of [`Dentry`]s over the inodes.
 //!
-//! A directory's children are held strongly, and each child holds its parent, so a cached name stays until
-//! it is unlinked or [`prune`] drops it. Names change only under the parent's `children` lock, which is also
-//! held over the inode operation that makes the change, so cache and file system never disagree.
-//! Lock order: rename lock → children (of two directories: by address) → link → inode.
+//! A directory's names are held strongly, and each child holds its parent, so a cached name stays until it is
+//! unlinked or [`prune`] drops it. Names known to be absent are kept too, where only this cache makes names
+//! ([`Inode::in_memory`]). The tree is shielded (`doppel_machine::shield`): walks read it without locks or
+//! counts (glide.rs). Names change only under their directory's `children` lock, which is also held over the inode
+//! operation that makes the change, so cache and file system never disagree.
+//! Lock order: rename lock → children (of two directories: by address) → inode → shield.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use doppel_machine::sync::RwSpin;
+use doppel_algo::nametable::{NameTable, name_hash};
+use doppel_machine::shield::{self, Reading, Shielded, Writing};
+use doppel_machine::sync::SpinLock;
 
 use super::inode::{FileType, Inode};
 use crate::{Errno, Result};
@@ -23,12 +26,48 @@ pub(super) const MOUNTPOINT: u32 = 2;
 /// Looked up since the last [`prune`].
 const USED: u32 = 4;
 
-/// Children of a directory by name.
-pub(super) type Children = BTreeMap<Box<[u8]>, Arc<Dentry>>;
+/// The right to change the names of a directory.
+#[derive(Default)]
+pub(super) struct Children(());
+
+/// A name: most are short and need no memory of their own.
+pub(super) enum Name {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+const SHORT: usize = 30;
+
+impl Name {
+    fn new(name: &[u8]) -> Self {
+        let mut short = [0; SHORT];
+        match short.get_mut(..name.len()) {
+            Some(s) => {
+                s.copy_from_slice(name);
+                Self::Short(name.len() as u8, short)
+            }
+            None => Self::Long(name.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(n, s) => &s[..usize::from(*n)],
+            Self::Long(n) => n,
+        }
+    }
+}
 
 struct Link {
     parent: Option<Arc<Dentry>>,
-    name: Box<[u8]>,
+    name: Name,
+}
+
+/// What the cache knows of a name.
+pub(super) enum Entry {
+    Child(Arc<Dentry>),
+    /// There is no such name.
+    Absent(Name),
 }
 
 /// A name in a directory, with the inode it stands for.
@@ -36,9 +75,12 @@ pub struct Dentry {
     inode: Arc<dyn Inode>,
     kind: FileType,
     cacheable: bool,
+    in_memory: bool,
     flags: AtomicU32,
-    link: RwSpin<Link>,
-    pub(super) children: RwSpin<Children>,
+    link: Shielded<Link>,
+    entries: Shielded<NameTable<Entry>>,
+    /// Held over every change of names in this directory.
+    pub(super) children: SpinLock<Children>,
 }
 
 /// Number of dentries the cache holds.
@@ -49,19 +91,22 @@ fn cached() -> &'static AtomicUsize {
 impl Dentry {
     /// The root of a file system.
     pub fn root(inode: Arc<dyn Inode>) -> Arc<Self> {
-        Self::make(inode, None, Box::default())
+        Self::make(inode, None, b"")
     }
 
-    pub(super) fn make(inode: Arc<dyn Inode>, parent: Option<Arc<Self>>, name: Box<[u8]>) -> Arc<Self> {
+    pub(super) fn make(inode: Arc<dyn Inode>, parent: Option<Arc<Self>>, name: &[u8]) -> Arc<Self> {
         let kind = inode.kind();
         let cacheable = inode.cacheable();
+        let in_memory = inode.in_memory();
         Arc::new(Self {
             inode,
             kind,
             cacheable,
+            in_memory,
             flags: AtomicU32::new(USED),
-            link: RwSpin::new(Link { parent, name }),
-            children: RwSpin::default(),
+            link: Shielded::new(Link { parent, name: Name::new(name) }),
+            entries: Shielded::default(),
+            children: SpinLock::default(),
         })
     }
 
@@ -75,14 +120,41 @@ impl Dentry {
         self.kind
     }
 
+    /// Whether its inode is one of a file system in memory ([`Inode::in_memory`]).
+    pub(super) fn in_memory(&self) -> bool {
+        self.in_memory
+    }
+
     /// The directory it is in; `None` for the root of a file system.
     pub fn parent(&self) -> Option<Arc<Self>> {
-        self.link.read().parent.clone()
+        self.link.get(&shield::read()).parent.clone()
+    }
+
+    /// As [`Self::parent`], for a walk.
+    pub(super) fn parent_in<'g>(&'g self, r: &'g Reading) -> Option<&'g Arc<Self>> {
+        self.link.get(r).parent.as_ref()
     }
 
     /// Its name in that directory.
     pub fn name(&self) -> Vec<u8> {
-        self.link.read().name.to_vec()
+        self.link.get(&shield::read()).name.bytes().to_vec()
+    }
+
+    /// What the cache knows of a name in this directory.
+    #[inline]
+    pub(super) fn known<'g>(&'g self, r: &'g Reading, hash: u32, name: &[u8]) -> Option<&'g Entry> {
+        self.entries.get(r).find(hash, |e| match e {
+            Entry::Child(c) => c.link.get(r).name.bytes() == name,
+            Entry::Absent(n) => n.bytes() == name,
+        })
+    }
+
+    /// A walk came by: [`prune`] is to spare it once.
+    #[inline]
+    pub(super) fn mark_used(&self) {
+        if self.flags.load(Ordering::Relaxed) & USED == 0 {
+            self.flags.fetch_or(USED, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn has(&self, flag: u32) -> bool {
@@ -102,58 +174,135 @@ impl Dentry {
         self.has(UNLINKED)
     }
 
-    /// Gives it a new place (rename). The caller holds both directories' `children`.
-    pub(super) fn moved(&self, parent: Arc<Self>, name: Box<[u8]>) {
-        let old = core::mem::replace(&mut *self.link.write(), Link { parent: Some(parent), name });
-        drop(old);
-    }
-
     /// The child called `name`.
     pub fn child(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
-        if let Some(c) = self.children.read().get(name) {
-            if c.flags.load(Ordering::Relaxed) & USED == 0 {
-                c.flags.fetch_or(USED, Ordering::Relaxed);
-            }
-            return Ok(c.clone());
+        if let Some(known) = self.look(name) {
+            return known;
         }
         if !self.cacheable {
-            return Ok(Self::make(self.inode.lookup(name)?, Some(self.clone()), name.into()));
+            return Ok(Self::make(self.inode.lookup(name)?, Some(self.clone()), name));
         }
-        let c = self.child_locked(&mut self.children.write(), name)?;
+        let c = self.child_locked(&mut self.children.lock(), name);
         trim();
-        Ok(c)
+        c
+    }
+
+    /// What the cache says: the child, or ENOENT.
+    fn look(&self, name: &[u8]) -> Option<Result<Arc<Self>>> {
+        Some(match self.known(&shield::read(), name_hash(name), name)? {
+            Entry::Child(c) => {
+                c.mark_used();
+                Ok(c.clone())
+            }
+            Entry::Absent(_) => Err(Errno::ENOENT),
+        })
     }
 
     /// As [`Self::child`], with this directory's `children` locked by the caller.
     pub(super) fn child_locked(self: &Arc<Self>, children: &mut Children, name: &[u8]) -> Result<Arc<Self>> {
-        if let Some(c) = children.get(name) {
-            return Ok(c.clone());
+        if let Some(known) = self.look(name) {
+            return known;
         }
-        let inode = self.inode.lookup(name)?;
-        Ok(self.adopt(children, inode, name))
+        match self.inode.lookup(name) {
+            Ok(inode) => Ok(self.adopt(children, inode, name)),
+            Err(e) => {
+                if e == Errno::ENOENT && self.cacheable && self.in_memory && !self.unlinked() {
+                    self.put(&mut shield::write(), name, Entry::Absent(Name::new(name)));
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Puts what is known of a name into the cache; gives what was known before, to be dropped outside the guard.
+    fn put(&self, w: &mut Writing, name: &[u8], entry: Entry) -> Option<Entry> {
+        let hash = name_hash(name);
+        let old = self.cut(w, name);
+        self.entries.get_mut(w).insert(hash, entry);
+        cached().fetch_add(1, Ordering::Relaxed);
+        old
+    }
+
+    /// Takes what is known of a name out of the cache.
+    fn cut(&self, w: &mut Writing, name: &[u8]) -> Option<Entry> {
+        let hash = name_hash(name);
+        let target = match self.entries.get(w).find(hash, |e| match e {
+            Entry::Child(c) => c.link.get(w).name.bytes() == name,
+            Entry::Absent(n) => n.bytes() == name,
+        })? {
+            Entry::Child(c) => Some(Arc::as_ptr(c)),
+            Entry::Absent(_) => None,
+        };
+        let old = self.entries.get_mut(w).remove(hash, |e| match (e, target) {
+            (Entry::Child(c), Some(t)) => core::ptr::eq(Arc::as_ptr(c), t),
+            (Entry::Absent(n), None) => n.bytes() == name,
+            _ => false,
+        });
+        cached().fetch_sub(usize::from(old.is_some()), Ordering::Relaxed);
+        old
     }
 
     /// Caches a new name.
     pub(super) fn adopt(
         self: &Arc<Self>,
-        children: &mut Children,
+        _children: &mut Children,
         inode: Arc<dyn Inode>,
         name: &[u8],
     ) -> Arc<Self> {
-        let c = Self::make(inode, Some(self.clone()), name.into());
+        let c = Self::make(inode, Some(self.clone()), name);
         if self.cacheable && !self.unlinked() {
-            children.insert(name.into(), c.clone());
-            cached().fetch_add(1, Ordering::Relaxed);
+            let old = self.put(&mut shield::write(), name, Entry::Child(c.clone()));
+            drop(old);
         }
         c
     }
 
     /// Takes a name out of the cache because it is no more.
-    pub(super) fn forget(&self, children: &mut Children, name: &[u8]) {
-        if let Some(c) = children.remove(name) {
-            cached().fetch_sub(1, Ordering::Relaxed);
-            c.set(UNLINKED, true);
+    pub(super) fn forget(&self, _children: &mut Children, name: &[u8]) {
+        let old = {
+            let w = &mut shield::write();
+            let old = self.cut(w, name);
+            if let Some(Entry::Child(c)) = &old {
+                c.set(UNLINKED, true);
+                if self.cacheable && self.in_memory && !self.unlinked() {
+                    self.put(w, name, Entry::Absent(Name::new(name)));
+                }
+            }
+            old
+        };
+        drop(old);
+    }
+
+    /// Brings the cache in step with a rename of `child` from `old` in `a` to `new` in `b`, where `victim` stood;
+    /// the two change places if `swap`. The caller holds both directories' `children`. One step for all walks.
+    pub(super) fn renamed(
+        (a, old): (&Arc<Self>, &[u8]),
+        (b, new): (&Arc<Self>, &[u8]),
+        child: &Arc<Self>,
+        victim: Option<&Arc<Self>>,
+        swap: bool,
+    ) {
+        let mut garbage: [Option<Entry>; 2] = [None, None];
+        let mut links: Vec<Link> = Vec::new();
+        {
+            let w = &mut shield::write();
+            garbage[0] = a.cut(w, old);
+            garbage[1] = b.cut(w, new);
+            let mut place = |w: &mut Writing, d: &Arc<Self>, dir: &Arc<Self>, name: &[u8]| {
+                let link = Link { parent: Some(dir.clone()), name: Name::new(name) };
+                links.push(core::mem::replace(d.link.get_mut(w), link));
+                if dir.cacheable && !dir.unlinked() {
+                    dir.put(w, name, Entry::Child(d.clone()));
+                }
+            };
+            place(w, child, b, new);
+            match victim {
+                Some(v) if swap => place(w, v, a, old),
+                Some(v) => v.set(UNLINKED, true),
+                None => {}
+            }
         }
+        drop((garbage, links));
     }
 
     /// ENOENT in a directory that was removed.
@@ -165,9 +314,9 @@ impl Dentry {
 impl Drop for Dentry {
     fn drop(&mut self) {
         // A chain of removed directories could be long: unwind it without recursion.
-        let mut parent = self.link.write().parent.take();
-        while let Some(p) = parent.and_then(Arc::into_inner) {
-            parent = p.link.write().parent.take();
+        let mut parent = self.link.exclusive().parent.take();
+        while let Some(mut p) = parent.and_then(Arc::into_inner) {
+            parent = p.link.exclusive().parent.take();
         }
     }
 }
@@ -182,26 +331,42 @@ pub(super) fn trim() {
     }
 }
 
-/// Drops cached names that nobody holds and nobody looked up since the last time, leaves first.
+/// Drops all cached names that nobody holds.
+pub(super) fn drop_unused() {
+    let roots = super::mount::vfs().root_dentries();
+    // The first time forgets who was looked up; then a directory goes one time after the last name in it.
+    let mut before = usize::MAX;
+    prune(&roots);
+    while cached().load(Ordering::Relaxed) < before {
+        before = cached().load(Ordering::Relaxed);
+        prune(&roots);
+    }
+}
+
+/// Drops cached names that nobody holds and nobody looked up since the last time, leaves first, and all names known
+/// to be absent.
 fn prune(roots: &[Arc<Dentry>]) {
     let mut stack: Vec<Arc<Dentry>> = roots.to_vec();
     while let Some(d) = stack.pop() {
-        let mut dead = Vec::new();
-        {
-            let mut children = d.children.write();
-            children.retain(|_, c| {
-                let used = c.flags.fetch_and(!USED, Ordering::Relaxed) & (USED | MOUNTPOINT) != 0;
-                // Only a name that nobody else holds is looked into: nobody can be waiting for its lock.
-                if !used && Arc::strong_count(c) == 1 && c.children.read().is_empty() {
-                    dead.push(c.clone());
-                    return false;
-                }
-                if c.kind == FileType::Directory {
-                    stack.push(c.clone());
-                }
-                true
-            });
+        let children = d.children.lock();
+        let mut w = shield::write();
+        let mut doomed: Vec<*const Dentry> = Vec::new();
+        for e in d.entries.get(&w).iter() {
+            let Entry::Child(c) = e else { continue };
+            let used = c.flags.fetch_and(!USED, Ordering::Relaxed) & (USED | MOUNTPOINT) != 0;
+            if !used && Arc::strong_count(c) == 1 && c.entries.get(&w).is_empty() {
+                doomed.push(Arc::as_ptr(c));
+            } else if c.kind == FileType::Directory {
+                stack.push(c.clone());
+            }
         }
+        doomed.sort_unstable();
+        let dead = d
+            .entries
+            .get_mut(&mut w)
+            .extract(|e| matches!(e, Entry::Child(c) if doomed.binary_search(&Arc::as_ptr(c)).is_err()));
+        drop(w);
+        drop(children);
         cached().fetch_sub(dead.len(), Ordering::Relaxed);
     }
 }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use super::inode::Inode;
 use super::mount::{self, ms, vfs};
-use super::rootfs::{makedev, tmpfs};
+use super::rootfs::{TmpfsOptions, makedev, tmpfs};
 use crate::{Errno, Result};
 
 const CHAR: u32 = 0o020000;
@@ -62,7 +62,7 @@ pub fn mount_point(
 }
 
 fn populate() -> Result<()> {
-    let dev = tmpfs(0o755, 0, 0, 64 << 20);
+    let dev = tmpfs(TmpfsOptions { mode: 0o755, size: 64 << 20, ..TmpfsOptions::default() });
     for (name, major, minor, mode) in DEVICES {
         dev.create(name, CHAR | mode, 0, 0, makedev(*major, *minor))?;
     }
@@ -73,7 +73,7 @@ fn populate() -> Result<()> {
     dev.create(b"shm", DIR | 0o755, 0, 0, 0)?;
     let exec = ms::NOSUID | ms::RELATIME;
     mount_point(b"dev", dev, "devtmpfs", b"dev", exec)?;
-    mount::mount_at(b"/dev/shm", tmpfs(0o1777, 0, 0, 0), "tmpfs", b"shm", exec | ms::NODEV)?;
+    mount::mount_at(b"/dev/shm", tmpfs(TmpfsOptions::default()), "tmpfs", b"shm", exec | ms::NODEV)?;
     let nothing = ms::NOSUID | ms::NODEV | ms::NOEXEC | ms::RELATIME;
     mount_point(b"proc", super::procfs::root(PROC_DEV), "proc", b"proc", nothing)?;
     mount_point(b"sys", super::sysfs::root(SYS_DEV), "sysfs", b"sysfs", nothing)?;

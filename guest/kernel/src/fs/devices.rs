@@ -95,6 +95,10 @@ impl FileOps for Memory {
         !matches!(self, Self::Kmsg)
     }
 
+    fn positioned(&self) -> bool {
+        false
+    }
+
     fn seek(&self, _file: &File, _offset: i64, _whence: u32) -> Result<u64> {
         Ok(0)
     }

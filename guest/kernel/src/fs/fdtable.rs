@@ -1,52 +1,108 @@
 //! Descriptor tables.
+//!
+//! Key types: [`FdTable`]; [`Files`], a thread's use of one, through which it looks up its own files without a
+//! lock or a count ([`FileRef`]; how, and why that is safe, is told in `doppel_machine::slots`).
+//! Boundary: everybody else (/proc/PID/fd, pidfd_getfd, kcmp) takes the table's lock and a counted reference. Only
+//! the threads that use a table change it; SCM_RIGHTS and pidfd_getfd insert into the caller's own.
+//! A thread attaches before it runs (clone), moves to a copy at exec and unshare, and leaves as it ends; the
+//! last reference to a table closes what is left in it.
+//! Lock order: a table's lock → nothing; files are closed outside it. fork holds the old and the new table's.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_machine::sync::RwSpin;
+use doppel_machine::slots::{Attached, Borrowed, Held, Locked, SLOTS_MAX, Slots, Table};
 
 use super::File;
 use crate::{Errno, Result};
 
-struct Slot {
-    file: Arc<File>,
-    cloexec: bool,
-}
-
-#[derive(Default)]
-struct Slots {
-    slots: Vec<Option<Slot>>,
+/// What is kept with the files of a table.
+pub struct Meta {
     /// No free slot lies below this.
     first_free: usize,
+    /// RLIMIT_NOFILE: no descriptor number may reach it.
+    limit: usize,
+    /// Close-on-exec, a bit for each descriptor.
+    cloexec: Vec<u64>,
+}
+
+impl Meta {
+    fn cloexec(&self, i: usize) -> bool {
+        self.cloexec.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 != 0)
+    }
+
+    fn set_cloexec(&mut self, i: usize, on: bool) {
+        if let Some(w) = self.cloexec.get_mut(i / 64) {
+            *w = *w & !(1 << (i % 64)) | u64::from(on) << (i % 64);
+        } else if on {
+            self.cloexec.resize(i / 64 + 1, 0);
+            self.cloexec[i / 64] = 1 << (i % 64);
+        }
+    }
 }
 
 /// A table of descriptors, shared by the threads of a process (and by CLONE_FILES).
 pub struct FdTable {
-    slots: RwSpin<Slots>,
-    /// RLIMIT_NOFILE: no descriptor number may reach it.
-    limit: AtomicU64,
+    slots: Slots<File, Meta>,
+}
+
+/// A thread's use of its table.
+pub type Files = Attached<FdTable>;
+/// A thread's own table, for opening and closing.
+pub type FilesRef<'a> = Borrowed<'a, FdTable>;
+/// The open file of a descriptor of the calling thread; it lives on if the descriptor is closed meanwhile.
+pub type FileRef<'a> = Held<'a, File, Meta>;
+
+/// What only a file looked up through a thread's own table can tell.
+pub trait Alone {
+    /// Whether only the calling thread can reach the file: its one descriptor is in a table nobody shares.
+    fn alone(&self) -> bool;
+}
+
+impl Alone for FileRef<'_> {
+    #[inline]
+    fn alone(&self) -> bool {
+        self.unshared() && self.fd_count() == 1
+    }
 }
 
 /// Most descriptors a table may hold, whatever the limit says (`/proc/sys/fs/nr_open`).
-pub const NR_OPEN: u64 = 1 << 20;
+pub const NR_OPEN: u64 = SLOTS_MAX as u64;
+
+type Guard<'a> = Locked<'a, File, Meta>;
+
+fn index(fd: i32) -> Result<usize> {
+    usize::try_from(fd).map_err(|_| Errno::EBADF)
+}
+
+impl Table for FdTable {
+    type Item = File;
+    type Meta = Meta;
+    fn slots(&self) -> &Slots<File, Meta> {
+        &self.slots
+    }
+}
 
 impl FdTable {
     /// An empty table.
     pub fn new(limit: u64) -> Self {
-        Self { slots: RwSpin::default(), limit: AtomicU64::new(limit) }
+        let limit = limit.min(NR_OPEN) as usize;
+        Self { slots: Slots::new(Meta { first_free: 0, limit, cloexec: Vec::new() }) }
     }
 
     /// RLIMIT_NOFILE's soft value, kept here for speed.
     pub fn set_limit(&self, limit: u64) {
-        self.limit.store(limit.min(NR_OPEN), Ordering::Relaxed);
+        self.slots.lock().meta_mut().limit = limit.min(NR_OPEN) as usize;
     }
 
-    /// The file behind `fd`.
+    /// Whether several threads use the table.
+    pub fn shared(&self) -> bool {
+        self.slots.users() > 1
+    }
+
+    /// The file behind `fd`, counted. Threads reach their own files through [`Files`] instead.
     pub fn get(&self, fd: i32) -> Result<Arc<File>> {
-        let t = self.slots.read();
-        let slot = usize::try_from(fd).ok().and_then(|i| t.slots.get(i)).and_then(Option::as_ref);
-        slot.map(|s| s.file.clone()).ok_or(Errno::EBADF)
+        self.slots.lock().get(index(fd)?).cloned().ok_or(Errno::EBADF)
     }
 
     /// As [`Self::get`], but O_PATH descriptors are EBADF: for calls that act on the open file.
@@ -57,41 +113,44 @@ impl FdTable {
 
     /// Whether `fd` is closed on exec.
     pub fn cloexec(&self, fd: i32) -> Result<bool> {
-        let t = self.slots.read();
-        let slot = usize::try_from(fd).ok().and_then(|i| t.slots.get(i)).and_then(Option::as_ref);
-        slot.map(|s| s.cloexec).ok_or(Errno::EBADF)
+        let t = self.slots.lock();
+        let i = index(fd)?;
+        if t.get(i).is_some() { Ok(t.meta().cloexec(i)) } else { Err(Errno::EBADF) }
     }
 
     /// Sets or clears close-on-exec.
     pub fn set_cloexec(&self, fd: i32, on: bool) -> Result<()> {
-        let mut t = self.slots.write();
-        let slot = usize::try_from(fd).ok().and_then(|i| t.slots.get_mut(i)).and_then(Option::as_mut);
-        slot.map(|s| s.cloexec = on).ok_or(Errno::EBADF)
+        let mut t = self.slots.lock();
+        let i = index(fd)?;
+        if t.get(i).is_none() {
+            return Err(Errno::EBADF);
+        }
+        t.meta_mut().set_cloexec(i, on);
+        Ok(())
     }
 
     /// Puts `file` at the lowest free descriptor that is at least `min`: EMFILE at the limit, EINVAL if
     /// `min` is beyond it.
     pub fn insert_from(&self, file: Arc<File>, cloexec: bool, min: i32) -> Result<i32> {
-        let limit = self.limit.load(Ordering::Relaxed) as usize;
+        let mut t = self.slots.lock();
+        let (limit, first_free) = (t.meta().limit, t.meta().first_free);
         let min = usize::try_from(min).map_err(|_| Errno::EINVAL)?;
         if min >= limit {
             return Err(Errno::EINVAL);
         }
-        let mut t = self.slots.write();
-        let mut i = min.max(t.first_free);
-        while t.slots.get(i).is_some_and(Option::is_some) {
+        let mut i = min.max(first_free);
+        while t.get(i).is_some() {
             i += 1;
         }
         if i >= limit {
             return Err(Errno::EMFILE);
         }
-        if t.slots.len() <= i {
-            t.slots.resize_with(i + 1, || None);
-        }
         file.fd_added();
-        t.slots[i] = Some(Slot { file, cloexec });
-        if min <= t.first_free {
-            t.first_free = i + 1;
+        t.meta_mut().set_cloexec(i, cloexec);
+        let none = t.set(i, file);
+        debug_assert!(none.is_none());
+        if min <= first_free {
+            t.meta_mut().first_free = i + 1;
         }
         Ok(i as i32)
     }
@@ -103,106 +162,106 @@ impl FdTable {
 
     /// Puts `file` at exactly `fd` (dup2); what was there is closed.
     pub fn insert_at(&self, fd: i32, file: Arc<File>, cloexec: bool) -> Result<()> {
-        let i = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
-        if i >= self.limit.load(Ordering::Relaxed) as usize {
-            return Err(Errno::EBADF);
-        }
+        let i = index(fd)?;
         let old = {
-            let mut t = self.slots.write();
-            if t.slots.len() <= i {
-                t.slots.resize_with(i + 1, || None);
+            let mut t = self.slots.lock();
+            if i >= t.meta().limit {
+                return Err(Errno::EBADF);
             }
             file.fd_added();
-            t.slots[i].replace(Slot { file, cloexec })
+            t.meta_mut().set_cloexec(i, cloexec);
+            t.set(i, file)
         };
-        if let Some(s) = old {
-            s.file.fd_removed();
+        if let Some(f) = old {
+            f.fd_removed();
         }
         Ok(())
+    }
+
+    fn take(t: &mut Guard<'_>, i: usize) -> Option<Arc<File>> {
+        let f = t.take(i)?;
+        let m = t.meta_mut();
+        m.first_free = m.first_free.min(i);
+        Some(f)
     }
 
     /// Closes `fd`.
     pub fn close(&self, fd: i32) -> Result<()> {
-        let old = {
-            let mut t = self.slots.write();
-            let i = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
-            let old = t.slots.get_mut(i).and_then(Option::take).ok_or(Errno::EBADF)?;
-            t.first_free = t.first_free.min(i);
-            old
-        };
-        old.file.fd_removed();
+        let old = Self::take(&mut self.slots.lock(), index(fd)?).ok_or(Errno::EBADF)?;
+        old.fd_removed();
         Ok(())
     }
 
-    /// Removes every slot `pick` selects and closes their files.
-    fn close_where(&self, pick: impl Fn(usize, &Slot) -> bool) {
+    /// Removes every descriptor of `range` that `pick` selects and closes their files.
+    fn close_where(&self, first: usize, last: usize, pick: impl Fn(&Guard<'_>, usize) -> bool) {
         let mut closed = Vec::new();
         {
-            let mut t = self.slots.write();
-            for i in 0..t.slots.len() {
-                if t.slots[i].as_ref().is_some_and(|s| pick(i, s)) {
-                    closed.extend(t.slots[i].take());
-                    t.first_free = t.first_free.min(i);
+            let mut t = self.slots.lock();
+            for i in first..t.end().min(last.saturating_add(1)) {
+                if pick(&t, i) {
+                    closed.extend(Self::take(&mut t, i));
                 }
             }
         }
-        for s in closed {
-            s.file.fd_removed();
+        for f in closed {
+            f.fd_removed();
         }
     }
 
     /// Closes all close-on-exec descriptors (exec).
     pub fn close_on_exec(&self) {
-        self.close_where(|_, s| s.cloexec);
+        self.close_where(0, usize::MAX, |t, i| t.meta().cloexec(i));
     }
 
     /// Closes `first..=last` (close_range).
     pub fn close_range(&self, first: u32, last: u32) {
-        self.close_where(|i, _| (first as usize..=last as usize).contains(&i));
+        self.close_where(first as usize, last as usize, |_, _| true);
     }
 
     /// Sets close-on-exec on `first..=last` (CLOSE_RANGE_CLOEXEC).
     pub fn cloexec_range(&self, first: u32, last: u32) {
-        let mut t = self.slots.write();
-        let end = (last as usize).saturating_add(1).min(t.slots.len());
-        let start = (first as usize).min(end);
-        for s in t.slots[start..end].iter_mut().flatten() {
-            s.cloexec = true;
+        let mut t = self.slots.lock();
+        for i in first as usize..t.end().min((last as usize).saturating_add(1)) {
+            if t.get(i).is_some() {
+                t.meta_mut().set_cloexec(i, true);
+            }
         }
     }
 
     /// Closes everything (exit).
     pub fn close_all(&self) {
-        self.close_where(|_, _| true);
+        self.close_where(0, usize::MAX, |_, _| true);
     }
 
     /// A copy for a new process.
     pub fn fork(&self) -> Self {
-        let t = self.slots.read();
-        let slots: Vec<_> = t
-            .slots
-            .iter()
-            .map(|s| {
-                s.as_ref().map(|s| {
-                    s.file.fd_added();
-                    Slot { file: s.file.clone(), cloexec: s.cloexec }
-                })
-            })
-            .collect();
-        Self {
-            slots: RwSpin::new(Slots { slots, first_free: t.first_free }),
-            limit: AtomicU64::new(self.limit.load(Ordering::Relaxed)),
+        let t = self.slots.lock();
+        let (m, end) = (t.meta(), t.end());
+        let meta = Meta { first_free: m.first_free, limit: m.limit, cloexec: m.cloexec.clone() };
+        let new = Self { slots: Slots::new(meta) };
+        let mut copy = new.slots.lock();
+        copy.reserve((0..end).filter(|i| t.get(*i).is_some()).count());
+        for i in 0..end {
+            if let Some(f) = t.get(i) {
+                f.fd_added();
+                let none = copy.set(i, f.clone());
+                debug_assert!(none.is_none());
+            }
         }
+        drop(copy);
+        new
+    }
+
+    /// The largest open descriptor.
+    pub fn last(&self) -> Option<usize> {
+        let t = self.slots.lock();
+        (0..t.end()).rev().find(|i| t.get(*i).is_some())
     }
 
     /// Open descriptors in ascending order with their files (for /proc).
     pub fn list(&self) -> Vec<(i32, Arc<File>)> {
-        let t = self.slots.read();
-        t.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(i, s)| s.as_ref().map(|s| (i as i32, s.file.clone())))
-            .collect()
+        let t = self.slots.lock();
+        (0..t.end()).filter_map(|i| t.get(i).map(|f| (i as i32, f.clone()))).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::any::Any;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use doppel_machine::cpu;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
@@ -12,6 +13,7 @@ use super::io::{Input, Output};
 use super::path::Path;
 use crate::mm::MapSource;
 use crate::sched::PollTable;
+use crate::task::Thread;
 use crate::{Errno, Result};
 
 /// Open flags kept in [`File::flags`] (`open(2)`), and those fcntl may change.
@@ -82,9 +84,14 @@ pub trait FileOps: Any + Send + Sync {
         self.write(file, input, offset).map(|n| (n, offset + n as u64))
     }
 
-    /// Whether the file has a position (lseek, pread, pwrite work).
+    /// Whether the file has a position (lseek, pread, pwrite work). Always the same.
     fn seekable(&self) -> bool {
         false
+    }
+
+    /// Whether reads and writes move the position of a seekable file. Always the same.
+    fn positioned(&self) -> bool {
+        self.seekable()
     }
 
     /// Repositions (`lseek(2)`): the default gives ESPIPE for unseekable files; regular files and directories
@@ -150,15 +157,55 @@ pub trait FileOps: Any + Send + Sync {
     fn fdinfo(&self, _file: &File, _out: &mut alloc::string::String) {}
 }
 
+/// A file's position. Readers and writers that use it hold its lock over the operation, which never blocks on a
+/// seekable file. Who alone can reach the file needs no lock: a pidfd_getfd at that very moment may see or
+/// set a position in between, as on Linux.
+#[derive(Default)]
+pub struct Position {
+    at: AtomicU64,
+    lock: SpinLock<()>,
+}
+
+impl Position {
+    /// Where it is.
+    pub fn get(&self) -> u64 {
+        self.at.load(Ordering::Relaxed)
+    }
+
+    /// To be changed; `alone` if nobody else can reach the file.
+    #[inline]
+    pub fn lock(&self, alone: bool) -> PositionGuard<'_> {
+        let lock = if alone { None } else { Some(self.lock.lock()) };
+        PositionGuard { at: self.get(), pos: self, _lock: lock }
+    }
+}
+
+/// A position to be changed: what is left here is stored when this goes.
+pub struct PositionGuard<'a> {
+    /// The position.
+    pub at: u64,
+    pos: &'a Position,
+    _lock: Option<doppel_machine::sync::SpinGuard<'a, ()>>,
+}
+
+impl Drop for PositionGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.pos.at.store(self.at, Ordering::Relaxed);
+    }
+}
+
 /// An open file description: what `open(2)` makes and descriptors, forks and SCM_RIGHTS share.
 pub struct File {
     /// Unique number, never reused.
     pub id: u64,
     ops: Arc<dyn FileOps>,
     flags: AtomicU32,
-    /// The file position. Readers and writers that use it hold the lock over the operation only for
-    /// seekable files, which never block.
-    pub pos: SpinLock<u64>,
+    /// See [`FileOps::seekable`] and [`FileOps::positioned`].
+    seekable: bool,
+    positioned: bool,
+    /// The file position.
+    pub pos: Position,
     /// Where it was opened, if it has a name (regular files, directories, devices, fifos).
     pub path: Option<Path>,
     /// Its inode, if it has one.
@@ -167,10 +214,8 @@ pub struct File {
     pub anon_name: Option<alloc::string::String>,
     /// Keeps a program's file from being written while it runs, and the other way round.
     pub guard: SpinLock<Option<super::busy::Guard>>,
-    /// F_SETOWN owner: pid, or negative process group.
-    pub owner: core::sync::atomic::AtomicI32,
-    /// F_SETSIG signal, 0 for SIGIO.
-    pub async_signal: AtomicU32,
+    /// Whom to signal when it becomes ready.
+    pub sigio: super::sigio::Sigio,
     /// Descriptors referring to this file, over all tables; `release` runs when it falls to zero.
     fds: AtomicU64,
     /// Who must know when the last descriptor has gone (epoll items).
@@ -214,21 +259,35 @@ impl File {
         let keep = !(flags::O_CREAT | flags::O_EXCL | flags::O_NOCTTY | flags::O_TRUNC | flags::O_CLOEXEC);
         Arc::new(Self {
             id: crate::kernel().next_id(),
+            seekable: ops.seekable(),
+            positioned: ops.positioned(),
             ops,
             flags: AtomicU32::new(flags & keep),
-            pos: SpinLock::new(0),
+            pos: Position::default(),
             path,
             inode,
             anon_name,
             guard: SpinLock::new(None),
-            owner: core::sync::atomic::AtomicI32::new(0),
-            async_signal: AtomicU32::new(0),
+            sigio: super::sigio::Sigio::default(),
             fds: AtomicU64::new(0),
             closing: SpinLock::default(),
         })
     }
 
+    /// See [`FileOps::seekable`].
+    #[inline]
+    pub fn seekable(&self) -> bool {
+        self.seekable
+    }
+
+    /// See [`FileOps::positioned`].
+    #[inline]
+    pub fn positioned(&self) -> bool {
+        self.positioned
+    }
+
     /// The operations.
+    #[inline]
     pub fn ops(&self) -> &Arc<dyn FileOps> {
         &self.ops
     }
@@ -240,6 +299,7 @@ impl File {
     }
 
     /// Status flags and access mode.
+    #[inline]
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
@@ -256,19 +316,23 @@ impl File {
     }
 
     /// Whether the file was opened for reading.
+    #[inline]
     pub fn readable(&self) -> bool {
-        self.flags() & (flags::O_ACCMODE | flags::O_PATH) != flags::O_WRONLY
-            && self.flags() & flags::O_PATH == 0
+        let f = self.flags();
+        f & flags::O_ACCMODE != flags::O_WRONLY && f & flags::O_PATH == 0
     }
 
     /// Whether the file was opened for writing.
+    #[inline]
     pub fn writable(&self) -> bool {
-        self.flags() & flags::O_ACCMODE != 0 && self.flags() & flags::O_PATH == 0
+        let f = self.flags();
+        f & flags::O_ACCMODE != 0 && f & flags::O_PATH == 0
     }
 
-    /// Where RLIMIT_FSIZE of the current process stops writes.
+    /// Where RLIMIT_FSIZE of the current process stops writes; nowhere for the kernel's own.
     pub fn size_limit(&self) -> u64 {
-        crate::task::current().process.rlimit(crate::task::rlimit::FSIZE)
+        let thread: Option<cpu::CurrentRef<Thread>> = cpu::current_as();
+        thread.map_or(u64::MAX, |t| t.process.size_limit.load(Ordering::Relaxed))
     }
 
     /// Polls, see [`FileOps::poll`].
@@ -292,6 +356,7 @@ impl File {
         let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
         super::locks::closed(self, last);
         if last {
+            self.sigio.closed();
             let closing = core::mem::take(&mut *self.closing.lock());
             for c in closing.into_iter().filter_map(|c| c.upgrade()) {
                 c.closed();

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::file::{File, FileOps};
 use super::path::Path;
@@ -191,17 +192,17 @@ pub trait Inode: Any + Send + Sync {
 
     /// Removes a name that is not a directory.
     fn unlink(&self, _name: &[u8]) -> Result<()> {
-        Err(Errno::EROFS)
+        Err(Errno::EPERM)
     }
 
     /// Removes an empty directory.
     fn rmdir(&self, _name: &[u8]) -> Result<()> {
-        Err(Errno::EROFS)
+        Err(Errno::EPERM)
     }
 
     /// Moves `name` to `new_name` in `new_dir` (same file system); `flags` as `renameat2(2)`.
     fn rename(&self, _name: &[u8], _new_dir: &Arc<dyn Inode>, _new_name: &[u8], _flags: u32) -> Result<()> {
-        Err(Errno::EROFS)
+        Err(Errno::EPERM)
     }
 
     /// An unnamed regular file (O_TMPFILE).
@@ -212,6 +213,11 @@ pub trait Inode: Any + Send + Sync {
     /// The target of a symbolic link.
     fn readlink(&self) -> Result<Vec<u8>> {
         Err(Errno::EINVAL)
+    }
+
+    /// The target of a symbolic link that never changes, for walks; magic links have none.
+    fn link_text(&self) -> Option<&[u8]> {
+        None
     }
 
     /// For magic links (/proc/PID/fd/N, exe, cwd, root): where following leads, bypassing the text.
@@ -252,6 +258,13 @@ pub trait Inode: Any + Send + Sync {
         None
     }
 
+    /// Whether it belongs to a file system in memory: names come and go only through the path layer, which may
+    /// therefore remember absent ones, and `stat`, `perm` and the like take only leaf locks, so that they may be
+    /// called under a guard of `doppel_machine::shield`.
+    fn in_memory(&self) -> bool {
+        false
+    }
+
     /// Whether lookups and listings may be cached by the path layer (false for /proc).
     fn cacheable(&self) -> bool {
         true
@@ -261,23 +274,30 @@ pub trait Inode: Any + Send + Sync {
 /// Objects of other subsystems attached to an inode, found by type.
 #[derive(Default)]
 pub struct Attachments {
+    /// Whether there ever was one: most inodes have none, and every close asks.
+    used: AtomicBool,
     list: doppel_machine::sync::SpinLock<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Attachments {
     /// The attached object of type `T`.
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.list.lock().iter().find_map(|a| a.clone().downcast::<T>().ok())
+        if !self.used.load(Ordering::Acquire) {
+            return None;
+        }
+        let found = self.list.lock().iter().find(|a| a.is::<T>()).cloned();
+        found.and_then(|a| a.downcast::<T>().ok())
     }
 
     /// The attached object of type `T`, made by `make` if there is none.
     pub fn get_or_insert<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut l = self.list.lock();
-        if let Some(t) = l.iter().find_map(|a| a.clone().downcast::<T>().ok()) {
+        if let Some(t) = l.iter().find(|a| a.is::<T>()).and_then(|a| a.clone().downcast::<T>().ok()) {
             return t;
         }
         let t = Arc::new(make());
         l.push(t.clone());
+        self.used.store(true, Ordering::Release);
         t
     }
 
@@ -286,6 +306,7 @@ impl Attachments {
         let mut l = self.list.lock();
         l.retain(|a| !a.is::<T>());
         l.push(t);
+        self.used.store(true, Ordering::Release);
     }
 
     /// Detaches the object of type `T`.

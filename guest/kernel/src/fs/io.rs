@@ -5,6 +5,7 @@
 //! transfer gives the short count Linux gives, and EFAULT only if nothing was moved.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use doppel_machine::user::UserPtr;
 
@@ -19,31 +20,34 @@ pub struct IoVec {
     pub len: usize,
 }
 
-enum Dst<'a> {
+enum Place<K> {
     User { first: IoVec, rest: Vec<IoVec> },
-    Kernel(&'a mut [u8]),
+    Kernel(K),
 }
 
-enum Src<'a> {
-    User { first: IoVec, rest: Vec<IoVec> },
-    Kernel(&'a [u8]),
+/// Part of what is moved, in one place.
+pub enum Piece<B> {
+    /// User memory: address and length.
+    User(UserPtr, usize),
+    /// A kernel buffer.
+    Kernel(B),
+}
+
+/// What both directions share: where the bytes are, and how far the transfer is.
+struct Cursor<K> {
+    place: Place<K>,
+    left: usize,
+    done: usize,
 }
 
 /// Destination of a read.
-pub struct Output<'a> {
-    dst: Dst<'a>,
-    left: usize,
-    done: usize,
-}
+pub struct Output<'a>(Cursor<&'a mut [u8]>);
 
 /// Source of a write.
-pub struct Input<'a> {
-    src: Src<'a>,
-    left: usize,
-    done: usize,
-}
+pub struct Input<'a>(Cursor<&'a [u8]>);
 
 /// Splits off the next piece of at most `max` bytes of an iovec list (first + reversed rest).
+#[inline]
 fn next_piece(first: &mut IoVec, rest: &mut Vec<IoVec>, max: usize) -> Option<IoVec> {
     while first.len == 0 {
         *first = rest.pop()?;
@@ -55,235 +59,189 @@ fn next_piece(first: &mut IoVec, rest: &mut Vec<IoVec>, max: usize) -> Option<Io
     Some(piece)
 }
 
-fn split(mut v: Vec<IoVec>) -> (IoVec, Vec<IoVec>, usize) {
-    let total = v.iter().map(|i| i.len).sum();
-    v.reverse();
-    let first = v.pop().unwrap_or(IoVec { base: UserPtr(0), len: 0 });
-    (first, v, total)
+impl<K> Cursor<K> {
+    #[inline]
+    fn user(base: UserPtr, len: usize) -> Self {
+        Self { place: Place::User { first: IoVec { base, len }, rest: Vec::new() }, left: len, done: 0 }
+    }
+
+    fn iovecs(mut v: Vec<IoVec>) -> Self {
+        let left = v.iter().map(|i| i.len).sum();
+        v.reverse();
+        let first = v.pop().unwrap_or(IoVec { base: UserPtr(0), len: 0 });
+        Self { place: Place::User { first, rest: v }, left, done: 0 }
+    }
+
+    fn kernel(buf: K, left: usize) -> Self {
+        Self { place: Place::Kernel(buf), left, done: 0 }
+    }
+
+    /// Moves up to `n` bytes, piece by piece. `step` is told how many bytes of them went before, and returns how
+    /// many it managed (fewer = fault). `EFAULT` only if nothing could be moved since the transfer began;
+    /// after a partial fault nothing is left.
+    #[inline]
+    fn pieces(
+        &mut self,
+        n: usize,
+        mut step: impl FnMut(usize, Piece<(&mut K, Range<usize>)>) -> usize,
+    ) -> Result<usize> {
+        let mut at = 0;
+        let n = n.min(self.left);
+        while at < n && self.left > 0 {
+            let max = (n - at).min(self.left);
+            let (got, want) = match &mut self.place {
+                Place::User { first, rest } => {
+                    let Some(p) = next_piece(first, rest, max) else { break };
+                    (step(at, Piece::User(p.base, p.len)), p.len)
+                }
+                Place::Kernel(buf) => (step(at, Piece::Kernel((buf, self.done..self.done + max))), max),
+            };
+            if got < want {
+                self.left = got;
+            }
+            self.left -= got;
+            self.done += got;
+            at += got;
+        }
+        if at == 0 && n > 0 && self.done == 0 { Err(Errno::EFAULT) } else { Ok(at) }
+    }
 }
 
 impl<'a> Output<'a> {
     /// One user buffer.
+    #[inline]
     pub fn user(base: UserPtr, len: usize) -> Self {
-        Self { dst: Dst::User { first: IoVec { base, len }, rest: Vec::new() }, left: len, done: 0 }
+        Self(Cursor::user(base, len))
     }
 
     /// Several user buffers, already checked not to exceed `SSIZE_MAX` in total.
     pub fn iovecs(v: Vec<IoVec>) -> Self {
-        let (first, rest, left) = split(v);
-        Self { dst: Dst::User { first, rest }, left, done: 0 }
+        Self(Cursor::iovecs(v))
     }
 
     /// A kernel buffer.
     pub fn kernel(buf: &'a mut [u8]) -> Self {
         let left = buf.len();
-        Self { dst: Dst::Kernel(buf), left, done: 0 }
+        Self(Cursor::kernel(buf, left))
     }
 
     /// Bytes that still fit.
+    #[inline]
     pub fn remaining(&self) -> usize {
-        self.left
+        self.0.left
     }
 
     /// Bytes written so far.
     pub fn done(&self) -> usize {
-        self.done
+        self.0.done
     }
 
     /// Limits what still fits to `n` bytes (for files that end).
     pub fn truncate(&mut self, n: usize) {
-        self.left = self.left.min(n);
+        self.0.left = self.0.left.min(n);
     }
 
-    /// Copies as much of `bytes` as fits; returns how much. `EFAULT` only if nothing could be copied;
+    /// Fills up to `n` bytes piece by piece: `step` is told how many of them went before, and returns how many
+    /// it managed (fewer = fault). Errors as [`Self::write`].
+    #[inline]
+    pub fn pieces(
+        &mut self,
+        n: usize,
+        mut step: impl FnMut(usize, Piece<&mut [u8]>) -> usize,
+    ) -> Result<usize> {
+        self.0.pieces(n, |at, piece| match piece {
+            Piece::User(to, len) => step(at, Piece::User(to, len)),
+            Piece::Kernel((buf, range)) => step(at, Piece::Kernel(&mut buf[range])),
+        })
+    }
+
+    /// Copies as much of `bytes` as fits; returns how much. `EFAULT` only if nothing could be copied at all;
     /// after a partial fault `remaining()` is 0.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        let mut at = 0;
-        while at < bytes.len() && self.left > 0 {
-            let max = (bytes.len() - at).min(self.left);
-            let n = match &mut self.dst {
-                Dst::User { first, rest } => {
-                    let Some(p) = next_piece(first, rest, max) else { break };
-                    let n = p.base.write_some(&bytes[at..at + p.len]).unwrap_or(0);
-                    if n < p.len {
-                        self.left = n;
-                    }
-                    n
-                }
-                Dst::Kernel(buf) => {
-                    buf[self.done..self.done + max].copy_from_slice(&bytes[at..at + max]);
-                    max
-                }
-            };
-            self.advance(n);
-            at += n;
-        }
-        if at == 0 && !bytes.is_empty() && self.left == 0 && self.done == 0 {
-            Err(Errno::EFAULT)
-        } else {
-            Ok(at)
-        }
+        self.pieces(bytes.len(), |at, piece| match piece {
+            Piece::User(to, len) => to.write_some(&bytes[at..at + len]).unwrap_or(0),
+            Piece::Kernel(buf) => {
+                buf.copy_from_slice(&bytes[at..at + buf.len()]);
+                buf.len()
+            }
+        })
     }
 
     /// Writes `n` zero bytes (or as many as fit).
     pub fn zero(&mut self, n: usize) -> Result<usize> {
-        self.pieces(
-            n,
-            |base, len| base.zero_some(len).unwrap_or(0),
-            |buf| {
+        self.pieces(n, |_, piece| match piece {
+            Piece::User(to, len) => to.zero_some(len).unwrap_or(0),
+            Piece::Kernel(buf) => {
                 buf.fill(0);
                 buf.len()
-            },
-        )
-    }
-
-    /// Fills up to `n` bytes piece by piece: `user` for user memory, `kernel` for a kernel buffer; both
-    /// return how many bytes they managed (fewer = fault).
-    pub fn pieces(
-        &mut self,
-        n: usize,
-        mut user: impl FnMut(UserPtr, usize) -> usize,
-        mut kernel: impl FnMut(&mut [u8]) -> usize,
-    ) -> Result<usize> {
-        let mut at = 0;
-        let n = n.min(self.left);
-        while at < n && self.left > 0 {
-            let max = (n - at).min(self.left);
-            let (got, want) = match &mut self.dst {
-                Dst::User { first, rest } => {
-                    let Some(p) = next_piece(first, rest, max) else { break };
-                    (user(p.base, p.len), p.len)
-                }
-                Dst::Kernel(buf) => (kernel(&mut buf[self.done..self.done + max]), max),
-            };
-            if got < want {
-                self.left = got;
             }
-            self.advance(got);
-            at += got;
-        }
-        if at == 0 && n > 0 && self.done == 0 { Err(Errno::EFAULT) } else { Ok(at) }
-    }
-
-    fn advance(&mut self, n: usize) {
-        self.left -= n;
-        self.done += n;
+        })
     }
 }
 
 impl<'a> Input<'a> {
     /// One user buffer.
+    #[inline]
     pub fn user(base: UserPtr, len: usize) -> Self {
-        Self { src: Src::User { first: IoVec { base, len }, rest: Vec::new() }, left: len, done: 0 }
+        Self(Cursor::user(base, len))
     }
 
     /// Several user buffers, already checked not to exceed `SSIZE_MAX` in total.
     pub fn iovecs(v: Vec<IoVec>) -> Self {
-        let (first, rest, left) = split(v);
-        Self { src: Src::User { first, rest }, left, done: 0 }
+        Self(Cursor::iovecs(v))
     }
 
     /// A kernel buffer.
     pub fn kernel(buf: &'a [u8]) -> Self {
-        Self { left: buf.len(), src: Src::Kernel(buf), done: 0 }
+        Self(Cursor::kernel(buf, buf.len()))
     }
 
     /// Bytes not yet taken.
+    #[inline]
     pub fn remaining(&self) -> usize {
-        self.left
+        self.0.left
     }
 
     /// Bytes taken so far.
     pub fn done(&self) -> usize {
-        self.done
+        self.0.done
     }
 
     /// Limits what is still taken to `n` bytes (file size limits).
     pub fn truncate(&mut self, n: usize) {
-        self.left = self.left.min(n);
+        self.0.left = self.0.left.min(n);
+    }
+
+    /// Takes up to `n` bytes piece by piece: `step` is told how many of them went before, and returns how many
+    /// it managed (fewer = fault). Errors as [`Self::read`].
+    #[inline]
+    pub fn pieces(&mut self, n: usize, mut step: impl FnMut(usize, Piece<&[u8]>) -> usize) -> Result<usize> {
+        self.0.pieces(n, |at, piece| match piece {
+            Piece::User(from, len) => step(at, Piece::User(from, len)),
+            Piece::Kernel((buf, range)) => step(at, Piece::Kernel(&buf[range])),
+        })
     }
 
     /// Fills as much of `buf` as there is; returns how much. `EFAULT` only if nothing could be copied at all;
     /// after a partial fault `remaining()` is 0.
     pub fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
-        let mut at = 0;
-        let n = buf.len().min(self.left);
-        while at < n && self.left > 0 {
-            let max = (n - at).min(self.left);
-            let got = match &mut self.src {
-                Src::User { first, rest } => {
-                    let Some(p) = next_piece(first, rest, max) else { break };
-                    let got = p.base.read_some(&mut buf[at..at + p.len]).unwrap_or(0);
-                    if got < p.len {
-                        self.left = got;
-                    }
-                    got
-                }
-                Src::Kernel(src) => {
-                    buf[at..at + max].copy_from_slice(&src[self.done..self.done + max]);
-                    max
-                }
-            };
-            self.left -= got;
-            self.done += got;
-            at += got;
-        }
-        if at == 0 && n > 0 && self.done == 0 { Err(Errno::EFAULT) } else { Ok(at) }
+        self.pieces(buf.len(), |at, piece| match piece {
+            Piece::User(from, len) => from.read_some(&mut buf[at..at + len]).unwrap_or(0),
+            Piece::Kernel(bytes) => {
+                buf[at..at + bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            }
+        })
     }
 
     /// Appends up to `n` bytes to `v` within its spare capacity; returns how many. Errors as [`Self::read`].
     pub fn append(&mut self, v: &mut Vec<u8>, n: usize) -> Result<usize> {
-        let mut at = 0;
-        let n = n.min(self.left).min(v.capacity() - v.len());
-        while at < n && self.left > 0 {
-            let max = (n - at).min(self.left);
-            let got = match &mut self.src {
-                Src::User { first, rest } => {
-                    let Some(p) = next_piece(first, rest, max) else { break };
-                    let got = p.base.read_append(v, p.len).unwrap_or(0);
-                    if got < p.len {
-                        self.left = got;
-                    }
-                    got
-                }
-                Src::Kernel(src) => {
-                    v.extend_from_slice(&src[self.done..self.done + max]);
-                    max
-                }
-            };
-            self.left -= got;
-            self.done += got;
-            at += got;
-        }
-        if at == 0 && n > 0 && self.done == 0 { Err(Errno::EFAULT) } else { Ok(at) }
-    }
-
-    /// Takes up to `n` bytes piece by piece: `user` copies from user memory, `kernel` from a kernel buffer;
-    /// both return how many bytes they managed (fewer = fault).
-    pub fn pieces(
-        &mut self,
-        n: usize,
-        mut user: impl FnMut(UserPtr, usize) -> usize,
-        mut kernel: impl FnMut(&[u8]) -> usize,
-    ) -> Result<usize> {
-        let mut at = 0;
-        let n = n.min(self.left);
-        while at < n && self.left > 0 {
-            let max = (n - at).min(self.left);
-            let (got, want) = match &mut self.src {
-                Src::User { first, rest } => {
-                    let Some(p) = next_piece(first, rest, max) else { break };
-                    (user(p.base, p.len), p.len)
-                }
-                Src::Kernel(src) => (kernel(&src[self.done..self.done + max]), max),
-            };
-            if got < want {
-                self.left = got;
+        self.pieces(n.min(v.capacity() - v.len()), |_, piece| match piece {
+            Piece::User(from, len) => from.read_append(v, len).unwrap_or(0),
+            Piece::Kernel(bytes) => {
+                v.extend_from_slice(bytes);
+                bytes.len()
             }
-            self.left -= got;
-            self.done += got;
-            at += got;
-        }
-        if at == 0 && n > 0 && self.done == 0 { Err(Errno::EFAULT) } else { Ok(at) }
+        })
     }
 }

@@ -33,6 +33,8 @@ struct State {
     records: RecordLocks<Owner>,
     /// flock holders: file id and whether exclusive.
     whole: Vec<(u64, bool)>,
+    /// Processes whose edges in the wait graph come from conflicts with `records` as they are.
+    waiting: Vec<i32>,
 }
 
 /// The locks of one file.
@@ -42,7 +44,9 @@ pub struct Locks {
     changed: WaitQueue,
 }
 
-/// Which process waits for a lock of which other (EDEADLK).
+/// Which process waits for a lock of which other (EDEADLK). An edge holds only while the locks it came from are
+/// unchanged: it is made under their file's lock, and any change takes it away, so that a woken waiter which has not
+/// run yet closes no circle. Whoever still has to wait makes a new one.
 #[derive(Default)]
 struct WaitGraph {
     edges: SpinLock<BTreeMap<i32, i32>>,
@@ -65,39 +69,29 @@ impl Locks {
 
     /// Sets (or with `unlock` clears) a record lock; waits if `block`, else EAGAIN.
     pub fn set(&self, want: Range, unlock: bool, block: bool) -> Result<()> {
-        let try_set = || {
+        let attempt = |wait: bool| {
             let mut s = self.state.lock();
             if !unlock && let Some(r) = s.records.conflict(&want) {
-                return Err(r.owner);
+                let holder = r.owner;
+                return if !wait { Err(Errno::EAGAIN) } else { s.wait(want.owner, holder).map(|()| false) };
             }
-            Ok(s.apply(want, unlock))
+            s.apply(want, unlock).map(|()| true)
         };
-        let done = match try_set() {
-            Ok(r) => r,
-            Err(_) if !block => return Err(Errno::EAGAIN),
-            Err(holder) => self.wait_set(want.owner, holder, try_set)?,
-        };
-        done?;
+        match attempt(false) {
+            Err(Errno::EAGAIN) if block => {
+                let r = wait_until(&self.changed, None, || match attempt(true) {
+                    Ok(false) => None,
+                    Ok(true) => Some(Ok(())),
+                    Err(e) => Some(Err(e)),
+                });
+                // After a signal the edge is still there.
+                self.state.lock().stop(want.owner);
+                r??;
+            }
+            r => _ = r?,
+        }
         self.changed.wake_all(0);
         Ok(())
-    }
-
-    fn wait_set(
-        &self,
-        me: Owner,
-        mut holder: Owner,
-        mut try_set: impl FnMut() -> core::result::Result<Result<()>, Owner>,
-    ) -> Result<Result<()>> {
-        let graph = kernel().service::<WaitGraph>();
-        let r = wait_until(&self.changed, None, || {
-            match try_set() {
-                Ok(r) => return Some(r),
-                Err(h) => holder = h,
-            }
-            (!graph.wait(me, holder)).then_some(Err(Errno::EDEADLK))
-        });
-        graph.stop(me);
-        r
     }
 
     /// flock: `None` unlocks, `Some(exclusive)` locks; waits if `block`, else EAGAIN.
@@ -141,6 +135,7 @@ impl Locks {
             let before = s.records.len() + s.whole.len();
             s.records.drop_where(&records);
             s.whole.retain(|(f, _)| !whole(*f));
+            s.moved();
             s.records.len() + s.whole.len() != before
         };
         if changed {
@@ -180,14 +175,44 @@ impl State {
         } else {
             self.records.set(want)
         }
+        self.moved();
         Ok(())
+    }
+
+    /// Notes that `me` waits for `holder`.
+    fn wait(&mut self, me: Owner, holder: Owner) -> Result<()> {
+        let (Owner::Process(me), Owner::Process(holder)) = (me, holder) else { return Ok(()) };
+        if !kernel().service::<WaitGraph>().wait(me, holder) {
+            return Err(Errno::EDEADLK);
+        }
+        if !self.waiting.contains(&me) {
+            self.waiting.push(me);
+        }
+        Ok(())
+    }
+
+    /// `me` waits no longer.
+    fn stop(&mut self, me: Owner) {
+        if let Owner::Process(me) = me
+            && let Some(k) = self.waiting.iter().position(|p| *p == me)
+        {
+            self.waiting.swap_remove(k);
+            kernel().service::<WaitGraph>().stop(me);
+        }
+    }
+
+    /// The record locks changed: all who wait for one have to look again.
+    fn moved(&mut self) {
+        if !self.waiting.is_empty() {
+            let graph = kernel().service::<WaitGraph>();
+            self.waiting.drain(..).for_each(|p| graph.stop(p));
+        }
     }
 }
 
 impl WaitGraph {
     /// Notes that `me` waits for `holder`; false if that closes a circle.
-    fn wait(&self, me: Owner, holder: Owner) -> bool {
-        let (Owner::Process(me), Owner::Process(holder)) = (me, holder) else { return true };
+    fn wait(&self, me: i32, holder: i32) -> bool {
         let mut e = self.edges.lock();
         let (mut at, mut steps) = (holder, 0);
         while let Some(next) = e.get(&at) {
@@ -204,10 +229,8 @@ impl WaitGraph {
         true
     }
 
-    fn stop(&self, me: Owner) {
-        if let Owner::Process(me) = me {
-            self.edges.lock().remove(&me);
-        }
+    fn stop(&self, me: i32) {
+        self.edges.lock().remove(&me);
     }
 }
 
@@ -217,6 +240,40 @@ pub fn describe(file: &File, pid: i32, out: &mut String) {
     if let Some(l) = slot.and_then(super::inode::Attachments::get::<Locks>) {
         l.describe(file.id, pid, out);
     }
+}
+
+/// /proc/locks: the locks of every file that some process has open.
+pub fn all() -> String {
+    let mut out = String::new();
+    let mut seen: Vec<*const Locks> = Vec::new();
+    let mut n = 0;
+    for p in kernel().all_processes() {
+        for (_, file) in p.files().list() {
+            let Some(inode) = file.inode.as_ref() else { continue };
+            let slot = inode.attachments();
+            let Some(l) = slot.and_then(super::inode::Attachments::get::<Locks>) else { continue };
+            if seen.contains(&Arc::as_ptr(&l)) {
+                continue;
+            }
+            seen.push(Arc::as_ptr(&l));
+            let st = inode.stat();
+            let place = alloc::format!("{:02x}:{:02x}:{}", st.dev >> 8 & 0xfff, st.dev & 0xff, st.ino);
+            let s = l.state.lock();
+            let records = s.records.iter().map(|r| match r.owner {
+                Owner::Process(p) => ("POSIX", p, r.exclusive, r.start, r.end),
+                Owner::File(_) => ("OFDLCK", -1, r.exclusive, r.start, r.end),
+            });
+            let whole = s.whole.iter().map(|(_, exclusive)| ("FLOCK", p.pid, *exclusive, 0, i64::MAX as u64));
+            for (kind, who, exclusive, start, end) in records.chain(whole) {
+                n += 1;
+                let rw = if exclusive { "WRITE" } else { "READ" };
+                // Writing to a String cannot fail.
+                let _ = write!(out, "{n}: {kind:<6} ADVISORY  {rw:<5} {who} {place} {start} ");
+                let _ = if end == i64::MAX as u64 { writeln!(out, "EOF") } else { writeln!(out, "{end}") };
+            }
+        }
+    }
+    out
 }
 
 /// A descriptor of `file` was closed by the current process; `last` if no descriptor is left anywhere.

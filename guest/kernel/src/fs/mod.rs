@@ -11,6 +11,7 @@ pub mod devfs;
 pub mod devices;
 pub mod fdtable;
 pub mod file;
+mod glide;
 pub mod inode;
 pub mod io;
 pub mod locks;
@@ -23,6 +24,7 @@ pub mod perm;
 pub mod procfs;
 pub mod random;
 pub mod rootfs;
+pub mod sigio;
 pub mod synthetic;
 pub mod sys_attr;
 pub mod sys_dir;
@@ -41,6 +43,17 @@ pub use fdtable::FdTable;
 pub use file::{File, FileOps};
 pub use inode::{FileType, Inode, Stat};
 pub use io::{Input, Output};
+
+/// Drops what is only cached.
+pub fn drop_caches() {
+    dentry::drop_unused();
+}
+
+/// In a clone: finds what [`init`] made.
+pub fn adopt() {
+    pages::adopt();
+    mount::adopt();
+}
 
 /// Sets up the page file and mounts the root file system; once, at boot, before the first process.
 pub fn init() {

@@ -1,13 +1,14 @@
 //! The mount table.
 //!
 //! Key types: [`Mount`] (a file system, or part of one, attached somewhere), [`Vfs`] (all of them).
-//! Lock order: mount table → dentries.
+//! The table is shielded; its changes follow each other under `changing`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use doppel_machine::sync::{Once, RwSpin, SpinLock};
+use doppel_machine::shield::{self, Reading, Shielded};
+use doppel_machine::sync::{Once, SpinLock};
 
 use super::dentry::{Dentry, MOUNTPOINT};
 use super::inode::{FileType, Inode};
@@ -90,7 +91,8 @@ impl Mount {
 /// The mounts of the domain.
 pub struct Vfs {
     root: Path,
-    mounts: RwSpin<Vec<Arc<Mount>>>,
+    mounts: Shielded<Vec<Arc<Mount>>>,
+    changing: SpinLock<()>,
     /// Held while a directory changes its place, so that ancestry can be judged.
     pub(super) rename: SpinLock<()>,
     pub(super) cached: AtomicUsize,
@@ -119,12 +121,19 @@ pub(super) fn init(root: Arc<dyn Inode>) {
     let root = Path::new(mount.clone(), mount.root.clone());
     let v = Vfs {
         root,
-        mounts: RwSpin::new(alloc::vec![mount]),
+        mounts: Shielded::new(alloc::vec![mount]),
+        changing: SpinLock::default(),
         rename: SpinLock::default(),
         cached: AtomicUsize::new(0),
     };
     let v: &'static Vfs = alloc::boxed::Box::leak(alloc::boxed::Box::new(v));
-    assert!(VFS.set(v).is_ok(), "root mounted twice");
+    assert!(VFS.set(v).is_ok() && kernel().vfs.set(v).is_ok(), "root mounted twice");
+}
+
+/// In a clone: the mount table is in the arena.
+pub(super) fn adopt() {
+    let kept = kernel().vfs.get();
+    assert!(kept.is_some_and(|v| VFS.set(v).is_ok()), "no frozen mount table");
 }
 
 /// A device number for a new file system without a device.
@@ -141,11 +150,11 @@ impl Vfs {
 
     /// All mounts, oldest first (for /proc/mounts).
     pub fn list(&self) -> Vec<Arc<Mount>> {
-        self.mounts.read().clone()
+        self.mounts.load()
     }
 
     pub(super) fn root_dentries(&self) -> Vec<Arc<Dentry>> {
-        self.mounts.read().iter().map(|m| m.root.clone()).collect()
+        self.mounts.load().iter().map(|m| m.root.clone()).collect()
     }
 
     /// Mounts a file system whose root is `root` on `at`.
@@ -169,35 +178,65 @@ impl Vfs {
             source: source.to_vec(),
             flags: AtomicU32::new(flags & ms::KEPT),
         });
-        let mut mounts = self.mounts.write();
-        at.dentry().set(MOUNTPOINT, true);
+        let _one_at_a_time = self.changing.lock();
+        let mut mounts = self.list();
         mounts.push(m);
+        at.dentry().set(MOUNTPOINT, true);
+        self.mounts.set(mounts);
         Ok(())
     }
 
-    /// Undoes the mount whose root is `at`: EINVAL if it is none, EBUSY if others are mounted in it.
-    pub fn umount(&self, at: &Path) -> Result<()> {
-        let mut mounts = self.mounts.write();
+    /// Undoes the mount whose root is `at`, the caller's only [`Path`] of it: EINVAL if it is none. EBUSY if files
+    /// of it are in use or others are mounted in it; if `lazy` these stay as they are, and the others go with it.
+    pub fn umount(&self, at: &Path, lazy: bool) -> Result<()> {
+        let _one_at_a_time = self.changing.lock();
+        // No walk is under way under this guard, so the counts below are those of places that somebody keeps.
+        let mut w = shield::write();
+        let mounts = self.mounts.get_mut(&mut w);
         let m = at.mount();
-        let Some(point) = m.at.as_ref().filter(|_| Arc::ptr_eq(&m.root, at.dentry())) else {
+        if m.at.is_none() || !Arc::ptr_eq(&m.root, at.dentry()) {
             return Err(Errno::EINVAL);
-        };
-        if mounts.iter().any(|o| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.mount(), m))) {
+        }
+        // The table's reference and the caller's; every place in the mount that somebody holds has one more.
+        const OURS: usize = 2;
+        if !lazy && Arc::strong_count(m) > OURS {
             return Err(Errno::EBUSY);
         }
-        mounts.retain(|o| !Arc::ptr_eq(o, m));
-        let d = point.dentry();
-        if !mounts.iter().any(|o| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.dentry(), d))) {
-            d.set(MOUNTPOINT, false);
+        let mut gone = alloc::vec![m.clone()];
+        let mut next = 0;
+        while let Some(above) = gone.get(next).cloned() {
+            let on = |o: &&Arc<Mount>| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.mount(), &above));
+            gone.extend(mounts.iter().filter(on).cloned());
+            next += 1;
         }
+        mounts.retain(|o| !gone.iter().any(|g| Arc::ptr_eq(o, g)));
+        let points = gone.iter().filter_map(|g| g.at.as_ref());
+        for d in points.map(Path::dentry) {
+            if !mounts.iter().any(|o| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.dentry(), d))) {
+                d.set(MOUNTPOINT, false);
+            }
+        }
+        drop(w);
+        drop(gone);
         Ok(())
     }
 
     /// What is mounted directly on `path`, if anything.
     pub(super) fn mounted_on(&self, path: &Path) -> Option<Path> {
-        let mounts = self.mounts.read();
-        let here = |m: &&Arc<Mount>| m.at.as_ref().is_some_and(|p| p.same(path));
-        mounts.iter().rev().find(here).map(|m| Path::new(m.clone(), m.root.clone()))
+        let m = self.mounted_in(&shield::read(), path.mount(), path.dentry())?.clone();
+        let root = m.root.clone();
+        Some(Path::new(m, root))
+    }
+
+    /// As [`Self::mounted_on`], for a walk.
+    pub(super) fn mounted_in<'g>(
+        &'g self,
+        r: &'g Reading,
+        mount: &Arc<Mount>,
+        dentry: &Arc<Dentry>,
+    ) -> Option<&'g Arc<Mount>> {
+        let here = |p: &Path| Arc::ptr_eq(p.dentry(), dentry) && Arc::ptr_eq(p.mount(), mount);
+        self.mounts.get(r).iter().rev().find(|m| m.at.as_ref().is_some_and(here))
     }
 }
 

@@ -40,7 +40,7 @@ fn add(
         return Err(Errno::ENAMETOOLONG);
     }
     let d = dir.dentry();
-    let mut children = d.children.write();
+    let mut children = d.children.lock();
     match d.child_locked(&mut children, name) {
         Ok(_) => return Err(Errno::EEXIST),
         Err(Errno::ENOENT) => {}
@@ -63,18 +63,22 @@ pub fn create(caller: &Caller, dir: &Path, name: &[u8], mode: u32, rdev: u64) ->
     if FileType::from_mode(mode) == Some(FileType::Directory) && dir.inode().perm().mode & 0o2000 != 0 {
         mode |= 0o2000;
     }
+    let setgid_program = mode & 0o2010 == 0o2010 && FileType::from_mode(mode) == Some(FileType::Regular);
+    if setgid_program && !caller.cred.in_group(gid) && !caller.cred.capable(super::perm::cap::FSETID) {
+        mode &= !0o2000;
+    }
     let uid = caller.cred.fsuid;
     add(dir, name, || may_change(caller, dir), |d| d.create(name, mode, uid, gid, rdev))
 }
 
 /// Creates a symbolic link.
-pub(super) fn symlink(caller: &Caller, dir: &Path, name: &[u8], target: &[u8]) -> Result<Path> {
+pub fn symlink(caller: &Caller, dir: &Path, name: &[u8], target: &[u8]) -> Result<Path> {
     let (uid, gid) = (caller.cred.fsuid, new_gid(caller, dir));
     add(dir, name, || may_change(caller, dir), |d| d.symlink(name, target, uid, gid))
 }
 
 /// Creates a hard link.
-pub(super) fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Result<()> {
+pub fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Result<()> {
     let inode = from.inode();
     add(
         dir,
@@ -96,9 +100,9 @@ pub(super) fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Res
 }
 
 /// Removes a name; of a directory if `rmdir`.
-pub(super) fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<()> {
+pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<()> {
     let d = dir.dentry();
-    let mut children = d.children.write();
+    let mut children = d.children.lock();
     let child = d.child_locked(&mut children, name)?;
     may_change(caller, dir)?;
     perm::sticky(&caller.cred, &**dir.inode(), &**child.inode())?;
@@ -151,7 +155,7 @@ fn below(d: &Arc<Dentry>, ancestor: &Arc<Dentry>) -> bool {
 }
 
 /// Renames; `flags` as `renameat2(2)` without RENAME_WHITEOUT. `slashes` tells whether slashes followed either name.
-pub(super) fn rename(
+pub fn rename(
     caller: &Caller,
     (from, old): (&Path, &[u8]),
     (to, new): (&Path, &[u8]),
@@ -193,30 +197,30 @@ fn rename_locked(
     let _one_at_a_time = vfs().rename.lock();
     let (a, b) = (from.dentry(), to.dentry());
     if Arc::ptr_eq(a, b) {
-        let mut both = a.children.write();
+        let mut both = a.children.lock();
         let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut both, None)?;
         if is_same(&child, victim.as_ref()) {
             return Ok(None);
         }
         a.inode().rename(old, b.inode(), new, flags)?;
-        settle(&mut both, None, (a, old), (b, new), child.clone(), victim.clone(), flags);
+        Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags & EXCHANGE != 0);
         return Ok(Some((child, victim)));
     }
     // Locked by address, so that two renames and the cache never wait for each other in a circle.
     let (mut ca, mut cb);
     if Arc::as_ptr(a) < Arc::as_ptr(b) {
-        ca = a.children.write();
-        cb = b.children.write();
+        ca = a.children.lock();
+        cb = b.children.lock();
     } else {
-        cb = b.children.write();
-        ca = a.children.write();
+        cb = b.children.lock();
+        ca = a.children.lock();
     }
     let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut ca, Some(&mut cb))?;
     if is_same(&child, victim.as_ref()) {
         return Ok(None);
     }
     a.inode().rename(old, b.inode(), new, flags)?;
-    settle(&mut ca, Some(&mut cb), (a, old), (b, new), child.clone(), victim.clone(), flags);
+    Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags & EXCHANGE != 0);
     Ok(Some((child, victim)))
 }
 
@@ -284,32 +288,4 @@ fn prepare(
         perm::check(&caller.cred, &**child.inode(), MAY_WRITE)?;
     }
     Ok((child, victim))
-}
-
-/// Brings the cache in step with a rename that was done.
-fn settle(
-    ca: &mut Children,
-    cb: Option<&mut Children>,
-    (a, old): (&Arc<Dentry>, &[u8]),
-    (b, new): (&Arc<Dentry>, &[u8]),
-    child: Arc<Dentry>,
-    victim: Option<Arc<Dentry>>,
-    flags: u32,
-) {
-    let swapped = victim.as_ref().filter(|_| flags & EXCHANGE != 0);
-    ca.remove(old);
-    if let Some(v) = swapped {
-        ca.insert(old.into(), v.clone());
-        v.moved(a.clone(), old.into());
-    }
-    let cb = cb.unwrap_or(ca);
-    child.moved(b.clone(), new.into());
-    let replaced = cb.insert(new.into(), child);
-    if swapped.is_none() {
-        let cached = usize::from(replaced.is_some());
-        vfs().cached.fetch_sub(cached, core::sync::atomic::Ordering::Relaxed);
-        if let Some(v) = victim {
-            v.set(UNLINKED, true);
-        }
-    }
 }

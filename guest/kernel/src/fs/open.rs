@@ -7,12 +7,14 @@ use super::caller::Caller;
 use super::dentry::{Dentry, UNLINKED};
 use super::devices;
 use super::file::{File, FileOps, flags::*};
+use super::glide::peek;
 use super::inode::{FileType, SetAttr};
 use super::mount::ms;
 use super::path::Path;
 use super::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::walk::{Found, Last, Walker};
 use crate::ipc::inotify::{self, event};
+use crate::syscall::Args;
 use crate::{Errno, Result};
 
 /// An O_PATH descriptor: nothing can be done with it but naming the file.
@@ -144,21 +146,36 @@ fn tmpfile(
         }
     }
     let label = alloc::format!("#{}", inode.stat().ino);
-    let d = Dentry::make(inode.clone(), Some(dir.dentry().clone()), label.into_bytes().into());
+    let d = Dentry::make(inode.clone(), Some(dir.dentry().clone()), label.as_bytes());
     d.set(UNLINKED, true);
     let ops = inode.open(flags)?;
     Ok(File::new(ops, inode, Path::new(dir.mount().clone(), d), flags & !O_TMPFILE))
 }
 
+/// Opens a file without a name once more, through /proc/PID/fd.
+fn again(caller: &Caller, f: Arc<File>, flags: u32) -> Result<Arc<File>> {
+    let Some(inode) = f.inode.as_ref().filter(|i| i.kind() == FileType::Regular) else { return Ok(f) };
+    perm::check(&caller.cred, &**inode, access(flags))?;
+    let guard = busy_guard(inode, flags)?;
+    if flags & O_TRUNC != 0 {
+        inode.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() })?;
+    }
+    let name = f.anon_name.clone().unwrap_or_default();
+    let new = File::nameless(inode.open(flags)?, inode.clone(), name, flags);
+    *new.guard.lock() = guard;
+    Ok(new)
+}
+
 /// Opens what exists, with all checks.
-fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
+/// Opens what was found, if the caller may.
+pub fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
     let kind = p.dentry().kind();
     let mut want = access(flags);
     match kind {
         FileType::Symlink => {
             return match p.inode().reopen() {
                 Some(f) if f.ops().stat(&f)?.kind() == FileType::Socket => Err(Errno::ENXIO),
-                Some(f) if flags & O_NOFOLLOW == 0 => Ok(f),
+                Some(f) if flags & O_NOFOLLOW == 0 => again(caller, f, flags),
                 _ if flags & O_DIRECTORY != 0 => Err(Errno::ENOTDIR),
                 _ => Err(Errno::ELOOP),
             };
@@ -178,10 +195,16 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
         _ => want &= !MAY_WRITE | access(flags & !O_TRUNC),
     }
     perm::check(&caller.cred, &**p.inode(), want)?;
-    let guard = if kind == FileType::Regular { busy_guard(p.inode(), flags)? } else { None };
     if flags & O_NOATIME != 0 {
         perm::owner(&caller.cred, &**p.inode())?;
     }
+    finish(p, flags)
+}
+
+/// Opens what may be opened.
+fn finish(p: Path, flags: u32) -> Result<Arc<File>> {
+    let kind = p.dentry().kind();
+    let guard = if kind == FileType::Regular { busy_guard(p.inode(), flags)? } else { None };
     if flags & O_TRUNC != 0 && kind == FileType::Regular {
         p.inode().set_attr(&SetAttr { size: Some(0), ..SetAttr::default() })?;
         inotify::path_event(&p, event::IN_MODIFY);
@@ -197,8 +220,34 @@ fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
     };
     inotify::path_event(&p, event::IN_OPEN);
     let f = File::new(ops, p.inode().clone(), p, flags);
-    *f.guard.lock() = guard;
+    if guard.is_some() {
+        *f.guard.lock() = guard;
+    }
     Ok(f)
+}
+
+/// For open calls: opens a regular file or directory that the directory cache leads to. `None` if it must be done the
+/// long way.
+pub(super) fn quick(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Option<Result<Arc<File>>> {
+    if flags & (O_PATH | O_EXCL | O_NOATIME) != 0 || flags & O_TMPFILE == O_TMPFILE {
+        return None;
+    }
+    let want = access(flags);
+    let found = peek(a, dirfd, name, flags & O_NOFOLLOW == 0, |spot, cred| {
+        let fits = match spot.dentry.kind() {
+            FileType::Regular => {
+                flags & O_DIRECTORY == 0 && (want == MAY_READ || spot.mount.writable().is_ok())
+            }
+            FileType::Directory => want == MAY_READ && flags & O_CREAT == 0,
+            _ => false,
+        };
+        (fits && perm::check(cred, &**spot.dentry.inode(), want).is_ok()).then(|| spot.path())
+    });
+    match found? {
+        Ok(p) => Some(finish(p, flags)),
+        Err(_) if flags & O_CREAT != 0 => None,
+        Err(e) => Some(Err(e)),
+    }
 }
 
 /// Opens a file for the kernel itself, named from the domain's root.

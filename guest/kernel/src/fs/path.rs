@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use doppel_machine::sync::SpinLock;
+use doppel_machine::shield::{self, Reading, Shielded};
 
 use super::dentry::Dentry;
 use super::inode::Inode;
@@ -115,7 +115,7 @@ struct Places {
 
 /// Root, working directory and umask of a process.
 pub struct FsContext {
-    places: SpinLock<Places>,
+    places: Shielded<Places>,
     umask: AtomicU32,
 }
 
@@ -123,7 +123,7 @@ impl Default for FsContext {
     /// At the root of the domain, umask 022.
     fn default() -> Self {
         let root = vfs().root().clone();
-        Self { places: SpinLock::new(Places { cwd: root.clone(), root }), umask: AtomicU32::new(0o022) }
+        Self { places: Shielded::new(Places { cwd: root.clone(), root }), umask: AtomicU32::new(0o022) }
     }
 }
 
@@ -131,32 +131,39 @@ impl FsContext {
     /// A copy for a new process.
     #[must_use]
     pub fn fork(&self) -> Self {
-        let p = self.places.lock();
+        let r = shield::read();
+        let p = self.places.get(&r);
         Self {
-            places: SpinLock::new(Places { root: p.root.clone(), cwd: p.cwd.clone() }),
+            places: Shielded::new(Places { root: p.root.clone(), cwd: p.cwd.clone() }),
             umask: AtomicU32::new(self.umask()),
         }
     }
 
     /// The root directory.
     pub fn root(&self) -> Path {
-        self.places.lock().root.clone()
+        self.places.get(&shield::read()).root.clone()
     }
 
     /// The working directory.
     pub fn cwd(&self) -> Path {
-        self.places.lock().cwd.clone()
+        self.places.get(&shield::read()).cwd.clone()
+    }
+
+    /// Root and working directory, for a walk.
+    pub(super) fn places_in<'g>(&'g self, r: &'g Reading) -> (&'g Path, &'g Path) {
+        let p = self.places.get(r);
+        (&p.root, &p.cwd)
     }
 
     /// Changes the working directory; the caller checked it.
     pub fn set_cwd(&self, p: Path) {
-        let old = core::mem::replace(&mut self.places.lock().cwd, p);
+        let old = core::mem::replace(&mut self.places.get_mut(&mut shield::write()).cwd, p);
         drop(old);
     }
 
     /// Changes the root directory; the caller checked it.
     pub fn set_root(&self, p: Path) {
-        let old = core::mem::replace(&mut self.places.lock().root, p);
+        let old = core::mem::replace(&mut self.places.get_mut(&mut shield::write()).root, p);
         drop(old);
     }
 

@@ -35,6 +35,12 @@ fn fork() -> ChaCha20Rng {
     ChaCha20Rng::from_seed(mine)
 }
 
+/// Starts anew from the host's seed: what a clone draws has nothing to do with its twins' numbers.
+pub fn reseed() {
+    let g = kernel().service::<Generator>();
+    *g.rng.lock() = ChaCha20Rng::from_seed(boot::start_info().seed);
+}
+
 /// Fills a kernel buffer with random bytes (also for AT_RANDOM and address randomisation).
 pub fn fill(buf: &mut [u8]) {
     fork().fill_bytes(buf);

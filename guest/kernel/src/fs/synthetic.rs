@@ -5,7 +5,7 @@
 //! Boundary: nothing here knows what the files say; generators get no user memory and take no lock of ours.
 
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
 use doppel_machine::sync::SpinLock;
@@ -13,6 +13,7 @@ use doppel_machine::sync::SpinLock;
 use super::file::DirSink;
 use super::path::Path;
 use super::{File, FileOps, FileType, Inode, Input, Output, Stat};
+use crate::task::Process;
 use crate::{Errno, Result};
 
 /// Makes the content of a text file.
@@ -34,6 +35,10 @@ pub trait Directory: Send + Sync {
     /// Permission bits of the directory.
     fn mode(&self) -> u32 {
         0o555
+    }
+    /// The process whose directory in /proc it is.
+    fn process(&self) -> Option<Weak<Process>> {
+        None
     }
 }
 
@@ -69,6 +74,10 @@ pub trait MagicLink: Send + Sync {
     fn text(&self) -> Result<Vec<u8>>;
     /// The place it leads to, if it has one.
     fn path(&self) -> Option<Path>;
+    /// Its permission bits, which only stat shows.
+    fn mode(&self) -> u32 {
+        0o777
+    }
     /// The open file it leads to, if it has no place.
     fn file(&self) -> Option<Arc<File>> {
         None
@@ -179,7 +188,8 @@ impl Inode for SyntheticInode {
         let (mode, nlink) = match &self.node {
             Node::Dir(d) => (0o040000 | d.mode(), 2),
             Node::Text { mode, .. } | Node::File { mode, .. } => (0o100000 | mode, 1),
-            Node::Link(_) | Node::Magic(_) => (0o120777, 1),
+            Node::Magic(m) => (0o120000 | m.mode(), 1),
+            Node::Link(_) => (0o120777, 1),
         };
         let now = crate::time::realtime_ns() as i64;
         let owner = match &self.node {
@@ -262,6 +272,11 @@ impl Inode for SyntheticInode {
     }
 }
 
+/// The process that an open directory of /proc is about.
+pub fn process_of(f: &File) -> Option<Weak<Process>> {
+    f.downcast::<DirFile>()?.dir.process()
+}
+
 struct DirFile {
     dir: Arc<dyn Directory>,
     ino: u64,
@@ -277,7 +292,7 @@ impl FileOps for DirFile {
     }
 
     fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
-        seek_to(*file.pos.lock(), offset, whence, 0)
+        seek_to(file.pos.get(), offset, whence, 0)
     }
 
     fn pollable(&self) -> bool {
@@ -304,7 +319,8 @@ impl FileOps for DirFile {
 }
 
 /// New position of an lseek in a file of `size` bytes.
-fn seek_to(pos: u64, offset: i64, whence: u32, size: u64) -> Result<u64> {
+/// Where `lseek(2)` leads from `pos` in a file of `size` bytes.
+pub(super) fn seek_to(pos: u64, offset: i64, whence: u32, size: u64) -> Result<u64> {
     let base = match whence {
         0 => 0,
         1 => pos,
@@ -348,7 +364,7 @@ impl FileOps for TextFile {
     }
 
     fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
-        seek_to(*file.pos.lock(), offset, whence, 0)
+        seek_to(file.pos.get(), offset, whence, 0)
     }
 
     fn pollable(&self) -> bool {

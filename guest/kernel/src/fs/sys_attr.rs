@@ -48,7 +48,7 @@ fn set_mode(c: &Caller, t: &Target, mode: u32) -> Result<u64> {
 /// The file of a descriptor as a target; O_PATH descriptors are EBADF.
 fn fd_target(a: &Args) -> Result<Target> {
     let f = a.file(0)?;
-    Ok(f.path.clone().map_or(Target::File(f), Target::Path))
+    Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path))
 }
 
 fn chmod(a: &Args) -> Result<u64> {
@@ -284,11 +284,14 @@ fn fallocate(a: &Args) -> Result<u64> {
     if !f.writable() {
         return Err(Errno::EBADF);
     }
+    if offset.checked_add(len).is_none() {
+        return Err(Errno::EFBIG);
+    }
     match f.inode.as_ref().map(|i| i.kind()) {
         Some(FileType::Regular) => {}
         Some(FileType::Directory) => return Err(Errno::EISDIR),
         Some(FileType::Fifo) => return Err(Errno::ESPIPE),
-        None if !f.ops().seekable() => return Err(Errno::ESPIPE),
+        None if !f.seekable() => return Err(Errno::ESPIPE),
         None => {}
         Some(_) => return Err(Errno::ENODEV),
     }
@@ -320,7 +323,7 @@ fn sync_file_range(a: &Args) -> Result<u64> {
 }
 
 fn seekable(f: &Arc<File>) -> Result<()> {
-    if f.ops().seekable() { Ok(()) } else { Err(Errno::ESPIPE) }
+    if f.seekable() { Ok(()) } else { Err(Errno::ESPIPE) }
 }
 
 fn fadvise64(a: &Args) -> Result<u64> {

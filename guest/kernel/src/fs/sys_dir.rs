@@ -9,6 +9,7 @@ use super::caller::{Caller, Name, at};
 use super::inode::FileType;
 use super::path::Path;
 use super::perm::{self, MAY_EXEC, cap};
+use crate::fs::fdtable::Alone;
 use crate::syscall::Arg::{Fd, Int, Ptr, Str};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
@@ -29,11 +30,11 @@ enum Layout {
 fn list(a: &Args, layout: Layout) -> Result<u64> {
     let f = a.file(0)?;
     let room = a.len(2).min(LIST_MAX);
-    let mut out: Vec<u8> = Vec::new();
+    let mut out: Vec<u8> = Vec::with_capacity(room);
     let mut full = false;
-    let mut pos = f.pos.lock();
-    let mut reached = *pos;
-    f.ops().readdir(&f, *pos, &mut |ino, next, kind, name| {
+    let mut pos = f.pos.lock(f.alone());
+    let mut reached = pos.at;
+    f.ops().readdir(&f, pos.at, &mut |ino, next, kind, name| {
         let (head, tail) = if layout == Layout::New { (19, 1) } else { (18, 2) };
         let len = (head + name.len() + tail).next_multiple_of(8);
         if out.len() + len > room {
@@ -59,7 +60,7 @@ fn list(a: &Args, layout: Layout) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     a.ptr(1).write_bytes(&out)?;
-    *pos = reached;
+    pos.at = reached;
     Ok(out.len() as u64)
 }
 
@@ -111,7 +112,7 @@ fn chdir(a: &Args) -> Result<u64> {
 }
 
 fn fchdir(a: &Args) -> Result<u64> {
-    let f = a.thread.process.files().get(a.i32(0))?;
+    let f = a.thread.any_file(a.i32(0))?;
     let c = Caller::new(a);
     let p = enterable(&c, f.path.clone().ok_or(Errno::ENOTDIR)?)?;
     c.fs.set_cwd(p);
@@ -135,7 +136,7 @@ pub fn unshare(a: &Args) {
     if a.thread.process.threads.lock().len() > 1 {
         a.thread.set_own_fs(own);
     } else {
-        *a.thread.process.fs.lock() = own;
+        a.thread.process.fs.set(own);
     }
 }
 

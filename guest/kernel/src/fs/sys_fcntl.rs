@@ -1,13 +1,13 @@
 //! fcntl, flock and ioctl.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
 
 use super::file::{File, flags};
 use super::inode::FileType;
 use super::locks::{self, Owner, Range};
+use super::sigio;
 use crate::syscall::Arg::{Fd, Hex, Int};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
@@ -69,7 +69,7 @@ const F_UNLCK: i16 = 2;
 fn range(f: &File, l: &Flock, owner: Owner) -> Result<Range> {
     let base = match l.whence {
         0 => 0,
-        1 => i64::try_from(*f.pos.lock()).map_err(|_| Errno::EOVERFLOW)?,
+        1 => i64::try_from(f.pos.get()).map_err(|_| Errno::EOVERFLOW)?,
         2 => i64::try_from(super::caller::file_stat(f)?.size).map_err(|_| Errno::EOVERFLOW)?,
         _ => return Err(Errno::EINVAL),
     };
@@ -125,19 +125,9 @@ fn set_lock(a: &Args, file: &File, owner: Owner, block: bool) -> Result<u64> {
     Ok(0)
 }
 
-fn set_owner(file: &File, who: i32) -> Result<u64> {
-    file.owner.store(who, Ordering::Relaxed);
+fn set_owner(file: &File, owner: sigio::Owner) -> Result<u64> {
+    file.sigio.set_owner(file, owner);
     Ok(0)
-}
-
-/// F_SETOWN_EX: type (thread, process, group) and id.
-fn set_owner_ex(a: &Args, file: &File) -> Result<u64> {
-    let [kind, id]: [i32; 2] = a.ptr(2).read()?;
-    match kind {
-        0 | 1 => set_owner(file, id),
-        2 => set_owner(file, -id),
-        _ => Err(Errno::EINVAL),
-    }
 }
 
 fn dup_from(a: &Args, cloexec: bool) -> Result<u64> {
@@ -145,14 +135,14 @@ fn dup_from(a: &Args, cloexec: bool) -> Result<u64> {
     if min >= a.thread.process.rlimit(rlimit::NOFILE) {
         return Err(Errno::EINVAL);
     }
-    let files = a.thread.process.files();
-    Ok(files.insert_from(files.get(a.i32(0))?, cloexec, a.i32(2))? as u64)
+    let files = a.thread.files();
+    Ok(files.insert_from(a.thread.any_file(a.i32(0))?, cloexec, a.i32(2))? as u64)
 }
 
 fn fcntl(a: &Args) -> Result<u64> {
-    let files = a.thread.process.files();
+    let files = a.thread.files();
     let (fd, cmd) = (a.i32(0), a.u32(1));
-    let file = files.get(fd)?;
+    let file = a.thread.any_file(fd)?;
     // What works on O_PATH descriptors too.
     match cmd {
         f::DUPFD => return dup_from(a, false),
@@ -162,14 +152,19 @@ fn fcntl(a: &Args) -> Result<u64> {
         f::GETFL => {
             return Ok(u64::from(file.flags() | if file.inode.is_some() { flags::O_LARGEFILE } else { 0 }));
         }
-        f::DUPFD_QUERY => return Ok(u64::from(Arc::ptr_eq(&file, &files.get(a.i32(2))?))),
+        f::DUPFD_QUERY => return Ok(u64::from(Arc::ptr_eq(&file, &a.thread.any_file(a.i32(2))?))),
         _ if file.flags() & flags::O_PATH != 0 => return Err(Errno::EBADF),
         _ => {}
     }
     let (process, ofd) = (Owner::Process(a.thread.process.pid), Owner::File(file.id));
     match cmd {
         f::SETFL => {
-            file.set_flags(a.u32(2));
+            if a.u32(2) & !file.flags() & flags::O_NOATIME != 0
+                && let Some(i) = &file.inode
+            {
+                super::perm::owner(&a.thread.process.cred(), &**i)?;
+            }
+            sigio::set_flags(&file, fd, a.u32(2));
             Ok(0)
         }
         f::GETLK => get_lock(a, &file, process),
@@ -178,22 +173,21 @@ fn fcntl(a: &Args) -> Result<u64> {
         f::OFD_GETLK => get_lock(a, &file, ofd),
         f::OFD_SETLK => set_lock(a, &file, ofd, false),
         f::OFD_SETLKW => set_lock(a, &file, ofd, true),
-        f::SETOWN => set_owner(&file, a.i32(2)),
-        f::GETOWN => Ok(i64::from(file.owner.load(Ordering::Relaxed)).cast_unsigned()),
-        f::SETOWN_EX => set_owner_ex(a, &file),
+        f::SETOWN => set_owner(&file, sigio::Owner::from_number(a.i32(2))?),
+        f::GETOWN => Ok(i64::from(file.sigio.owner().number()).cast_unsigned()),
+        f::SETOWN_EX => set_owner(&file, sigio::Owner::from_pair(a.ptr(2).read()?)?),
         f::GETOWN_EX => {
-            let who = file.owner.load(Ordering::Relaxed);
-            a.ptr(2).write(&if who < 0 { [2, -who] } else { [1, who] })?;
+            a.ptr(2).write(&file.sigio.owner().pair())?;
             Ok(0)
         }
         f::SETSIG => {
             if a.u64(2) > 64 {
                 return Err(Errno::EINVAL);
             }
-            file.async_signal.store(a.u32(2), Ordering::Relaxed);
+            file.sigio.set_signal(&file, a.i32(2));
             Ok(0)
         }
-        f::GETSIG => Ok(u64::from(file.async_signal.load(Ordering::Relaxed))),
+        f::GETSIG => Ok(u64::from(file.sigio.signal().unsigned_abs())),
         f::GETLEASE => Ok(F_UNLCK as u64),
         f::SETPIPE_SZ | f::GETPIPE_SZ => crate::ipc::pipe::fcntl(&file, cmd, a.u64(2)),
         f::ADD_SEALS | f::GET_SEALS => crate::ipc::memfd::fcntl(&file, cmd, a.u64(2)),
@@ -227,12 +221,12 @@ fn ioctl(a: &Args) -> Result<u64> {
     let flag = |bit: u32| -> Result<u64> {
         let on: i32 = a.ptr(2).read()?;
         let old = file.flags();
-        file.set_flags(if on != 0 { old | bit } else { old & !bit });
+        sigio::set_flags(&file, a.i32(0), if on != 0 { old | bit } else { old & !bit });
         Ok(0)
     };
     match a.u32(1) {
-        FIOCLEX => a.thread.process.files().set_cloexec(a.i32(0), true).map(|()| 0),
-        FIONCLEX => a.thread.process.files().set_cloexec(a.i32(0), false).map(|()| 0),
+        FIOCLEX => a.thread.files().set_cloexec(a.i32(0), true).map(|()| 0),
+        FIONCLEX => a.thread.files().set_cloexec(a.i32(0), false).map(|()| 0),
         FIONBIO => flag(flags::O_NONBLOCK),
         FIOASYNC => flag(flags::O_ASYNC),
         FIOQSIZE if file.inode.as_ref().is_some_and(|i| i.kind() == FileType::Regular) => {

@@ -10,7 +10,7 @@ use super::caller::{Caller, Name, at};
 use super::dentry::Dentry;
 use super::mount::{ms, vfs};
 use super::perm::cap;
-use super::rootfs::tmpfs;
+use super::rootfs::{TmpfsOptions, tmpfs};
 use crate::syscall::Arg::{Hex, Ptr, Str};
 use crate::syscall::Support::Partial;
 use crate::syscall::{Args, Syscall, call, read_string};
@@ -29,22 +29,28 @@ pub fn register(name: &'static str, make: MakeFs) {
     kernel().service::<Types>().list.lock().push((name, make));
 }
 
-/// Size, mode and owner from tmpfs' mount options.
-fn tmpfs_options(data: &[u8]) -> Result<(u32, u32, u32, u64)> {
-    let (mut mode, mut uid, mut gid, mut size) = (0o1777, 0, 0, 0);
+/// Limits, mode and owner from tmpfs' mount options.
+fn tmpfs_options(data: &[u8]) -> Result<TmpfsOptions> {
+    let mut o = TmpfsOptions::default();
     let text = core::str::from_utf8(data).map_err(|_| Errno::EINVAL)?;
     for option in text.split(',').filter(|o| !o.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         let number = |radix| u32::from_str_radix(value, radix).map_err(|_| Errno::EINVAL);
         match key {
-            "mode" => mode = number(8)? & 0o7777,
-            "uid" => uid = number(10)?,
-            "gid" => gid = number(10)?,
-            "size" => size = parse_size(value)?,
-            _ => {}
+            "mode" => o.mode = number(8)? & 0o7777,
+            "uid" => o.uid = number(10)?,
+            "gid" => o.gid = number(10)?,
+            "size" => o.size = parse_size(value)?,
+            "nr_blocks" => {
+                let pages = parse_size(value)?;
+                o.size = pages.checked_mul(super::pages::PAGE).ok_or(Errno::EINVAL)?;
+            }
+            "nr_inodes" => o.inodes = parse_size(value)?,
+            "huge" | "mpol" | "inode32" | "inode64" | "noswap" | "ro" | "rw" => {}
+            _ => return Err(Errno::EINVAL),
         }
     }
-    Ok((mode, uid, gid, size))
+    Ok(o)
 }
 
 /// A size with an optional k, m, g or % behind it.
@@ -92,12 +98,14 @@ fn mount(a: &Args) -> Result<u64> {
         vfs().mount(&point, from.dentry().clone(), m.fstype, &m.source, m.flags())?;
         return Ok(0);
     }
+    if a.ptr(2).is_null() {
+        return Err(Errno::EINVAL);
+    }
     let kind = read_string(a.ptr(2), 256)?;
     let kept = flags & ms::KEPT | if flags & (ms::NOATIME | ms::STRICTATIME) == 0 { ms::RELATIME } else { 0 };
     if kind == b"tmpfs" || kind == b"ramfs" {
         let data = if a.ptr(4).is_null() { Vec::new() } else { read_string(a.ptr(4), 4096)? };
-        let (mode, uid, gid, size) = tmpfs_options(&data)?;
-        vfs().mount(&point, Dentry::root(tmpfs(mode, uid, gid, size)), "tmpfs", &source, kept)?;
+        vfs().mount(&point, Dentry::root(tmpfs(tmpfs_options(&data)?)), "tmpfs", &source, kept)?;
         return Ok(0);
     }
     let types = kernel().service::<Types>();
@@ -108,18 +116,21 @@ fn mount(a: &Args) -> Result<u64> {
 }
 
 fn umount2(a: &Args) -> Result<u64> {
+    const FORCE: u32 = 1;
+    const DETACH: u32 = 2;
+    const EXPIRE: u32 = 4;
     const NOFOLLOW: u32 = 8;
     let flags = a.u32(1);
     let c = Caller::new(a);
     if !c.cred.capable(cap::SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
-    if flags & !15 != 0 {
+    if flags & !15 != 0 || flags & EXPIRE != 0 && flags & (DETACH | FORCE) != 0 {
         return Err(Errno::EINVAL);
     }
     let name = Name::arg(a, 0)?;
     let p = c.find(at::FDCWD, name.bytes(), flags & NOFOLLOW == 0)?;
-    vfs().umount(&p)?;
+    vfs().umount(&p, flags & DETACH != 0)?;
     Ok(0)
 }
 
@@ -130,7 +141,7 @@ pub const CALLS: &[Syscall] = &[
         mount,
         Partial,
         &[Str, Str, Str, Hex, Ptr],
-        "tmpfs, proc, sysfs, devpts and bind; no propagation",
+        "tmpfs (a remount keeps its limits), proc, sysfs, devpts and bind; no propagation",
     ),
-    call(nr::UMOUNT2, umount2, Partial, &[Str, Hex], "always lazy: open files keep working"),
+    call(nr::UMOUNT2, umount2, Partial, &[Str, Hex], "MNT_FORCE and MNT_EXPIRE are as no flag"),
 ];

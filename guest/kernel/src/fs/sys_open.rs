@@ -1,8 +1,11 @@
 //! System calls that make and close descriptors.
 
+use alloc::sync::Arc;
+
 use doppel_abi_linux::syscalls::nr;
 
 use super::caller::{Caller, Name, at};
+use super::file::File;
 use super::file::flags::*;
 use super::open::{self, KNOWN};
 use super::walk::resolve;
@@ -25,19 +28,28 @@ doppel_machine::pod_struct! {
 
 fn open_at(a: &Args, dirfd: i32, path: usize, flags: u32, mode: u32, restrict: u32) -> Result<u64> {
     let name = Name::arg(a, path)?;
+    let quick = if restrict == 0 { open::quick(a, dirfd, name.bytes(), flags) } else { None };
+    let file = match quick {
+        Some(f) => f?,
+        None => open_slow(a, dirfd, name.bytes(), flags, mode, restrict)?,
+    };
+    let fd = a.thread.files().insert(file, flags & O_CLOEXEC != 0)?;
+    Ok(fd as u64)
+}
+
+#[cold]
+fn open_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32, mode: u32, restrict: u32) -> Result<Arc<File>> {
     let caller = Caller::new(a);
-    let file = if restrict == 0 && name.bytes().first() == Some(&b'/') {
-        open::open(&caller, &caller.walker, caller.walker.root(), name.bytes(), flags, mode)?
+    if restrict == 0 && name.first() == Some(&b'/') {
+        open::open(&caller, &caller.walker, caller.walker.root(), name, flags, mode)
     } else if restrict == 0 {
-        let base = caller.base(dirfd, name.bytes())?;
-        open::open(&caller, &caller.walker, &base, name.bytes(), flags, mode)?
+        let base = caller.base(dirfd, name)?;
+        open::open(&caller, &caller.walker, &base, name, flags, mode)
     } else {
         let start = if dirfd == at::FDCWD { caller.fs.cwd() } else { caller.base(dirfd, b".")? };
         let w = super::walk::Walker::new(&caller.fs, caller.cred.clone()).restricted(restrict, &start);
-        open::open(&caller, &w, &start, name.bytes(), flags, mode)?
-    };
-    let fd = a.thread.process.files().insert(file, flags & O_CLOEXEC != 0)?;
-    Ok(fd as u64)
+        open::open(&caller, &w, &start, name, flags, mode)
+    }
 }
 
 fn open(a: &Args) -> Result<u64> {
@@ -87,7 +99,7 @@ fn openat2(a: &Args) -> Result<u64> {
 }
 
 fn close(a: &Args) -> Result<u64> {
-    a.thread.process.files().close(a.i32(0))?;
+    a.thread.files().close(a.i32(0))?;
     Ok(0)
 }
 
@@ -99,10 +111,9 @@ fn close_range(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     if flags & UNSHARE != 0 {
-        let own = alloc::sync::Arc::new(a.thread.process.files().fork());
-        *a.thread.process.files.lock() = own;
+        a.thread.unshare_files();
     }
-    let files = a.thread.process.files();
+    let files = a.thread.files();
     if flags & CLOEXEC != 0 {
         files.cloexec_range(first, last)
     } else {
@@ -112,13 +123,13 @@ fn close_range(a: &Args) -> Result<u64> {
 }
 
 fn dup(a: &Args) -> Result<u64> {
-    let files = a.thread.process.files();
-    Ok(files.insert(files.get(a.i32(0))?, false)? as u64)
+    let files = a.thread.files();
+    Ok(files.insert(a.thread.any_file(a.i32(0))?, false)? as u64)
 }
 
 fn dup2(a: &Args) -> Result<u64> {
-    let files = a.thread.process.files();
-    let file = files.get(a.i32(0))?;
+    let files = a.thread.files();
+    let file = a.thread.any_file(a.i32(0))?;
     if a.i32(0) != a.i32(1) {
         files.insert_at(a.i32(1), file, false)?;
     }
@@ -130,8 +141,8 @@ fn dup3(a: &Args) -> Result<u64> {
     if flags & !O_CLOEXEC != 0 || a.i32(0) == a.i32(1) {
         return Err(Errno::EINVAL);
     }
-    let files = a.thread.process.files();
-    files.insert_at(a.i32(1), files.get(a.i32(0))?, flags & O_CLOEXEC != 0)?;
+    let files = a.thread.files();
+    files.insert_at(a.i32(1), a.thread.any_file(a.i32(0))?, flags & O_CLOEXEC != 0)?;
     Ok(a.i32(1) as u64)
 }
 

@@ -1,12 +1,12 @@
 //! System calls that move data and positions.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
-use super::file::{File, flags};
+use super::fdtable::{Alone, FileRef};
+use super::file::{File, flags, poll};
 use super::io::{Input, IoVec, Output};
 use crate::ipc::inotify::{event, file_event};
 use crate::signal::{SigInfo, send_thread, sig};
@@ -49,45 +49,51 @@ pub fn read_iovecs(p: UserPtr, count: usize) -> Result<Vec<IoVec>> {
     Ok(out)
 }
 
-fn readable(a: &Args) -> Result<Arc<File>> {
+#[inline]
+fn readable(a: &Args) -> Result<FileRef<'_>> {
     let f = a.file(0)?;
     if f.readable() { Ok(f) } else { Err(Errno::EBADF) }
 }
 
-fn writable(a: &Args) -> Result<Arc<File>> {
+#[inline]
+fn writable(a: &Args) -> Result<FileRef<'_>> {
     let f = a.file(0)?;
     if f.writable() { Ok(f) } else { Err(Errno::EBADF) }
 }
 
 /// Reads at the file's position and moves it.
-pub fn read_file(f: &File, out: &mut Output<'_>) -> Result<usize> {
-    if !f.ops().seekable() {
+#[inline]
+pub fn read_file(f: &FileRef<'_>, out: &mut Output<'_>) -> Result<usize> {
+    if !f.seekable() {
         return f.ops().read(f, out, 0);
     }
-    let n = {
-        let mut pos = f.pos.lock();
-        let n = f.ops().read(f, out, *pos)?;
-        *pos += n as u64;
+    let n = if f.positioned() {
+        let mut pos = f.pos.lock(f.alone());
+        let n = f.ops().read(f, out, pos.at)?;
+        pos.at += n as u64;
         n
+    } else {
+        f.ops().read(f, out, 0)?
     };
     file_event(f, event::IN_ACCESS);
     Ok(n)
 }
 
 /// Writes at the file's position (or its end, with O_APPEND) and moves it.
-pub fn write_file(f: &File, input: &mut Input<'_>) -> Result<usize> {
-    let r = if !f.ops().seekable() {
+#[inline]
+pub fn write_file(f: &FileRef<'_>, input: &mut Input<'_>) -> Result<usize> {
+    let r = if !f.positioned() {
         f.ops().write(f, input, 0)
     } else {
-        let mut pos = f.pos.lock();
+        let mut pos = f.pos.lock(f.alone());
         if f.flags() & flags::O_APPEND != 0 {
-            f.ops().append(f, input, *pos).map(|(n, end)| {
-                *pos = end;
+            f.ops().append(f, input, pos.at).map(|(n, end)| {
+                pos.at = end;
                 n
             })
         } else {
-            let n = f.ops().write(f, input, *pos);
-            *pos += n.unwrap_or(0) as u64;
+            let n = f.ops().write(f, input, pos.at);
+            pos.at += n.unwrap_or(0) as u64;
             n
         }
     };
@@ -95,11 +101,17 @@ pub fn write_file(f: &File, input: &mut Input<'_>) -> Result<usize> {
 }
 
 /// Finishes a write: tells watchers of the file.
+#[inline]
 fn written(f: &File, r: Result<usize>) -> Result<usize> {
-    if matches!(r, Ok(n) if n > 0) {
-        file_event(f, event::IN_MODIFY);
+    match r {
+        Ok(n) => {
+            if n > 0 {
+                file_event(f, event::IN_MODIFY);
+            }
+            Ok(n)
+        }
+        Err(e) => too_big(e),
     }
-    too_big(r)
 }
 
 /// Reads at a place.
@@ -110,11 +122,12 @@ fn read_at(f: &File, out: &mut Output<'_>, offset: u64) -> Result<u64> {
 }
 
 /// A write stopped by RLIMIT_FSIZE sends SIGXFSZ.
-fn too_big(r: Result<usize>) -> Result<usize> {
-    if r == Err(Errno::EFBIG) {
+#[cold]
+fn too_big(e: Errno) -> Result<usize> {
+    if e == Errno::EFBIG {
         send_thread(&crate::task::current(), SigInfo::kernel(sig::SIGXFSZ))?;
     }
-    r
+    Err(e)
 }
 
 fn read(a: &Args) -> Result<u64> {
@@ -142,7 +155,14 @@ fn writev(a: &Args) -> Result<u64> {
 /// The offset argument of the p-calls: ESPIPE for files without a position.
 fn offset(f: &File, off: i64) -> Result<u64> {
     let off = u64::try_from(off).map_err(|_| Errno::EINVAL)?;
-    if f.ops().seekable() { Ok(off) } else { Err(Errno::ESPIPE) }
+    if f.seekable() { Ok(off) } else { Err(Errno::ESPIPE) }
+}
+
+/// As [`offset`], of a write of `len` bytes, which must not reach beyond the largest offset.
+fn write_offset(f: &File, off: i64, len: usize) -> Result<u64> {
+    let at = offset(f, off)?;
+    let end = at.checked_add(len as u64).and_then(|e| i64::try_from(e).ok());
+    if end.is_some() { Ok(at) } else { Err(Errno::EINVAL) }
 }
 
 fn pread64(a: &Args) -> Result<u64> {
@@ -153,7 +173,7 @@ fn pread64(a: &Args) -> Result<u64> {
 
 fn pwrite64(a: &Args) -> Result<u64> {
     let f = writable(a)?;
-    let off = offset(&f, a.i64(3))?;
+    let off = write_offset(&f, a.i64(3), a.len(2).min(RW_MAX))?;
     let r = f.ops().write(&f, &mut Input::user(a.ptr(1), a.len(2).min(RW_MAX)), off);
     written(&f, r).map(|n| n as u64)
 }
@@ -186,6 +206,13 @@ fn preadv2(a: &Args) -> Result<u64> {
     if a.u32(5) & !(rwf::HIPRI | rwf::NOWAIT) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    if a.u32(5) & rwf::NOWAIT != 0 {
+        let f = readable(a)?;
+        // Files with a position never block.
+        if !f.seekable() && f.poll(None) & (poll::POLLIN | poll::POLLHUP | poll::POLLERR) == 0 {
+            return Err(Errno::EAGAIN);
+        }
+    }
     if a.i64(3) == -1 { readv(a) } else { preadv(a) }
 }
 
@@ -199,10 +226,10 @@ fn pwritev2(a: &Args) -> Result<u64> {
         let v = read_iovecs(a.ptr(1), a.len(2))?;
         let mut input = Input::iovecs(v);
         let at_position = a.i64(3) == -1;
-        let mut pos = f.pos.lock();
-        let r = f.ops().append(&f, &mut input, *pos);
+        let mut pos = f.pos.lock(f.alone());
+        let r = f.ops().append(&f, &mut input, pos.at);
         if at_position && let Ok((_, end)) = r {
-            *pos = end;
+            pos.at = end;
         }
         drop(pos);
         return written(&f, r.map(|r| r.0)).map(|n| n as u64);
@@ -213,7 +240,7 @@ fn pwritev2(a: &Args) -> Result<u64> {
 fn lseek(a: &Args) -> Result<u64> {
     let f = a.file(0)?;
     let to = f.ops().seek(&f, a.i64(1), a.u32(2))?;
-    *f.pos.lock() = to;
+    f.pos.lock(f.alone()).at = to;
     Ok(to)
 }
 

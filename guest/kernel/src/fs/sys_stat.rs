@@ -1,17 +1,20 @@
 //! System calls that tell about files.
 
 use doppel_abi_linux::syscalls::nr;
+use doppel_machine::shield;
 use doppel_machine::user::UserPtr;
 
 use super::caller::{Caller, Name, Target, at, file_stat};
 use super::devices::split;
 use super::file::File;
+use super::glide::peek;
 use super::inode::{Stat, StatFs, Time};
 use super::path::Path;
 use super::perm;
 use crate::syscall::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
+use crate::task::Cred;
 use crate::{Errno, Result};
 
 doppel_machine::pod_struct! {
@@ -152,18 +155,33 @@ fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
     Ok(0)
 }
 
+/// Attributes of what a name stands for: from the directory cache, if it can be.
+#[inline]
+fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    match peek(a, dirfd, name, follow, |spot, _| Some(spot.dentry.inode().stat())) {
+        Some(r) => r,
+        None => stat_slow(a, dirfd, name, flags),
+    }
+}
+
+#[cold]
+fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
+    Caller::new(a).target(dirfd, name, flags)?.stat()
+}
+
 fn stat(a: &Args) -> Result<u64> {
     let name = Name::arg(a, 0)?;
-    put_stat(a.ptr(1), &Caller::new(a).target(at::FDCWD, name.bytes(), 0)?.stat()?)
+    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), 0)?)
 }
 
 fn lstat(a: &Args) -> Result<u64> {
     let name = Name::arg(a, 0)?;
-    put_stat(a.ptr(1), &Caller::new(a).find(at::FDCWD, name.bytes(), false)?.inode().stat())
+    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), at::SYMLINK_NOFOLLOW)?)
 }
 
 fn fstat(a: &Args) -> Result<u64> {
-    let f = a.thread.process.files().get(a.i32(0))?;
+    let f = a.thread.any_file(a.i32(0))?;
     put_stat(a.ptr(1), &file_stat(&f)?)
 }
 
@@ -174,10 +192,10 @@ fn newfstatat(a: &Args) -> Result<u64> {
     }
     let name = Name::arg(a, 1)?;
     if name.bytes().is_empty() && flags & at::EMPTY_PATH != 0 && a.i32(0) != at::FDCWD {
-        let f = a.thread.process.files().get(a.i32(0))?;
+        let f = a.thread.any_file(a.i32(0))?;
         return put_stat(a.ptr(2), &file_stat(&f)?);
     }
-    put_stat(a.ptr(2), &Caller::new(a).target(a.i32(0), name.bytes(), flags)?.stat()?)
+    put_stat(a.ptr(2), &stat_name(a, a.i32(0), name.bytes(), flags)?)
 }
 
 fn statx_time(t: Time) -> StatxTime {
@@ -230,11 +248,32 @@ fn statx(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
+/// The answer, where the caller asks with its own identity and the directory cache knows the name.
+fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: u32) -> Option<Result<u64>> {
+    let own = |c: &Cred| c.fsuid == c.ruid && c.fsgid == c.rgid;
+    if flags & at::EACCESS == 0 && !own(a.thread.process.cred.get(&shield::read())) {
+        return None;
+    }
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    let found = peek(a, dirfd, name, follow, |spot, cred| {
+        let runs = mode & perm::MAY_EXEC == 0 || spot.mount.flags() & super::mount::ms::NOEXEC == 0;
+        let writes = mode & perm::MAY_WRITE == 0 || spot.mount.writable().is_ok();
+        let kind_matters = spot.dentry.kind() == super::FileType::Symlink;
+        let answer =
+            || if mode == 0 { Ok(0) } else { perm::check(cred, &**spot.dentry.inode(), mode).map(|()| 0) };
+        (runs && writes && !kind_matters).then(answer)
+    })?;
+    Some(found.and_then(|r| r))
+}
+
 fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result<u64> {
     if mode & !7 != 0 || flags & !(at::EACCESS | at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
     let name = Name::arg(a, path)?;
+    if let Some(r) = access_cached(a, dirfd, name.bytes(), mode, flags) {
+        return r;
+    }
     let p = &a.thread.process;
     let caller = if flags & at::EACCESS != 0 {
         Caller::of(p)
@@ -358,7 +397,7 @@ fn anonymous_fs(f: &File) -> StatFs {
 }
 
 fn fstatfs(a: &Args) -> Result<u64> {
-    let f = a.thread.process.files().get(a.i32(0))?;
+    let f = a.thread.any_file(a.i32(0))?;
     put_statfs(a.ptr(1), &anonymous_fs(&f), f.path.as_ref())
 }
 

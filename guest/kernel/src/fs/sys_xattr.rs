@@ -30,6 +30,16 @@ fn allowed(c: &Caller, inode: &dyn Inode, name: &[u8], write: bool) -> Result<()
         if !matches!(inode.kind(), FileType::Regular | FileType::Directory) {
             return Err(if write { Errno::EPERM } else { Errno::ENODATA });
         }
+        // What everybody may write in a sticky directory, its attributes are not.
+        let s = inode.stat();
+        if write
+            && inode.kind() == FileType::Directory
+            && s.mode & 0o1000 != 0
+            && c.cred.fsuid != s.uid
+            && !c.cred.capable(cap::FOWNER)
+        {
+            return Err(Errno::EPERM);
+        }
         return perm::check(&c.cred, inode, if write { MAY_WRITE } else { MAY_READ });
     }
     if name.starts_with(b"trusted.") && name.len() > 8 {
@@ -47,6 +57,11 @@ fn allowed(c: &Caller, inode: &dyn Inode, name: &[u8], write: bool) -> Result<()
     Err(Errno::EOPNOTSUPP)
 }
 
+/// The error for a file without an inode (a pipe, a socket): it can have no user attributes, and has no others.
+fn without(name: &[u8], user: Errno) -> Errno {
+    if name.starts_with(b"user.") { user } else { Errno::EOPNOTSUPP }
+}
+
 /// The target of a call whose first argument is a path or a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
@@ -59,7 +74,7 @@ fn target(a: &Args, c: &Caller, by: By) -> Result<Target> {
     match by {
         By::Fd => {
             let f = a.file(0)?;
-            Ok(f.path.clone().map_or(Target::File(f), Target::Path))
+            Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path))
         }
         _ => {
             let name = Name::arg(a, 0)?;
@@ -83,7 +98,7 @@ fn set(a: &Args, by: By) -> Result<u64> {
     let c = Caller::new(a);
     let t = target(a, &c, by)?;
     t.writable()?;
-    let inode = t.inode(Errno::EOPNOTSUPP)?;
+    let inode = t.inode(without(&name, Errno::EPERM))?;
     allowed(&c, &**inode, &name, true)?;
     inode.setxattr(&name, &value, flags)?;
     tell(&t);
@@ -105,7 +120,7 @@ fn get(a: &Args, by: By) -> Result<u64> {
     let name = attr_name(a.ptr(1))?;
     let c = Caller::new(a);
     let t = target(a, &c, by)?;
-    let inode = t.inode(Errno::EOPNOTSUPP)?;
+    let inode = t.inode(without(&name, Errno::ENODATA))?;
     allowed(&c, &**inode, &name, false)?;
     give(a.ptr(2), a.len(3), &inode.getxattr(&name)?)
 }
@@ -133,7 +148,7 @@ fn remove(a: &Args, by: By) -> Result<u64> {
     let c = Caller::new(a);
     let t = target(a, &c, by)?;
     t.writable()?;
-    let inode = t.inode(Errno::EOPNOTSUPP)?;
+    let inode = t.inode(without(&name, Errno::EPERM))?;
     allowed(&c, &**inode, &name, true)?;
     inode.removexattr(&name)?;
     tell(&t);

@@ -4,11 +4,16 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::procfs::cpu_list;
-use super::synthetic::{Directory, Node, SyntheticInode, dir, fixed, text};
-use super::{FileType, Inode};
-use crate::kernel;
+use doppel_machine::boot;
+
+use super::file::poll;
+use super::synthetic::{Directory, Node, SyntheticInode, bytes, dir, fixed, seek_to, text};
+use super::{File, FileOps, FileType, Inode, Input, Output};
+use crate::sched::PollTable;
+use crate::{Errno, Result, kernel};
 
 /// Root inode of a sys file system.
 pub fn root(dev: u64) -> Arc<dyn Inode> {
@@ -32,9 +37,90 @@ pub fn root(dev: u64) -> Arc<dyn Inode> {
             ("transparent_hugepage", thp),
         ]))])),
         ("module", empty),
-        ("power", || dir(alloc::vec![("state", || fixed("\n"))])),
+        ("doppel", doppel),
+        ("power", || dir(alloc::vec![("state", power_state)])),
     ];
     SyntheticInode::static_root(Arc::new(super::synthetic::Fixed(top)), dev)
+}
+
+/// Writing "freeze" freezes the domain; the write returns once in the original and once in each clone.
+#[derive(Default)]
+struct PowerState {
+    /// Whether its line has been read. The file is a stream: its writes wait, which seekable files must not.
+    told: AtomicBool,
+}
+
+impl FileOps for PowerState {
+    fn read(&self, _file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
+        if self.told.swap(true, Ordering::Relaxed) { Ok(0) } else { out.write(b"freeze\n") }
+    }
+
+    fn write(&self, _file: &File, input: &mut Input<'_>, _offset: u64) -> Result<usize> {
+        let mut text = [0; 16];
+        let n = input.read(&mut text)?;
+        match text[..n].trim_ascii() {
+            b"freeze" => kernel().freezer.request().map(|()| n),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+fn power_state() -> Node {
+    Node::File { mode: 0o644, open: Arc::new(|| Ok(Arc::new(PowerState::default()))) }
+}
+
+/// What this domain is: which generation, which clone, with which arguments.
+fn doppel() -> Node {
+    dir(alloc::vec![
+        (
+            "args",
+            (|| bytes(0o444, || {
+                let lines = kernel().freezer.args();
+                Ok(lines.iter().flat_map(|a| a.iter().copied().chain([b'\n'])).collect())
+            })) as fn() -> Node
+        ),
+        ("clone_index", || text(|| Ok(format!("{}\n", boot::start_info().clone_index)))),
+        ("domain_id", || text(|| Ok(format!("{}\n", boot::start_info().domain_id)))),
+        ("generation", || Node::File { mode: 0o444, open: Arc::new(|| Ok(Arc::new(Generation::default()))) }),
+    ])
+}
+
+/// The generation counter: polls with POLLPRI and POLLERR after the domain has gone on since the last read.
+#[derive(Default)]
+struct Generation {
+    seen: AtomicU64,
+}
+
+impl FileOps for Generation {
+    fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let now = boot::start_info().generation;
+        self.seen.store(now, Ordering::Relaxed);
+        let text = format!("{now}\n");
+        match text.as_bytes().get(offset as usize..) {
+            Some(rest) => out.write(rest),
+            None => Ok(0),
+        }
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        seek_to(file.pos.get(), offset, whence, 0)
+    }
+
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+        if let Some(t) = table {
+            t.add(kernel().freezer.queue());
+        }
+        let readable = poll::POLLIN | poll::POLLRDNORM;
+        if self.seen.load(Ordering::Relaxed) == boot::start_info().generation {
+            readable
+        } else {
+            readable | poll::POLLPRI | poll::POLLERR
+        }
+    }
 }
 
 fn empty() -> Node {

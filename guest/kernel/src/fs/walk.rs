@@ -1,12 +1,15 @@
 //! Path resolution (`path_resolution(7)`, `openat2(2)`).
 //!
 //! Key types: [`Walker`] (who resolves, from which root, under which restrictions), [`Found`] (where a walk
-//! ended). No allocation unless a symbolic link is followed or a name has to be looked up in an inode.
+//! ended). Names the cache knows are walked by glide.rs; what remains is done here, one component at a time.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use doppel_machine::shield;
+
 use super::dentry::{Dentry, MOUNTPOINT};
+use super::glide::{Glide, Glider, Spot};
 use super::inode::FileType;
 use super::mount::vfs;
 use super::path::{FsContext, Path};
@@ -17,7 +20,7 @@ use crate::{Errno, Result};
 /// Longest name of one component.
 pub const NAME_MAX: usize = 255;
 /// Most symbolic links followed in one walk.
-const LINKS_MAX: u32 = 40;
+pub(super) const LINKS_MAX: u32 = 40;
 
 /// `openat2` restrictions.
 #[allow(missing_docs)]
@@ -131,6 +134,12 @@ impl Walker {
         let mut at = if name[0] == b'/' { self.jump_to_root()? } else { base.clone() };
         loop {
             let text: &[u8] = owned.as_deref().unwrap_or(name);
+            if self.restrict == 0 {
+                match self.glide(&mut at, (text, pos), (last, follow), &mut links)? {
+                    None => return Ok(Found::Place(at)),
+                    Some(rest) => pos = rest,
+                }
+            }
             let start = skip(text, pos, true);
             if start == text.len() {
                 // Only slashes were left: the place itself, which must be a directory.
@@ -217,6 +226,31 @@ impl Walker {
         }
     }
 
+    /// Goes from `at` as far as the directory cache leads; gives where the rest of the name starts, if any is left.
+    fn glide(
+        &self,
+        at: &mut Path,
+        text: (&[u8], usize),
+        how: (Last, bool),
+        links: &mut u32,
+    ) -> Result<Option<usize>> {
+        let r = shield::read();
+        let root = Spot::of(&self.root);
+        let mut g = Glider { r: &r, root, cred: self.cred.as_deref(), links: *links, depth: 0 };
+        let (there, rest) = match g.glide(Spot::of(at), text, how) {
+            Glide::There(spot) => (spot, None),
+            Glide::Part(spot, rest) => (spot, Some(rest)),
+            Glide::Missing => return Err(Errno::ENOENT),
+        };
+        *links = g.links;
+        let moved = (!there.is(Spot::of(at))).then(|| there.path());
+        drop(r);
+        if let Some(p) = moved {
+            *at = p;
+        }
+        Ok(rest)
+    }
+
     fn jump_to_root(&self) -> Result<Path> {
         if self.restrict & resolve::BENEATH != 0 { Err(Errno::EXDEV) } else { Ok(self.root.clone()) }
     }
@@ -272,6 +306,6 @@ impl Walker {
 }
 
 /// The first position at or behind `pos` that is not (or is) a slash.
-fn skip(text: &[u8], pos: usize, slashes: bool) -> usize {
+pub(super) fn skip(text: &[u8], pos: usize, slashes: bool) -> usize {
     text[pos..].iter().position(|&b| (b == b'/') != slashes).map_or(text.len(), |i| pos + i)
 }

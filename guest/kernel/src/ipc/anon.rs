@@ -22,6 +22,6 @@ pub fn insert(args: &Args, file: Arc<File>, cloexec: bool) -> Result<u64> {
     if arena::low() {
         return Err(Errno::ENFILE);
     }
-    let fd = args.thread.process.files().insert(file, cloexec)?;
+    let fd = args.thread.files().insert(file, cloexec)?;
     Ok(u64::from(fd.unsigned_abs()))
 }

@@ -143,9 +143,11 @@ impl Epoll {
         {
             self.ready.lock().push_back(i);
         }
-        let waiting = !self.queue.is_empty();
+        if self.queue.is_empty() {
+            return false;
+        }
         self.queue.wake_one(poll::POLLIN | poll::POLLRDNORM);
-        waiting
+        true
     }
 
     /// EPOLL_CTL_ADD.

@@ -128,6 +128,7 @@ fn counters() -> &'static Counters {
 }
 
 /// Whether anything in the domain is watched.
+#[inline]
 fn watching() -> bool {
     counters().watches.load(Ordering::Relaxed) != 0
 }
@@ -138,14 +139,20 @@ pub fn next_cookie() -> u32 {
 }
 
 /// Something happened to an open file that has a name.
+#[inline]
 pub fn file_event(file: &File, mask: u32) {
     if watching() {
-        match &file.path {
-            Some(p) => tell_path(p, mask),
-            None => {
-                if let Some(i) = &file.inode {
-                    tell(i, mask, 0, &[], false);
-                }
+        tell_file(file, mask);
+    }
+}
+
+#[cold]
+fn tell_file(file: &File, mask: u32) {
+    match &file.path {
+        Some(p) => tell_path(p, mask),
+        None => {
+            if let Some(i) = &file.inode {
+                tell(i, mask, 0, &[], false);
             }
         }
     }
@@ -252,7 +259,8 @@ impl Inotify {
         Some(())
     }
 
-    fn add(&self, path: &Path, mask: u32) -> Result<i32> {
+    /// Watches what was found; who may is the caller's matter.
+    pub fn add(&self, path: &Path, mask: u32) -> Result<i32> {
         let inode = path.inode();
         let list = inode.attachments().map(|a| a.get_or_insert(Watches::default));
         let mut s = self.state.lock();
@@ -304,6 +312,17 @@ fn put(out: &mut Output<'_>, e: &Event) -> Result<usize> {
     b.extend_from_slice(&e.name);
     b.resize(e.size(), 0);
     out.write(&b)
+}
+
+impl Inotify {
+    fn new() -> Arc<Self> {
+        Arc::new_cyclic(|me| Self { me: me.clone(), state: SpinLock::default(), readable: Arc::default() })
+    }
+
+    /// A new instance as an open file, to be released by who made it.
+    pub fn file() -> Arc<File> {
+        File::anon(Self::new(), "anon_inode:inotify".into(), flags::O_RDONLY)
+    }
 }
 
 impl FileOps for Inotify {
@@ -361,11 +380,7 @@ fn init(args: &Args, f: u32) -> Result<u64> {
     if f & !(flags::O_NONBLOCK | flags::O_CLOEXEC) != 0 {
         return Err(Errno::EINVAL);
     }
-    let ops = Arc::new_cyclic(|me| Inotify {
-        me: me.clone(),
-        state: SpinLock::default(),
-        readable: Arc::default(),
-    });
+    let ops = Inotify::new();
     let file = File::anon(ops, "anon_inode:inotify".into(), flags::O_RDONLY | f);
     anon::insert(args, file, f & flags::O_CLOEXEC != 0)
 }

@@ -11,7 +11,7 @@ use doppel_abi_linux::syscalls::nr;
 use super::anon;
 use crate::fs::file::flags;
 use crate::fs::pages::seal;
-use crate::fs::rootfs::{self, Node};
+use crate::fs::rootfs::{self, Node, TmpfsOptions};
 use crate::fs::{File, Inode};
 use crate::syscall::Arg::{Hex, Str};
 use crate::syscall::Support::Partial;
@@ -26,8 +26,6 @@ pub const CALLS: &[Syscall] =
 pub const F_ADD_SEALS: u32 = 1033;
 /// See [`F_ADD_SEALS`].
 pub const F_GET_SEALS: u32 = 1034;
-/// F_SEAL_EXEC.
-const SEAL_EXEC: u32 = 0x20;
 
 const MFD_CLOEXEC: u32 = 1;
 const MFD_ALLOW_SEALING: u32 = 2;
@@ -42,7 +40,7 @@ struct MemFs(Arc<Node>);
 
 impl Default for MemFs {
     fn default() -> Self {
-        Self(rootfs::tmpfs(0o700, 0, 0, 0))
+        Self(rootfs::tmpfs(TmpfsOptions { mode: 0o700, inodes: 0, ..TmpfsOptions::default() }))
     }
 }
 
@@ -71,7 +69,11 @@ fn sys_memfd_create(args: &Args) -> Result<u64> {
     if f & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0
         && let Some(n) = file.downcast::<Node>()
     {
-        n.object()?.allow_sealing();
+        let object = n.object()?;
+        object.allow_sealing();
+        if f & MFD_NOEXEC_SEAL != 0 {
+            object.add_seals(seal::EXEC)?;
+        }
     }
     anon::insert(args, file, f & MFD_CLOEXEC != 0)
 }
@@ -93,8 +95,10 @@ pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
                 return Err(Errno::EPERM);
             }
             let arg = u32::try_from(arg).map_err(|_| Errno::EINVAL)?;
-            // F_SEAL_EXEC is accepted: modes of memfds are not used for execution.
-            object.add_seals(arg & !SEAL_EXEC)?;
+            let executable = file.inode.as_ref().is_some_and(|i| i.stat().mode & 0o111 != 0);
+            // What may be executed and must stay so must not change either.
+            let content = seal::SHRINK | seal::GROW | seal::WRITE | seal::FUTURE_WRITE;
+            object.add_seals(arg | if arg & seal::EXEC != 0 && executable { content } else { 0 })?;
             Ok(0)
         }
         _ => Err(Errno::EINVAL),

@@ -16,6 +16,7 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use super::anon;
+use crate::fs::fdtable::FileRef;
 use crate::fs::file::{flags, poll};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
@@ -276,7 +277,7 @@ fn sys_mq_unlink(args: &Args) -> Result<u64> {
 }
 
 /// The queue behind descriptor argument 0.
-fn queue(args: &Args, write: bool) -> Result<(Arc<File>, Arc<Queue>)> {
+fn queue(args: &Args, write: bool) -> Result<(FileRef<'_>, Arc<Queue>)> {
     let file = args.file(0)?;
     let q = file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue.clone();
     let ok = if write { file.writable() } else { file.readable() };

@@ -12,6 +12,7 @@ use crate::syscall::Arg::{Fd, Hex, Int};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
 use crate::task::Process;
+use crate::task::current_ref;
 use crate::{Errno, Result, kernel};
 
 /// System calls of this module.
@@ -46,25 +47,26 @@ impl FileOps for PidFd {
     }
 }
 
-/// A new descriptor for `target` in the table of `owner`.
-pub fn open(owner: &Arc<Process>, target: &Arc<Process>) -> Result<i32> {
-    open_with(owner, target, 0)
+/// A new descriptor of the calling thread for `target`.
+pub fn open(target: &Arc<Process>) -> Result<i32> {
+    open_with(target, 0)
 }
 
-fn open_with(owner: &Arc<Process>, target: &Arc<Process>, extra: u32) -> Result<i32> {
+fn open_with(target: &Arc<Process>, extra: u32) -> Result<i32> {
     let ops = Arc::new(PidFd { process: target.clone() });
-    owner.files().insert(File::anon(ops, "anon_inode:[pidfd]".into(), flags::O_RDWR | extra), true)
+    current_ref().files().insert(File::anon(ops, "anon_inode:[pidfd]".into(), flags::O_RDWR | extra), true)
 }
 
-/// The process behind a descriptor; EBADF if it is no process descriptor.
-pub fn process_of(owner: &Arc<Process>, fd: i32) -> Result<Arc<Process>> {
-    let file = owner.files().get_io(fd)?;
+/// The process behind a descriptor of the calling thread; EBADF if it is no process descriptor.
+pub fn process_of(fd: i32) -> Result<Arc<Process>> {
+    let thread = current_ref();
+    let file = thread.file(fd)?;
     file.downcast::<PidFd>().map(|p| p.process.clone()).ok_or(Errno::EBADF)
 }
 
-/// The pid behind a descriptor.
-pub fn pid_of(owner: &Arc<Process>, fd: i32) -> Result<i32> {
-    process_of(owner, fd).map(|p| p.pid)
+/// The pid behind a descriptor of the calling thread.
+pub fn pid_of(fd: i32) -> Result<i32> {
+    process_of(fd).map(|p| p.pid)
 }
 
 fn sys_pidfd_open(args: &Args) -> Result<u64> {
@@ -78,7 +80,7 @@ fn sys_pidfd_open(args: &Args) -> Result<u64> {
         // A thread that leads no group.
         if kernel().thread(pid).is_ok() { Errno::EINVAL } else { e }
     })?;
-    let fd = open_with(&args.thread.process, &target, f & flags::O_NONBLOCK)?;
+    let fd = open_with(&target, f & flags::O_NONBLOCK)?;
     Ok(u64::from(fd.unsigned_abs()))
 }
 
@@ -87,7 +89,7 @@ fn sys_pidfd_getfd(args: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let me = &args.thread.process;
-    let target = process_of(me, args.i32(0))?;
+    let target = process_of(args.i32(0))?;
     let (mine, theirs) = (me.cred(), target.cred());
     let same = [theirs.ruid, theirs.euid, theirs.suid].iter().all(|u| *u == mine.fsuid);
     if !same && !mine.capable(CAP_SYS_PTRACE) {
@@ -97,7 +99,7 @@ fn sys_pidfd_getfd(args: &Args) -> Result<u64> {
         return Err(Errno::ESRCH);
     }
     let file = target.files().get(args.i32(1))?;
-    let fd = me.files().insert(file, true)?;
+    let fd = args.thread.files().insert(file, true)?;
     Ok(u64::from(fd.unsigned_abs()))
 }
 

@@ -3,7 +3,8 @@
 //! Key types: [`Pipe`] (the queue of bytes between both ends), [`PipeEnd`] (what a descriptor refers to; a FIFO
 //! opened for reading and writing is one end that does both).
 //! Boundary: nothing is allocated before the first write; the buffer grows to the pipe's limit.
-//! Lock order: state → wait queues (a leaf); wake-ups happen after the state lock is released.
+//! Lock order: state → wait queues (a leaf); wake-ups happen after the state lock is released, and whether there is
+//! anybody to wake is seen under it (everybody who waits checks the state after registering).
 //!
 //! Room is counted as Linux does by pages: a writer may go on when PIPE_BUF bytes are free, so it is woken (and
 //! POLLOUT raised) when a read makes the free space cross that mark. Every write is an edge for readers.
@@ -118,10 +119,12 @@ impl State {
 
     /// Moves up to `n` bytes in; there is room.
     fn put(&mut self, input: &mut Input<'_>, n: usize, packet: bool) -> Result<usize> {
-        if self.ring.capacity() < self.ring.len() + n && arena::low() {
-            return Err(Errno::ENOMEM);
+        if self.ring.capacity() < self.ring.len() + n {
+            if arena::low() {
+                return Err(Errno::ENOMEM);
+            }
+            self.ring.reserve(n).map_err(|_| Errno::ENOMEM)?;
         }
-        self.ring.reserve(n).map_err(|_| Errno::ENOMEM)?;
         let before = self.ring.len();
         let n = self.ring.push_with(n, |b| input.read(b))?;
         if packet || !self.segments.is_empty() {
@@ -158,7 +161,7 @@ impl Pipe {
             }
             let before = s.free();
             let n = s.take(out)?;
-            (n, before < PIPE_BUF && s.free() >= PIPE_BUF)
+            (n, before < PIPE_BUF && s.free() >= PIPE_BUF && !self.writable.is_idle())
         };
         if room {
             self.writable.wake_all(poll::POLLOUT | poll::POLLWRNORM);
@@ -167,7 +170,7 @@ impl Pipe {
     }
 
     fn try_write(&self, input: &mut Input<'_>, packet: bool) -> Result<Step> {
-        let n = {
+        let (n, wake) = {
             let mut s = self.state.lock();
             if s.readers == 0 {
                 return Err(Errno::EPIPE);
@@ -177,9 +180,12 @@ impl Pipe {
             if free < left.min(PIPE_BUF) {
                 return Ok(Step::WouldBlock);
             }
-            s.put(input, if packet { left.min(PIPE_BUF) } else { left.min(free) }, packet)?
+            let n = s.put(input, if packet { left.min(PIPE_BUF) } else { left.min(free) }, packet)?;
+            (n, !self.readable.is_idle())
         };
-        self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        if wake {
+            self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM);
+        }
         Ok(Step::Done(n))
     }
 
@@ -486,7 +492,7 @@ fn make(args: &Args, open_flags: u32) -> Result<u64> {
     }
     let (r, w) = new_pipe(open_flags);
     let cloexec = open_flags & flags::O_CLOEXEC != 0;
-    let files = args.thread.process.files();
+    let files = args.thread.files();
     let r = files.insert(r, cloexec)?;
     let fds = files.insert(w, cloexec).and_then(|w| {
         args.ptr(0).write(&[r, w]).map_err(|e| {

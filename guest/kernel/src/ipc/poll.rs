@@ -10,11 +10,12 @@ use doppel_machine::user::{UserPtr, bytes_of_mut};
 use super::mask::with_mask;
 use super::timeout::Timeout;
 use crate::fs::File;
-use crate::fs::file::{flags, poll};
+use crate::fs::file::poll;
 use crate::sched::{PollTable, park};
 use crate::syscall::Arg::{Int, Ptr};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
+use crate::task::current_ref;
 use crate::task::{Process, current, rlimit};
 use crate::{Errno, Result};
 
@@ -65,8 +66,8 @@ pub(super) fn wait_scan(
 }
 
 /// The open file of `fd` if it can be polled; O_PATH descriptors are as closed ones.
-fn lookup(process: &Process, fd: i32) -> Option<Arc<File>> {
-    process.files().get(fd).ok().filter(|f| f.flags() & flags::O_PATH == 0)
+fn lookup(fd: i32) -> Option<Arc<File>> {
+    current_ref().file(fd).ok().map(|f| f.clone())
 }
 
 /// Reads the array, waits, writes `revents` back.
@@ -82,7 +83,7 @@ fn do_poll(process: &Process, at: UserPtr, nfds: u64, timeout: Timeout) -> Resul
     for i in 0..nfds {
         let mut p = PollFd::default();
         at.add(i * 8).read_bytes(bytes_of_mut(&mut p))?;
-        files.push(lookup(process, p.fd));
+        files.push(lookup(p.fd));
         fds.push(p);
     }
     let ready = wait_scan(timeout, |mut table| {

@@ -1,6 +1,5 @@
 //! `select(2)` and `pselect6(2)`.
 
-use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -10,7 +9,7 @@ use doppel_machine::user::UserPtr;
 use super::mask::with_mask;
 use super::poll::wait_scan;
 use super::timeout::Timeout;
-use crate::fs::File;
+use crate::fs::fdtable::FileRef;
 use crate::fs::fdtable::NR_OPEN;
 use crate::fs::file::poll;
 use crate::syscall::Arg::{Int, Ptr};
@@ -32,9 +31,9 @@ const SETS: [u32; 3] = [
 ];
 
 /// A descriptor that is watched.
-struct Watched {
+struct Watched<'a> {
     fd: usize,
-    file: Arc<File>,
+    file: FileRef<'a>,
     /// Which of the three sets ask for it.
     wanted: u8,
 }
@@ -51,9 +50,8 @@ fn read_set(p: UserPtr, bytes: usize) -> Result<Option<Vec<u8>>> {
 
 fn do_select(args: &Args, timeout: Timeout) -> Result<u64> {
     let n = usize::try_from(args.i32(0)).map_err(|_| Errno::EINVAL)?;
-    let files = args.thread.process.files();
     // Bits beyond the open descriptors are not looked at, nor is their memory.
-    let last = files.list().last().map_or(0, |(fd, _)| fd.unsigned_abs() as usize + 1);
+    let last = args.thread.files().last().map_or(0, |fd| fd + 1);
     let n = n.min(last.max(64)).min(NR_OPEN as usize);
     let bytes = n.div_ceil(64) * 8;
     let user = [args.ptr(1), args.ptr(2), args.ptr(3)];
@@ -67,7 +65,7 @@ fn do_select(args: &Args, timeout: Timeout) -> Result<u64> {
             }
         }
         if wanted != 0 {
-            watched.push(Watched { fd, file: files.get_io(fd as i32)?, wanted });
+            watched.push(Watched { fd, file: args.thread.file(fd as i32)?, wanted });
         }
     }
     let ready = wait_scan(timeout, |mut table| {

@@ -11,6 +11,7 @@ use doppel_machine::user::UserPtr;
 
 use super::inotify::{event, file_event};
 use super::pipe::{Pipe, PipeEnd};
+use crate::fs::fdtable::FileRef;
 use crate::fs::file::flags;
 use crate::fs::sys_rw::{RW_MAX, read_file, read_iovecs, write_file};
 use crate::fs::{File, FileType, Input, Output};
@@ -34,14 +35,14 @@ const SPLICE_F_NONBLOCK: u32 = 2;
 const SPLICE_FLAGS: u32 = 0xf;
 
 /// Where bytes come from or go to in a file: at an explicit offset, which moves, or at the file's position.
-struct Place {
-    file: Arc<File>,
+struct Place<'a> {
+    file: FileRef<'a>,
     offset: Option<u64>,
 }
 
-impl Place {
+impl<'a> Place<'a> {
     /// `p` points to the offset; null means the file's position.
-    fn new(file: Arc<File>, p: UserPtr) -> Result<Self> {
+    fn new(file: FileRef<'a>, p: UserPtr) -> Result<Self> {
         let offset = if p.is_null() {
             None
         } else {
@@ -56,10 +57,10 @@ impl Place {
     /// Reads without moving on a seekable file; [`Self::advance`] does that.
     fn read(&self, buf: &mut [u8]) -> Result<usize> {
         let f = &self.file;
-        if !f.ops().seekable() {
+        if !f.seekable() {
             return read_file(f, &mut Output::kernel(buf));
         }
-        let at = self.offset.unwrap_or_else(|| *f.pos.lock());
+        let at = self.offset.unwrap_or_else(|| f.pos.get());
         let n = f.ops().read(f, &mut Output::kernel(buf), at)?;
         file_event(f, event::IN_ACCESS);
         Ok(n)
@@ -69,7 +70,7 @@ impl Place {
     fn advance(&mut self, n: usize) {
         match &mut self.offset {
             Some(o) => *o += n as u64,
-            None if self.file.ops().seekable() => *self.file.pos.lock() += n as u64,
+            None if self.file.seekable() => self.file.pos.lock(false).at += n as u64,
             None => {}
         }
     }
@@ -92,11 +93,11 @@ impl Place {
     }
 }
 
-fn readable(a: &Args, i: usize) -> Result<Arc<File>> {
+fn readable(a: &Args, i: usize) -> Result<FileRef<'_>> {
     a.file(i).and_then(|f| if f.readable() { Ok(f) } else { Err(Errno::EBADF) })
 }
 
-fn writable(a: &Args, i: usize) -> Result<Arc<File>> {
+fn writable(a: &Args, i: usize) -> Result<FileRef<'_>> {
     a.file(i).and_then(|f| if f.writable() { Ok(f) } else { Err(Errno::EBADF) })
 }
 
@@ -175,6 +176,12 @@ fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) -> Result<usi
     outcome(done, r)
 }
 
+/// Directories have a position, but no bytes.
+fn not_directory(f: &File) -> Result<()> {
+    let directory = f.inode.as_ref().is_some_and(|i| i.kind() == FileType::Directory);
+    if directory { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
 fn sys_splice(a: &Args) -> Result<u64> {
     let len = a.len(4).min(RW_MAX);
     let f = a.u32(5);
@@ -210,6 +217,7 @@ fn sys_splice(a: &Args) -> Result<u64> {
             n
         }
         (None, Some(to)) => {
+            not_directory(&input)?;
             if !a.ptr(3).is_null() {
                 return Err(Errno::ESPIPE);
             }
@@ -298,6 +306,7 @@ fn sys_sendfile(a: &Args) -> Result<u64> {
     if !input.ops().seekable() || output.flags() & flags::O_APPEND != 0 {
         return Err(Errno::EINVAL);
     }
+    not_directory(&input)?;
     let mut from = Place::new(input, a.ptr(2))?;
     let mut to = Place { file: output, offset: None };
     let n = copy(&mut from, &mut to, a.len(3).min(RW_MAX))?;
@@ -326,13 +335,16 @@ fn sys_copy_file_range(a: &Args) -> Result<u64> {
     }
     let mut from = Place::new(input, a.ptr(1))?;
     let mut to = Place::new(output, a.ptr(3))?;
-    let len = a.len(4).min(RW_MAX);
+    let mut len = a.len(4).min(RW_MAX);
     let same = match (&from.file.inode, &to.file.inode) {
         (Some(i), Some(o)) => Arc::ptr_eq(i, o),
         _ => false,
     };
     if same {
-        let start = |p: &Place| p.offset.unwrap_or_else(|| *p.file.pos.lock());
+        let start = |p: &Place| p.offset.unwrap_or_else(|| p.file.pos.get());
+        // Only what is there to copy can overlap.
+        let left = crate::fs::caller::file_stat(&from.file)?.size.saturating_sub(start(&from));
+        len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
         if start(&from).abs_diff(start(&to)) < len as u64 {
             return Err(Errno::EINVAL);
         }

@@ -1,7 +1,8 @@
 //! Timers as descriptors (`timerfd_create(2)`).
 //!
-//! Key type: [`TimerFd`]. The timekeeper arms one deadline at a time; what has expired is computed from the
-//! clock when somebody looks, so a late tick loses nothing and a periodic timer costs nothing unless awaited.
+//! Key type: [`TimerFd`]. The timekeeper arms one deadline at a time, the next one only when the last expiry has
+//! been read (as on Linux, an unread timer wakes nobody again); what has expired is computed from the clock when
+//! somebody looks, so a late tick loses nothing and a periodic timer costs nothing unless awaited.
 //! Lock order: state → timekeeper; wake-ups after the state lock is released.
 
 use alloc::sync::{Arc, Weak};
@@ -100,7 +101,10 @@ impl Expire for TimerFd {
             let mut s = self.state.lock();
             s.armed = None;
             s.catch_up(now);
-            self.arm(&mut s);
+            if s.ticks == 0 {
+                self.arm(&mut s);
+                return;
+            }
         }
         self.queue.wake_all(poll::POLLIN | poll::POLLRDNORM);
     }
@@ -133,7 +137,11 @@ impl TimerFd {
     fn take(&self) -> Option<u64> {
         let mut s = self.state.lock();
         s.catch_up(monotonic_ns());
-        (s.ticks != 0).then(|| core::mem::take(&mut s.ticks))
+        if s.ticks == 0 {
+            return None;
+        }
+        self.arm(&mut s);
+        Some(core::mem::take(&mut s.ticks))
     }
 
     fn set(&self, f: u32, new: &ItimerSpec) -> Result<ItimerSpec> {
@@ -178,9 +186,9 @@ impl FileOps for TimerFd {
         if let Some(t) = table {
             t.add(&self.queue);
         }
-        let mut s = self.state.lock();
-        s.catch_up(monotonic_ns());
-        if s.ticks > 0 { poll::POLLIN | poll::POLLRDNORM } else { 0 }
+        // Only what `expire` has counted and told: an expiry seen here first would be told a second time, which an
+        // edge-triggered epoll would report twice.
+        if self.state.lock().ticks > 0 { poll::POLLIN | poll::POLLRDNORM } else { 0 }
     }
 
     fn release(&self, _file: &File) {

@@ -47,6 +47,14 @@ impl Part {
         if n == 0 {
             return Ok(());
         }
+        if self.v.flags & vm::THAWED != 0 {
+            match advice {
+                adv::DONTNEED | adv::FREE => return self.v.map_host(self.start, 0, n, false),
+                // The host refuses it for mappings of files: fork does it (map.rs).
+                adv::WIPEONFORK => return Ok(()),
+                _ => {}
+            }
+        }
         host::advise_user(self.start, n, advice).map_err(|e| match e.0 {
             12 => Errno::ENOMEM,
             14 => Errno::EFAULT,
@@ -77,7 +85,7 @@ impl Mm {
         if start == end {
             return Ok(());
         }
-        let mut g = self.lock();
+        let mut g = self.lock_changing(start, end)?;
         let (list, covered) = parts(&g, start, end);
         let mut punch = alloc::vec::Vec::new();
         for p in &list {

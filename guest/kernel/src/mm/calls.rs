@@ -19,7 +19,7 @@ pub const CALLS: &[Syscall] = &[
         mmap,
         Full,
         &[Ptr, Hex, Hex, Hex, Fd, Hex],
-        "MAP_GROWSDOWN mappings do not grow; no huge pages",
+        "MAP_GROWSDOWN mappings do not grow; no huge pages; a map of an image file does not follow the first change of the file",
     ),
     call(nr::MUNMAP, munmap, Full, &[Ptr, Hex], ""),
     call(nr::MPROTECT, mprotect, Full, &[Ptr, Hex, Hex], ""),
@@ -88,7 +88,7 @@ fn mmap(a: &Args) -> Result<u64> {
     let v = if fl & mf::ANONYMOUS != 0 {
         if shared { shared_anonymous(prot, vflags, len)? } else { Vma::anonymous(prot, vflags) }
     } else {
-        file_vma(&a.file(4)?, prot, vflags, offset, len)?
+        file_vma(&*a.file(4)?, prot, vflags, offset, len)?
     };
     let mut v = v;
     if fl & mf::LOCKED != 0 {

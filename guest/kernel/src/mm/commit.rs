@@ -24,15 +24,16 @@ impl Commit {
     /// As [`Self::charge`], but refuses unless one in `part` of the limit stays free (0: no such rule): what files
     /// may fill must leave room to run the program that removes them.
     pub fn charge_leaving(&self, n: u64, part: u64) -> Result<()> {
-        let info = boot::start_info();
+        let limit = boot::memory_limit();
         let old = self.used.fetch_add(n, Ordering::Relaxed);
         // Without a limit only what could never fit is refused, as Linux' heuristic does.
-        let fits = if info.memory_limit != 0 {
+        let fits = if limit != 0 {
             // Kernel memory (open files, names, threads) counts too: programs make it grow.
-            let keep = info.memory_limit.checked_div(part).unwrap_or(0);
-            old.saturating_add(n).saturating_add(arena::usage().0) <= info.memory_limit - keep
+            let keep = limit.checked_div(part).unwrap_or(0);
+            old.saturating_add(n).saturating_add(arena::usage().0) <= limit - keep
         } else {
-            info.host_memory == 0 || n <= info.host_memory
+            let host = boot::start_info().host_memory;
+            host == 0 || n <= host
         };
         if !fits {
             self.uncharge(n);

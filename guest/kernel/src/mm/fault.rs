@@ -11,7 +11,8 @@ use doppel_machine::trap::FaultInfo;
 use super::vma::{Backing, Vma};
 use super::{Mm, page_down, page_up};
 use crate::signal::sig;
-use crate::task::Thread;
+use crate::task::{Thread, remote};
+use crate::{kernel, sched};
 
 /// What to do about an exception of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,17 +124,38 @@ impl Mm {
     }
 }
 
-/// An object became shorter: its pages behind the new end leave the current space, so that touching them gives
-/// SIGBUS. Other spaces that map it see zeros there until they map it anew.
+/// An object became shorter: its pages behind the new end leave every space that maps it, so that touching them
+/// gives SIGBUS. The caller holds no lock: other spaces do that themselves.
 pub fn object_shrunk(id: u64, len: u64) {
-    let space = crate::task::current().space();
+    let here = sched::current_space();
+    unmap_behind(&here.mm, id, len);
+    let mut seen = alloc::vec![here.id];
+    for p in kernel().all_processes() {
+        let space = p.space();
+        if seen.contains(&space.id) || p.is_zombie() {
+            continue;
+        }
+        seen.push(space.id);
+        let end = page_up(len);
+        if space.mm.lock().map.iter().any(|(.., v)| shows_behind(v, id, end)) {
+            // If the process has ended meanwhile, there is nothing left to unmap.
+            let _ = remote::run_in(&p, move || unmap_behind(&sched::current_space().mm, id, len));
+        }
+    }
+}
+
+fn shows_behind(v: &Vma, id: u64, end: u64) -> bool {
+    matches!(&v.backing, Backing::Pages(o) if o.id() == id) && v.present > end
+}
+
+/// Takes the pages of an object behind `len` out of the current space.
+fn unmap_behind(mm: &Mm, id: u64, len: u64) {
     let end = page_up(len);
-    let mut g = space.mm.lock();
-    let hit = |v: &Vma| matches!(&v.backing, Backing::Pages(o) if o.id() == id) && v.present > end;
+    let mut g = mm.lock();
     let list: alloc::vec::Vec<(u64, u64, u64, u64)> = g
         .map
         .iter()
-        .filter(|(.., v)| hit(v))
+        .filter(|(.., v)| shows_behind(v, id, end))
         .map(|(s, e, v)| (s, e, v.mapped_len(e - s), end.saturating_sub(v.offset).min(e - s)))
         .collect();
     for (s, e, old, new) in list {

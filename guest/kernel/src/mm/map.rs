@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use doppel_abi_machine::layout::{USER_END, USER_START};
 use doppel_algo::rangemap::{Piece, RangeMap};
@@ -16,6 +17,9 @@ use crate::{Errno, Result, kernel};
 
 /// Most mappings of one space; the host's own limit is 65,530.
 const MAX_VMAS: usize = 60_000;
+
+/// Bytes mapped from which on a space counts as large.
+const LARGE: u64 = 32 << 20;
 
 /// Where a mapping goes.
 #[derive(Clone, Copy, Debug)]
@@ -64,19 +68,33 @@ pub(super) struct Inner {
     pub lock_future: bool,
     /// Ranges the host copied at fork that the child must not have (MADV_DONTFORK).
     pub leftovers: Vec<(u64, u64)>,
+    /// Ranges that the host copied at fork and that must be new in the child: MADV_WIPEONFORK of pages mapped from
+    /// a frozen image, where the host does not do it.
+    pub wiped: Vec<(u64, u64)>,
     /// Where and how often the last fault was retried.
     pub last_retry: (u64, u32),
+    /// Patches made at run time.
+    pub late: super::late::Late,
 }
 
 /// The memory map of one address space.
 pub struct Mm {
     pub(super) inner: SpinLock<Inner>,
     pub(super) commit: Arc<Commit>,
+    /// How often system calls trapped.
+    pub(super) traps: super::late::Traps,
+    /// Whether there are patches made at run time.
+    pub(super) has_late: AtomicBool,
 }
 
 impl Default for Mm {
     fn default() -> Self {
-        Self { inner: SpinLock::default(), commit: kernel().service() }
+        Self {
+            inner: SpinLock::default(),
+            commit: kernel().service(),
+            traps: super::late::Traps::default(),
+            has_late: AtomicBool::new(false),
+        }
     }
 }
 
@@ -177,7 +195,12 @@ impl Mm {
 
     /// Maps `len` bytes (page aligned, not 0) as `v` says; returns the address.
     pub fn map(&self, place: Place, len: u64, v: Vma, populate: bool) -> Result<u64> {
-        let (r, garbage) = self.map_locked(&mut self.lock(), place, len, v, populate);
+        let mut g = match place {
+            Place::Fixed(at) => self.lock_changing(at, at.saturating_add(len))?,
+            _ => self.lock(),
+        };
+        let (r, garbage) = self.map_locked(&mut g, place, len, v, populate);
+        drop(g);
         drop(garbage);
         r
     }
@@ -239,7 +262,9 @@ impl Mm {
 
     /// Unmaps `start..end` (page aligned).
     pub fn unmap(&self, start: u64, end: u64) -> Result<()> {
-        let garbage = self.unmap_locked(&mut self.lock(), start, end)?;
+        let mut g = self.lock_changing(start, end)?;
+        let garbage = self.unmap_locked(&mut g, start, end)?;
+        drop(g);
         self.drop_trampolines(&garbage);
         drop(garbage);
         Ok(())
@@ -255,7 +280,7 @@ impl Mm {
 
     /// Changes the protection of `start..end`.
     pub fn protect(&self, start: u64, end: u64, prot: u32) -> Result<()> {
-        let mut g = self.lock();
+        let mut g = self.lock_changing(start, end)?;
         let g = &mut *g;
         let mut at = start;
         // (start, end, host end) of runs whose host mappings are contiguous.
@@ -355,8 +380,11 @@ impl Mm {
     /// A copy of the map for a forked space; the host copies the memory.
     pub fn fork(&self) -> Result<Self> {
         let mut new = self.lock().clone();
-        let gone: Vec<(u64, u64)> =
-            new.map.iter().filter(|(_, _, v)| v.flags & vm::DONTFORK != 0).map(|(s, e, _)| (s, e)).collect();
+        let with = |bits: u32| -> Vec<(u64, u64)> {
+            new.map.iter().filter(|(_, _, v)| v.flags & bits == bits).map(|(s, e, _)| (s, e)).collect()
+        };
+        let gone = with(vm::DONTFORK);
+        let wiped = with(vm::WIPEONFORK | vm::THAWED);
         // What the parent was charged for is shared until written; the child pays for new memory only. Locks
         // are not inherited.
         new.map.update(0, USER_END, |_, _, v| {
@@ -372,12 +400,31 @@ impl Mm {
             new.take(&self.commit, s, e);
         }
         new.leftovers = gone;
-        Ok(Self { inner: SpinLock::new(new), commit: self.commit.clone() })
+        new.wiped = wiped;
+        Ok(Self {
+            inner: SpinLock::new(new),
+            commit: self.commit.clone(),
+            traps: super::late::Traps::default(),
+            has_late: AtomicBool::new(self.has_late.load(Ordering::SeqCst)),
+        })
     }
 
     /// First thing in a new host process, before any of its threads runs: removes what it must not have.
-    pub fn enter(&self) {
-        let gone = core::mem::take(&mut self.lock().leftovers);
+    /// `frozen`: take the memory from there.
+    pub fn enter(&self, frozen: i32) {
+        if frozen != 0 {
+            self.restore(frozen);
+            return;
+        }
+        let mut g = self.lock();
+        for (s, e) in core::mem::take(&mut g.wiped) {
+            let host = |v: &Vma| v.map_host(s, 0, e - s, false);
+            if g.map.get(s).is_some_and(|(_, _, v)| host(v).is_err()) {
+                panic!("memory that forks wipe cannot be mapped anew at {s:#x}");
+            }
+        }
+        let gone = core::mem::take(&mut g.leftovers);
+        drop(g);
         for (s, e) in gone {
             // The host copied these pages; taking them away again cannot fail for want of memory.
             let _ = host::unmap_user(s, e - s);
@@ -388,8 +435,14 @@ impl Mm {
     pub fn exec_reset(&self) -> Result<()> {
         host::unmap_all_user().map_err(|_| Errno::ENOMEM)?;
         let old = core::mem::take(&mut *self.lock());
+        self.forget_late();
         self.commit.uncharge(old.charged);
         Ok(())
+    }
+
+    /// Whether so much is mapped that unmapping it may take longer than making a new host process.
+    pub fn is_large(&self) -> bool {
+        self.lock().total > LARGE
     }
 
     /// Forgets all mappings: the last thread is leaving, and the host process with it.

@@ -13,11 +13,14 @@ pub mod calls;
 pub mod calls_more;
 mod commit;
 mod fault;
+mod late;
 mod layout;
 mod map;
 mod patched;
 mod remap;
 mod report;
+mod restore;
+mod share;
 mod vma;
 
 use alloc::sync::Arc;
@@ -26,6 +29,7 @@ use crate::Result;
 
 pub use commit::Commit;
 pub use fault::{FaultOutcome, FutexPlace, handle_fault, object_shrunk};
+pub use late::trapped;
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, Mm, Place};
 pub use report::{VmStats, maps_text, smaps_rollup_text, smaps_text, vm_stats};

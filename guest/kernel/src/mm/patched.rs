@@ -142,10 +142,14 @@ impl Mm {
     /// system call it stands for.
     pub fn original_pc(&self, pc: u64) -> u64 {
         let g = self.lock();
+        if let Some(pc) = g.late.original_pc(pc) {
+            return pc;
+        }
         let Some((start, _, v)) = g.map.get(pc) else { return pc };
+        let text_at = |at: u64| g.map.get(at).and_then(|(start, _, v)| code_at::<5>(v, start, at));
         if v.flags & vm::TRAMPOLINE != 0 {
             let slot = pc & !(SLOT - 1);
-            return slot_site(v, start, slot, pc).unwrap_or(pc);
+            return slot_site(v, start, slot, pc, text_at).unwrap_or(pc);
         }
         if v.flags & vm::PATCHED == 0 {
             return pc;
@@ -158,7 +162,7 @@ impl Mm {
         };
         match code_at::<1>(t, tramp, target) {
             Some([0xb8]) => pc,
-            _ => slot_site(t, tramp, target, target).unwrap_or(pc),
+            _ => slot_site(t, tramp, target, target, text_at).unwrap_or(pc),
         }
     }
 }
@@ -170,11 +174,25 @@ fn code_at<const N: usize>(v: &Vma, start: u64, pc: u64) -> Option<[u8; N]> {
     boot::image().get(at..at + N)?.try_into().ok()
 }
 
-/// The original address for `pc` in the trampoline slot at `slot`.
-fn slot_site(v: &Vma, start: u64, slot: u64, pc: u64) -> Option<u64> {
+/// The original address for `pc` in the trampoline slot at `slot`; `text_at` reads mapped code.
+fn slot_site(
+    v: &Vma,
+    start: u64,
+    slot: u64,
+    pc: u64,
+    text_at: impl Fn(u64) -> Option<[u8; 5]>,
+) -> Option<u64> {
     let code: [u8; 12] = code_at(v, start, slot)?;
     let rel = i32::from_le_bytes(code[8..12].try_into().ok()?);
     let back = slot.wrapping_add(12).wrapping_add_signed(i64::from(rel));
-    // Rule a before its mov: the whole site again. Otherwise the number is loaded: the syscall instruction.
-    Some(if code[0] == 0xb8 && pc == slot { back - 7 } else { back - 2 })
+    // Otherwise the number is loaded: the syscall instruction.
+    if code[0] != 0xb8 || pc != slot {
+        return Some(back - 2);
+    }
+    // Rule a before its mov: the whole site again. The jump to here is where the mov was.
+    let jumps = |mov: u64| {
+        let rel = slot.wrapping_sub(mov + 5) as u32;
+        text_at(mov).is_some_and(|b| b[0] == 0xe9 && b[1..] == rel.to_le_bytes())
+    };
+    Some(if jumps(back - 7) { back - 7 } else { back - 9 })
 }

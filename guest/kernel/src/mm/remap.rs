@@ -47,7 +47,8 @@ impl Mm {
         }
         let mut garbage = Removed::new();
         let r = {
-            let mut g = self.lock();
+            let target = if fl & FIXED != 0 { (fixed, fixed + new_len) } else { (0, 0) };
+            let mut g = self.lock_changing_both((old, old_end), target)?;
             self.remap_locked(&mut g, &Move { old, old_len, new_len, fl }, fixed, &mut garbage)
         };
         drop(garbage);
@@ -57,6 +58,13 @@ impl Mm {
     fn remap_locked(&self, g: &mut Inner, m: &Move, fixed: u64, garbage: &mut Removed) -> Result<u64> {
         let (start, end, v) = g.map.get(m.old).ok_or(Errno::EFAULT)?;
         let v = doppel_algo::rangemap::Piece::tail(v, m.old - start);
+        if m.fl & (FIXED | DONTUNMAP) == 0 && (1..=m.old_len).contains(&m.new_len) {
+            // Shrinking is unmapping, over whatever lies there.
+            if m.new_len < m.old_len {
+                *garbage = self.unmap_locked(g, m.old + m.new_len, m.old + m.old_len)?;
+            }
+            return Ok(m.old);
+        }
         if m.old_len > end - m.old {
             return Err(Errno::EFAULT);
         }
@@ -64,10 +72,6 @@ impl Mm {
             return self.duplicate(g, m, &v, fixed, garbage);
         }
         if m.fl & (FIXED | DONTUNMAP) == 0 {
-            if m.new_len <= m.old_len {
-                *garbage = self.unmap_locked(g, m.old + m.new_len, m.old + m.old_len)?;
-                return Ok(m.old);
-            }
             let (old_end, new_end) = (m.old + m.old_len, m.old.saturating_add(m.new_len));
             if old_end == end && new_end <= USER_END && g.map.is_free(old_end, new_end) {
                 self.grow(g, old_end, &v, m, garbage)?;
@@ -126,6 +130,10 @@ impl Mm {
         }
         if keep_old {
             g.put(at, at + moved, v.clone());
+            if v.flags & vm::THAWED != 0 {
+                // The host would show the frozen image's pages again at the old place.
+                v.map_host(m.old, 0, present, false)?;
+            }
             return Ok(at);
         }
         // What moves stays accounted; only its place in the tree changes.

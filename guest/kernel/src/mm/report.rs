@@ -20,12 +20,18 @@ pub struct VmStats {
     pub data: u64,
     pub stack: u64,
     pub stack_start: u64,
+    pub locked: u64,
 }
 
 /// Sizes of a map.
 pub fn vm_stats(mm: &Mm) -> VmStats {
     let inner = mm.inner.lock();
-    let mut s = VmStats { size: inner.total, stack_start: inner.areas.start_stack, ..VmStats::default() };
+    let mut s = VmStats {
+        size: inner.total,
+        stack_start: inner.areas.start_stack,
+        locked: inner.locked,
+        ..VmStats::default()
+    };
     for (start, end, v) in inner.map.iter() {
         let len = end - start;
         if v.flags & vm::STACK != 0 {
@@ -44,6 +50,20 @@ pub fn vm_stats(mm: &Mm) -> VmStats {
     }
     s.resident = s.resident.min(inner.charged + s.text + s.shared).max(4096);
     s
+}
+
+impl Mm {
+    /// How many different files that `f` accepts are mapped here.
+    pub fn count_files(&self, f: impl Fn(&crate::fs::File) -> bool) -> u64 {
+        let inner = self.inner.lock();
+        let mut seen: alloc::vec::Vec<u64> = alloc::vec::Vec::new();
+        for file in inner.map.iter().filter_map(|(.., v)| v.file.as_ref()) {
+            if !seen.contains(&file.id) && f(file) {
+                seen.push(file.id);
+            }
+        }
+        seen.len() as u64
+    }
 }
 
 /// Formatting into a String cannot fail.

@@ -34,6 +34,9 @@ pub mod vm {
     pub const PATCHED: u32 = 1024;
     /// Trampolines of patched text.
     pub const TRAMPOLINE: u32 = 2048;
+    /// Some of its private pages are mapped from the frozen image: the host would bring them back where the
+    /// program asks for fresh ones.
+    pub const THAWED: u32 = 4096;
 }
 
 /// What a mapping shows.

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX};
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, Addr};
 use doppel_machine::user::UserPtr;
 
 use super::consts::{self as c};
@@ -13,7 +13,8 @@ use super::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
 use super::netlink::Netlink;
 use super::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
 use super::{options, unix::UnixSock};
-use crate::fs::{File, Input, Output};
+use crate::fs::fdtable::FileRef;
+use crate::fs::{Input, Output};
 use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
 use crate::syscall::Support::{Full, Partial};
 use crate::syscall::{Args, Syscall, call};
@@ -61,18 +62,18 @@ const OPTION_MAX: i32 = 4096;
 const MMSGHDR: u64 = 64;
 
 /// An argument that is a socket.
-struct Sock {
-    file: Arc<File>,
+struct Sock<'a> {
+    file: FileRef<'a>,
     ops: Arc<dyn SocketOps>,
 }
 
-fn sock(a: &Args) -> Result<Sock> {
+fn sock(a: &Args) -> Result<Sock<'_>> {
     let file = a.file(0)?;
     let ops = file.downcast::<Socket>().ok_or(Errno::ENOTSOCK)?.ops.clone();
     Ok(Sock { file, ops })
 }
 
-impl Sock {
+impl Sock<'_> {
     fn nonblock(&self) -> bool {
         self.file.nonblocking()
     }
@@ -102,7 +103,7 @@ fn kind_and_flags(a: &Args) -> Result<(u32, u32)> {
 /// Gives a socket a descriptor; closes it again if there is none.
 fn install(a: &Args, ops: Arc<dyn SocketOps>, flags: u32) -> Result<i32> {
     let file = Socket::file(ops.clone(), flags & c::SOCK_NONBLOCK);
-    a.thread.process.files().insert(file, flags & c::SOCK_CLOEXEC != 0).inspect_err(|_| ops.release())
+    a.thread.files().insert(file, flags & c::SOCK_CLOEXEC != 0).inspect_err(|_| ops.release())
 }
 
 fn socket(a: &Args) -> Result<u64> {
@@ -159,7 +160,7 @@ fn socketpair(a: &Args) -> Result<u64> {
             return Err(e);
         }
     };
-    let files = a.thread.process.files();
+    let files = a.thread.files();
     let fd1 = match install(a, y, flags) {
         Ok(fd) => fd,
         Err(e) => {
@@ -175,9 +176,19 @@ fn socketpair(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
+/// The address argument of bind and connect. To an IPv4 socket another family is wrong, however long its addresses.
+fn address(a: &Args, domain: u16) -> Result<Addr> {
+    const IPV4_SIZE: i32 = 16;
+    let addr = read_addr(a.ptr(1), a.i32(2));
+    if addr.is_err() && domain == AF_INET && a.i32(2) >= IPV4_SIZE && a.ptr(1).read::<u16>()? != AF_INET {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    addr
+}
+
 fn bind(a: &Args) -> Result<u64> {
     let s = sock(a)?;
-    s.ops.bind(&read_addr(a.ptr(1), a.i32(2))?)?;
+    s.ops.bind(&address(a, s.ops.common().domain)?)?;
     Ok(0)
 }
 
@@ -204,7 +215,7 @@ fn do_accept(a: &Args, flags: u32) -> Result<u64> {
     if !a.ptr(1).is_null() {
         let stored = new.accepted_from().and_then(|r| write_addr(Some(&r), a.ptr(1), a.ptr(2)));
         if let Err(e) = stored {
-            a.thread.process.files().close(fd)?;
+            a.thread.files().close(fd)?;
             return Err(e);
         }
     }
@@ -213,7 +224,7 @@ fn do_accept(a: &Args, flags: u32) -> Result<u64> {
 
 fn connect(a: &Args) -> Result<u64> {
     let s = sock(a)?;
-    s.ops.connect(&read_addr(a.ptr(1), a.i32(2))?, s.nonblock())?;
+    s.ops.connect(&address(a, s.ops.common().domain)?, s.nonblock())?;
     Ok(0)
 }
 
@@ -279,12 +290,12 @@ fn sendmmsg(a: &Args) -> Result<u64> {
     Ok(u64::from(n))
 }
 
-fn recv_one(a: &Args, s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
+fn recv_one(s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
     let mut h: MsgHdr = at.read()?;
     let mut out = Output::iovecs(h.iovecs()?);
     let mut r: Received = s.ops.recv(&mut out, recv_flags(flags, h.name != 0) | wait_flag(&s.file))?;
     let passcred = s.ops.common().passcred();
-    h.store(&a.thread.process, &mut r, flags, passcred)?;
+    h.store(&mut r, flags, passcred)?;
     // Only what the kernel returns: the program's pointers stay as they are.
     if h.name != 0 {
         at.add(8).write(&h.namelen)?;
@@ -296,7 +307,7 @@ fn recv_one(a: &Args, s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
 
 fn recvmsg(a: &Args) -> Result<u64> {
     let s = sock(a)?;
-    Ok(recv_one(a, &s, a.ptr(1), a.u32(2))? as u64)
+    Ok(recv_one(&s, a.ptr(1), a.u32(2))? as u64)
 }
 
 fn recvmmsg(a: &Args) -> Result<u64> {
@@ -316,7 +327,7 @@ fn recvmmsg(a: &Args) -> Result<u64> {
     let mut got = 0;
     while got < n {
         let at = a.ptr(1).add(u64::from(got) * MMSGHDR);
-        let one = recv_one(a, &s, at, flags & !c::MSG_WAITFORONE)
+        let one = recv_one(&s, at, flags & !c::MSG_WAITFORONE)
             .and_then(|len| at.add(56).write(&(len as u32)).map_err(Errno::from));
         match one {
             Ok(()) => got += 1,

@@ -27,6 +27,14 @@ pub const SOL_SOCKET: i32 = 1;
 pub const SOL_TCP: i32 = 6;
 pub const SOL_UDP: i32 = 17;
 pub const SOL_IPV6: i32 = 41;
+/// Type of service, as an option and as a control message.
+pub const IP_TOS: i32 = 1;
+/// Time to live, likewise.
+pub const IP_TTL: i32 = 2;
+/// Control message: hop limit.
+pub const IPV6_HOPLIMIT: i32 = 52;
+/// Traffic class, as an option and as a control message.
+pub const IPV6_TCLASS: i32 = 67;
 pub const SOL_NETLINK: i32 = 270;
 
 pub const SCM_RIGHTS: i32 = 1;

@@ -12,6 +12,7 @@ use super::unix::scm::{Fds, SCM_MAX_FD, Ucred};
 use crate::fs::Input;
 use crate::fs::io::IoVec;
 use crate::task::Process;
+use crate::task::current_ref;
 use crate::{Errno, Result};
 
 /// Most iovecs in a call.
@@ -138,7 +139,7 @@ impl MsgHdr {
                         if files.len() == SCM_MAX_FD {
                             return Err(Errno::EINVAL);
                         }
-                        files.push(p.files().get(fd)?);
+                        files.push(current_ref().any_file(fd)?);
                     }
                 }
                 (c::SOL_SOCKET, c::SCM_CREDENTIALS) if unix => {
@@ -150,7 +151,28 @@ impl MsgHdr {
                     msg.cred = Some(cred);
                 }
                 (c::SOL_SOCKET, _) if unix => return Err(Errno::EINVAL),
-                // Per-packet IP options have no effect on loopback.
+                (c::SOL_IP | c::SOL_IPV6, kind) if !unix => {
+                    let v6 = word(at + 8) == c::SOL_IPV6;
+                    let place = match (v6, kind) {
+                        (true, c::IPV6_HOPLIMIT) | (false, c::IP_TTL) => &mut msg.marks.hops,
+                        (true, c::IPV6_TCLASS) | (false, c::IP_TOS) => &mut msg.marks.class,
+                        // Other options of a packet have no effect on loopback.
+                        _ => {
+                            at += align8(len);
+                            continue;
+                        }
+                    };
+                    let v = match *data {
+                        [a, b, c, d] => i32::from_ne_bytes([a, b, c, d]),
+                        [a] if (v6, kind) == (false, c::IP_TOS) => i32::from(a),
+                        _ => return Err(Errno::EINVAL),
+                    };
+                    let least = if v6 { -1 } else { i32::from(kind == c::IP_TTL) };
+                    if !(least..=255).contains(&v) {
+                        return Err(Errno::EINVAL);
+                    }
+                    *place = v;
+                }
                 _ => {}
             }
             at += align8(len);
@@ -162,7 +184,7 @@ impl MsgHdr {
     }
 
     /// Stores what came with a received message. Updates the lengths and flags in `self`.
-    pub fn store(&mut self, p: &Process, r: &mut Received, flags: u32, passcred: bool) -> Result<()> {
+    pub fn store(&mut self, r: &mut Received, flags: u32, passcred: bool) -> Result<()> {
         if self.name != 0 {
             let mut b = [0; MAX];
             let len = r.addr.as_ref().map_or(0, |a| a.encode(&mut b));
@@ -182,7 +204,7 @@ impl MsgHdr {
             w.put(c::SOL_SOCKET, c::SCM_CREDENTIALS, bytes_of(&cred))?;
         }
         if let Some(fds) = r.fds.take() {
-            w.put_fds(p, &fds, flags & c::MSG_CMSG_CLOEXEC != 0)?;
+            w.put_fds(&fds, flags & c::MSG_CMSG_CLOEXEC != 0)?;
         }
         self.controllen = (room - w.left) as u64;
         self.flags = w.flags | (flags & c::MSG_CMSG_CLOEXEC);
@@ -226,9 +248,10 @@ impl ControlWriter {
     }
 
     /// Installs as many descriptors as there is room for; the others are closed.
-    fn put_fds(&mut self, p: &Process, fds: &Fds, cloexec: bool) -> Result<()> {
+    fn put_fds(&mut self, fds: &Fds, cloexec: bool) -> Result<()> {
         let room = self.left.saturating_sub(CMSG_HDR) / 4;
-        let table = p.files();
+        let thread = current_ref();
+        let table = thread.files();
         let mut n = 0;
         for f in fds.files().iter().take(room) {
             // The table may be full: then the rest is cut off, as on Linux.

@@ -12,6 +12,7 @@ use super::Common;
 use super::consts as c;
 use super::unix::scm::{Fds, Ucred, descriptor_closing};
 use crate::fs::file::flags::{O_NONBLOCK, O_RDWR};
+use crate::fs::sigio::Owner;
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::sched::PollTable;
 use crate::{Errno, Result};
@@ -27,6 +28,23 @@ pub struct SendMsg {
     pub fds: Option<Fds>,
     /// Credentials (SCM_CREDENTIALS), checked.
     pub cred: Option<Ucred>,
+    /// Hop limit and traffic class of this packet (IP_TTL, IP_TOS, IPV6_HOPLIMIT, IPV6_TCLASS).
+    pub marks: Marks,
+}
+
+/// Fields of an IP header that control messages can set; -1 is the socket's own value.
+#[derive(Clone, Copy)]
+pub struct Marks {
+    /// Time to live.
+    pub hops: i32,
+    /// Type of service.
+    pub class: i32,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self { hops: -1, class: -1 }
+    }
 }
 
 /// What comes with the bytes of a receive.
@@ -181,10 +199,10 @@ impl FileOps for Socket {
             c::FIONREAD => int(self.ops.readable_bytes()?.min(i32::MAX as usize) as i32),
             c::SIOCOUTQ => int(self.ops.unsent_bytes()?.min(i32::MAX as usize) as i32),
             c::SIOCATMARK => int(i32::from(self.ops.at_mark()?)),
-            c::FIOGETOWN | c::SIOCGPGRP => int(file.owner.load(core::sync::atomic::Ordering::Relaxed)),
+            c::FIOGETOWN | c::SIOCGPGRP => int(file.sigio.owner().number()),
             c::FIOSETOWN | c::SIOCSPGRP => {
                 let who: i32 = UserPtr(arg).read()?;
-                file.owner.store(who, core::sync::atomic::Ordering::Relaxed);
+                file.sigio.set_owner(file, Owner::from_number(who)?);
                 Ok(0)
             }
             _ => super::ioctl::ioctl(cmd, arg),

@@ -5,10 +5,12 @@
 //! Boundary: queues know nothing of what is waited for; conditions are re-checked by the waiter, so spurious
 //! wake-ups are harmless. Lock order: a queue's lock is a leaf except for run-queue locks taken by wakers.
 
+mod halt;
 mod runqueue;
+mod spin;
 mod wait;
 
-pub(crate) use runqueue::PARKED;
+pub(crate) use halt::settle;
 pub use runqueue::{
     IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, migrate, park, unpark, yield_now,
 };

@@ -3,30 +3,28 @@
 //! Key types: [`Space`] (one host process: its memory, its vCPUs, its runnable threads), [`IdleThread`] (what a
 //! vCPU runs when there is nothing to do). A thread runs only on the vCPUs of its space.
 //!
-//! Parking protocol: a thread's `park` word is RUNNING, PARKED or NOTIFIED. [`unpark`] leaves NOTIFIED behind,
-//! so a wake-up between the check of a condition and the sleep is never lost; wake-ups may be spurious.
+//! How threads and vCPUs wait is in `doppel_algo::park`; wake-ups may be spurious. A thread whose waits are short
+//! spins on its vCPU for a while (spin.rs) before it leaves it.
 //! Lock order: wait queue → run queue → ticking list.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
+use doppel_abi_machine::frozen::Segment;
+use doppel_algo::park::{Duty, Looker, MAX_SLOTS, VcpuSet};
 use doppel_machine::cpu::{self, ThreadObject, Vcpu};
 use doppel_machine::host;
 use doppel_machine::sync::SpinLock;
-use doppel_machine::task::{Task, UserContext};
-use doppel_machine::xstate::XSave;
+use doppel_machine::task::Task;
 
+use super::spin::{self, Place};
 use super::wait::Deadline;
 use crate::mm::Mm;
 use crate::task::{Thread, current};
 use crate::{kernel, time};
-
-pub(crate) const RUNNING: u32 = 0;
-pub(crate) const PARKED: u32 = 1;
-pub(crate) const NOTIFIED: u32 = 2;
 
 /// Runnable threads and those that sleep with a deadline.
 #[derive(Default)]
@@ -47,23 +45,36 @@ pub struct Space {
     /// The memory map.
     pub mm: Mm,
     queue: SpinLock<RunQueue>,
+    /// Length of the run queue, so that those who spin or go to sleep take no lock.
+    ready: AtomicUsize,
+    /// Whether some thread sleeps with a deadline.
+    deadlines: AtomicBool,
     vcpus: SpinLock<Vec<&'static Vcpu>>,
-    /// Bumped at every enqueue: what idle vCPUs wait on.
-    idle_word: AtomicU32,
-    idle: AtomicU32,
-    vcpu_count: AtomicU32,
+    /// What its vCPUs do, by slot.
+    pub(super) set: VcpuSet,
+    /// What the vCPU of each slot sleeps on; bumped by who wakes it.
+    words: Vec<AtomicU32>,
     /// Whether the timekeeper ticks this space.
     ticking: AtomicBool,
     /// Guest threads that live here; the host process ends when the last has gone.
     threads: AtomicU32,
     /// Host process id in the domain's PID namespace, 0 until it runs.
     pub host_pid: AtomicI32,
+    /// Under which host pid the frozen image keeps this space's memory; 0 when it has been taken from there.
+    pub frozen_pid: AtomicI32,
+    /// vCPUs that stand still because the domain is being frozen or the space is halted (halt.rs).
+    pub(super) stopped: AtomicU32,
+    /// Whether a thread of this space halts it.
+    pub(super) halting: AtomicBool,
+    /// Pages that a vCPU has to map from the share file while the domain stands still.
+    to_share: SpinLock<Vec<Segment>>,
 }
 
 /// What a vCPU runs when no thread of its space is runnable.
 pub struct IdleThread {
     task: Task,
     space: Arc<Space>,
+    slot: u32,
 }
 
 impl ThreadObject for IdleThread {
@@ -73,9 +84,9 @@ impl ThreadObject for IdleThread {
 }
 
 impl IdleThread {
-    /// An idle thread for one more vCPU of `space`.
-    pub fn new(space: Arc<Space>) -> Arc<Self> {
-        Arc::new(Self { task: Task::new(UserContext::default(), XSave::initial()), space })
+    /// An idle thread for the vCPU of `space` with this slot.
+    pub fn new(space: Arc<Space>, slot: u32) -> Arc<Self> {
+        Arc::new(Self { task: Task::idle(), space, slot })
     }
 
     /// Its space.
@@ -91,6 +102,17 @@ pub fn current_space() -> Arc<Space> {
         Ok(i) => i.space.clone(),
         Err(_) => unreachable!("idle objects are IdleThreads"),
     }
+}
+
+/// Runs `f` with the space of this host process and the slot of this vCPU in it.
+pub(super) fn with_vcpu<R>(f: impl FnOnce(&Arc<Space>, u32) -> R) -> R {
+    cpu::with_idle(|object| {
+        let object: &dyn Any = object;
+        match object.downcast_ref::<IdleThread>() {
+            Some(i) => f(&i.space, i.slot),
+            None => unreachable!("idle objects are IdleThreads"),
+        }
+    })
 }
 
 /// Woken threads that may go first in a row, before a thread that used up its slice gets its turn.
@@ -127,29 +149,115 @@ impl Space {
             id: kernel().next_id(),
             mm,
             queue: SpinLock::default(),
+            ready: AtomicUsize::new(0),
+            deadlines: AtomicBool::new(false),
             vcpus: SpinLock::default(),
-            idle_word: AtomicU32::new(0),
-            idle: AtomicU32::new(0),
-            vcpu_count: AtomicU32::new(0),
+            set: VcpuSet::default(),
+            words: (0..kernel().vcpu_limit.min(MAX_SLOTS)).map(|_| AtomicU32::new(0)).collect(),
             ticking: AtomicBool::new(false),
             threads: AtomicU32::new(0),
             host_pid: AtomicI32::new(0),
+            frozen_pid: AtomicI32::new(0),
+            stopped: AtomicU32::new(0),
+            halting: AtomicBool::new(false),
+            to_share: SpinLock::new(Vec::new()),
         })
     }
 
-    /// Registers a vCPU of this space.
-    /// `start` starts it; the count covers it from before its first instruction.
-    pub fn add_vcpu<T, E>(&self, start: impl FnOnce() -> Result<(&'static Vcpu, T), E>) -> Result<T, E> {
-        self.vcpu_count.fetch_add(1, Ordering::SeqCst);
-        match start() {
-            Ok((v, t)) => {
-                self.vcpus.lock().push(v);
-                Ok(t)
-            }
-            Err(e) => {
-                self.vcpu_count.fetch_sub(1, Ordering::SeqCst);
-                Err(e)
-            }
+    /// Whether every vCPU of this space stands still, on its idle thread and without a lock.
+    pub fn stands_still(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst) == self.set.count()
+    }
+
+    /// Makes every vCPU that runs look at whether it may go on.
+    pub fn preempt_all(&self) {
+        for v in self.vcpus.lock().iter() {
+            v.preempt();
+        }
+    }
+
+    /// Makes every sleeping vCPU look at what there is to do.
+    pub fn wake_all(&self) {
+        while let Some(slot) = self.set.claim_sleeper() {
+            self.wake_slot(slot);
+        }
+    }
+
+    /// In a clone: the host process of this space stayed behind, its vCPUs standing still.
+    pub fn leave_host(&self) {
+        self.retire();
+        self.set.clear();
+        self.stopped.store(0, Ordering::SeqCst);
+        self.frozen_pid.store(self.host_pid.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// Has one of the vCPUs, which all stand still, map these pages from the share file.
+    pub fn share(&self, list: Vec<Segment>) {
+        *self.to_share.lock() = list;
+        match self.set.claim_sleeper() {
+            Some(slot) => self.wake_slot(slot),
+            None => self.to_share.lock().clear(),
+        }
+    }
+
+    /// Whether [`Self::share`] is done.
+    pub fn has_shared(&self) -> bool {
+        self.to_share.lock().is_empty()
+    }
+
+    fn share_pages(&self) {
+        let list = self.to_share.lock().clone();
+        if !list.is_empty() {
+            self.mm.share(&list);
+            self.to_share.lock().clear();
+        }
+    }
+
+    /// Lets this vCPU stand still until the freezer, or who halts this space, lets it go on.
+    fn stop_vcpu(&self, slot: u32) {
+        let word = self.word(slot);
+        let seen = word.load(Ordering::SeqCst);
+        kernel().cpus.sleep();
+        let all = self.set.sleep_begin(slot);
+        if all && self.thread_count() == 0 {
+            host::exit_process(0);
+        }
+        if kernel().freezer.stops() {
+            cpu::trim_signal_stack();
+        }
+        self.stopped.fetch_add(1, Ordering::SeqCst);
+        if self.must_stop() {
+            self.tell_stopped();
+            host::futex_wait(word, seen, None);
+        }
+        self.stopped.fetch_sub(1, Ordering::SeqCst);
+        if !self.set.sleep_end(slot) {
+            kernel().cpus.wake();
+        }
+    }
+
+    /// Counts a vCPU of this space, which `start` starts with this idle thread; `None` if it may have no more.
+    /// It counts as awake from before its first instruction.
+    pub fn add_vcpu<E>(
+        self: &Arc<Self>,
+        start: impl FnOnce(Arc<IdleThread>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let slot = self.set.add(kernel().vcpu_limit)?;
+        kernel().cpus.wake();
+        Some(start(IdleThread::new(self.clone(), slot)).inspect_err(|_| {
+            kernel().cpus.sleep();
+            self.set.remove(slot);
+        }))
+    }
+
+    /// First thing on a new vCPU of this space: enters it in the list, and with the first one the host process in
+    /// the kernel's table. So PID 1 knows every process that can end by itself.
+    pub fn vcpu_started(self: &Arc<Self>) {
+        let v = cpu::vcpu();
+        self.vcpus.lock().push(v);
+        if v.is_first() {
+            self.host_pid.store(v.tgid(), Ordering::SeqCst);
+            kernel().spaces.lock().insert(v.tgid(), self.clone());
         }
     }
 
@@ -175,8 +283,8 @@ impl Space {
     pub fn thread_removed(&self) -> bool {
         let last = self.threads.fetch_sub(1, Ordering::SeqCst) == 1;
         if last {
-            self.idle_word.fetch_add(1, Ordering::SeqCst);
-            host::futex_wake(&self.idle_word, u32::MAX >> 1);
+            // Each of them sees that nothing is left; the last one to go back to sleep ends the host process.
+            self.wake_all();
         }
         last
     }
@@ -186,27 +294,64 @@ impl Space {
         self.threads.load(Ordering::SeqCst)
     }
 
+    /// Works on the run queue.
+    fn with_queue<R>(&self, f: impl FnOnce(&mut RunQueue) -> R) -> R {
+        let mut q = self.queue.lock();
+        let r = f(&mut q);
+        self.ready.store(q.ready.len(), Ordering::Relaxed);
+        self.deadlines.store(!q.sleepers.is_empty(), Ordering::Relaxed);
+        r
+    }
+
+    /// The earliest deadline of a thread that sleeps off its vCPU.
+    pub(super) fn first_deadline(&self) -> Deadline {
+        if !self.deadlines.load(Ordering::Acquire) {
+            return None;
+        }
+        self.queue.lock().sleepers.first_key_value().map(|(k, _)| k.0)
+    }
+
+    /// What the vCPU of a slot sleeps on.
+    pub(super) fn word(&self, slot: u32) -> &AtomicU32 {
+        &self.words[slot as usize]
+    }
+
+    /// Whether the run queue holds a thread. Exact for work that was queued before a claim that concerns the caller.
+    pub(super) fn has_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire) != 0
+    }
+
     /// Makes `t` runnable and sees to it that a vCPU will run it.
     pub fn enqueue(self: &Arc<Self>, t: Arc<Thread>) {
-        self.queue.lock().push_woken(t);
+        self.with_queue(|q| q.push_woken(t));
         self.wake_vcpu();
     }
 
     /// Takes back the runnable threads of a space whose host process never started.
     pub fn discard_queue(&self) -> Vec<Arc<Thread>> {
-        let mut q = self.queue.lock();
-        q.woken = 0;
-        q.ready.drain(..).collect()
+        self.with_queue(|q| {
+            q.woken = 0;
+            q.ready.drain(..).collect()
+        })
     }
 
     /// Sees to it that a vCPU looks at the run queue.
     fn wake_vcpu(self: &Arc<Self>) {
-        self.idle_word.fetch_add(1, Ordering::SeqCst);
-        if self.idle.load(Ordering::SeqCst) > 0 {
-            host::futex_wake(&self.idle_word, 1);
-        } else if self.vcpu_count.load(Ordering::SeqCst) > 0 {
-            self.request_tick();
+        match self.set.claim() {
+            Some(Looker::Spinner) => {}
+            Some(Looker::Sleeper(slot)) => self.wake_slot(slot),
+            // One that is on its way looks at all there is.
+            None if self.set.count() > 0 && !self.set.coming() => self.request_tick(),
+            None => {}
         }
+    }
+
+    /// Wakes the vCPU of a slot, which the caller has claimed.
+    fn wake_slot(&self, slot: u32) {
+        kernel().cpus.wake();
+        let word = &self.words[slot as usize];
+        word.fetch_add(1, Ordering::SeqCst);
+        host::futex_wake(word, 1);
     }
 
     /// Asks the timekeeper to tick this space: it has more to do than vCPUs doing it.
@@ -216,30 +361,35 @@ impl Space {
         }
     }
 
-    fn can_grow(&self) -> bool {
-        self.vcpu_count.load(Ordering::SeqCst) < kernel().vcpu_limit
-    }
-
-    /// Threads are left in the queue and no vCPU is idle: starts another vCPU, or else lets the threads take
-    /// turns. Whoever queued them may have counted on an idle vCPU that has taken another thread since.
-    /// Runs on a vCPU of this space.
-    fn grow(self: &Arc<Self>) {
-        if self.idle.load(Ordering::SeqCst) > 0 || self.queue.lock().ready.is_empty() {
-            return;
+    /// After a vCPU of this space has found a thread to run: sees to what it cannot do now, the threads left in
+    /// the queue (by another vCPU, an old or a new one, or else by taking turns) and the deadlines.
+    pub(super) fn taken(self: &Arc<Self>) {
+        if self.has_ready() && !self.set.coming() {
+            match self.set.claim() {
+                Some(Looker::Spinner) => {}
+                Some(Looker::Sleeper(slot)) => self.wake_slot(slot),
+                None => {
+                    // On failure (host limit) the existing vCPUs go on alone.
+                    if !matches!(self.add_vcpu(|idle| cpu::spawn_vcpu(idle)), Some(Ok(()))) {
+                        self.request_tick();
+                    }
+                }
+            }
         }
-        // On failure (host limit) the existing vCPUs go on alone.
-        if !self.can_grow()
-            || self.add_vcpu(|| cpu::spawn_vcpu(IdleThread::new(self.clone())).map(|v| (v, ()))).is_err()
-        {
+        if self.deadlines.load(Ordering::Relaxed) && !self.set.any_sleeping() {
             self.request_tick();
         }
     }
 
     /// The next runnable thread, with expired sleepers moved to the queue first.
     fn pick(&self) -> Option<Arc<Thread>> {
-        let mut q = self.queue.lock();
-        Self::expire(&mut q);
-        q.pop()
+        if self.must_stop() {
+            return None;
+        }
+        self.with_queue(|q| {
+            Self::expire(q);
+            q.pop()
+        })
     }
 
     /// Moves sleepers whose deadline has passed to the ready list.
@@ -254,8 +404,7 @@ impl Space {
             }
             let t = e.remove();
             t.timed_out.store(true, Ordering::SeqCst);
-            if t.park.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
-                t.park.store(RUNNING, Ordering::SeqCst);
+            if t.park.notify() == Duty::Queue {
                 q.push_woken(t);
             }
         }
@@ -263,14 +412,16 @@ impl Space {
 
     /// One tick by the timekeeper: expire sleepers, preempt if threads wait. False if there was nothing to do.
     pub fn tick(self: &Arc<Self>) -> bool {
-        let (ready, sleeping) = {
-            let mut q = self.queue.lock();
-            Self::expire(&mut q);
+        if kernel().freezer.stops() {
+            return true;
+        }
+        let (ready, deadlines) = self.with_queue(|q| {
+            Self::expire(q);
             (!q.ready.is_empty(), !q.sleepers.is_empty())
-        };
-        if self.idle.load(Ordering::SeqCst) > 0 {
-            if ready {
-                host::futex_wake(&self.idle_word, 1);
+        });
+        if self.set.any_sleeping() {
+            if ready && let Some(slot) = self.set.claim_sleeper() {
+                self.wake_slot(slot);
             }
             return self.stop_ticking(ready);
         }
@@ -279,7 +430,7 @@ impl Space {
                 v.preempt();
             }
         }
-        if ready || sleeping { true } else { self.stop_ticking(false) }
+        if ready || deadlines { true } else { self.stop_ticking(false) }
     }
 
     fn stop_ticking(&self, keep: bool) -> bool {
@@ -287,8 +438,10 @@ impl Space {
             return true;
         }
         self.ticking.store(false, Ordering::SeqCst);
-        // A thread queued since the look at the queue asked in vain: the ticks had not stopped yet.
-        let missed = self.idle.load(Ordering::SeqCst) == 0 && !self.queue.lock().ready.is_empty();
+        // A thread queued (or asleep with a deadline) since the look at the queue asked in vain: the ticks had not
+        // stopped yet.
+        let missed =
+            !self.set.any_sleeping() && self.with_queue(|q| !q.ready.is_empty() || !q.sleepers.is_empty());
         missed && !self.ticking.swap(true, Ordering::SeqCst)
     }
 }
@@ -301,11 +454,21 @@ pub fn unpark(t: &Arc<Thread>) {
 impl Thread {
     /// See [`unpark`].
     pub fn unpark(&self) {
-        if self.park.swap(NOTIFIED, Ordering::SeqCst) == PARKED {
-            self.park.store(RUNNING, Ordering::SeqCst);
-            if let Some(me) = self.me.upgrade() {
-                let space = self.space();
-                space.enqueue(me);
+        let here = with_vcpu(|space, _| space.id);
+        self.woken_by_own.store(here == self.space_id(), Ordering::Relaxed);
+        match self.park.notify() {
+            Duty::Nothing => {}
+            Duty::Queue => {
+                if let Some(me) = self.me.upgrade() {
+                    let space = self.space();
+                    space.enqueue(me);
+                }
+            }
+            Duty::WakeVcpu => {
+                let (space, slot) = (self.space(), self.slot.load(Ordering::Relaxed));
+                if space.set.claim_slot(slot) {
+                    space.wake_slot(slot);
+                }
             }
         }
     }
@@ -314,25 +477,28 @@ impl Thread {
 /// Blocks the current thread until [`unpark`] or the deadline; false at the deadline. May return early.
 /// The caller holds no lock.
 pub fn park(me: &Arc<Thread>, deadline: Deadline) -> bool {
-    if me.park.compare_exchange(RUNNING, PARKED, Ordering::SeqCst, Ordering::SeqCst).is_err() {
-        me.park.store(RUNNING, Ordering::SeqCst);
-        return true;
+    match spin::wait(me, deadline) {
+        Place::Woken => return true,
+        Place::TimedOut => return false,
+        Place::Left => {}
     }
     let space = current_space();
     let key = deadline.map(|d| (d, kernel().next_id()));
     let mut first = false;
     if let Some(k) = key {
         me.timed_out.store(false, Ordering::SeqCst);
-        let mut q = space.queue.lock();
-        q.sleepers.insert(k, me.clone());
-        first = q.sleepers.first_key_value().is_some_and(|(f, _)| *f == k);
+        first = space.with_queue(|q| {
+            q.sleepers.insert(k, me.clone());
+            q.sleepers.first_key_value().is_some_and(|(f, _)| *f == k)
+        });
         // A wake-up may have come before the entry was there; it stays until removed below.
     }
     schedule(&space, first);
+    me.park.resume();
     match key {
         None => true,
         Some(k) => {
-            let left = space.queue.lock().sleepers.remove(&k).is_some();
+            let left = space.with_queue(|q| q.sleepers.remove(&k)).is_some();
             left || !me.timed_out.swap(false, Ordering::SeqCst)
         }
     }
@@ -342,19 +508,21 @@ pub fn park(me: &Arc<Thread>, deadline: Deadline) -> bool {
 pub fn yield_now() {
     let space = current_space();
     cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
-    let next = {
-        let mut q = space.queue.lock();
-        Space::expire(&mut q);
-        match q.pop() {
-            None => return,
-            Some(n) => {
-                q.ready.push_back(current());
-                n
-            }
-        }
-    };
-    space.grow();
-    switch_from_thread(&space, next);
+    if space.must_stop() {
+        space.with_queue(|q| q.push_first(current()));
+        time::cpu::switch_to(cpu::idle());
+        return;
+    }
+    let next = space.with_queue(|q| {
+        Space::expire(q);
+        let next = q.pop()?;
+        q.ready.push_back(current());
+        Some(next)
+    });
+    if let Some(next) = next {
+        space.taken();
+        switch_from_thread(&space, next);
+    }
 }
 
 /// Runs something else: a ready thread, or idle. `new_deadline`: the caller sleeps with the earliest deadline of
@@ -363,14 +531,10 @@ fn schedule(space: &Arc<Space>, new_deadline: bool) {
     cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
     match space.pick() {
         Some(next) => {
-            space.grow();
-            if space.idle.load(Ordering::SeqCst) > 0 {
-                if new_deadline {
-                    // An idle vCPU sleeps until a later time: let it look again.
-                    space.wake_vcpu();
-                }
-            } else if !space.queue.lock().sleepers.is_empty() {
-                space.request_tick();
+            space.taken();
+            // A sleeping vCPU would sleep until a later time: let it look again.
+            if new_deadline && let Some(slot) = space.set.claim_sleeper() {
+                space.wake_slot(slot);
             }
             switch_from_thread(space, next);
         }
@@ -384,7 +548,7 @@ fn schedule(space: &Arc<Space>, new_deadline: bool) {
 /// for the stack of an idle loop while it runs, so waiting there is safe.
 fn switch_from_thread(space: &Space, next: Arc<Thread>) {
     if next.task().on_cpu() && !Arc::ptr_eq(&next, &current()) {
-        space.queue.lock().push_first(next);
+        space.with_queue(|q| q.push_first(next));
         time::cpu::switch_to(cpu::idle());
     } else {
         time::cpu::switch_to(next);
@@ -402,7 +566,7 @@ fn next_object() -> Arc<dyn ThreadObject> {
     let space = current_space();
     match space.pick() {
         Some(t) if t.task().on_cpu() => {
-            space.queue.lock().push_first(t);
+            space.with_queue(|q| q.push_first(t));
             cpu::idle()
         }
         Some(t) => t,
@@ -413,8 +577,8 @@ fn next_object() -> Arc<dyn ThreadObject> {
 /// Continues the current thread in another space: it is left runnable there, and this returns once a vCPU of
 /// that space has taken it up. If the space has no host process yet, PID 1 is asked to start one.
 pub fn migrate(me: &Arc<Thread>, to: &Arc<Space>) {
-    to.queue.lock().ready.push_back(me.clone());
-    if to.host_pid.load(Ordering::SeqCst) == 0 {
+    to.with_queue(|q| q.ready.push_back(me.clone()));
+    if to.set.count() == 0 {
         kernel().timekeeper.spawn_requests.lock().push(to.clone());
         kernel().timekeeper.wake();
     } else {
@@ -426,32 +590,23 @@ pub fn migrate(me: &Arc<Thread>, to: &Arc<Space>) {
 /// What a vCPU does when nothing is runnable: sleep until something is, at most until the next deadline.
 pub fn idle_loop() -> ! {
     loop {
-        let next = cpu::with_idle(|object| {
-            let object: &dyn Any = object;
-            let idle = object.downcast_ref::<IdleThread>();
-            idle.and_then(|i| idle_once(&i.space))
-        });
-        if let Some(t) = next {
+        if let Some(t) = with_vcpu(idle_once) {
             time::cpu::switch_to(t);
         }
     }
 }
 
 /// A thread to run, or `None` after a sleep. Owns nothing while it sleeps.
-fn idle_once(space: &Arc<Space>) -> Option<Arc<Thread>> {
-    let seen = space.idle_word.load(Ordering::SeqCst);
+fn idle_once(space: &Arc<Space>, slot: u32) -> Option<Arc<Thread>> {
     if let Some(t) = space.pick() {
-        space.grow();
+        space.taken();
         return Some(t);
     }
-    let deadline = space.queue.lock().sleepers.first_key_value().map(|(k, _)| k.0);
-    // From here to the decrement this vCPU holds no lock: the last one to get here with no thread left
-    // may end the host process under the others.
-    let idle = space.idle.fetch_add(1, Ordering::SeqCst) + 1;
-    if space.thread_count() == 0 && idle == space.vcpu_count.load(Ordering::SeqCst) {
-        host::exit_process(0);
+    if space.must_stop() {
+        space.share_pages();
+        space.stop_vcpu(slot);
+    } else {
+        space.sleep_vcpu(slot, space.first_deadline(), || space.must_stop());
     }
-    host::futex_wait(&space.idle_word, seen, deadline.map(time::to_host_monotonic));
-    space.idle.fetch_sub(1, Ordering::SeqCst);
     None
 }

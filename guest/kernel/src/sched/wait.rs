@@ -114,6 +114,14 @@ impl WaitQueue {
         self.wake_n(1, events);
     }
 
+    /// Whether nobody waits, for a caller that changed the condition under a lock it still holds and that every
+    /// waiter takes to check it: one who checked before that has registered before, one who registers later
+    /// will see the change. Cheaper than [`Self::is_empty`].
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether nobody waits. What the caller stored before is visible to anybody who registers later: a
     /// waiter that this misses will see the new condition when it checks.
     pub fn is_empty(&self) -> bool {

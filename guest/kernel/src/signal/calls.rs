@@ -60,14 +60,14 @@ pub fn read_sigset(p: UserPtr, size: usize) -> Result<Option<SigSet>> {
 /// Blocks `mask` until the next return to the program (sigsuspend, pselect, ppoll, epoll_pwait).
 pub fn set_temporary_mask(t: &Thread, mask: SigSet) {
     let old = t.signals.mask();
-    t.signals.private.lock().saved_mask = Some(old);
+    t.signals.save_mask(old);
     set_mask(t, mask);
 }
 
 /// Undoes [`set_temporary_mask`] for a call that ended without being interrupted. An interrupted one
 /// (ERESTARTNOHAND, EINTR) leaves it to signal delivery, so that the handler still runs.
 pub fn restore_temporary_mask(t: &Thread) {
-    let saved = t.signals.private.lock().saved_mask.take();
+    let saved = t.signals.take_saved_mask();
     if let Some(m) = saved {
         set_mask(t, m);
     }

@@ -28,7 +28,7 @@ pub fn deliver(t: &Arc<Thread>) {
         return;
     }
     finish_call(t, None);
-    let saved = t.signals.private.lock().saved_mask.take();
+    let saved = t.signals.take_saved_mask();
     if let Some(m) = saved {
         set_mask(t, m);
     }
@@ -48,12 +48,7 @@ fn next(t: &Arc<Thread>) -> Option<(SigInfo, u64)> {
 
 fn act(t: &Arc<Thread>, info: &SigInfo, continues: u64) {
     let b = bit(info.signo);
-    let forced = {
-        let mut s = t.signals.private.lock();
-        let forced = s.forced & b != 0;
-        s.forced &= !b;
-        forced
-    };
+    let forced = t.signals.take_forced(b);
     let action = t.process.signals.action(info.signo);
     if kernel().trace {
         trace(t, info);
@@ -101,7 +96,7 @@ fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
         handlers.actions.lock()[info.signo as usize - 1].handler = SIG_DFL;
     }
     let mask = t.signals.mask();
-    let back = t.signals.private.lock().saved_mask.take().unwrap_or(mask);
+    let back = t.signals.take_saved_mask().unwrap_or(mask);
     ptrace::before_frame(t);
     if frame::build(t, info, action, back).is_err() {
         // The stack is unusable. If it was SIGSEGV itself that could not be delivered, nothing can be.
@@ -122,9 +117,12 @@ fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
 /// Finishes a system call that gave a restart code: with EINTR, or so that the program makes it again.
 /// `action` is that of the handler about to run, if any.
 fn finish_call(t: &Thread, action: Option<&Action>) {
+    if t.task.syscall_args().0 == u64::MAX {
+        return;
+    }
     let mut regs = t.task.regs();
     let result = regs.rax.cast_signed();
-    if regs.orig_rax == u64::MAX || !(-516..=-512).contains(&result) {
+    if !(-516..=-512).contains(&result) {
         return;
     }
     let code = Errno((-result) as u16);

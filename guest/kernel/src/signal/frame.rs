@@ -71,10 +71,23 @@ pod_struct! {
     }
 }
 
+pod_struct! {
+    /// `struct rt_sigframe`.
+    pub struct Frame {
+        /// Return address of the handler.
+        pub restorer: u64,
+        /// Context to go back to.
+        pub uc: UContext,
+        /// `siginfo_t`.
+        pub info: [u8; SIGINFO_SIZE],
+    }
+}
+
 const UCONTEXT_SIZE: u64 = 304;
 const FRAME_SIZE: u64 = 8 + UCONTEXT_SIZE + SIGINFO_SIZE as u64;
 
 const _: () = assert!(size_of::<UContext>() == UCONTEXT_SIZE as usize);
+const _: () = assert!(size_of::<Frame>() == FRAME_SIZE as usize);
 
 impl StackT {
     /// How sigaltstack reports a stack while the program's stack pointer is `sp`.
@@ -107,7 +120,8 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
     if (nested || entering) && !alt.covers(at) {
         return Err(Errno::EFAULT);
     }
-    write_xstate(t, UserPtr(fpstate), size as usize)?;
+    t.task.push_xstate(UserPtr(fpstate))?;
+    write_marks(UserPtr(fpstate), size as usize)?;
     let uc = UContext {
         flags: UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
         link: 0,
@@ -116,7 +130,8 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
             regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rdi, regs.rsi,
             regs.rbp, regs.rbx, regs.rdx, regs.rax, regs.rcx, regs.rsp,
         ],
-        rip: t.space().mm.original_pc(regs.rip),
+        // Only a program that was interrupted elsewhere can stand in a trampoline.
+        rip: if t.task.is_after_call() { regs.rip } else { t.space().mm.original_pc(regs.rip) },
         rflags: regs.rflags,
         selectors: [USER_CS as u16, 0, 0, USER_SS as u16],
         err: fault[1],
@@ -127,10 +142,7 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
         reserved: [0; 8],
         mask: back,
     };
-    let frame = UserPtr(at);
-    frame.write(&action.restorer)?;
-    frame.add(8).write(&uc)?;
-    frame.add(8 + UCONTEXT_SIZE).write_bytes(&info.to_bytes())?;
+    UserPtr(at).write(&Frame { restorer: action.restorer, uc, info: info.to_bytes() })?;
 
     regs.rdi = info.signo as u64;
     regs.rsi = at + 8 + UCONTEXT_SIZE;
@@ -140,9 +152,11 @@ pub(super) fn build(t: &Arc<Thread>, info: &SigInfo, action: &Action, back: SigS
     regs.rsp = at;
     regs.rflags &= !(FLAG_DF | FLAG_RF | FLAG_TF);
     regs.orig_rax = u64::MAX;
+    // Handlers take nothing in these; so set, they are entered by a jump (`Task::is_after_call`).
+    regs.rcx = regs.rip;
+    regs.r11 = regs.rflags;
     t.task.set_regs(&regs);
-    let fresh = XSave::initial();
-    t.task.with_xstate(|x| x.bytes.copy_from_slice(&fresh.bytes));
+    t.task.reset_xstate();
     if alt.flags & ss::SS_AUTODISARM != 0 {
         t.signals.private.lock().altstack = AltStack::NONE;
     }
@@ -153,19 +167,14 @@ const FLAG_TF: u64 = 0x100;
 const FLAG_DF: u64 = 0x400;
 const FLAG_RF: u64 = 0x1_0000;
 
-/// Writes the extended state and its marks (`struct _fpx_sw_bytes`, FP_XSTATE_MAGIC2).
-fn write_xstate(t: &Thread, at: UserPtr, size: usize) -> Result<()> {
+/// Writes the marks of extended state (`struct _fpx_sw_bytes`, FP_XSTATE_MAGIC2).
+fn write_marks(at: UserPtr, size: usize) -> Result<()> {
     let mut sw = [0u8; 48];
     sw[0..4].copy_from_slice(&FP_XSTATE_MAGIC1.to_le_bytes());
     sw[4..8].copy_from_slice(&(size as u32 + 4).to_le_bytes());
     sw[8..16].copy_from_slice(&enabled_features().to_le_bytes());
     sw[16..20].copy_from_slice(&(size as u32).to_le_bytes());
-    t.task.with_xstate(|x| -> Result<()> {
-        x.bytes[SW_BYTES..SW_BYTES + 48].copy_from_slice(&sw);
-        let r = at.write_bytes(&x.bytes[..size]);
-        x.bytes[SW_BYTES..SW_BYTES + 48].fill(0);
-        Ok(r?)
-    })?;
+    at.add(SW_BYTES as u64).write(&sw)?;
     Ok(at.add(size as u64).write(&FP_XSTATE_MAGIC2)?)
 }
 
@@ -173,7 +182,7 @@ fn write_xstate(t: &Thread, at: UserPtr, size: usize) -> Result<()> {
 pub(super) fn restore(t: &Arc<Thread>) -> Result<u64> {
     let regs = t.task.regs();
     let uc: UContext = UserPtr(regs.rsp).read()?;
-    let xstate = read_xstate(UserPtr(uc.fpstate))?;
+    restore_xstate(t, UserPtr(uc.fpstate))?;
     let g = &uc.gregs;
     let new = UserContext {
         r8: g[0],
@@ -199,12 +208,31 @@ pub(super) fn restore(t: &Arc<Thread>) -> Result<u64> {
         ..regs
     };
     t.task.set_regs(&new);
-    t.task.with_xstate(|x| x.bytes.copy_from_slice(&xstate.bytes));
     let alt = AltStack { sp: uc.stack.sp, size: uc.stack.size, flags: uc.stack.flags & !ss::SS_ONSTACK };
     // An altstack the program spoilt in the frame is left as it is, as on Linux.
     let _ = super::calls::set_altstack(t, alt, new.rsp);
     set_mask(t, uc.mask);
     Ok(new.rax)
+}
+
+/// Gives the thread the extended state of a frame.
+fn restore_xstate(t: &Thread, at: UserPtr) -> Result<()> {
+    if !at.is_null() {
+        let sw: [u32; 12] = at.add(SW_BYTES as u64).read()?;
+        let features = u64::from(sw[2]) | u64::from(sw[3]) << 32;
+        let size = sw[4] as usize;
+        // As `write_marks` left it: the processor checks the rest.
+        if sw[0] == FP_XSTATE_MAGIC1
+            && features == enabled_features()
+            && size == used_size()
+            && at.0.is_multiple_of(64)
+            && at.add(size as u64).read::<u32>()? == FP_XSTATE_MAGIC2
+        {
+            return Ok(t.task.pop_xstate(at)?);
+        }
+    }
+    t.task.set_xstate(&*read_xstate(at)?);
+    Ok(())
 }
 
 /// Reads extended state from a frame; one without valid marks holds only x87 and SSE.

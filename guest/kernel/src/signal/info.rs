@@ -11,7 +11,8 @@ pub struct SigInfo {
     pub signo: i32,
     /// `si_code`.
     pub code: i32,
-    /// `si_pid`, `si_uid` of the sender or the child; `si_timerid`, `si_overrun` of a timer; `si_fd`.
+    /// `si_pid`, `si_uid` of the sender or the child; `si_timerid`, `si_overrun` of a timer; `si_fd`;
+    /// `si_syscall` and `si_errno` (SIGSYS).
     pub pid: i32,
     /// See [`Self::pid`].
     pub uid: u32,
@@ -31,6 +32,7 @@ enum Layout {
     Child,
     Fault,
     Poll,
+    Sys,
 }
 
 impl SigInfo {
@@ -54,7 +56,9 @@ impl SigInfo {
         match self.signo {
             sig::SIGCHLD => Layout::Child,
             sig::SIGSEGV | sig::SIGBUS | sig::SIGILL | sig::SIGFPE | sig::SIGTRAP => Layout::Fault,
-            sig::SIGIO => Layout::Poll,
+            sig::SIGSYS => Layout::Sys,
+            // POLL_IN to POLL_HUP, of whichever signal F_SETSIG chose.
+            _ if self.code <= 6 => Layout::Poll,
             _ => Layout::Value,
         }
     }
@@ -77,6 +81,13 @@ impl SigInfo {
                 put(24, &(self.value as u32).to_le_bytes());
             }
             Layout::Fault => put(16, &self.value.to_le_bytes()),
+            Layout::Sys => {
+                const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+                put(4, &self.uid.to_le_bytes());
+                put(16, &self.value.to_le_bytes());
+                put(24, &self.pid.to_le_bytes());
+                put(28, &AUDIT_ARCH_X86_64.to_le_bytes());
+            }
             Layout::Poll => {
                 put(16, &self.value.to_le_bytes());
                 put(24, &self.pid.to_le_bytes());

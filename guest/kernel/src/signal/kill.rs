@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
 use doppel_abi_linux::syscalls::nr;
+use doppel_machine::shield;
 
 use super::{SigInfo, code, send_process, send_thread, sig};
 use crate::syscall::Arg::{Fd, Hex, Int, Ptr, Sig};
@@ -39,7 +40,8 @@ pub fn may_signal(sender: &Process, target: &Process, signo: i32) -> Result<()> 
 
 fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
     let p = &a.thread.process;
-    SigInfo::from_user(signo, how, p.pid, p.cred().ruid, 0)
+    let uid = p.cred.get(&shield::read()).ruid;
+    SigInfo::from_user(signo, how, p.pid, uid, 0)
 }
 
 /// The process a pid argument names; any of its threads will do, as on Linux.
@@ -56,6 +58,10 @@ fn kill(a: &Args) -> Result<u64> {
     let (pid, signo) = (a.i32(0), a.i32(1));
     let info = user_info(a, signo, code::SI_USER);
     let me = &a.thread.process;
+    if pid == me.pid {
+        one(a, me, info)?;
+        return Ok(0);
+    }
     if pid > 0 {
         one(a, &find(pid)?, info)?;
         return Ok(0);
@@ -135,8 +141,14 @@ fn pidfd_send_signal(a: &Args) -> Result<u64> {
     if a.u32(3) != 0 {
         return Err(Errno::EINVAL);
     }
-    let me = &a.thread.process;
-    let target = crate::ipc::pidfd::process_of(me, a.i32(0))?;
+    let target = match crate::ipc::pidfd::process_of(a.i32(0)) {
+        // The directory of a process in /proc does as well.
+        Err(Errno::EBADF) => {
+            let dir = crate::fs::synthetic::process_of(&*a.thread.file(a.i32(0))?);
+            dir.ok_or(Errno::EBADF)?.upgrade().ok_or(Errno::ESRCH)?
+        }
+        found => found?,
+    };
     let signo = a.i32(1);
     let info = if a.ptr(2).is_null() {
         user_info(a, signo, code::SI_USER)

@@ -114,19 +114,19 @@ pub fn retarget(p: &Process) {
 /// Whether a signal has no effect: ignored and not blocked, or not handled by the domain's first process.
 fn dropped(p: &Process, only: Option<&Arc<Thread>>, info: &SigInfo) -> bool {
     let kernel_only = UNBLOCKABLE & bit(info.signo) != 0;
-    let mask = match only {
-        Some(t) => t.signals.mask(),
-        None => p.threads.lock().first().map_or(0, |t| t.signals.mask()),
+    // A tracer hears of every signal.
+    let (mask, traced) = match only {
+        Some(t) => (t.signals.mask(), t.ptrace.flags() != 0),
+        None => {
+            let threads = p.threads.lock();
+            let mask = threads.first().map_or(0, |t| t.signals.mask());
+            (mask, threads.iter().any(|t| t.ptrace.flags() != 0))
+        }
     };
     // Blocked signals are kept whatever their action: it may change, or somebody may wait for them.
     if mask & bit(info.signo) != 0 {
         return false;
     }
-    // A tracer hears of every signal.
-    let traced = match only {
-        Some(t) => t.ptrace.flags() != 0,
-        None => p.threads.lock().iter().any(|t| t.ptrace.flags() != 0),
-    };
     if traced && info.signo != sig::SIGKILL {
         return false;
     }
@@ -166,9 +166,9 @@ pub fn force(t: &Arc<Thread>, info: SigInfo) {
         }
     }
     t.signals.mask.fetch_and(!b, Ordering::SeqCst);
+    t.signals.forced.fetch_or(b, Ordering::Relaxed);
     {
         let mut s = t.signals.private.lock();
-        s.forced |= b;
         if info.trapno != 0 || info.err != 0 {
             let cr2 = if info.trapno == 14 { info.value } else { s.fault[2] };
             s.fault = [info.trapno, info.err, cr2];
@@ -189,8 +189,8 @@ pub fn dequeue(t: &Thread, set: SigSet) -> Option<SigInfo> {
     if own | shared == 0 {
         return None;
     }
-    let info =
-        t.signals.with_queue(|q| q.take(set)).or_else(|| t.process.signals.with_queue(|q| q.take(set)));
+    let mine = if own != 0 { t.signals.with_queue(|q| q.take(set)) } else { None };
+    let info = mine.or_else(|| t.process.signals.with_queue(|q| q.take(set)));
     info.map(|mut i| {
         crate::time::signal_taken(&t.process, &mut i);
         i

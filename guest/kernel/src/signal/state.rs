@@ -67,13 +67,9 @@ impl AltStack {
 
 /// What only the thread itself changes.
 pub(crate) struct Private {
-    /// The mask to go back to after sigsuspend, pselect, ppoll.
-    pub(crate) saved_mask: Option<SigSet>,
     pub(crate) altstack: AltStack,
     /// Details of the last fault, shown in frames: trap number, error code, cr2.
     pub(crate) fault: [u64; 3],
-    /// Signals that were forced: they act even on pid 1.
-    pub(crate) forced: SigSet,
 }
 
 /// Mask, pending signals and alternate stack of a thread.
@@ -82,6 +78,11 @@ pub struct ThreadSignals {
     pub(crate) queue: SpinLock<Queue>,
     /// The set of `queue`, readable without its lock.
     pub(crate) pending: AtomicU64,
+    /// Signals that were forced: they act even on pid 1. Changed by the thread itself only.
+    pub(crate) forced: AtomicU64,
+    /// The mask to go back to after sigsuspend, pselect, ppoll, if the flag is set. Changed by the thread only.
+    saved_mask: AtomicU64,
+    has_saved_mask: AtomicBool,
     pub(crate) private: SpinLock<Private>,
 }
 
@@ -97,8 +98,35 @@ impl ThreadSignals {
             mask: AtomicU64::new(mask),
             queue: SpinLock::default(),
             pending: AtomicU64::new(0),
-            private: SpinLock::new(Private { saved_mask: None, altstack, fault: [0; 3], forced: 0 }),
+            forced: AtomicU64::new(0),
+            saved_mask: AtomicU64::new(0),
+            has_saved_mask: AtomicBool::new(false),
+            private: SpinLock::new(Private { altstack, fault: [0; 3] }),
         }
+    }
+
+    /// Keeps the mask to go back to; for the thread itself.
+    pub(crate) fn save_mask(&self, mask: SigSet) {
+        self.saved_mask.store(mask, Ordering::Relaxed);
+        self.has_saved_mask.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes what [`Self::save_mask`] kept; for the thread itself.
+    pub(crate) fn take_saved_mask(&self) -> Option<SigSet> {
+        if !self.has_saved_mask.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.has_saved_mask.store(false, Ordering::Relaxed);
+        Some(self.saved_mask.load(Ordering::Relaxed))
+    }
+
+    /// Whether the signal `b` was forced, once.
+    pub(crate) fn take_forced(&self, b: SigSet) -> bool {
+        let forced = self.forced.load(Ordering::Relaxed);
+        if forced & b != 0 {
+            self.forced.store(forced & !b, Ordering::Relaxed);
+        }
+        forced & b != 0
     }
 
     /// For a new thread: same mask and alternate stack, no pending signals.
@@ -204,7 +232,7 @@ impl ProcessSignals {
 
     /// The action for a signal.
     pub(crate) fn action(&self, signo: i32) -> Action {
-        self.handlers().actions.lock()[signo as usize - 1]
+        self.handlers.lock().actions.lock()[signo as usize - 1]
     }
 
     /// Whether the signal would be dropped by the action now set.

@@ -1,12 +1,11 @@
 //! Arguments of a system call: raw register values and typed views of them.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_machine::cpu::CurrentRef;
 use doppel_machine::user::UserPtr;
 
-use crate::fs::File;
+use crate::fs::fdtable::FileRef;
 use crate::task::Thread;
 use crate::{Errno, Result};
 
@@ -74,9 +73,9 @@ impl Args {
     }
 
     /// The open file of the descriptor in argument `i`; EBADF also for O_PATH descriptors.
-    pub fn file(&self, i: usize) -> Result<Arc<File>> {
-        // Under the lock instead of through a counted reference: this is the hottest path of all.
-        self.thread.process.files.lock().get_io(self.i32(i))
+    #[inline]
+    pub fn file(&self, i: usize) -> Result<FileRef<'_>> {
+        self.thread.file(self.i32(i))
     }
 
     /// A path argument: at most PATH_MAX with its NUL, ENAMETOOLONG beyond. May be empty.

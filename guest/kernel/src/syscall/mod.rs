@@ -39,7 +39,7 @@ pub struct Syscall {
 
 impl Syscall {
     /// Whether success replaces the caller's registers, so that no result must be stored.
-    fn sets_registers(&self) -> bool {
+    const fn sets_registers(&self) -> bool {
         use doppel_abi_linux::syscalls::nr;
         matches!(self.nr, nr::EXECVE | nr::EXECVEAT | nr::RT_SIGRETURN)
     }

@@ -5,11 +5,11 @@ use doppel_abi_linux::syscalls::{NAMES, nr};
 use alloc::collections::BTreeSet;
 use alloc::format;
 
-use doppel_machine::cpu::current_as;
+use doppel_machine::cpu::{CurrentRef, current_as};
 use doppel_machine::sync::SpinLock;
 
 use super::{Args, Syscall, trace};
-use crate::task::{Thread, ptrace};
+use crate::task::{Thread, ptrace, seccomp};
 use crate::{Errno, Result, console, kernel};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
@@ -88,6 +88,25 @@ const fn build() -> [Option<&'static Syscall>; SLOTS] {
     t
 }
 
+/// A function that serves a call.
+type Handler = fn(&Args) -> Result<u64>;
+
+/// The handlers alone, for calls of threads that nobody watches; without those that replace registers.
+static HANDLERS: [Option<Handler>; SLOTS] = handlers();
+
+const fn handlers() -> [Option<Handler>; SLOTS] {
+    let mut t = [None; SLOTS];
+    let mut i = 0;
+    while i < SLOTS {
+        t[i] = match TABLE[i] {
+            Some(s) if !s.sets_registers() => Some(s.handler),
+            _ => None,
+        };
+        i += 1;
+    }
+    t
+}
+
 /// The name of a number, as in `<sys/syscall.h>`.
 pub fn name(nr: u64) -> Option<&'static str> {
     NAMES.iter().find(|(n, _)| u64::from(*n) == nr).map(|(_, s)| *s)
@@ -107,34 +126,60 @@ fn log_unimplemented(nr: u64) {
 }
 
 /// Serves the system call in the current thread's registers.
-pub fn dispatch() {
+///
+/// This is on the way of every call, so nothing is done here that a plain call does not need.
+pub extern "C" fn dispatch() {
     let Some(thread) = current_as::<Thread>() else { unreachable!("idle vCPUs make no system calls") };
+    if !thread.is_watched() {
+        let (nr, raw) = thread.task.syscall_args();
+        if let Some(Some(handler)) = HANDLERS.get(nr as usize) {
+            let args = Args { thread, raw };
+            return match handler(&args) {
+                Ok(v) => args.thread.task.set_result(v),
+                Err(e) => fail(&args.thread, e),
+            };
+        }
+    }
+    dispatch_slowly(thread);
+}
+
+/// The result of a failed call.
+fn fail(thread: &Thread, e: Errno) {
+    if e.0 >= Errno::ERESTARTSYS.0 {
+        // The signal code decides between restart and EINTR on the way out.
+        thread.task.post_work();
+    }
+    thread.task.set_result((-i64::from(e.0)).cast_unsigned());
+}
+
+/// Calls that are watched (traced, logged), replace the caller's registers or do not exist.
+#[inline(never)]
+fn dispatch_slowly(thread: CurrentRef<Thread>) {
     let traced = thread.ptrace.flags() != 0;
     if traced && !ptrace::syscall_enter(&thread) {
         return ptrace::syscall_leave(&thread, u64::MAX, false);
+    }
+    if thread.seccomp.active() && !seccomp::enter(&thread) {
+        if traced {
+            ptrace::syscall_leave(&thread, u64::MAX, false);
+        }
+        return;
     }
     let (nr, raw) = thread.task.syscall_args();
     let args = Args { thread, raw };
     let entry = usize::try_from(nr).ok().and_then(|n| TABLE.get(n).copied().flatten());
     let result = if kernel().trace { shown(&args, nr, entry) } else { serve(&args, nr, entry) };
     let own_registers = entry.is_some_and(Syscall::sets_registers);
-    let rax = match result {
+    match result {
         Ok(_) if own_registers => {
             if traced {
                 ptrace::syscall_leave(&args.thread, nr, nr != u64::from(nr::RT_SIGRETURN));
             }
             return;
         }
-        Ok(v) => v,
-        Err(e) => {
-            if e.0 >= Errno::ERESTARTSYS.0 {
-                // The signal code decides between restart and EINTR on the way out.
-                args.thread.task.post_work();
-            }
-            (-i64::from(e.0)).cast_unsigned()
-        }
-    };
-    args.thread.task.set_result(rax);
+        Ok(v) => args.thread.task.set_result(v),
+        Err(e) => fail(&args.thread, e),
+    }
     if traced {
         ptrace::syscall_leave(&args.thread, nr, false);
     }

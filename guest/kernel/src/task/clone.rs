@@ -12,7 +12,7 @@ use doppel_machine::cpu;
 use doppel_machine::user::UserPtr;
 
 use super::{Process, Thread, current, ptrace};
-use crate::sched::{IdleThread, Space, WaitQueue, wait_until_uninterruptible};
+use crate::sched::{Space, WaitQueue, wait_until_uninterruptible};
 use crate::syscall::Arg::{Hex, Ptr};
 use crate::syscall::Support::{Full, Partial};
 use crate::syscall::{Args, Syscall, call};
@@ -179,7 +179,14 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let share_vm = r.flags & flag::VM != 0;
     let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
     let child_process =
-        if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(process, tid, &space, &r)? };
+        if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(parent, tid, &space, &r)? };
+    let files = if r.flags & flag::THREAD == 0 {
+        child_process.files()
+    } else if r.flags & flag::FILES != 0 {
+        parent.files().clone()
+    } else {
+        Arc::new(parent.files().fork())
+    };
     let signals = parent.signals.fork();
     if share_vm && !vfork {
         signals.clear_altstack();
@@ -187,6 +194,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let child = Thread::new(
         tid,
         child_process.clone(),
+        Some(files),
         space.clone(),
         regs,
         parent.task.xstate(),
@@ -194,6 +202,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         signals,
     );
     child.attrs.inherit(&parent.attrs);
+    child.seccomp.inherit(&parent.seccomp);
     if parent.has_own_fs() && r.flags & flag::THREAD != 0 {
         child.set_own_fs(if r.flags & flag::FS != 0 { parent.fs() } else { Arc::new(parent.fs().fork()) });
     }
@@ -210,7 +219,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         UserPtr(r.parent_tid).write(&tid)?;
     }
     if r.flags & flag::PIDFD != 0 {
-        let fd = crate::ipc::pidfd::open(process, &child_process)?;
+        let fd = crate::ipc::pidfd::open(&child_process)?;
         UserPtr(r.pidfd).write(&fd)?;
     }
     ptrace::inherit(parent, &child, vfork, r.exit_signal);
@@ -247,24 +256,26 @@ impl Vfork {
     }
 }
 
-fn new_process(p: &Arc<Process>, pid: i32, space: &Arc<Space>, r: &Request) -> Result<Arc<Process>> {
+fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) -> Result<Arc<Process>> {
+    let p = &parent.process;
     let nproc = p.rlimit(super::rlimit::NPROC);
     let cred = p.cred();
     if cred.ruid != 0 && kernel().processes.lock().len() as u64 >= nproc {
         return Err(Errno::EAGAIN);
     }
-    let files = if r.flags & flag::FILES != 0 { p.files() } else { Arc::new(p.files().fork()) };
+    let files =
+        if r.flags & flag::FILES != 0 { parent.files().clone() } else { Arc::new(parent.files().fork()) };
     let places = current().fs();
     let fs = if r.flags & flag::FS != 0 { places } else { Arc::new(places.fork()) };
     let signals = p.signals.fork(r.flags & flag::SIGHAND != 0);
     if r.flags & flag::CLEAR_SIGHAND != 0 {
         signals.exec();
     }
-    let parent =
+    let real_parent =
         if r.flags & flag::PARENT != 0 { p.parent().unwrap_or_else(|| p.clone()) } else { p.clone() };
     let child = Process::new(
         pid,
-        Arc::downgrade(&parent),
+        Arc::downgrade(&real_parent),
         p.pgid(),
         p.session(),
         space.clone(),
@@ -275,6 +286,7 @@ fn new_process(p: &Arc<Process>, pid: i32, space: &Arc<Space>, r: &Request) -> R
         *p.rlimits.lock(),
     );
     child.exit_signal.store(r.exit_signal, Ordering::Relaxed);
+    child.made_by.store(current().tid(), Ordering::Relaxed);
     *child.exe.lock() = p.exe.lock().clone();
     (*child.cmdline.lock()).clone_from(&p.cmdline.lock());
     (*child.environ.lock()).clone_from(&p.environ.lock());
@@ -304,15 +316,10 @@ fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, f
 
 /// Starts the host process of a new space.
 pub fn start_space(space: &Arc<Space>, from_init: bool) -> Result<()> {
-    let idle = IdleThread::new(space.clone());
-    // The lock keeps PID 1 from reaping a child that is not in the table yet.
-    let mut spaces = kernel().spaces.lock();
-    let pid = space
-        .add_vcpu(|| cpu::spawn_space(idle, from_init))
-        .map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })?;
-    space.host_pid.store(pid, Ordering::SeqCst);
-    spaces.insert(pid, space.clone());
-    Ok(())
+    space
+        .add_vcpu(|idle| cpu::spawn_space(idle, from_init))
+        .ok_or(Errno::EAGAIN)?
+        .map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })
 }
 
 /// Starts the spaces that exec asked for; runs on PID 1, whose own memory is empty.
@@ -324,4 +331,5 @@ pub fn spawn_requested_spaces() {
             super::exit::end_space(&space);
         }
     }
+    kernel().spares.refill();
 }

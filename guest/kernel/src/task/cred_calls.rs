@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
+use doppel_machine::shield;
 use doppel_machine::user::UserPtr;
 
 use super::process::ALL_CAPS;
@@ -59,14 +60,15 @@ pub(super) fn change<T>(a: &Args, f: impl FnOnce(&mut Cred) -> Result<T>) -> Res
 }
 
 fn change_of<T>(p: &Process, f: impl FnOnce(&mut Cred) -> Result<T>) -> Result<T> {
-    let mut slot = p.cred.lock();
-    let old = slot.clone();
+    let mut w = shield::write();
+    let slot = p.cred.get_mut(&mut w);
     let mut new = (**slot).clone();
     let r = f(&mut new)?;
     let ids = |c: &Cred| (c.euid, c.egid, c.fsuid, c.fsgid);
-    let differs = ids(&old) != ids(&new);
-    *slot = Arc::new(new);
-    drop(slot);
+    let differs = ids(slot) != ids(&new);
+    let old = core::mem::replace(slot, Arc::new(new));
+    drop(w);
+    drop(old);
     if differs {
         p.dumpable.store(0, Ordering::Relaxed);
         p.pdeathsig.store(0, Ordering::Relaxed);

@@ -298,7 +298,7 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     *p.environ.lock() = r.envp.bytes;
     *p.auxv.lock() = built.auxv;
     p.dumpable.store(i32::from(!r.secure), Ordering::Relaxed);
-    *p.cred.lock() = Arc::new(cred);
+    p.cred.set(Arc::new(cred));
     close_on_exec(thread);
     Ok(())
 }
@@ -307,7 +307,7 @@ fn reset_thread(thread: &Arc<Thread>, entry: u64, sp: u64) {
     let regs = UserContext { rip: entry, rsp: sp, ..UserContext::default() };
     thread.task.set_regs(&regs);
     let fresh = XSave::initial();
-    thread.task.with_xstate(|x| x.bytes.copy_from_slice(&fresh.bytes));
+    thread.task.set_xstate(&fresh);
     thread.clear_child_tid.store(0, Ordering::Relaxed);
     thread.robust_list.store(0, Ordering::Relaxed);
     *thread.restart.lock() = None;
@@ -315,17 +315,10 @@ fn reset_thread(thread: &Arc<Thread>, entry: u64, sp: u64) {
 
 /// Descriptors: the table is no longer shared, and what is marked so is closed.
 fn close_on_exec(thread: &Arc<Thread>) {
-    let p = &thread.process;
-    let own = {
-        let mut files = p.files.lock();
-        if Arc::strong_count(&files) > 1 {
-            let copy = Arc::new(files.fork());
-            // The old table lives on with those who share it.
-            drop(core::mem::replace(&mut *files, copy));
-        }
-        files.clone()
-    };
-    own.close_on_exec();
+    if thread.files().shared() {
+        thread.unshare_files();
+    }
+    thread.files().close_on_exec();
 }
 
 /// A thread name: the last component of the program's name, at most 15 bytes.
@@ -337,8 +330,8 @@ fn comm(name: &[u8]) -> [u8; 16] {
     c
 }
 
-/// Loads the domain's first program into the current thread.
-pub fn load_init(t: &Arc<Thread>, data: &BootData) -> Result<()> {
+/// Loads the domain's first program, or that of a session, into the current thread.
+pub fn load_program(t: &Arc<Thread>, data: &BootData) -> Result<()> {
     let caller = Caller::of(&t.process);
     if !data.cwd.is_empty() {
         caller.fs.set_cwd(caller.find(at::FDCWD, &data.cwd, true)?);

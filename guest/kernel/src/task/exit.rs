@@ -11,7 +11,6 @@ use doppel_abi_machine::state;
 use doppel_machine::{boot, cpu, host};
 
 use super::{Process, Thread, futex, ptrace};
-use crate::mm::Mm;
 use crate::sched::{self, Space, wait_until};
 use crate::signal::{self, SigInfo, code, sig};
 use crate::syscall::Arg::Int;
@@ -43,7 +42,8 @@ fn sys_exit_group(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn mark_exiting(t: &Thread) {
+/// Ends one thread at its next chance.
+pub(super) fn mark_exiting(t: &Thread) {
     t.exiting.store(true, Ordering::SeqCst);
     t.task.post_work();
 }
@@ -87,7 +87,9 @@ pub fn end_if_exiting() {
 
 /// Everything the end of a thread does, except leaving its stack.
 fn finish(t: &Arc<Thread>) {
-    ptrace::exit_event(t, t.process.group_exit.lock().unwrap_or(0));
+    // A statement of its own: nobody may wait in a ptrace stop with the lock held.
+    let status = group_status(&t.process);
+    ptrace::exit_event(t, status);
     futex::exit_robust(t);
     if let Some(p) = t.take_clear_child_tid()
         && p.write(&0u32).is_ok()
@@ -97,6 +99,8 @@ fn finish(t: &Arc<Thread>) {
     if let Some(v) = t.vfork_done.lock().take() {
         v.complete();
     }
+    // Before others see that this thread has gone. The last one's table is closed with the process.
+    drop(t.files.replace(None));
     let p = t.process.clone();
     kernel().threads.lock().remove(&t.tid());
     let last = {
@@ -106,23 +110,31 @@ fn finish(t: &Arc<Thread>) {
         p.dead_cpu_ns.fetch_add(crate::time::cpu::thread_ns(t), Ordering::Relaxed);
         threads.is_empty()
     };
+    // Before the process is a zombie: a tracer that has reaped it must not find a tracee any more.
+    let tracer = ptrace::untrace(t);
     if last {
         *p.last_comm.lock() = *t.comm.lock();
         let resident = crate::mm::vm_stats(&t.space().mm).resident;
         p.max_rss.fetch_max(resident, Ordering::Relaxed);
         process_exit(&p);
-        ptrace::thread_exit(t, Some(p.group_exit.lock().unwrap_or(0)));
+        let status = group_status(&p);
+        ptrace::thread_exit(t, tracer, Some(status));
     } else {
-        ptrace::thread_exit(t, None);
+        ptrace::thread_exit(t, tracer, None);
         signal::retarget(&p);
         p.exit_wait.wake_all(0);
     }
     t.space().thread_removed();
 }
 
+/// The wait status with which a process ends.
+fn group_status(p: &Process) -> i32 {
+    p.group_exit.lock().unwrap_or(0)
+}
+
 /// The last thread has gone: release what the process holds, and become a zombie.
 fn process_exit(p: &Arc<Process>) {
-    let status = p.group_exit.lock().unwrap_or(0);
+    let status = group_status(p);
     p.timers.clear();
     ptrace::tracer_exit(p);
     let files = core::mem::replace(&mut *p.files.lock(), Arc::new(crate::fs::FdTable::new(0)));
@@ -138,11 +150,17 @@ fn process_exit(p: &Arc<Process>) {
     super::ids::leave_session(p);
     *p.exe.lock() = None;
     reparent_children(p);
-    if p.pid == super::init_pid() {
+    if p.pid == super::init_pid() || p.pid == kernel().foreground.load(Ordering::Relaxed) {
         end_domain(status);
     }
     *p.exit_status.lock() = Some(status);
     p.exit_wait.wake_all(crate::fs::file::poll::POLLIN);
+    let exec = p.exec.lock().take();
+    if let Some(channel) = exec {
+        // The host is its parent.
+        kernel().processes.lock().remove(&p.pid);
+        channel.ended(status);
+    }
     notify_parent(p, status);
 }
 
@@ -200,7 +218,7 @@ fn reparent_children(p: &Arc<Process>) {
     }
 }
 
-/// The domain's first process has ended, or the host asked for the end.
+/// The domain's first process (or a clone's command) has ended, or the host asked for the end.
 pub fn end_domain(status: i32) {
     let v = boot::vregs();
     v.exit_status.store(status, Ordering::SeqCst);
@@ -266,15 +284,19 @@ pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
     thread.signals.clear_altstack();
     p.timers.exec();
     let old = thread.space();
-    if old.thread_count() == 1 {
+    let alone = old.thread_count() == 1;
+    if alone && !old.mm.is_large() {
         old.mm.exec_reset()?;
     } else {
-        // Somebody else (a vfork parent) lives in this space: go on in a new one.
-        let new = Space::new(Mm::default());
+        // Somebody else (a vfork parent) lives in this space, or clearing it would take longer than leaving it to
+        // the host to take apart: go on in a clean one.
+        let new = kernel().spares.take();
         thread.set_space(new.clone());
         *p.space.lock() = new.clone();
-        new.thread_added();
         sched::migrate(thread, &new);
+        if alone {
+            old.mm.release();
+        }
         old.thread_removed();
     }
     if let Some(v) = thread.vfork_done.lock().take() {

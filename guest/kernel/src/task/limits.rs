@@ -57,6 +57,9 @@ fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: UserRlimit) -> 
             return Err(Errno::EPERM);
         }
         limits[resource] = Rlimit { cur: new.cur, max: new.max };
+        if resource == rlimit::FSIZE {
+            p.size_limit.store(new.cur, Ordering::Relaxed);
+        }
         old
     };
     if resource == rlimit::NOFILE {

@@ -1,4 +1,4 @@
-//! `prctl(2)`, `arch_prctl(2)`, `seccomp(2)` and `kcmp(2)`.
+//! `prctl(2)`, `arch_prctl(2)` and `kcmp(2)`; the row of `seccomp(2)`.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -10,15 +10,15 @@ use super::attrs::TIMER_SLACK;
 use super::cred_calls::change;
 use super::process::ALL_CAPS;
 use crate::syscall::Arg::{Hex, Int, Ptr};
-use crate::syscall::Support::{Partial, Stub};
+use crate::syscall::Support::Partial;
 use crate::syscall::{Args, Syscall, call};
 use crate::{Errno, Result, kernel};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::PRCTL, sys_prctl, Partial, &[Int, Hex, Hex, Hex, Hex], "no seccomp, no PR_SET_MM"),
+    call(nr::PRCTL, sys_prctl, Partial, &[Int, Hex, Hex, Hex, Hex], "no PR_SET_MM"),
     call(nr::ARCH_PRCTL, sys_arch_prctl, Partial, &[Hex, Ptr], "FS only: GS belongs to the guest kernel"),
-    call(nr::SECCOMP, sys_seccomp, Stub, &[Int, Hex, Ptr], "filters are refused: EINVAL"),
+    call(nr::SECCOMP, super::seccomp::sys_seccomp, Partial, &[Int, Hex, Ptr], "no notification descriptors"),
     call(nr::KCMP, sys_kcmp, Partial, &[Int, Int, Int, Hex, Hex], "files, tables, memory"),
 ];
 
@@ -35,6 +35,7 @@ mod pr {
     pub const SET_NAME: u32 = 15;
     pub const GET_NAME: u32 = 16;
     pub const GET_SECCOMP: u32 = 21;
+    pub const SET_SECCOMP: u32 = 22;
     pub const CAPBSET_READ: u32 = 23;
     pub const CAPBSET_DROP: u32 = 24;
     pub const GET_TSC: u32 = 25;
@@ -152,7 +153,8 @@ fn sys_prctl(a: &Args) -> Result<u64> {
             Ok(0)
         }
         pr::SET_TSC if arg == 1 => Ok(0),
-        pr::GET_SECCOMP => Ok(0),
+        pr::GET_SECCOMP => Ok(u64::from(a.thread.seccomp.status().0)),
+        pr::SET_SECCOMP => super::seccomp::from_prctl(a),
         // The default policy, and no other.
         pr::MCE_KILL if arg == 0 || (arg == 1 && a.u64(2) == 2) => zeros(a, 3).map(|()| 0),
         pr::MCE_KILL_GET => zeros(a, 1).map(|()| 2),
@@ -281,15 +283,6 @@ fn sys_arch_prctl(a: &Args) -> Result<u64> {
         // Shadow stacks (0x5001…), dynamic features of the FPU (0x1021…): not offered.
         _ => Err(Errno::EINVAL),
     }
-}
-
-fn sys_seccomp(a: &Args) -> Result<u64> {
-    const GET_ACTION_AVAIL: u32 = 2;
-    if a.u32(0) == GET_ACTION_AVAIL && a.u32(1) == 0 {
-        a.ptr(2).read::<u32>()?;
-        return Err(Errno::EOPNOTSUPP);
-    }
-    Err(Errno::EINVAL)
 }
 
 fn sys_kcmp(a: &Args) -> Result<u64> {

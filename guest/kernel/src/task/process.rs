@@ -4,6 +4,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
+use doppel_machine::shield::Shielded;
 use doppel_machine::sync::SpinLock;
 
 use super::Thread;
@@ -117,12 +118,14 @@ pub struct Process {
     pub pid: i32,
     /// Itself, for handing out references.
     pub me: Weak<Process>,
-    /// Parent; the domain's pid 1 has none.
+    /// Parent; the domain's pid 1 and the programs of sessions have none.
     parent: SpinLock<Weak<Process>>,
     /// Its pid, 0 if there is none.
     ppid: AtomicI32,
     /// Children not yet reaped.
     pub children: SpinLock<Vec<Arc<Process>>>,
+    /// The thread that made it (`__WNOTHREAD`).
+    pub made_by: AtomicI32,
     /// Live threads; the leader first while it lives.
     pub threads: SpinLock<Vec<Arc<Thread>>>,
     /// Process group id.
@@ -134,13 +137,15 @@ pub struct Process {
     /// Descriptors.
     pub files: SpinLock<Arc<FdTable>>,
     /// Root and working directory, umask.
-    pub fs: SpinLock<Arc<FsContext>>,
+    pub fs: Shielded<Arc<FsContext>>,
     /// Identity.
-    pub cred: SpinLock<Arc<Cred>>,
+    pub cred: Shielded<Arc<Cred>>,
     /// Handlers and process-directed pending signals.
     pub signals: ProcessSignals,
     /// setitimer and timer_create timers.
     pub timers: ProcessTimers,
+    /// RLIMIT_FSIZE's soft value, kept here for speed.
+    pub size_limit: AtomicU64,
     /// Resource limits.
     pub rlimits: SpinLock<[Rlimit; rlimit::COUNT]>,
     /// The executed file, and what /proc shows of it.
@@ -163,6 +168,8 @@ pub struct Process {
     pub child_wait: Arc<WaitQueue>,
     /// Woken when this process exits (pidfd).
     pub exit_wait: Arc<WaitQueue>,
+    /// The session it was started for (`crate::sessions`), until it exits.
+    pub exec: SpinLock<Option<Arc<crate::channel::Channel>>>,
     /// The threads it traces.
     pub tracer: super::ptrace::Tracer,
     /// prctl(PR_SET_PDEATHSIG), PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, no_new_privs.
@@ -214,15 +221,17 @@ impl Process {
             ppid: AtomicI32::new(parent.upgrade().map_or(0, |p| p.pid)),
             parent: SpinLock::new(parent),
             children: SpinLock::default(),
+            made_by: AtomicI32::new(0),
             threads: SpinLock::default(),
             pgid: AtomicI32::new(pgid),
             session: SpinLock::new(session),
             space: SpinLock::new(space),
             files: SpinLock::new(files),
-            fs: SpinLock::new(fs),
-            cred: SpinLock::new(cred),
+            fs: Shielded::new(fs),
+            cred: Shielded::new(cred),
             signals,
             timers: ProcessTimers::default(),
+            size_limit: AtomicU64::new(rlimits[rlimit::FSIZE].cur),
             rlimits: SpinLock::new(rlimits),
             exe: SpinLock::new(None),
             cmdline: SpinLock::default(),
@@ -234,6 +243,7 @@ impl Process {
             group_exit: SpinLock::new(None),
             child_wait: Arc::default(),
             exit_wait: Arc::default(),
+            exec: SpinLock::default(),
             tracer: super::ptrace::Tracer::default(),
             pdeathsig: AtomicI32::new(0),
             subreaper: AtomicBool::new(false),
@@ -268,12 +278,12 @@ impl Process {
 
     /// Root, working directory, umask.
     pub fn fs(&self) -> Arc<FsContext> {
-        self.fs.lock().clone()
+        self.fs.load()
     }
 
     /// Identity.
     pub fn cred(&self) -> Arc<Cred> {
-        self.cred.lock().clone()
+        self.cred.load()
     }
 
     /// Memory.

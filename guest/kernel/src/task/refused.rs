@@ -1,7 +1,5 @@
 //! System calls that a domain never offers, each with the error an unprivileged or older Linux gives.
 
-use alloc::sync::Arc;
-
 use doppel_abi_linux::syscalls::nr;
 
 use crate::syscall::Arg::Hex;
@@ -34,17 +32,14 @@ fn sys_unshare(a: &Args) -> Result<u64> {
     if flags & NAMESPACES != 0 {
         return Err(Errno::EPERM);
     }
-    let p = &a.thread.process;
-    if flags & !(FS | FILES) != 0 || flags & FILES != 0 && p.threads.lock().len() > 1 {
+    if flags & !(FS | FILES) != 0 {
         return Err(Errno::EINVAL);
     }
     if flags & FS != 0 {
         crate::fs::sys_dir::unshare(a);
     }
     if flags & FILES != 0 {
-        let own = Arc::new(p.files().fork());
-        let shared = core::mem::replace(&mut *p.files.lock(), own);
-        drop(shared);
+        a.thread.unshare_files();
     }
     Ok(0)
 }
@@ -65,7 +60,7 @@ pub const CALLS: &[Syscall] = &[
         sys_unshare,
         Partial,
         &[Hex],
-        "CLONE_FS; CLONE_FILES of a process with one thread; name spaces are refused: EPERM",
+        "CLONE_FS and CLONE_FILES; name spaces are refused: EPERM",
     ),
     call(nr::SETNS, sys_setns, Stub, &[], "refused: EPERM"),
     call(nr::PERF_EVENT_OPEN, sys_perf_event_open, Stub, &[], "refused: EACCES"),

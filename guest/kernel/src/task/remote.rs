@@ -14,7 +14,7 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use super::{Process, Thread};
-use crate::sched::{WaitQueue, wait_until_uninterruptible};
+use crate::sched::{WaitQueue, current_space, wait_until_uninterruptible};
 use crate::signal::ThreadSignals;
 use crate::{Errno, Result};
 
@@ -53,6 +53,7 @@ pub fn run_in<R: Send + 'static>(
     let worker = Thread::new(
         0,
         p.clone(),
+        None,
         space.clone(),
         UserContext::default(),
         XSave::initial(),
@@ -76,6 +77,7 @@ pub fn read(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut buf = alloc::vec![0; len];
         let n = UserPtr(at).read_some(&mut buf)?;
         buf.truncate(n);
+        current_space().mm.show_original(at, &mut buf);
         Ok(buf)
     })?
 }
@@ -94,6 +96,7 @@ pub fn read_forced(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
             }
         }
         buf.truncate(done);
+        current_space().mm.show_original(at, &mut buf);
         if done == 0 && len != 0 { Err(Errno::EFAULT) } else { Ok(buf) }
     })?
 }
@@ -101,6 +104,7 @@ pub fn read_forced(p: &Arc<Process>, at: u64, len: usize) -> Result<Vec<u8>> {
 /// As [`write()`], also to private pages the program itself may not write: breakpoints in its text.
 pub fn write_forced(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> {
     run_in(p, move || {
+        current_space().mm.before_change(at, at.saturating_add(bytes.len() as u64))?;
         let mut done = UserPtr(at).write_some(&bytes).unwrap_or(0);
         while done < bytes.len() {
             match forced(at + done as u64, 2, |p| p.write_some(&bytes[done..])) {
@@ -120,7 +124,7 @@ fn forced(
     f: impl FnOnce(UserPtr) -> core::result::Result<usize, doppel_machine::user::Fault>,
 ) -> Option<usize> {
     let page = at & !(crate::mm::PAGE - 1);
-    let v = crate::sched::current_space().mm.vma(page)?;
+    let v = current_space().mm.vma(page)?;
     // Writing may not reach a file: only private pages, which become the program's own.
     if extra & 2 != 0 && v.shared() || v.prot & extra != 0 {
         return None;

@@ -84,10 +84,6 @@ pub struct Built {
 
 const PLATFORM: &[u8] = b"x86_64\0";
 
-fn hwcap() -> u64 {
-    u64::from(core::arch::x86_64::__cpuid(1).edx)
-}
-
 /// AT_HWCAP2: bit 1 says that wrfsbase and its like work.
 const HWCAP2_FSGSBASE: u64 = 2;
 /// Room a signal frame needs beside the extended state: frame, red zone and alignment.
@@ -117,7 +113,7 @@ pub fn build(top: u64, argv: &Strings, envp: &Strings, name: &[u8], a: &Auxv) ->
     let auxv = [
         (33, a.vdso),                                                // AT_SYSINFO_EHDR
         (51, doppel_machine::xstate::used_size() as u64 + SIGFRAME), // AT_MINSIGSTKSZ
-        (16, hwcap()),
+        (16, doppel_machine::xstate::hwcap()),
         (6, 4096),    // AT_PAGESZ
         (17, 100),    // AT_CLKTCK
         (3, a.phdr),  // AT_PHDR

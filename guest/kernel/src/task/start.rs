@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering;
 
-use doppel_abi_machine::boot_flags;
+use doppel_abi_machine::{BootArgs, boot_flags};
 use doppel_machine::boot::BootData;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::UserContext;
@@ -18,7 +18,7 @@ use crate::fs::path::FsContext;
 use crate::mm::Mm;
 use crate::sched::Space;
 use crate::signal::{self, ProcessSignals, SigInfo, ThreadSignals};
-use crate::{console, kernel, mm};
+use crate::{Result, console, kernel, mm};
 
 /// Pid of the domain's first guest process.
 pub const fn init_pid() -> i32 {
@@ -42,48 +42,103 @@ fn default_rlimits() -> [Rlimit; rlimit::COUNT] {
 
 /// Makes guest pid 1 and starts its space; the program itself is loaded by its thread.
 pub fn start_init(data: BootData) {
-    let pid = kernel().alloc_pid().unwrap_or(0);
-    assert!(pid == init_pid(), "guest pid 1 must be the first");
     crate::fs::init();
     crate::tty::init();
+    let pid = kernel().alloc_pid().unwrap_or(0);
+    assert!(pid == init_pid(), "guest pid 1 must be the first");
+    let tty = data.args.flags & boot_flags::TTY != 0;
+    must_start(start_on_console(pid, None, data, tty));
+}
+
+/// In a clone: starts the command it was given beside the processes that were frozen, as a child of guest pid 1.
+/// The domain ends with it.
+pub fn start_command(data: BootData) {
+    let Ok(pid) = kernel().alloc_pid() else {
+        console::log("doppel: no process number is left for the command\n");
+        super::end_domain(126 << 8);
+        return;
+    };
+    kernel().foreground.store(pid, Ordering::Relaxed);
+    let parent = kernel().process(init_pid()).ok();
+    must_start(start_on_console(pid, parent, data, false));
+}
+
+fn must_start(started: Result<()>) {
+    if let Err(e) = started {
+        panic!("the host starts no process: {e:?}");
+    }
+}
+
+/// Starts a process with the console as its standard streams.
+fn start_on_console(pid: i32, parent: Option<Arc<Process>>, data: BootData, tty: bool) -> Result<()> {
+    let (ids, winsize) = ((data.args.uid, data.args.gid), data.args.winsize);
+    let open = |p: &Arc<Process>| {
+        console::open_standard(p, tty, winsize);
+        Ok(())
+    };
+    start_process(pid, parent, ids, open, move |t| load_first_program(t, &data))
+}
+
+/// Starts the program of a session, which has no parent in the domain: `open` gives the process its descriptors,
+/// `run` is the first thing its thread does.
+pub fn start_session(
+    args: &BootArgs,
+    open: impl FnOnce(&Arc<Process>) -> Result<()>,
+    run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
+) -> Result<i32> {
+    let pid = kernel().alloc_pid()?;
+    start_process(pid, None, (args.uid, args.gid), open, run).map(|()| pid)
+}
+
+/// Makes a process and starts its space.
+fn start_process(
+    pid: i32,
+    parent: Option<Arc<Process>>,
+    (uid, gid): (u32, u32),
+    open: impl FnOnce(&Arc<Process>) -> Result<()>,
+    run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
+) -> Result<()> {
     let space = Space::new(Mm::default());
     let limits = default_rlimits();
     let session = Arc::new(Session { sid: pid, tty: SpinLock::new(None) });
     let process = Process::new(
         pid,
-        Weak::new(),
+        parent.as_ref().map_or_else(Weak::new, Arc::downgrade),
         pid,
         session,
         space.clone(),
         Arc::new(FdTable::new(limits[rlimit::NOFILE].cur)),
         Arc::new(FsContext::default()),
-        Arc::new(Cred::new(data.args.uid, data.args.gid)),
+        Arc::new(Cred::new(uid, gid)),
         ProcessSignals::default(),
         limits,
     );
     let thread = Thread::new(
         pid,
         process.clone(),
+        Some(process.files()),
         space.clone(),
         UserContext::default(),
         XSave::initial(),
         [0; 16],
         ThreadSignals::default(),
     );
-    console::open_standard(&process, data.args.flags & boot_flags::TTY != 0, data.args.winsize);
+    open(&process)?;
     process.threads.lock().push(thread.clone());
     kernel().threads.lock().insert(pid, thread.clone());
-    kernel().processes.lock().insert(pid, process);
-    *thread.start.lock() = Some(Box::new(move |t: &Arc<Thread>| load_first_program(t, &data)));
-    space.thread_added();
-    space.enqueue(thread);
-    if let Err(e) = super::clone::start_space(&space, true) {
-        panic!("the host starts no process: {e:?}");
+    kernel().processes.lock().insert(pid, process.clone());
+    if let Some(parent) = parent {
+        process.exit_signal.store(signal::sig::SIGCHLD, Ordering::Relaxed);
+        parent.children.lock().push(process);
     }
+    *thread.start.lock() = Some(Box::new(run));
+    space.thread_added();
+    space.enqueue(thread.clone());
+    super::clone::start_space(&space, true).inspect_err(|_| super::exit::abandon(&thread))
 }
 
 fn load_first_program(t: &Arc<Thread>, data: &BootData) {
-    if let Err(e) = super::exec::load_init(t, data) {
+    if let Err(e) = super::exec::load_program(t, data) {
         let name = alloc::string::String::from_utf8_lossy(data.argv.first().map_or(&[][..], |a| a));
         let code = if e == crate::Errno::ENOENT { 127 } else { 126 };
         console::log(&alloc::format!("doppel: cannot run {name}: {}\n", e.name()));

@@ -127,8 +127,10 @@ pod_struct! {
 /// Memory of the domain as programs are told: total and in use, in bytes.
 pub fn memory() -> (u64, u64) {
     let info = boot::start_info();
-    let total =
-        [info.memory_limit, info.host_memory, info.pagefile_size].into_iter().find(|n| *n != 0).unwrap_or(0);
+    let total = [boot::memory_limit(), info.host_memory, info.pagefile_size]
+        .into_iter()
+        .find(|n| *n != 0)
+        .unwrap_or(0);
     let used = super::current().space().mm.committed() + doppel_machine::arena::usage().0;
     (total, used.min(total))
 }

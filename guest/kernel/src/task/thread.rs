@@ -5,6 +5,7 @@ use alloc::sync::{Arc, Weak};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use doppel_algo::park::ParkWord;
 use doppel_machine::cpu::{self, ThreadObject};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::{Task, UserContext};
@@ -12,10 +13,12 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use super::Process;
+use crate::fs::fdtable::{FdTable, FileRef, Files, FilesRef};
+use crate::fs::file::flags::O_PATH;
 use crate::fs::path::FsContext;
-use crate::kernel;
 use crate::sched::Space;
 use crate::signal::ThreadSignals;
+use crate::{Errno, Result, kernel};
 
 /// A guest thread: scheduled by the guest kernel on the vCPUs of its space.
 pub struct Thread {
@@ -25,10 +28,20 @@ pub struct Thread {
     pub tid: AtomicI32,
     /// The thread group.
     pub process: Arc<Process>,
+    /// Its descriptors; for the thread itself. Others see those of the process.
+    pub files: Files,
     /// The space it runs in; its process' space, except in the middle of exec.
     space: SpinLock<Arc<Space>>,
     pub(crate) me: Weak<Thread>,
-    pub(crate) park: AtomicU32,
+    pub(crate) park: ParkWord,
+    /// Whether its next wait may spin (`doppel_algo::park::Window`).
+    pub(crate) spin_window: AtomicU32,
+    /// The slot of the vCPU it sleeps on, while it waits in place.
+    pub(crate) slot: AtomicU32,
+    /// Whether a thread of its own space woke it last.
+    pub(crate) woken_by_own: AtomicBool,
+    /// Number of its space.
+    space_id: AtomicU64,
     pub(crate) timed_out: AtomicBool,
     /// Signal mask, pending signals, alternate stack.
     pub signals: ThreadSignals,
@@ -42,6 +55,10 @@ pub struct Thread {
     pub exiting: AtomicBool,
     /// Scheduling attributes, timer slack.
     pub attrs: super::attrs::ThreadAttrs,
+    /// Whether its system calls are logged (`--trace`).
+    logged: bool,
+    /// seccomp mode and filters.
+    pub seccomp: super::seccomp::Seccomp,
     /// Its tracer, if any.
     pub ptrace: super::ptrace::Traced,
     /// Root, working directory and umask of its own, after unshare(CLONE_FS) in a process with other threads.
@@ -69,7 +86,7 @@ pub struct Thread {
 pub type StartHook = Box<dyn FnOnce(&Arc<Thread>) + Send + Sync>;
 
 /// State of a system call that continues through restart_syscall (nanosleep, poll with a timeout…).
-pub type Restart = Box<dyn FnMut() -> crate::Result<u64> + Send + Sync>;
+pub type Restart = Box<dyn FnMut() -> Result<u64> + Send + Sync>;
 
 impl ThreadObject for Thread {
     fn task(&self) -> &Task {
@@ -79,9 +96,12 @@ impl ThreadObject for Thread {
 
 impl Thread {
     /// A new thread of `process` that will start at `ctx`.
+    /// `files` is none for a worker.
+    #[allow(clippy::too_many_arguments)]
     pub fn new(
         tid: i32,
         process: Arc<Process>,
+        files: Option<Arc<FdTable>>,
         space: Arc<Space>,
         ctx: UserContext,
         xstate: Box<XSave>,
@@ -92,9 +112,14 @@ impl Thread {
             task: Task::new(ctx, xstate),
             tid: AtomicI32::new(tid),
             process,
+            files: Files::new(files),
+            space_id: AtomicU64::new(space.id),
             space: SpinLock::new(space),
             me: me.clone(),
-            park: AtomicU32::new(0),
+            park: ParkWord::default(),
+            spin_window: AtomicU32::new(0),
+            slot: AtomicU32::new(0),
+            woken_by_own: AtomicBool::new(false),
             timed_out: AtomicBool::new(false),
             signals,
             comm: SpinLock::new(comm),
@@ -102,6 +127,8 @@ impl Thread {
             robust_list: AtomicU64::new(0),
             exiting: AtomicBool::new(false),
             attrs: super::attrs::ThreadAttrs::default(),
+            logged: kernel().trace,
+            seccomp: super::seccomp::Seccomp::default(),
             ptrace: super::ptrace::Traced::default(),
             own_fs: SpinLock::new(None),
             has_own_fs: AtomicBool::new(false),
@@ -119,6 +146,44 @@ impl Thread {
     /// The thread id.
     pub fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody wants to see its system calls.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.logged || self.ptrace.flags() != 0 || self.seccomp.active()
+    }
+
+    /// The descriptors of this thread, which is the calling one.
+    pub fn files(&self) -> FilesRef<'_> {
+        match self.files.table() {
+            Some(t) => t,
+            None => panic!("a worker of {} uses descriptors", kernel().name()),
+        }
+    }
+
+    /// The open file behind `fd` of this thread, which is the calling one. EBADF also for O_PATH descriptors.
+    #[inline]
+    pub fn file(&self, fd: i32) -> Result<FileRef<'_>> {
+        let file = usize::try_from(fd).ok().and_then(|i| self.files.get(i)).ok_or(Errno::EBADF)?;
+        if file.flags() & O_PATH != 0 { Err(Errno::EBADF) } else { Ok(file) }
+    }
+
+    /// As [`Self::file`], counted, and also for O_PATH descriptors.
+    pub fn any_file(&self, fd: i32) -> Result<Arc<crate::fs::File>> {
+        let i = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+        self.files.get(i).map(|f| f.clone()).ok_or(Errno::EBADF)
+    }
+
+    /// Gives this thread, which is the calling one, a table of its own: a copy of the one it shared. /proc shows
+    /// the leader's.
+    pub fn unshare_files(&self) {
+        let own = Arc::new(self.files().fork());
+        if self.tid() == self.process.pid {
+            *self.process.files.lock() = own.clone();
+        }
+        // The old table lives on with those who share it.
+        drop(self.files.replace(Some(own)));
     }
 
     /// Root, working directory and umask: its process', unless it has its own.
@@ -153,8 +218,14 @@ impl Thread {
         self.space.lock().clone()
     }
 
+    /// Number of the space it runs in.
+    pub fn space_id(&self) -> u64 {
+        self.space_id.load(Ordering::Relaxed)
+    }
+
     /// Moves the thread to another space (exec): it continues there when next resumed.
     pub fn set_space(&self, space: Arc<Space>) {
+        self.space_id.store(space.id, Ordering::Relaxed);
         *self.space.lock() = space;
     }
 
@@ -183,6 +254,14 @@ pub fn current() -> Arc<Thread> {
     match t.downcast::<Thread>() {
         Ok(t) => t,
         Err(_) => panic!("no current thread on an idle vCPU of {}", kernel().name()),
+    }
+}
+
+/// The current thread, borrowed by the code that runs as it. Panics as [`current`].
+pub fn current_ref() -> cpu::CurrentRef<Thread> {
+    match cpu::current_as() {
+        Some(t) => t,
+        None => panic!("no current thread on an idle vCPU of {}", kernel().name()),
     }
 }
 

@@ -101,10 +101,17 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
         // What happens to tracees shows below, in another form.
         let mine = c.threads().iter().any(|t| t.ptrace.tracer().is_some_and(|q| Arc::ptr_eq(&q, me)));
         let clone_child = c.exit_signal.load(Ordering::Relaxed) != sig::SIGCHLD;
-        if !who.matches(&c) || options & WALL == 0 && !mine && clone_child != (options & WCLONE != 0) {
+        let other_thread =
+            options & WNOTHREAD != 0 && c.made_by.load(Ordering::Relaxed) != crate::task::current_ref().tid();
+        if other_thread
+            || !who.matches(&c)
+            || options & WALL == 0 && !mine && clone_child != (options & WCLONE != 0)
+        {
             continue;
         }
-        any = true;
+        let exited = *c.exit_status.lock();
+        // A zombie is waited for only by those who want its end.
+        any |= exited.is_none() || options & WEXITED != 0;
         let report = |status| Report {
             pid: c.pid,
             uid: c.cred().ruid,
@@ -113,7 +120,6 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
             max_rss: max_rss(&c),
             trapped: false,
         };
-        let exited = *c.exit_status.lock();
         if let Some(status) = exited {
             if options & WEXITED != 0 {
                 if options & WNOWAIT == 0 && !reap(me, &c) {
@@ -195,7 +201,8 @@ fn sys_wait4(a: &Args) -> Result<u64> {
 }
 
 fn sys_waitid(a: &Args) -> Result<u64> {
-    let options = a.u32(3);
+    let mut options = a.u32(3);
+    let mut again = false;
     let known = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | WNOTHREAD | WALL | WCLONE;
     if options & !known != 0 || options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
         return Err(Errno::EINVAL);
@@ -206,10 +213,20 @@ fn sys_waitid(a: &Args) -> Result<u64> {
         0 => Who::Any,
         1 if id > 0 => Who::Pid(id),
         2 if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
-        3 => Who::Pid(crate::ipc::pidfd::pid_of(me, id)?),
+        3 => {
+            let pid = crate::ipc::pidfd::pid_of(id)?;
+            if a.thread.file(id)?.nonblocking() && options & WNOHANG == 0 {
+                options |= WNOHANG;
+                again = true;
+            }
+            Who::Pid(pid)
+        }
         _ => return Err(Errno::EINVAL),
     };
     let found = wait(me, who, options)?;
+    if found.is_none() && again {
+        return Err(Errno::EAGAIN);
+    }
     let mut info = [0u8; 128];
     if let Some(r) = &found {
         let (code, status) = match r.status {

@@ -39,13 +39,34 @@ pub(crate) fn switch_to(next: Arc<dyn ThreadObject>) {
             }
         }
         if let Some(t) = as_thread(next.clone()) {
-            t.cpu_since.store(now, Ordering::Release);
-            if t.process.timers.cpu.dormant.load(Ordering::Relaxed) {
-                t.process.timers.cpu.wake(&t.process, GRAIN_NS);
-            }
+            switched_in(&t, now);
         }
     }
     cpu::switch_to(next);
+}
+
+/// The current thread sleeps together with its vCPU: its time stops.
+pub(crate) fn pause() {
+    let now = monotonic_ns();
+    if let Some(t) = cpu::current_as::<Thread>() {
+        let since = t.cpu_since.load(Ordering::Relaxed);
+        t.cpu_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+        t.cpu_since.store(0, Ordering::Release);
+    }
+}
+
+/// The end of [`pause`].
+pub(crate) fn go_on() {
+    if let Some(t) = cpu::current_as::<Thread>() {
+        switched_in(&t, monotonic_ns());
+    }
+}
+
+fn switched_in(t: &Thread, now: u64) {
+    t.cpu_since.store(now, Ordering::Release);
+    if t.process.timers.cpu.dormant.load(Ordering::Relaxed) {
+        t.process.timers.cpu.wake(&t.process, GRAIN_NS);
+    }
 }
 
 /// CPU time of a thread, the running slice included.

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::sync::SpinLock;
-use doppel_machine::{boot, clock, host, pod_struct};
+use doppel_machine::{boot, clock, pod_struct};
 
 use crate::kernel;
 use crate::sched::Space;
@@ -35,6 +35,11 @@ pub fn monotonic_ns() -> u64 {
 /// CLOCK_REALTIME in nanoseconds since 1970.
 pub fn realtime_ns() -> u64 {
     clock::host_clock_ns(clock::REALTIME)
+}
+
+/// CLOCK_REALTIME as of the host's last tick: the clock of file times, as on Linux.
+pub fn coarse_realtime_ns() -> u64 {
+    clock::host_clock_ns(clock::REALTIME_COARSE)
 }
 
 /// Turns a domain deadline into the host's CLOCK_MONOTONIC.
@@ -93,10 +98,7 @@ impl Timekeeper {
 
     /// Wakes PID 1.
     pub fn wake(&self) {
-        let v = boot::vregs();
-        v.pending.fetch_or(doppel_abi_machine::event::KERNEL, Ordering::SeqCst);
-        v.event_seq.fetch_add(1, Ordering::SeqCst);
-        host::futex_wake(&v.event_seq, 1);
+        boot::wake_init();
     }
 
     /// Runs what is due; returns when to be called again. For PID 1's event loop.

@@ -20,6 +20,7 @@ use crate::fs::file::DirSink;
 use crate::fs::inode::{SetAttr, StatFs, Time};
 use crate::fs::{File, FileOps, FileType, Inode, Stat};
 use crate::task::current;
+use crate::task::current_ref;
 use crate::{Errno, Result, kernel, time};
 
 /// Most pseudo-terminals at a time: the minors of the four major numbers registered.
@@ -66,8 +67,8 @@ fn now() -> Time {
     time::realtime_ns().cast_signed()
 }
 
-/// Opens /dev/ptmx: a new pseudo-terminal's master.
-pub(super) fn open_ptmx() -> Result<Arc<dyn FileOps>> {
+/// Adds a pseudo-terminal that belongs to user `uid`.
+pub(super) fn add(uid: u32, make: impl FnOnce(u32) -> Arc<Tty>) -> Result<(u32, Arc<Tty>)> {
     let d = devpts();
     let number = {
         let mut used = d.numbers.lock();
@@ -75,16 +76,22 @@ pub(super) fn open_ptmx() -> Result<Arc<dyn FileOps>> {
         used.insert(n);
         n
     };
-    let mut termios = Termios::default();
-    termios.cflag &= !HUPCL;
-    let tty = Tty::new(Kind::Pty(number), termios, Winsize::default(), false);
-    let uid = current().process.cred().fsuid;
+    let tty = make(number);
     let attr = SpinLock::new(Attr { mode: 0o620, uid, gid: GID, time: now() });
     d.open.lock().insert(number, Arc::new(Node { number, tty: tty.clone(), attr }));
+    Ok((number, tty))
+}
+
+/// Opens /dev/ptmx: a new pseudo-terminal's master.
+pub(super) fn open_ptmx() -> Result<Arc<dyn FileOps>> {
+    let mut termios = Termios::default();
+    termios.cflag &= !HUPCL;
+    let make = |n| Tty::new(Kind::Pty(n), termios, Winsize::default(), false, None);
+    let (_, tty) = add(current().process.cred().fsuid, make)?;
     Ok(Arc::new(Master::new(tty)))
 }
 
-/// The master of a pseudo-terminal was closed: its name goes.
+/// The master of a pseudo-terminal was closed, or the host gave it up: its name goes.
 pub(super) fn master_closed(tty: &Tty) {
     if let Kind::Pty(n) = tty.kind {
         let node = devpts().open.lock().remove(&n);
@@ -120,7 +127,7 @@ pub(super) fn open_peer(tty: &Arc<Tty>, flags: u32) -> Result<u64> {
         Ok(p) => File::new(slave, p.inode().clone(), p, flags),
         Err(_) => File::anon(slave, name, flags),
     };
-    let fd = current().process.files().insert(file, flags & O_CLOEXEC != 0)?;
+    let fd = current_ref().files().insert(file, flags & O_CLOEXEC != 0)?;
     Ok(fd as u64)
 }
 
@@ -280,7 +287,7 @@ impl FileOps for Listing {
     fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
         let base = match whence {
             0 => 0,
-            1 => *file.pos.lock(),
+            1 => file.pos.get(),
             _ => return Err(Errno::EINVAL),
         };
         base.checked_add_signed(offset).ok_or(Errno::EINVAL)

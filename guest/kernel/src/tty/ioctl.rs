@@ -64,7 +64,7 @@ pub(super) fn ioctl(tty: &Arc<Tty>, side: Side, file: &File, cmd: u32, arg: u64)
         TCXONC => flow(tty, arg),
         TCFLSH => flush(tty, master, arg),
         TIOCOUTQ => {
-            let n = if tty.kind == Kind::Console { tty.state.lock().disc.output_len() } else { 0 };
+            let n = if tty.channel.is_some() { tty.state.lock().disc.output_len() } else { 0 };
             File::copy_out(arg, &(n as i32))
         }
         FIONREAD => {
@@ -172,7 +172,7 @@ fn set(tty: &Arc<Tty>, layout: Layout, at: UserPtr, when: When) -> Result<u64> {
             (false, true) => s.note(pkt::DOSTOP, pkt::NOSTOP),
             _ => {}
         }
-        tty.flush_console(&mut s);
+        tty.flush_channel(&mut s);
     }
     tty.consumed();
     tty.wake();
@@ -181,7 +181,7 @@ fn set(tty: &Arc<Tty>, layout: Layout, at: UserPtr, when: When) -> Result<u64> {
 
 /// Waits until output has gone. What a master has not read yet counts as gone, as on Linux.
 fn drain(tty: &Tty) -> Result<u64> {
-    if tty.kind == Kind::Console {
+    if tty.channel.is_some() {
         wait_until(&tty.slave_wait, None, || tty.drained().then_some(()))?;
     }
     Ok(0)
@@ -206,7 +206,7 @@ fn flow(tty: &Arc<Tty>, action: u64) -> Result<u64> {
             3 => s.disc.send_flow(true),
             _ => return Err(Errno::EINVAL),
         }
-        tty.flush_console(&mut s);
+        tty.flush_channel(&mut s);
     }
     tty.wake();
     Ok(0)

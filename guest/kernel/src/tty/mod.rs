@@ -2,7 +2,7 @@
 //!
 //! Key types: [`Tty`] (one terminal: line discipline, sizes, both sides' wait queues), slave.rs and master.rs
 //! (open files on its two sides), devpts.rs (the file system and the numbering), job.rs (controlling terminals,
-//! foreground groups), console.rs (the terminal of `doppel run -t` over the console rings).
+//! foreground groups), console.rs (terminals on a channel to the host).
 //! Boundary: what characters do is `doppel_algo::ldisc`; this module adds locks, waiting and signals.
 //! Lock order: terminal control → session's terminal; terminal state → console rings; no two terminals.
 //! Signals are sent and queues woken with none of these held.
@@ -16,7 +16,7 @@ mod master;
 mod slave;
 mod terminal;
 
-pub use console::{console_input, console_output, console_resized, open_console};
+pub use console::{open_console, open_session};
 pub use job::{controlling_numbers, current_tty, session_leader_exit};
 pub use terminal::Tty;
 

@@ -58,7 +58,7 @@ impl Slave {
 
     /// Waits until the console has taken all output, so that a program's last words are not lost.
     fn drain(&self) {
-        if self.tty.kind == Kind::Console {
+        if self.tty.channel.is_some() {
             // Interrupted, the rest leaves when the ring has room; nothing is lost unless the domain ends.
             let _ = wait_until(&self.tty.slave_wait, None, || self.tty.drained().then_some(()));
         }
@@ -162,13 +162,13 @@ impl FileOps for Slave {
                         return partial(total, Errno::EIO);
                     }
                     let k = s.disc.write(&buf[at..n]);
-                    tty.flush_console(&mut s);
+                    tty.flush_channel(&mut s);
                     k
                 };
                 at += taken;
                 total += taken;
                 if taken > 0 {
-                    if tty.kind != Kind::Console {
+                    if tty.channel.is_none() {
                         tty.master_wait.wake_all(IN);
                     }
                     continue;
@@ -178,7 +178,7 @@ impl FileOps for Slave {
                 }
                 let ready = || {
                     let mut s = tty.state.lock();
-                    tty.flush_console(&mut s);
+                    tty.flush_channel(&mut s);
                     (s.disc.writable() || s.hung_up).then_some(())
                 };
                 if let Err(e) = wait_until(&tty.slave_wait, None, ready) {

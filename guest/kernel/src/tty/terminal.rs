@@ -7,6 +7,7 @@ use doppel_algo::ldisc::{Effects, LineDisc, Termios};
 use doppel_machine::sync::SpinLock;
 
 use super::layout::Winsize;
+use crate::channel::Channel;
 use crate::fs::file::poll::{POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, POLLWRNORM};
 use crate::sched::WaitQueue;
 use crate::signal::{SigInfo, send_group, sig};
@@ -14,8 +15,8 @@ use crate::task::Session;
 
 /// Most output of a program that nobody has read yet.
 const PTY_OUTPUT: usize = 32 << 10;
-/// Likewise for the console, whose ring holds more.
-const CONSOLE_OUTPUT: usize = 4096;
+/// Likewise for a channel, whose ring holds more.
+const CHANNEL_OUTPUT: usize = 4096;
 
 /// Readable, as poll tells it.
 pub(super) const IN: u32 = POLLIN | POLLRDNORM;
@@ -27,7 +28,7 @@ pub(super) const OUT: u32 = POLLOUT | POLLWRNORM;
 pub(super) enum Kind {
     /// The console rings.
     Console,
-    /// The master side of pseudo-terminal N.
+    /// The master side of pseudo-terminal N, or a session's channel in its place.
     Pty(u32),
 }
 
@@ -61,7 +62,9 @@ pub(super) struct Control {
 /// A terminal. For a pseudo-terminal it stands for both sides.
 pub struct Tty {
     pub(super) kind: Kind,
-    /// The end of console input is the end of file (standard input is connected).
+    /// The host at the other end.
+    pub(super) channel: Option<Arc<Channel>>,
+    /// The end of the channel's input is the end of file (standard input is connected).
     pub(super) input_ends: bool,
     pub(super) state: SpinLock<State>,
     pub(super) control: SpinLock<Control>,
@@ -71,8 +74,14 @@ pub struct Tty {
 }
 
 impl Tty {
-    pub(super) fn new(kind: Kind, termios: Termios, winsize: Winsize, input_ends: bool) -> Arc<Self> {
-        let output = if kind == Kind::Console { CONSOLE_OUTPUT } else { PTY_OUTPUT };
+    pub(super) fn new(
+        kind: Kind,
+        termios: Termios,
+        winsize: Winsize,
+        input_ends: bool,
+        channel: Option<Arc<Channel>>,
+    ) -> Arc<Self> {
+        let output = if channel.is_some() { CHANNEL_OUTPUT } else { PTY_OUTPUT };
         Arc::new(Self {
             kind,
             input_ends,
@@ -80,13 +89,14 @@ impl Tty {
                 disc: LineDisc::new(termios, output),
                 winsize,
                 exclusive: false,
-                locked: kind != Kind::Console,
+                locked: channel.is_none(),
                 hung_up: false,
                 slaves: 0,
                 slave_closed: false,
                 packet: false,
                 packet_status: 0,
             }),
+            channel,
             control: SpinLock::default(),
             slave_wait: Arc::default(),
             master_wait: Arc::default(),
@@ -128,7 +138,7 @@ impl Tty {
             if fx.started {
                 s.note(pkt::START, pkt::STOP);
             }
-            self.flush_console(&mut s);
+            self.flush_channel(&mut s);
         }
         if fx.interrupt {
             self.signal_foreground(sig::SIGINT);
@@ -143,7 +153,7 @@ impl Tty {
     }
 
     /// Wakes both sides for the events that hold now.
-    pub(super) fn wake(&self) {
+    pub fn wake(&self) {
         let (slave, master) = {
             let s = self.state.lock();
             (self.slave_events(&s), self.master_events(&s))
@@ -151,7 +161,7 @@ impl Tty {
         if slave != 0 {
             self.slave_wait.wake_all(slave);
         }
-        if master != 0 && self.kind != Kind::Console {
+        if master != 0 && self.channel.is_none() {
             self.master_wait.wake_all(master);
         }
     }

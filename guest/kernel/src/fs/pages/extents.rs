@@ -1,11 +1,13 @@
 //! Which pages of a file have memory, and where: extents of the page file and their present pages.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use doppel_machine::pagefile;
 
-use super::{PAGE, page_file, wipe};
+use super::{PAGE, Quota, page_file, wipe};
 use crate::Result;
 
 /// Largest extent: 64 MiB.
@@ -66,9 +68,31 @@ pub(super) struct Inner {
     pub pages: u64,
     /// Whether some process may have mapped pages, so that blocks must not be reused before the object ends.
     pub mapped: bool,
+    /// What bounds it besides the domain's memory.
+    pub quota: Option<Arc<Quota>>,
 }
 
 impl Inner {
+    fn charge(&self, pages: u64) -> Result<()> {
+        let Some(q) = &self.quota else { return page_file().charge(pages) };
+        q.charge(pages)?;
+        page_file().charge(pages).inspect_err(|_| q.uncharge(pages))
+    }
+
+    fn uncharge(&self, pages: u64) {
+        if let Some(q) = &self.quota {
+            q.uncharge(pages);
+        }
+        page_file().uncharge(pages);
+    }
+
+    /// Pages there may be more, as far as anybody can tell.
+    pub fn room(&self) -> u64 {
+        let left = |(used, limit): (u64, u64)| limit.saturating_sub(used);
+        let own = self.quota.as_ref().map_or(u64::MAX, |q| left(q.usage()));
+        left(page_file().usage()).min(own)
+    }
+
     /// The run of equal state starting at `page`, up to `end`: its place if present, and its length in pages.
     pub fn run(&self, page: u64, end: u64) -> (Option<u64>, u64) {
         let Some((start, e)) =
@@ -89,22 +113,12 @@ impl Inner {
     /// Gives every page of `page..end` memory.
     pub fn ensure(&mut self, mut page: u64, end: u64) -> Result<()> {
         while page < end {
-            let last = self.extents.range_mut(..=page).next_back();
-            if let Some((start, e)) = last.filter(|(s, e)| **s + (1 << e.order) > page) {
+            let last = self.extents.range(..=page).next_back();
+            if let Some((&start, e)) = last.filter(|(s, e)| **s + (1 << e.order) > page) {
                 let stop = (start + e.pages()).min(end);
                 let missing = (page..stop).filter(|p| !e.present.get(p - start)).count() as u64;
                 if missing > 0 {
-                    // Near the limit take what there is, so that a write can be short.
-                    let whole = page_file().charge(missing).is_ok();
-                    for p in page..stop {
-                        if !e.present.get(p - start) {
-                            if !whole {
-                                page_file().charge(1)?;
-                            }
-                            e.present.set(p - start, true);
-                            self.pages += 1;
-                        }
-                    }
+                    self.fill(start, page..stop, missing)?;
                 }
                 page = stop;
                 continue;
@@ -121,13 +135,32 @@ impl Inner {
         Ok(())
     }
 
+    /// Gives the `missing` pages of `range` memory that have none; the range lies in the extent at `start`.
+    fn fill(&mut self, start: u64, range: Range<u64>, missing: u64) -> Result<()> {
+        // Near a limit take what there is, so that a write can be short.
+        let whole = self.charge(missing).is_ok();
+        for p in range {
+            if self.extents.get(&start).is_none_or(|e| e.present.get(p - start)) {
+                continue;
+            }
+            if !whole {
+                self.charge(1)?;
+            }
+            if let Some(e) = self.extents.get_mut(&start) {
+                e.present.set(p - start, true);
+            }
+            self.pages += 1;
+        }
+        Ok(())
+    }
+
     /// Makes whole pages `page..end` read as zeros again and frees blocks that fall away.
     pub fn clear(&mut self, mut page: u64, end: u64) {
         while page < end {
             let (at, n) = self.run(page, end);
             if let Some(at) = at {
                 wipe(at, n);
-                page_file().uncharge(n);
+                self.uncharge(n);
                 self.pages -= n;
                 let Some((start, e)) = self.extents.range_mut(..=page).next_back() else { return };
                 for p in page..page + n {

@@ -4,6 +4,7 @@
 //! power-of-two extents that grow with the file, and which of their pages hold data). Never-written ranges
 //! read as zeros and cost nothing. Invariants: free blocks and pages not marked present are all zeros; bytes
 //! beyond `size` in present pages are zeros.
+//! [`Quota`] bounds what the files of one tmpfs hold.
 //! Lock order: object → page file. User memory is copied under the object's lock, which makes writes atomic.
 
 mod extents;
@@ -38,7 +39,8 @@ pub mod seal {
     pub const GROW: u32 = 4;
     pub const WRITE: u32 = 8;
     pub const FUTURE_WRITE: u32 = 16;
-    pub const ALL: u32 = 31;
+    pub const EXEC: u32 = 32;
+    pub const ALL: u32 = 63;
 }
 
 /// The page file's allocator.
@@ -46,27 +48,60 @@ pub struct PageFile {
     blocks: SpinLock<Buddy>,
     /// Pages that hold data.
     used: AtomicU64,
-    limit: u64,
+    /// Pages in the file.
+    end: u64,
     /// The domain's one account of memory, private mappings included.
     commit: Arc<Commit>,
+}
+
+/// What the files of one file system may hold together (tmpfs' `size=`).
+#[derive(Debug)]
+pub struct Quota {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Quota {
+    /// Room for `limit` pages.
+    pub fn new(limit: u64) -> Self {
+        Self { limit, used: AtomicU64::new(0) }
+    }
+
+    /// Pages in use, and the most there may be.
+    pub fn usage(&self) -> (u64, u64) {
+        (self.used.load(Ordering::Relaxed), self.limit)
+    }
+
+    fn charge(&self, pages: u64) -> Result<()> {
+        let more = |used: u64| used.checked_add(pages).filter(|n| *n <= self.limit);
+        let r = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        r.map(drop).map_err(|_| Errno::ENOSPC)
+    }
+
+    fn uncharge(&self, pages: u64) {
+        self.used.fetch_sub(pages, Ordering::Relaxed);
+    }
 }
 
 static PAGE_FILE: Once<&'static PageFile> = Once::new();
 
 /// Makes the allocator; once, at boot, before the first fork.
 pub fn init() {
-    let info = boot::start_info();
     let end = pagefile::size() / PAGE;
-    let memory = [info.memory_limit, info.host_memory].into_iter().find(|n| *n != 0);
-    let limit = memory.map_or(end, |m| end.min(m / PAGE));
     let pf = PageFile {
         blocks: SpinLock::new(Buddy::new(end)),
         used: AtomicU64::new(0),
-        limit,
+        end,
         commit: kernel().service(),
     };
     let pf: &'static PageFile = alloc::boxed::Box::leak(alloc::boxed::Box::new(pf));
-    assert!(PAGE_FILE.set(pf).is_ok(), "page file made twice");
+    assert!(PAGE_FILE.set(pf).is_ok() && kernel().page_file.set(pf).is_ok(), "page file made twice");
+}
+
+/// In a clone: the allocator is in the arena.
+pub fn adopt() {
+    let kept = kernel().page_file.get();
+    assert!(kept.is_some_and(|p| PAGE_FILE.set(p).is_ok()), "no frozen page file");
 }
 
 /// The page file.
@@ -80,7 +115,13 @@ pub fn page_file() -> &'static PageFile {
 impl PageFile {
     /// Pages that hold data, and the most there may be.
     pub fn usage(&self) -> (u64, u64) {
-        (self.used.load(Ordering::Relaxed), self.limit)
+        (self.used.load(Ordering::Relaxed), self.limit())
+    }
+
+    /// Most pages that may hold data: as many as fit in the domain's memory.
+    fn limit(&self) -> u64 {
+        let memory = [boot::memory_limit(), boot::start_info().host_memory].into_iter().find(|n| *n != 0);
+        memory.map_or(self.end, |m| self.end.min(m / PAGE))
     }
 
     /// ENOSPC when the domain has no memory left for another file.
@@ -94,7 +135,7 @@ impl PageFile {
 
     fn charge(&self, pages: u64) -> Result<()> {
         let old = self.used.fetch_add(pages, Ordering::Relaxed);
-        if old + pages > self.limit {
+        if old + pages > self.limit() {
             self.used.fetch_sub(pages, Ordering::Relaxed);
             return Err(Errno::ENOSPC);
         }

@@ -2,15 +2,15 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use doppel_machine::pagefile;
-use doppel_machine::sync::RwSpin;
+use doppel_machine::sync::{RwSpin, WriteGuard};
 
 use super::extents::Inner;
-use super::{MAX_SIZE, PAGE, page_file, seal, wipe};
-use crate::fs::io::{Input, Output};
+use super::{MAX_SIZE, PAGE, Quota, seal, wipe};
+use crate::fs::io::{Input, Output, Piece};
 use crate::mm::PageObject;
 use crate::{Errno, Result, kernel};
 
@@ -23,24 +23,65 @@ pub struct Object {
     writable_maps: AtomicI64,
     /// Whether it was ever mapped.
     was_mapped: AtomicBool,
+    /// Size and pages in use as the last change left them: `stat` asks without the lock, which a long write holds.
+    size: AtomicU64,
+    pages: AtomicU64,
+}
+
+/// The pages locked for a change; what `stat` shows follows when it is dropped.
+struct Change<'a> {
+    object: &'a Object,
+    inner: WriteGuard<'a, Inner>,
+}
+
+impl Deref for Change<'_> {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.object.size.store(self.inner.size, Ordering::Release);
+        self.object.pages.store(self.inner.pages, Ordering::Release);
+    }
 }
 
 impl Object {
     /// An object of `size` zero bytes that takes no memory yet.
     pub fn new(size: u64) -> Arc<Self> {
+        Self::within(size, None)
+    }
+
+    /// As [`Self::new`], with this bound on its pages.
+    pub fn within(size: u64, quota: Option<Arc<Quota>>) -> Arc<Self> {
+        let size = size.min(MAX_SIZE);
         Arc::new(Self {
             id: kernel().next_id(),
-            inner: RwSpin::new(Inner { size: size.min(MAX_SIZE), ..Inner::default() }),
+            inner: RwSpin::new(Inner { size, quota, ..Inner::default() }),
+            size: AtomicU64::new(size),
+            pages: AtomicU64::new(0),
             seals: AtomicU32::new(seal::SEAL),
             writable_maps: AtomicI64::new(0),
             was_mapped: AtomicBool::new(false),
         })
     }
 
+    fn change(&self) -> Change<'_> {
+        Change { object: self, inner: self.inner.write() }
+    }
+
     /// An object holding a copy of `len` bytes of the root image (copy-up).
     pub fn from_image(offset: u64, len: u64) -> Result<Arc<Self>> {
         let o = Self::new(len);
-        let mut g = o.inner.write();
+        let mut g = o.change();
         let pages = len.div_ceil(PAGE);
         g.ensure(0, pages)?;
         let mut page = 0;
@@ -57,7 +98,7 @@ impl Object {
 
     /// Size in bytes.
     pub fn len(&self) -> u64 {
-        self.inner.read().size
+        self.size.load(Ordering::Acquire)
     }
 
     /// Whether the size is zero.
@@ -67,7 +108,7 @@ impl Object {
 
     /// 512-byte blocks in use.
     pub fn blocks(&self) -> u64 {
-        self.inner.read().pages * (PAGE / 512)
+        self.pages.load(Ordering::Acquire) * (PAGE / 512)
     }
 
     /// Reads from `offset` up to the end of the object.
@@ -82,20 +123,16 @@ impl Object {
             let got = match place {
                 None => out.zero(n as usize)?,
                 Some(p) => {
-                    let from = Cell::new(p * PAGE + at % PAGE);
-                    out.pieces(
-                        n as usize,
-                        |dst, len| {
-                            let n = pagefile::copy_to_user(from.get(), dst, len).unwrap_or(0);
-                            from.set(from.get() + n as u64);
-                            n
-                        },
-                        |buf| {
-                            pagefile::read(from.get(), buf);
-                            from.set(from.get() + buf.len() as u64);
+                    let from = p * PAGE + at % PAGE;
+                    out.pieces(n as usize, |done, piece| match piece {
+                        Piece::User(to, len) => {
+                            pagefile::copy_to_user(from + done as u64, to, len).unwrap_or(0)
+                        }
+                        Piece::Kernel(buf) => {
+                            pagefile::read(from + done as u64, buf);
                             buf.len()
-                        },
-                    )?
+                        }
+                    })?
                 }
             };
             at += got as u64;
@@ -115,7 +152,7 @@ impl Object {
         append: bool,
         limit: u64,
     ) -> Result<(usize, u64)> {
-        let mut g = self.inner.write();
+        let mut g = self.change();
         let offset = if append { g.size } else { offset };
         let seals = self.seals();
         if seals & (seal::WRITE | seal::FUTURE_WRITE) != 0 {
@@ -143,20 +180,14 @@ impl Object {
             // No room for all of it: write what fits.
             let Some(p) = place else { break };
             let n = ((at / PAGE + pages) * PAGE).min(end) - at;
-            let to = Cell::new(p * PAGE + at % PAGE);
-            let got = input.pieces(
-                n as usize,
-                |src, len| {
-                    let n = pagefile::copy_from_user(to.get(), src, len).unwrap_or(0);
-                    to.set(to.get() + n as u64);
-                    n
-                },
-                |buf| {
-                    pagefile::write(to.get(), buf);
-                    to.set(to.get() + buf.len() as u64);
+            let to = p * PAGE + at % PAGE;
+            let got = input.pieces(n as usize, |done, piece| match piece {
+                Piece::User(from, len) => pagefile::copy_from_user(to + done as u64, from, len).unwrap_or(0),
+                Piece::Kernel(buf) => {
+                    pagefile::write(to + done as u64, buf);
                     buf.len()
-                },
-            )?;
+                }
+            })?;
             at += got as u64;
             if (got as u64) < n {
                 break;
@@ -174,7 +205,7 @@ impl Object {
         if len > MAX_SIZE {
             return Err(Errno::EFBIG);
         }
-        let mut g = self.inner.write();
+        let mut g = self.change();
         let seals = self.seals();
         if (len < g.size && seals & seal::SHRINK != 0) || (len > g.size && seals & seal::GROW != 0) {
             return Err(Errno::EPERM);
@@ -198,7 +229,7 @@ impl Object {
 
     /// Makes `offset..offset+len` read as zeros and frees its whole pages; the size stays.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
-        let mut g = self.inner.write();
+        let mut g = self.change();
         if self.seals() & (seal::WRITE | seal::FUTURE_WRITE) != 0 {
             return Err(Errno::EPERM);
         }
@@ -222,12 +253,11 @@ impl Object {
     /// Gives `offset..offset+len` memory (fallocate); grows the size unless `keep_size`.
     pub fn reserve(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let end = offset.checked_add(len).filter(|e| *e <= MAX_SIZE).ok_or(Errno::EFBIG)?;
-        let mut g = self.inner.write();
+        let mut g = self.change();
         if !keep_size && end > g.size && self.seals() & seal::GROW != 0 {
             return Err(Errno::EPERM);
         }
-        let (used, limit) = page_file().usage();
-        if end.div_ceil(PAGE) - offset / PAGE > limit.saturating_sub(used) + g.pages {
+        if end.div_ceil(PAGE) - offset / PAGE > g.room().saturating_add(g.pages) {
             return Err(Errno::ENOSPC);
         }
         g.ensure(offset / PAGE, end.div_ceil(PAGE))?;
@@ -270,7 +300,7 @@ impl Object {
         if add & !seal::ALL != 0 {
             return Err(Errno::EINVAL);
         }
-        let g = self.inner.write();
+        let g = self.change();
         if self.seals() & seal::SEAL != 0 {
             return Err(Errno::EPERM);
         }
@@ -287,7 +317,7 @@ impl Object {
 
     /// Counts a writable shared mapping (`delta` 1, or -1 when it goes). EPERM if the seals forbid it.
     pub fn writable_map(&self, delta: i64) -> Result<()> {
-        let g = self.inner.write();
+        let g = self.change();
         if delta > 0 && self.seals() & (seal::WRITE | seal::FUTURE_WRITE) != 0 {
             return Err(Errno::EPERM);
         }
@@ -311,9 +341,8 @@ impl PageObject for Object {
         let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));
         let mut pieces: Vec<(u64, u64)> = Vec::new();
         {
-            let mut g = self.inner.write();
-            let (used, limit) = page_file().usage();
-            if end - first > limit.saturating_sub(used) + g.pages {
+            let mut g = self.change();
+            if end - first > g.room().saturating_add(g.pages) {
                 return Err(Errno::ENOMEM);
             }
             g.ensure(first, end).map_err(|_| Errno::ENOMEM)?;
@@ -342,7 +371,7 @@ impl PageObject for Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        let mut g = self.inner.write();
+        let mut g = self.change();
         g.mapped = false;
         let end = g.extents.iter().next_back().map_or(0, |(s, e)| s + e.pages());
         g.clear(0, end);

@@ -76,7 +76,7 @@ impl FileOps for MemFile {
     fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
         match whence {
             0 => Ok(offset.cast_unsigned()),
-            1 => Ok((*file.pos.lock()).wrapping_add_signed(offset)),
+            1 => Ok(file.pos.get().wrapping_add_signed(offset)),
             _ => Err(Errno::EINVAL),
         }
     }

@@ -9,8 +9,9 @@ mod net;
 mod pid;
 mod sysctl;
 mod system;
+mod title;
 
-pub use pid::cpu_list;
+pub use pid::{comm_of, cpu_list, state};
 pub use system::{load_averages, memory, total_cpu_ns};
 
 use alloc::string::ToString;

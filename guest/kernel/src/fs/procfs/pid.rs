@@ -11,7 +11,7 @@ use super::super::synthetic::{Directory, MagicLink, Node, bytes, fixed, text, wr
 use super::super::{File, FileType};
 use super::net;
 use crate::fs::path::Path;
-use crate::task::{Process, Thread};
+use crate::task::{Process, Thread, current, remote};
 use crate::{Errno, Result, kernel, mm};
 
 /// The directory of a process, if it exists (threads too: /proc/TID is found but not listed).
@@ -87,6 +87,10 @@ const ENTRIES: &[(&str, FileType)] = {
 };
 
 impl Directory for PidDir {
+    fn process(&self) -> Option<Weak<Process>> {
+        (!self.task).then(|| self.p.clone())
+    }
+
     fn lookup(&self, name: &[u8]) -> Option<Node> {
         let name = core::str::from_utf8(name).ok()?;
         self.p.upgrade()?;
@@ -128,9 +132,9 @@ impl PidDir {
         })
     }
 
-    fn block(&self, mode: u32, f: fn(&Process) -> Vec<u8>) -> Node {
+    fn block(&self, mode: u32, f: fn(&Arc<Process>) -> Vec<u8>) -> Node {
         let p = self.p.clone();
-        bytes(mode, move || Ok(f(&*p.upgrade().ok_or(Errno::ESRCH)?)))
+        bytes(mode, move || Ok(f(&p.upgrade().ok_or(Errno::ESRCH)?)))
     }
 
     fn magic(&self, f: fn(&Process) -> Option<Path>) -> Node {
@@ -140,7 +144,7 @@ impl PidDir {
     fn entry(&self, name: &str) -> Option<Node> {
         Some(match name {
             "auxv" => self.block(0o400, |p| p.auxv.lock().clone()),
-            "cmdline" => self.block(0o444, |p| p.cmdline.lock().clone()),
+            "cmdline" => self.block(0o444, super::title::command_line),
             "environ" => self.block(0o400, |p| p.environ.lock().clone()),
             "cgroup" => fixed("0::/\n"),
             "comm" => self.comm(),
@@ -257,7 +261,7 @@ fn comm_text(c: &[u8; 16]) -> String {
 }
 
 /// The leader's name; a zombie keeps what it was last called.
-fn comm_of(p: &Process) -> String {
+pub fn comm_of(p: &Process) -> String {
     match p.threads().first() {
         Some(t) => comm_text(&t.comm.lock()),
         None => comm_text(&p.last_comm.lock()),
@@ -265,7 +269,7 @@ fn comm_of(p: &Process) -> String {
 }
 
 /// State letter of a process or thread.
-fn state(p: &Process, t: Option<&Thread>) -> char {
+pub fn state(p: &Process, t: Option<&Thread>) -> char {
     if p.is_zombie() {
         return 'Z';
     }
@@ -279,7 +283,7 @@ fn state(p: &Process, t: Option<&Thread>) -> char {
     if p.signals.is_stopped() {
         return 'T';
     }
-    let one = |t: &Thread| t.park.load(Ordering::Relaxed) != crate::sched::PARKED;
+    let one = |t: &Thread| !t.park.waits();
     let runs = match t {
         Some(t) => one(t),
         None => p.threads().iter().any(|t| one(t)),
@@ -299,6 +303,9 @@ fn ticks(ns: u64) -> u64 {
 
 fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
     let v = mm::vm_stats(&p.space().mm);
+    // Addresses are for those who may look into the process.
+    let may = remote::may_access(&current().process, p).is_ok();
+    let a = if may { p.space().mm.areas() } else { mm::Areas::default() };
     let id = t.map_or(p.pid, Thread::tid);
     let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
     let session = p.session();
@@ -333,13 +340,22 @@ fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
     put(
         &mut s,
         format_args!(
-            "1 1 {} 0 0 {} {} {} {} 0 0 0 {} 0 0 0 0 0 0 0 0 0 0 0 0 0 {}\n",
+            "{} {} {} 0 0 {} {} {} {} 0 0 0 {} 0 0 0 0 0 0 {} {} {} {} {} {} {} {}\n",
+            a.start_code.max(1),
+            a.end_code.max(1),
             v.stack_start,
             pending & 0x7fff_ffff,
             blocked & 0x7fff_ffff,
             ignored & 0x7fff_ffff,
             caught & 0x7fff_ffff,
             p.exit_signal.load(Ordering::Relaxed),
+            a.start_data,
+            a.end_data,
+            a.start_brk,
+            a.arg_start,
+            a.arg_end,
+            a.env_start,
+            a.env_end,
             p.exit_status.lock().unwrap_or(0)
         ),
     );
@@ -370,6 +386,7 @@ fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
     let groups: String = c.groups.iter().map(|g| g.to_string() + " ").collect();
     let kb = |b: u64| b / 1024;
     let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
+    let name = name.replace('\\', "\\\\").replace('\n', "\\n");
     let mut s = String::new();
     put(
         &mut s,
@@ -405,10 +422,11 @@ fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
         put(
             &mut s,
             format_args!(
-                "VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmLck:\t       0 kB\nVmPin:\t       0 kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{1:8} kB\nRssAnon:\t{1:8} kB\nRssFile:\t       0 kB\nRssShmem:\t{2:8} kB\n",
+                "VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmLck:\t{3:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{1:8} kB\nRssAnon:\t{1:8} kB\nRssFile:\t       0 kB\nRssShmem:\t{2:8} kB\n",
                 kb(v.size),
                 kb(v.resident),
-                kb(v.shared)
+                kb(v.shared),
+                kb(v.locked)
             ),
         );
         put(
@@ -430,16 +448,22 @@ fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
             p.signals.pending()
         ),
     );
+    let seccomp = match t {
+        Some(t) => t.seccomp.status(),
+        None => p.threads.lock().first().map_or((0, 0), |t| t.seccomp.status()),
+    };
     put(
         &mut s,
         format_args!(
-            "CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\nSeccomp_filters:\t0\n",
+            "CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t{}\nSeccomp_filters:\t{}\n",
             c.cap_inheritable,
             c.cap_permitted,
             c.cap_effective,
             c.cap_bounding,
             c.cap_ambient,
-            u8::from(p.no_new_privs.load(Ordering::Relaxed))
+            u8::from(p.no_new_privs.load(Ordering::Relaxed)),
+            seccomp.0,
+            seccomp.1
         ),
     );
     let cpus = kernel().vcpu_limit;
@@ -523,6 +547,11 @@ impl MagicLink for FdLink {
     fn file(&self) -> Option<Arc<File>> {
         Some(self.file.clone())
     }
+
+    /// How it is open.
+    fn mode(&self) -> u32 {
+        0o100 | u32::from(self.file.readable()) << 8 | u32::from(self.file.writable()) << 7
+    }
 }
 
 struct FdDir {
@@ -543,7 +572,7 @@ impl Directory for FdDir {
         Some(text(move || {
             let flags = file.flags() | if cloexec { crate::fs::file::flags::O_CLOEXEC } else { 0 };
             let mut s =
-                format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", *file.pos.lock(), file.id);
+                format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", file.pos.get(), file.id);
             file.ops().fdinfo(&file, &mut s);
             crate::fs::locks::describe(&file, pid, &mut s);
             Ok(s)

@@ -114,7 +114,7 @@ fn hostname() -> Node {
 
 fn random() -> Node {
     let e: Entries = alloc::vec![
-        ("boot_id", || text(|| Ok(uuid_text(&kernel().boot_id)))),
+        ("boot_id", || text(|| Ok(uuid_text(&kernel().boot_id.lock())))),
         ("entropy_avail", || fixed("256\n")),
         ("poolsize", || fixed("256\n")),
         ("urandom_min_reseed_secs", || fixed("60\n")),

@@ -11,7 +11,6 @@ use doppel_machine::{arena, boot};
 
 use super::super::synthetic::{Entries, fixed, link, text};
 use super::empty;
-use crate::sched::PARKED;
 use crate::task::Process;
 use crate::{kernel, time};
 
@@ -34,7 +33,7 @@ pub fn entries() -> Entries {
         )),
         ("interrupts", || fixed("")),
         ("loadavg", || text(|| Ok(loadavg()))),
-        ("locks", || fixed("")),
+        ("locks", || text(|| Ok(super::super::locks::all()))),
         ("meminfo", || text(|| Ok(meminfo()))),
         ("misc", || fixed("")),
         ("modules", || fixed("")),
@@ -67,8 +66,8 @@ const CGROUPS: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t0\
 
 /// Total and free memory of the domain in bytes.
 pub fn memory() -> (u64, u64) {
-    let si = boot::start_info();
-    let total = if si.memory_limit != 0 { si.memory_limit } else { si.host_memory };
+    let limit = boot::memory_limit();
+    let total = if limit != 0 { limit } else { boot::start_info().host_memory };
     let used = committed() + arena::usage().0;
     (total, total.saturating_sub(used))
 }
@@ -154,7 +153,7 @@ pub fn total_cpu_ns() -> u64 {
 /// Threads that run or could run, and all threads.
 fn thread_counts() -> (usize, usize) {
     let threads = kernel().threads.lock();
-    (threads.values().filter(|t| t.park.load(Ordering::Relaxed) != PARKED).count(), threads.len())
+    (threads.values().filter(|t| !t.park.waits()).count(), threads.len())
 }
 
 /// Load averages in hundredths.

@@ -36,8 +36,8 @@ enum Entry {
 pub(super) struct Dir {
     lower: Option<erofs::Inode>,
     entries: BTreeMap<Box<[u8]>, Entry>,
-    /// Names of `entries` that are nodes, by cookie.
-    order: BTreeMap<u64, Box<[u8]>>,
+    /// Those of `entries` that are nodes, by cookie: for listings.
+    order: BTreeMap<u64, (Box<[u8]>, Arc<Node>)>,
     last_cookie: u64,
     /// Inode number of "..", 0 if it is still the image's.
     parent_ino: u64,
@@ -59,6 +59,7 @@ impl Dir {
     /// Empties it, for taking a tree apart.
     pub(super) fn take_nodes(&mut self) -> Vec<Arc<Node>> {
         let entries = core::mem::take(&mut self.entries);
+        self.order.clear();
         entries
             .into_values()
             .filter_map(|e| match e {
@@ -106,7 +107,7 @@ impl Node {
             if let Some(Entry::Node { cookie, .. }) = &old {
                 dir.order.remove(cookie);
             }
-            dir.order.insert(cookie, name.into());
+            dir.order.insert(cookie, (name.into(), node.clone()));
             old
         };
         drop(old);
@@ -316,10 +317,8 @@ impl Node {
                 return Ok(());
             }
         }
-        for (cookie, name) in dir.order.range(pos.saturating_sub(OWN)..) {
-            if let Some(Entry::Node { node, .. }) = dir.entries.get(name)
-                && !sink(node.ino(), OWN + cookie + 1, node.kind(), name)
-            {
+        for (cookie, (name, node)) in dir.order.range(pos.saturating_sub(OWN)..) {
+            if !sink(node.ino(), OWN + cookie + 1, node.kind(), name) {
                 return Ok(());
             }
         }

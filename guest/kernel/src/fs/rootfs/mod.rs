@@ -22,7 +22,7 @@ use doppel_machine::sync::SpinLock;
 pub use node::{Node, makedev};
 
 use super::inode::{FileType, StatFs, Time};
-use super::pages::{PAGE, page_file};
+use super::pages::{PAGE, Quota, page_file};
 use crate::{Errno, Result};
 
 /// The node of an image inode.
@@ -39,10 +39,16 @@ pub struct Fs {
     image: Option<Erofs<'static>>,
     next_ino: AtomicU64,
     nodes: SpinLock<BTreeMap<u64, Slot>>,
-    /// Most pages it may hold, 0 for no limit of its own (statfs).
-    limit: u64,
+    /// What its files may hold; none: as much as the domain.
+    quota: Option<Arc<Quota>>,
+    /// Inodes that are not the image's, and the most there may be.
+    inodes: AtomicU64,
+    inode_limit: u64,
     mounted: Time,
 }
+
+/// Inodes shown for a file system that bounds them only by memory.
+const INODES: u64 = 1 << 20;
 
 /// Device number of the root file system.
 const ROOT_DEV: u64 = 0x15;
@@ -58,7 +64,9 @@ pub(super) fn from_image() -> Arc<Node> {
         image: Some(erofs),
         next_ino: AtomicU64::new(boot::start_info().image_size / 32 + 1),
         nodes: SpinLock::default(),
-        limit: 0,
+        quota: None,
+        inodes: AtomicU64::new(0),
+        inode_limit: INODES,
         mounted: now(),
     });
     match fs.image_node(erofs.root_nid()) {
@@ -67,22 +75,45 @@ pub(super) fn from_image() -> Arc<Node> {
     }
 }
 
+/// What a tmpfs is mounted with.
+#[derive(Clone, Copy, Debug)]
+pub struct TmpfsOptions {
+    /// Permissions of its root directory.
+    pub mode: u32,
+    /// Owner of that.
+    pub uid: u32,
+    /// Group of that.
+    pub gid: u32,
+    /// Most bytes its files may hold, 0 for no limit of its own.
+    pub size: u64,
+    /// Most inodes, 0 for no limit.
+    pub inodes: u64,
+}
+
+impl Default for TmpfsOptions {
+    fn default() -> Self {
+        Self { mode: 0o1777, uid: 0, gid: 0, size: 0, inodes: INODES }
+    }
+}
+
 /// A new empty tmpfs: its root directory.
-pub fn tmpfs(mode: u32, uid: u32, gid: u32, limit: u64) -> Arc<Node> {
+pub fn tmpfs(o: TmpfsOptions) -> Arc<Node> {
     let fs = Arc::new(Fs {
         dev: ROOT_DEV + crate::kernel().next_id(),
         image: None,
         next_ino: AtomicU64::new(1),
         nodes: SpinLock::default(),
-        limit: limit / PAGE,
+        quota: (o.size != 0).then(|| Arc::new(Quota::new(o.size.div_ceil(PAGE)))),
+        inodes: AtomicU64::new(0),
+        inode_limit: if o.inodes == 0 { u64::MAX } else { o.inodes },
         mounted: now(),
     });
-    Node::make(&fs, FileType::Directory as u32 | mode, uid, gid, 0, None)
+    Node::make(&fs, FileType::Directory as u32 | o.mode, o.uid, o.gid, 0, None)
 }
 
 /// Wall clock time.
 pub fn now() -> Time {
-    crate::time::realtime_ns().cast_signed()
+    crate::time::coarse_realtime_ns().cast_signed()
 }
 
 /// What a broken image looks like to a program.
@@ -93,6 +124,14 @@ fn broken(_: doppel_erofs::Error) -> Errno {
 impl Fs {
     fn image(&self) -> Result<&Erofs<'static>> {
         self.image.as_ref().ok_or(Errno::EIO)
+    }
+
+    /// ENOSPC when there may be no more inodes.
+    fn room_for_inode(&self) -> Result<()> {
+        if self.image.is_none() && self.inodes.load(Ordering::Relaxed) >= self.inode_limit {
+            return Err(Errno::ENOSPC);
+        }
+        Ok(())
     }
 
     fn new_ino(&self) -> u64 {
@@ -149,15 +188,19 @@ impl Fs {
     fn statfs(&self) -> StatFs {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
-        let (used, max) = page_file().usage();
-        let total = if self.limit == 0 { max } else { self.limit.min(max) };
+        let left = |(used, limit): (u64, u64)| limit.saturating_sub(used);
+        let all = page_file().usage();
+        let own = self.quota.as_ref().map(|q| q.usage());
+        let total = own.map_or(all.1, |o| o.1);
+        let free = own.map_or(u64::MAX, left).min(left(all));
+        let files = if self.inode_limit == u64::MAX { 0 } else { self.inode_limit };
         StatFs {
             magic: if self.image.is_some() { OVERLAYFS_MAGIC } else { TMPFS_MAGIC },
             block_size: PAGE,
             blocks: total,
-            free: total.saturating_sub(used),
-            files: 1 << 20,
-            files_free: (1 << 20) - self.next_ino.load(Ordering::Relaxed).min(1 << 19),
+            free,
+            files,
+            files_free: files.saturating_sub(self.inodes.load(Ordering::Relaxed)),
             dev: self.dev,
         }
     }

@@ -14,7 +14,7 @@ use super::regular::Content;
 use super::{Fs, broken, now};
 use crate::fs::file::FileOps;
 use crate::fs::inode::{Attachments, FileType, Inode, SetAttr, Stat, StatFs, Time};
-use crate::fs::pages::{Object, PAGE};
+use crate::fs::pages::{PAGE, seal};
 use crate::fs::perm::Perm;
 use crate::{Errno, Result};
 
@@ -34,10 +34,13 @@ pub(super) struct Meta {
 }
 
 pub(super) enum Body {
-    Regular(RwSpin<Content>),
-    Dir(RwSpin<Dir>),
+    Regular(Content),
+    /// In a box, because most nodes are files, and smaller.
+    Dir(Box<RwSpin<Dir>>),
     Symlink(Box<[u8]>),
-    Special { rdev: u64 },
+    Special {
+        rdev: u64,
+    },
 }
 
 /// Extended attributes by name.
@@ -59,6 +62,9 @@ pub struct Node {
     attachments: Attachments,
 }
 
+// With its counts it is just one of the arena's small blocks; there are very many.
+const _: () = assert!(size_of::<Node>() + 16 <= 336);
+
 /// `makedev(3)`.
 pub const fn makedev(major: u32, minor: u32) -> u64 {
     let (ma, mi) = (major as u64, minor as u64);
@@ -78,8 +84,8 @@ impl Node {
         let kind = FileType::from_mode(mode).unwrap_or(FileType::Regular);
         let t = now();
         let body = match kind {
-            FileType::Regular => Body::Regular(RwSpin::new(Content::Pages(Object::new(0)))),
-            FileType::Directory => Body::Dir(RwSpin::default()),
+            FileType::Regular => Body::Regular(Content::new(fs.quota.clone())),
+            FileType::Directory => Body::Dir(Box::default()),
             FileType::Symlink => Body::Symlink(target.unwrap_or_default().into()),
             _ => Body::Special { rdev },
         };
@@ -87,6 +93,7 @@ impl Node {
         let mode = kind as u32 | (mode & 0o7777);
         let meta = Meta { mode, uid, gid, nlink, atime: t, mtime: t, ctime: t, btime: t, linkable: false };
         let xattrs = Some(Xattrs::default());
+        fs.inodes.fetch_add(1, Ordering::Relaxed);
         Self::assemble(fs, fs.new_ino(), kind, None, true, meta, body, xattrs)
     }
 
@@ -96,10 +103,8 @@ impl Node {
         let mode = u32::from(i.mode);
         let kind = FileType::from_mode(mode).ok_or(Errno::EIO)?;
         let body = match kind {
-            FileType::Regular => {
-                Body::Regular(RwSpin::new(Content::Image(image.data_range(&i).map_err(broken)?)))
-            }
-            FileType::Directory => Body::Dir(RwSpin::new(Dir::over(i))),
+            FileType::Regular => Body::Regular(Content::in_image(image.data_range(&i).map_err(broken)?)),
+            FileType::Directory => Body::Dir(Box::new(RwSpin::new(Dir::over(i)))),
             FileType::Symlink => Body::Symlink(image.symlink(&i).map_err(broken)?.into()),
             _ => {
                 let (major, minor) = i.device();
@@ -172,12 +177,13 @@ impl Node {
         Ok(())
     }
 
-    /// Marks data as changed now.
-    pub(super) fn modified(&self) {
+    /// Marks data as changed now; returns the mode.
+    pub(super) fn modified(&self) -> u32 {
         let t = now();
         let mut m = self.meta.lock();
         m.mtime = t;
         m.ctime = t;
+        m.mode
     }
 
     /// Changes the link count by `by`; a node without names is no longer kept.
@@ -204,7 +210,7 @@ impl Node {
     }
 
     /// The content of a regular file.
-    pub(super) fn content(&self) -> Result<&RwSpin<Content>> {
+    pub(super) fn content(&self) -> Result<&Content> {
         match &self.body {
             Body::Regular(c) => Ok(c),
             Body::Dir(_) => Err(Errno::EISDIR),
@@ -224,9 +230,9 @@ impl Node {
     fn extent(&self) -> (u64, u64) {
         let size = self.lower.map_or(0, |i| i.size);
         match &self.body {
-            Body::Regular(c) => match &*c.read() {
-                Content::Image(_) => (size, size.div_ceil(PAGE) * 8),
-                Content::Pages(o) => (o.len(), o.blocks()),
+            Body::Regular(c) => match c.pages() {
+                None => (size, size.div_ceil(PAGE) * 8),
+                Some(o) => (o.len(), o.blocks()),
             },
             Body::Dir(d) => (d.read().size(size), 0),
             Body::Symlink(t) => (t.len() as u64, 0),
@@ -237,8 +243,11 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(i) = &self.lower {
-            self.fs.forget(i.nid);
+        match &self.lower {
+            Some(i) => self.fs.forget(i.nid),
+            None => {
+                self.fs.inodes.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         // A tree of directories (an unmounted tmpfs) is taken apart without recursion.
         if let Body::Dir(d) = &mut self.body {
@@ -291,19 +300,22 @@ impl Inode for Node {
 
     fn touch_atime(&self) {
         const DAY: Time = 86_400_000_000_000;
-        let (atime, newest) = {
-            let m = self.meta.lock();
-            (m.atime, m.mtime.max(m.ctime))
-        };
         // relatime. A clean node forgets this when it goes, which nobody can rely on.
-        let t = crate::fs::rootfs::now();
-        if atime <= newest || t - atime >= DAY {
-            self.meta.lock().atime = t;
+        let t = now();
+        let mut m = self.meta.lock();
+        if m.atime <= m.mtime.max(m.ctime) || t - m.atime >= DAY {
+            m.atime = t;
         }
     }
 
     fn set_attr(&self, a: &SetAttr) -> Result<()> {
         self.changing()?;
+        if let Some(mode) = a.mode
+            && (mode ^ self.meta.lock().mode) & 0o111 != 0
+            && self.object_if_written().is_some_and(|o| o.seals() & seal::EXEC != 0)
+        {
+            return Err(Errno::EPERM);
+        }
         if let Some(size) = a.size {
             self.resize(size)?;
         }
@@ -325,10 +337,12 @@ impl Inode for Node {
     }
 
     fn create(&self, name: &[u8], mode: u32, uid: u32, gid: u32, rdev: u64) -> Result<Arc<dyn Inode>> {
+        self.fs.room_for_inode()?;
         Ok(self.add(name, Node::make(&self.fs, mode, uid, gid, rdev, None))?)
     }
 
     fn symlink(&self, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Arc<dyn Inode>> {
+        self.fs.room_for_inode()?;
         let mode = FileType::Symlink as u32 | 0o777;
         Ok(self.add(name, Node::make(&self.fs, mode, uid, gid, 0, Some(target)))?)
     }
@@ -352,6 +366,7 @@ impl Inode for Node {
     }
 
     fn tmpfile(&self, mode: u32, uid: u32, gid: u32) -> Result<Arc<dyn Inode>> {
+        self.fs.room_for_inode()?;
         let n = Node::make(&self.fs, FileType::Regular as u32 | mode, uid, gid, 0, None);
         {
             let mut m = n.meta.lock();
@@ -365,6 +380,13 @@ impl Inode for Node {
         match &self.body {
             Body::Symlink(t) => Ok(t.to_vec()),
             _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn link_text(&self) -> Option<&[u8]> {
+        match &self.body {
+            Body::Symlink(t) => Some(t),
+            _ => None,
         }
     }
 
@@ -393,5 +415,9 @@ impl Inode for Node {
 
     fn attachments(&self) -> Option<&Attachments> {
         Some(&self.attachments)
+    }
+
+    fn in_memory(&self) -> bool {
+        true
     }
 }

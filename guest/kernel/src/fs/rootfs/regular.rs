@@ -2,54 +2,86 @@
 
 use alloc::sync::Arc;
 
+use doppel_machine::sync::{Once, SpinLock};
+
 use super::broken;
 use super::node::{Body, Node};
 use crate::fs::file::{DirSink, File, FileOps, flags};
 use crate::fs::inode::{FileType, Inode, Stat};
 use crate::fs::io::{Input, Output};
 use crate::fs::mount::ms;
-use crate::fs::pages::{Object, PAGE};
+use crate::fs::pages::{Object, PAGE, Quota};
 use crate::fs::path::Path;
 use crate::mm::MapSource;
 use crate::{Errno, Result};
 
 /// Where a regular file's bytes are.
-pub(super) enum Content {
-    /// In the image; where, if it is one mappable range.
-    Image(Option<(u64, u64)>),
-    /// In the page file.
-    Pages(Arc<Object>),
+#[derive(Default)]
+pub(super) struct Content {
+    /// Where in the image, if it is one mappable range.
+    image: Option<(u64, u64)>,
+    /// In the page file, from the first change on; for ever then.
+    pages: Once<Arc<Object>>,
+    /// Held while the pages are made.
+    making: SpinLock<()>,
+}
+
+impl Content {
+    /// The content of a new file, with this bound on its pages.
+    pub fn new(quota: Option<Arc<Quota>>) -> Self {
+        let c = Self::default();
+        let first = c.pages.set(Object::within(0, quota));
+        debug_assert!(first.is_ok());
+        c
+    }
+
+    /// Content in the image; where, if it is one mappable range.
+    pub fn in_image(image: Option<(u64, u64)>) -> Self {
+        Self { image, ..Self::default() }
+    }
+
+    /// The page object, if there is one.
+    #[inline]
+    pub fn pages(&self) -> Option<&Arc<Object>> {
+        self.pages.get()
+    }
 }
 
 impl Node {
     /// The page object, made from the image at the first call; at most `keep` bytes are kept.
-    pub(super) fn pages(&self, keep: u64) -> Result<Arc<Object>> {
+    #[inline]
+    pub(super) fn pages(&self, keep: u64) -> Result<&Arc<Object>> {
         let content = self.content()?;
-        if let Content::Pages(o) = &*content.read() {
-            return Ok(o.clone());
+        match content.pages() {
+            Some(o) => Ok(o),
+            None => self.make_pages(content, keep),
         }
+    }
+
+    #[cold]
+    fn make_pages<'a>(&self, content: &'a Content, keep: u64) -> Result<&'a Arc<Object>> {
         self.changing()?;
-        let mut c = content.write();
-        let object = match &*c {
-            Content::Pages(o) => return Ok(o.clone()),
-            Content::Image(Some((offset, len))) => Object::from_image(*offset, keep.min(*len))?,
-            Content::Image(None) => self.gather(keep)?,
+        let _one = content.making.lock();
+        if let Some(o) = content.pages() {
+            return Ok(o);
+        }
+        let object = match content.image {
+            Some((offset, len)) => Object::from_image(offset, keep.min(len))?,
+            None => self.gather(keep)?,
         };
-        *c = Content::Pages(object.clone());
-        Ok(object)
+        let first = content.pages.set(object);
+        debug_assert!(first.is_ok());
+        content.pages().ok_or(Errno::EIO)
     }
 
     /// The page object that holds (or from now on holds) the data of a regular file.
     pub fn object(&self) -> Result<Arc<Object>> {
-        self.pages(u64::MAX)
+        self.pages(u64::MAX).cloned()
     }
 
     /// The page object, if the data is in one.
     pub fn object_if_written(&self) -> Option<Arc<Object>> {
-        match &*self.content().ok()?.read() {
-            Content::Pages(o) => Some(o.clone()),
-            Content::Image(_) => None,
-        }
+        self.content().ok()?.pages().cloned()
     }
 
     /// Copies data that is scattered in the image.
@@ -82,14 +114,13 @@ impl Node {
     /// Reads from wherever the data is.
     fn read_data(&self, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         let content = self.content()?;
-        let range = match &*content.read() {
-            Content::Image(r) => Ok(*r),
-            Content::Pages(o) => Err(o.clone()),
-        };
-        let range = match range {
-            Err(object) => return object.read(out, offset),
-            Ok(r) => r,
-        };
+        match content.pages() {
+            Some(object) => object.read(out, offset),
+            None => self.read_image(content.image, out, offset),
+        }
+    }
+
+    fn read_image(&self, range: Option<(u64, u64)>, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         let Some(inode) = &self.lower else { return Err(Errno::EIO) };
         let n = (out.remaining() as u64).min(inode.size.saturating_sub(offset)) as usize;
         if n == 0 {
@@ -135,8 +166,7 @@ impl Node {
     ) -> Result<(usize, u64)> {
         let object = self.pages(u64::MAX)?;
         let r = object.write(input, offset, append, file.size_limit())?;
-        if r.0 > 0 {
-            self.modified();
+        if r.0 > 0 && self.modified() & 0o6000 != 0 {
             self.drop_setid();
         }
         Ok(r)
@@ -154,10 +184,7 @@ impl Node {
 
     fn size(&self) -> u64 {
         match &self.body {
-            Body::Regular(c) => match &*c.read() {
-                Content::Image(_) => self.lower.map_or(0, |i| i.size),
-                Content::Pages(o) => o.len(),
-            },
+            Body::Regular(c) => c.pages().map_or_else(|| self.lower.map_or(0, |i| i.size), |o| o.len()),
             _ => 0,
         }
     }
@@ -186,13 +213,13 @@ impl FileOps for Node {
         let size = self.size();
         let base = match whence {
             0 => 0,
-            1 => *file.pos.lock(),
+            1 => file.pos.get(),
             2 if self.kind() == FileType::Directory => i64::MAX.cast_unsigned(),
             2 => size,
             3 | 4 => {
                 let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
                 if let Body::Regular(c) = &self.body
-                    && let Content::Pages(o) = &*c.read()
+                    && let Some(o) = c.pages()
                 {
                     return o.seek(at, whence == 3);
                 }
@@ -216,7 +243,7 @@ impl FileOps for Node {
         const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
         match cmd {
             FIONREAD if self.kind() == FileType::Regular => {
-                let left = self.size().saturating_sub(*file.pos.lock());
+                let left = self.size().saturating_sub(file.pos.get());
                 File::copy_out(arg, &(left.min(i32::MAX as u64) as i32))
             }
             FS_IOC_GETFLAGS => File::copy_out(arg, &0u32),
@@ -227,16 +254,14 @@ impl FileOps for Node {
     fn map(&self, file: &File) -> Result<MapSource> {
         let Body::Regular(c) = &self.body else { return Err(Errno::ENODEV) };
         if !file.writable() {
-            match &*c.read() {
-                Content::Image(Some((offset, len))) => {
-                    return Ok(MapSource::Image { offset: *offset, len: *len });
-                }
-                Content::Image(None) => {}
-                Content::Pages(o) => return Ok(MapSource::Pages(o.clone())),
+            match (c.pages(), c.image) {
+                (Some(o), _) => return Ok(MapSource::Pages(o.clone())),
+                (None, Some((offset, len))) => return Ok(MapSource::Image { offset, len }),
+                (None, None) => {}
             }
         }
         // It may be written through the mapping, or is scattered in the image.
-        Ok(MapSource::Pages(self.pages(u64::MAX)?))
+        Ok(MapSource::Pages(self.object()?))
     }
 
     fn readdir(&self, file: &File, pos: u64, sink: &mut DirSink<'_>) -> Result<()> {

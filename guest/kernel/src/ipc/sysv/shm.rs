@@ -26,7 +26,7 @@ pub const CALLS: &[Syscall] = &[
     call(nr::SHMGET, sys_shmget, Partial, &[Hex, Int, Hex], "no huge pages"),
     call(nr::SHMAT, sys_shmat, Full, &[Int, Ptr, Hex], ""),
     call(nr::SHMDT, sys_shmdt, Full, &[Ptr], ""),
-    call(nr::SHMCTL, sys_shmctl, Partial, &[Int, Int, Ptr], "fork does not count as an attachment"),
+    call(nr::SHMCTL, sys_shmctl, Full, &[Int, Int, Ptr], ""),
 ];
 
 const SHM_HUGETLB: u32 = 0o4000;
@@ -151,7 +151,10 @@ fn sys_shmat(a: &Args) -> Result<u64> {
     let name = format!("/SYSV{:08x} (deleted)", perm.key);
     let file = File::anon(attach.clone(), name, if write { flags::O_RDWR } else { flags::O_RDONLY });
     let prot = 1 | u32::from(write) << 1 | u32::from(f & SHM_EXEC != 0) << 2;
-    let vma = Vma::object(prot, vm::SHARED, Backing::Pages(segment.pages.clone()), Some(file), 0);
+    let mut vma = Vma::object(prot, vm::SHARED, Backing::Pages(segment.pages.clone()), Some(file), 0);
+    if !write {
+        vma.max_prot &= !2;
+    }
     let at = a
         .thread
         .space()
@@ -199,6 +202,23 @@ pod_struct! {
     }
 }
 
+/// Attachments, counting those of each space: fork copies them.
+fn attachments(s: &Segment) -> u64 {
+    let mut seen = alloc::vec::Vec::new();
+    let mut n = 0;
+    for p in kernel().all_processes() {
+        let space = p.space();
+        if seen.contains(&space.id) {
+            continue;
+        }
+        seen.push(space.id);
+        n += space.mm.count_files(|f| {
+            f.downcast::<Attach>().is_some_and(|a| core::ptr::eq(Arc::as_ptr(&a.segment), s))
+        });
+    }
+    n
+}
+
 fn describe(s: &Segment) -> ShmidDs {
     let st = *s.state.lock();
     ShmidDs {
@@ -209,7 +229,7 @@ fn describe(s: &Segment) -> ShmidDs {
         ctime: st.ctime,
         cpid: st.cpid,
         lpid: st.lpid,
-        nattch: st.attached,
+        nattch: attachments(s),
         unused: [0; 2],
     }
 }

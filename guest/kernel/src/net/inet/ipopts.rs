@@ -8,9 +8,11 @@ use doppel_algo::net::ports::unmapped;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
 use super::End;
-use crate::net::consts::{SOL_IP, SOL_IPV6};
+use crate::net::consts::{IP_TOS, IP_TTL, IPV6_HOPLIMIT, IPV6_TCLASS, SOL_IP, SOL_IPV6};
+use crate::net::socket::Marks;
 use crate::{Errno, Result};
 
+const IPV6_UNICAST_HOPS: i32 = 16;
 const IP_OPTIONS: i32 = 4;
 const IP_PKTINFO: i32 = 8;
 const IP_MTU: i32 = 14;
@@ -21,14 +23,14 @@ const IPV6_MTU: i32 = 24;
 const IPV6_RECVPKTINFO: i32 = 49;
 const IPV6_PKTINFO: i32 = 50;
 const IPV6_RECVHOPLIMIT: i32 = 51;
-const IPV6_HOPLIMIT: i32 = 52;
+const IPV6_RECVTCLASS: i32 = 66;
 
 /// IP options that are numbers, with their defaults.
 const IP_NUMBERS: [(i32, i32); 22] = [
-    (1, 0),  // TOS
-    (2, 64), // TTL
-    (6, 0),  // RECVOPTS
-    (7, 0),  // RETOPTS
+    (IP_TOS, 0),
+    (IP_TTL, 64),
+    (6, 0), // RECVOPTS
+    (7, 0), // RETOPTS
     (IP_PKTINFO, 0),
     (10, 1), // MTU_DISCOVER
     (11, 0), // RECVERR
@@ -50,12 +52,12 @@ const IP_NUMBERS: [(i32, i32); 22] = [
 ];
 /// Likewise for IPv6.
 const IPV6_NUMBERS: [(i32, i32); 24] = [
-    (7, -1),  // CHECKSUM
-    (16, 64), // UNICAST_HOPS
-    (17, 0),  // MULTICAST_IF
-    (18, 1),  // MULTICAST_HOPS
-    (19, 1),  // MULTICAST_LOOP
-    (23, 1),  // MTU_DISCOVER
+    (7, -1), // CHECKSUM
+    (IPV6_UNICAST_HOPS, 64),
+    (17, 0), // MULTICAST_IF
+    (18, 1), // MULTICAST_HOPS
+    (19, 1), // MULTICAST_LOOP
+    (23, 1), // MTU_DISCOVER
     (IPV6_MTU, 65_536),
     (25, 0), // RECVERR
     (29, 1), // MULTICAST_ALL
@@ -66,8 +68,8 @@ const IPV6_NUMBERS: [(i32, i32); 24] = [
     (58, 0), // RECVDSTOPTS
     (60, 0), // RECVPATHMTU
     (62, 0), // DONTFRAG
-    (66, 0), // RECVTCLASS
-    (67, 0), // TCLASS
+    (IPV6_RECVTCLASS, 0),
+    (IPV6_TCLASS, 0),
     (70, 1), // AUTOFLOWLABEL
     (72, 0), // ADDR_PREFERENCES
     (73, 0), // MINHOPCOUNT
@@ -107,8 +109,29 @@ impl IpOptions {
         self.set.get(&(level, name)).is_some_and(|v| *v != 0)
     }
 
+    /// A number, if it has been set and is not "the default".
+    fn number(&self, level: i32, name: i32, default: i32) -> i32 {
+        self.set.get(&(level, name)).copied().filter(|v| *v >= 0).unwrap_or(default)
+    }
+
+    /// What a packet sent from a socket with these options carries where its sender did not say.
+    pub(super) fn marks(&self, v6: bool, m: Marks) -> Marks {
+        if m.hops >= 0 && m.class >= 0 {
+            return m;
+        }
+        let (hops, class) = if v6 {
+            (self.number(SOL_IPV6, IPV6_UNICAST_HOPS, 64), self.number(SOL_IPV6, IPV6_TCLASS, 0))
+        } else {
+            (self.number(SOL_IP, IP_TTL, 64), self.number(SOL_IP, IP_TOS, 0))
+        };
+        Marks {
+            hops: if m.hops < 0 { hops } else { m.hops },
+            class: if m.class < 0 { class } else { m.class },
+        }
+    }
+
     /// Control messages a datagram for `to` comes with at a socket of `family`.
-    pub(super) fn control(&self, family: u16, to: &End) -> Vec<(i32, i32, Vec<u8>)> {
+    pub(super) fn control(&self, family: u16, to: &End, marks: Marks) -> Vec<(i32, i32, Vec<u8>)> {
         let mut out = Vec::new();
         if self.set.is_empty() {
             return out;
@@ -121,10 +144,10 @@ impl IpOptions {
                 out.push((SOL_IP, IP_PKTINFO, d));
             }
             if self.on(SOL_IP, IP_RECVTTL) {
-                out.push((SOL_IP, 2, 64i32.to_ne_bytes().to_vec()));
+                out.push((SOL_IP, IP_TTL, marks.hops.to_ne_bytes().to_vec()));
             }
             if self.on(SOL_IP, IP_RECVTOS) {
-                out.push((SOL_IP, 1, alloc::vec![0]));
+                out.push((SOL_IP, IP_TOS, alloc::vec![marks.class as u8]));
             }
         } else {
             if self.on(SOL_IPV6, IPV6_RECVPKTINFO) {
@@ -133,7 +156,10 @@ impl IpOptions {
                 out.push((SOL_IPV6, IPV6_PKTINFO, d));
             }
             if self.on(SOL_IPV6, IPV6_RECVHOPLIMIT) {
-                out.push((SOL_IPV6, IPV6_HOPLIMIT, 64i32.to_ne_bytes().to_vec()));
+                out.push((SOL_IPV6, IPV6_HOPLIMIT, marks.hops.to_ne_bytes().to_vec()));
+            }
+            if self.on(SOL_IPV6, IPV6_RECVTCLASS) {
+                out.push((SOL_IPV6, IPV6_TCLASS, marks.class.to_ne_bytes().to_vec()));
             }
         }
         out
@@ -172,6 +198,13 @@ pub(super) fn set(
     if !list.iter().any(|n| n.0 == name) {
         return Err(Errno::ENOPROTOOPT);
     }
+    const TTL: i32 = 2;
+    // -1 asks for the default again.
+    let v = match v {
+        -1 if (level, name) == (SOL_IP, TTL) => 64,
+        v if (level, name) == (SOL_IP, TTL) && !(1..256).contains(&v) => return Err(Errno::EINVAL),
+        v => v,
+    };
     o.set.insert((level, name), v);
     Ok(())
 }

@@ -8,7 +8,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use doppel_algo::net::ports::mapped;
+use doppel_algo::net::ports::{mapped, unmapped};
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::bytes_of;
@@ -20,7 +20,7 @@ use crate::fs::{Input, Output};
 use crate::net::common::{Common, MSG_OVERHEAD, wait};
 use crate::net::consts::{self as c, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::options::int;
-use crate::net::socket::{Received, SendMsg, SocketOps};
+use crate::net::socket::{Marks, Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
 use crate::{Errno, Result, kernel, time};
 
@@ -36,6 +36,7 @@ struct Datagram {
     data: Arc<Vec<u8>>,
     from: End,
     to: End,
+    marks: Marks,
     /// CLOCK_REALTIME of its arrival.
     at: u64,
 }
@@ -243,12 +244,15 @@ impl SocketOps for Udp {
         if len > 0 && input.append(&mut data, len)? < len {
             return Err(Errno::EFAULT);
         }
-        let mut from = self.inner.lock().local;
+        let (mut from, marks) = {
+            let i = self.inner.lock();
+            (i.local, i.ip.marks(unmapped(&to.ip).is_none(), msg.marks))
+        };
         if from.is_any() {
             from.ip = source_for(&to.ip);
         }
         match find(&from, &to) {
-            Some(t) => t.deliver(Datagram { data: Arc::new(data), from, to, at: time::realtime_ns() }),
+            Some(t) => t.deliver(Datagram { data: Arc::new(data), from, to, marks, at: time::realtime_ns() }),
             None if connected => self.common.set_error(Errno::ECONNREFUSED),
             None => {}
         }
@@ -289,7 +293,7 @@ impl SocketOps for Udp {
                 r.len = d.data.len();
             }
         }
-        r.control = self.inner.lock().ip.control(self.family(), &d.to);
+        r.control = self.inner.lock().ip.control(self.family(), &d.to, d.marks);
         if self.common.on(c::SO_TIMESTAMPNS) {
             let t = [d.at / 1_000_000_000, d.at % 1_000_000_000];
             r.control.push((c::SOL_SOCKET, c::SO_TIMESTAMPNS, bytes_of(&t).to_vec()));

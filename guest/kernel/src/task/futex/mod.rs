@@ -25,7 +25,7 @@ use crate::{Errno, Result, kernel};
 pub use calls::CALLS;
 pub use robust::exit_robust;
 
-const BUCKETS: usize = 256;
+const BUCKETS: usize = 64;
 /// Matches every waiter (FUTEX_BITSET_MATCH_ANY).
 pub const ANY: u32 = u32::MAX;
 

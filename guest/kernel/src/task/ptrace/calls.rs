@@ -23,7 +23,7 @@ pub const CALLS: &[Syscall] = &[call(
     sys_ptrace,
     Partial,
     &[Hex, Int, Ptr, Ptr],
-    "no hardware breakpoints, no SYSEMU, no seccomp events; the tracer is a whole process",
+    "no hardware breakpoints, no SYSEMU; the tracer is a whole process",
 )];
 
 #[allow(missing_docs)]

@@ -21,12 +21,11 @@ use crate::signal::{self, SigInfo, code, sig};
 
 pub use calls::CALLS;
 pub use stop::{
-    after_frame, before_frame, clone_event, exit_event, group_stop, inherit, single_step, stop_for_interrupt,
-    stop_for_signal, syscall_enter, syscall_leave, vfork_done,
+    after_frame, before_frame, clone_event, exit_event, group_stop, inherit, seccomp_event, single_step,
+    stop_for_interrupt, stop_for_signal, syscall_enter, syscall_leave, vfork_done,
 };
 
-/// PTRACE_O_*: what `PTRACE_SETOPTIONS` may ask for. Bit n asks for event n; PTRACE_O_TRACESECCOMP is accepted,
-/// but no seccomp filter ever asks a tracer.
+/// PTRACE_O_*: what `PTRACE_SETOPTIONS` may ask for. Bit n asks for event n.
 pub(super) mod option {
     /// System call stops say SIGTRAP | 0x80.
     pub const SYSGOOD: u32 = 1;
@@ -45,6 +44,7 @@ pub(super) mod event {
     pub const EXEC: i32 = 4;
     pub const VFORK_DONE: i32 = 5;
     pub const EXIT: i32 = 6;
+    pub const SECCOMP: i32 = 7;
     pub const STOP: i32 = 128;
 }
 
@@ -269,15 +269,18 @@ pub fn tracer_exit(p: &Process) {
     p.tracer.dead.lock().clear();
 }
 
-/// The end of a thread. A tracer hears of it: here for threads beside the leader, and through the parent's
+/// A thread that ends is traced no longer. Value: who traced it, for [`thread_exit`].
+pub fn untrace(t: &Thread) -> Option<Arc<Process>> {
+    let tracer = t.ptrace.tracer()?;
+    tracer.tracer.remove(t);
+    t.ptrace.flags.store(0, Ordering::SeqCst);
+    Some(tracer)
+}
+
+/// The end of a thread. Its tracer hears of it: here for threads beside the leader, and through the parent's
 /// wait for a process, unless the parent is somebody else. `last` is the wait status of the process if this
 /// was its last thread.
-pub fn thread_exit(t: &Arc<Thread>, last: Option<i32>) {
-    let tracer = t.ptrace.tracer();
-    if let Some(q) = &tracer {
-        q.tracer.remove(t);
-        t.ptrace.flags.store(0, Ordering::SeqCst);
-    }
+pub fn thread_exit(t: &Arc<Thread>, tracer: Option<Arc<Process>>, last: Option<i32>) {
     let leader = t.tid() == t.process.pid;
     if leader && last.is_none() {
         // The process ends with its last thread.

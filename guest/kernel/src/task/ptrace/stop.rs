@@ -139,7 +139,8 @@ pub fn stop_for_signal(t: &Arc<Thread>, info: SigInfo) -> Option<SigInfo> {
 
 /// Stops the current thread if PTRACE_INTERRUPT, or the start of a new tracee, asks for it.
 pub fn stop_for_interrupt(t: &Arc<Thread>) {
-    if t.ptrace.interrupt.swap(false, Ordering::SeqCst) && t.ptrace.flags() != 0 {
+    let asked = t.ptrace.interrupt.load(Ordering::SeqCst) && t.ptrace.interrupt.swap(false, Ordering::SeqCst);
+    if asked && t.ptrace.flags() != 0 {
         let group = t.process.signals.stop_signal().filter(|_| !t.ptrace.is_past_stop());
         let code = group.unwrap_or(sig::SIGTRAP) | event::STOP << 8;
         let kind = if group.is_some() { Kind::Group } else { Kind::Event };
@@ -263,6 +264,11 @@ pub fn clone_event(t: &Arc<Thread>, vfork: bool, exit_signal: i32, child: i32) {
     if let Some(which) = clone_kind(t, vfork, exit_signal) {
         event_stop(t, which, child as u64);
     }
+}
+
+/// A filter of the current thread asks its tracer about a call; false if there is none that wants to know.
+pub fn seccomp_event(t: &Arc<Thread>, datum: u32) -> bool {
+    t.ptrace.flags() != 0 && event_stop(t, event::SECCOMP, datum.into())
 }
 
 /// The child of a vfork has let go of its parent's memory.

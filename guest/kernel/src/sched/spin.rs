@@ -1,0 +1,174 @@
+//! Waiting in place: a thread that waits for another process keeps its vCPU, spins for a while if that may pay, and
+//! then sleeps together with it.
+//!
+//! A wake-up through the host costs microseconds on both sides, a spinning thread sees it at once. Whether a thread
+//! may spin follows from its last waits (`doppel_algo::park::Window`); nobody spins while the domain has more vCPUs
+//! awake than CPUs, and a spinner stops as soon as that happens. Whatever its vCPU is needed for (other work of the
+//! space, another thread's deadline), the thread leaves it then.
+//!
+//! A thread that was last woken by a thread of its own space does not wait in place: off its vCPU it can be taken
+//! up by the waker's vCPU, with no host call at all.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_algo::park::Window;
+use doppel_machine::host;
+
+use super::runqueue::{Space, with_vcpu};
+use super::wait::Deadline;
+use crate::task::Thread;
+use crate::{kernel, time};
+
+/// Looks at the words a spinner watches, between two looks at the clock: a few hundred nanoseconds.
+const LOOKS: u32 = 8;
+
+/// What became of a wait in place.
+pub(super) enum Place {
+    /// It is over.
+    Woken,
+    /// The deadline has passed.
+    TimedOut,
+    /// The thread is marked as off its vCPU and must leave it.
+    Left,
+}
+
+/// Begins the wait of `me`.
+pub(super) fn wait(me: &Arc<Thread>, deadline: Deadline) -> Place {
+    if me.woken_by_own.load(Ordering::Relaxed) {
+        return if me.park.leave() { Place::Left } else { Place::Woken };
+    }
+    with_vcpu(|space, slot| {
+        if !me.park.spin() {
+            return Place::Woken;
+        }
+        if space.has_ready() {
+            return leave(me, space, false);
+        }
+        let window = Window::from_raw(me.spin_window.load(Ordering::Relaxed));
+        let start = time::monotonic_ns();
+        let mut spun = false;
+        if window.is_open() && kernel().cpus.may_spin() {
+            space.set.spin_begin(slot);
+            let end = watch(me, space, slot, (start + Window::NS).min(deadline.unwrap_or(u64::MAX)));
+            let claimed = space.set.spin_end(slot);
+            match end {
+                End::Notified => learn(me, window.after_good_spin()),
+                End::Time => learn(me, window.after_vain_spin()),
+                End::Needed => {}
+            }
+            if claimed || end == End::Notified {
+                return leave(me, space, claimed);
+            }
+            spun = true;
+        }
+        let place = sleep(me, space, slot, deadline);
+        if !spun && matches!(place, Place::Woken) {
+            learn(me, window.after_wait(time::monotonic_ns().saturating_sub(start)));
+        }
+        place
+    })
+}
+
+fn learn(me: &Thread, window: Window) {
+    me.spin_window.store(window.to_raw(), Ordering::Relaxed);
+}
+
+/// Leaves the vCPU, unless the wait is over. `claimed`: the vCPU was told of work that somebody else must take then.
+fn leave(me: &Thread, space: &Arc<Space>, claimed: bool) -> Place {
+    if me.park.give_up() {
+        return Place::Left;
+    }
+    if claimed {
+        space.taken();
+    }
+    Place::Woken
+}
+
+/// Why a spin ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Notified,
+    /// Somebody needs the vCPU or the CPU.
+    Needed,
+    Time,
+}
+
+/// Spins until there is something to do or the time is over.
+fn watch(me: &Thread, space: &Space, slot: u32, until: u64) -> End {
+    if space.has_ready() {
+        return End::Needed;
+    }
+    loop {
+        for _ in 0..LOOKS {
+            if me.park.notified() {
+                return End::Notified;
+            }
+            if !space.set.spin_goes_on(slot) {
+                return End::Needed;
+            }
+            core::hint::spin_loop();
+        }
+        if !kernel().cpus.may_spin() {
+            return End::Needed;
+        }
+        if time::monotonic_ns() >= until {
+            return End::Time;
+        }
+    }
+}
+
+/// Sleeps on the vCPU.
+fn sleep(me: &Thread, space: &Arc<Space>, slot: u32, deadline: Deadline) -> Place {
+    me.slot.store(slot, Ordering::Relaxed);
+    if !me.park.sleep() {
+        return Place::Woken;
+    }
+    time::cpu::pause();
+    let place = loop {
+        let others = space.first_deadline();
+        let until = [deadline, others].into_iter().flatten().min();
+        space.sleep_vcpu(slot, until, || me.park.notified() || space.must_stop());
+        if me.park.notified() {
+            me.park.resume();
+            break Place::Woken;
+        }
+        if space.has_ready() || space.must_stop() {
+            break leave(me, space, false);
+        }
+        let now = if until.is_some() { time::monotonic_ns() } else { 0 };
+        if deadline.is_some_and(|d| d <= now) {
+            break if me.park.resume() { Place::Woken } else { Place::TimedOut };
+        }
+        if others.is_some_and(|d| d <= now) {
+            break leave(me, space, false);
+        }
+    };
+    time::cpu::go_on();
+    if !matches!(place, Place::Left) {
+        space.taken();
+    }
+    place
+}
+
+impl Space {
+    /// Puts this vCPU to sleep until it is claimed, at most until `deadline`, unless there is work or `ready`. The
+    /// caller looks for both again.
+    pub(super) fn sleep_vcpu(&self, slot: u32, deadline: Deadline, ready: impl FnOnce() -> bool) {
+        let word = self.word(slot);
+        let seen = word.load(Ordering::SeqCst);
+        kernel().cpus.sleep();
+        // From here to the end of the sleep this vCPU holds no lock: the last one to get here with no thread left
+        // may end the host process under the others.
+        let all = self.set.sleep_begin(slot);
+        if all && self.thread_count() == 0 {
+            host::exit_process(0);
+        }
+        if !self.has_ready() && !ready() {
+            host::futex_wait(word, seen, deadline.map(time::to_host_monotonic));
+        }
+        if !self.set.sleep_end(slot) {
+            kernel().cpus.wake();
+        }
+    }
+}
