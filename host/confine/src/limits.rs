@@ -22,7 +22,12 @@ pub const LIMITS: &[Limit] = &[
     Limit { resource: 3, name: "STACK", value: 8 << 20, why: "fixes the address-space layout" },
     Limit { resource: 4, name: "CORE", value: 0, why: "no core dumps of guest memory" },
     Limit { resource: 6, name: "NPROC", value: MAX_TASKS, why: "bounds processes and threads" },
-    Limit { resource: 7, name: "NOFILE", value: 5, why: "no descriptor beyond the five it is born with" },
+    Limit {
+        resource: 7,
+        name: "NOFILE",
+        value: 5,
+        why: "no descriptor beyond the five it is born with (6 in a clone, 7 in one that shares)",
+    },
     Limit { resource: 8, name: "MEMLOCK", value: 0, why: "no locked memory" },
     Limit { resource: 11, name: "SIGPENDING", value: 4096, why: "bounds queued host signals" },
     Limit { resource: 12, name: "MSGQUEUE", value: 0, why: "no message queues" },

@@ -82,6 +82,12 @@ const fn flags(arg: u8, name: &'static str, required: u64, optional: u64) -> Che
     Check { arg, name, test: Test::Masked { mask: !optional, value: required } }
 }
 
+/// `mmap` of one descriptor, shared or private (`how`), at a fixed address.
+const fn map_of(fd: i32, how: u64, prot: Check) -> [Check; 3] {
+    let flags = flags(3, "flags", MAP_FIXED | how, MAP_NORESERVE | MAP_POPULATE);
+    [is(4, "fd", fd as u64), flags, prot]
+}
+
 const fn is(arg: u8, name: &'static str, value: u64) -> Check {
     Check { arg, name, test: Test::Is(value) }
 }
@@ -128,29 +134,15 @@ pub const ALLOWED: &[Rule] = &[
                 Check { arg: 4, name: "fd", test: Test::LowIs(u32::MAX) },
                 ANY_PROT,
             ],
-            &[
-                is(4, "fd", fd::PAGEFILE as u64),
-                flags(3, "flags", MAP_FIXED | MAP_SHARED, MAP_NORESERVE | MAP_POPULATE),
-                ANY_PROT,
-            ],
-            &[
-                is(4, "fd", fd::PAGEFILE as u64),
-                flags(3, "flags", MAP_FIXED | MAP_PRIVATE, MAP_NORESERVE | MAP_POPULATE),
-                ANY_PROT,
-            ],
-            &[
-                is(4, "fd", fd::IMAGE as u64),
-                flags(3, "flags", MAP_FIXED | MAP_PRIVATE, MAP_NORESERVE | MAP_POPULATE),
-                ANY_PROT,
-            ],
-            &[
-                is(4, "fd", fd::IMAGE as u64),
-                flags(3, "flags", MAP_FIXED | MAP_SHARED, MAP_NORESERVE | MAP_POPULATE),
-                READ_EXEC,
-            ],
+            &map_of(fd::PAGEFILE, MAP_SHARED, ANY_PROT),
+            &map_of(fd::PAGEFILE, MAP_PRIVATE, ANY_PROT),
+            &map_of(fd::IMAGE, MAP_PRIVATE, ANY_PROT),
+            &map_of(fd::IMAGE, MAP_SHARED, READ_EXEC),
+            &map_of(fd::FROZEN, MAP_PRIVATE, ANY_PROT),
+            &map_of(fd::SHARE, MAP_PRIVATE, ANY_PROT),
         ],
-        arguments: "MAP_FIXED and: anonymous private | page file | image (shared only without PROT_WRITE)",
-        why: "map pages: own memory, own page file, or the image that is open read-only",
+        arguments: "MAP_FIXED and: anonymous private | page file | image (shared only without PROT_WRITE) | frozen image or share file, private",
+        why: "map pages: own memory, own page file, or root image, frozen image and share file, which are open read-only",
     },
     any(11, "munmap", "any", "unmap pages of its own address space"),
     Rule {
@@ -166,10 +158,10 @@ pub const ALLOWED: &[Rule] = &[
         name: "madvise",
         site: Site::Gate,
         // NORMAL RANDOM SEQUENTIAL WILLNEED DONTNEED FREE HUGEPAGE NOHUGEPAGE DONTDUMP DODUMP
-        // WIPEONFORK KEEPONFORK COLD PAGEOUT POPULATE_READ POPULATE_WRITE
-        any_of: &[&[one_of(2, "advice", &[4, 8, 0, 1, 2, 3, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23])]],
+        // WIPEONFORK KEEPONFORK COLD PAGEOUT POPULATE_READ POPULATE_WRITE COLLAPSE
+        any_of: &[&[one_of(2, "advice", &[4, 8, 0, 1, 2, 3, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25])]],
         arguments: "advice list; not REMOVE, DONTFORK, MERGEABLE, HWPOISON, SOFT_OFFLINE",
-        why: "give memory back, prefetch; no advice that merges or breaks pages of others",
+        why: "give memory back, prefetch, huge pages; no advice that merges or breaks pages of others",
     },
     Rule {
         number: 25,
@@ -212,9 +204,9 @@ pub const ALLOWED: &[Rule] = &[
         name: "fallocate",
         site: Site::Gate,
         // PUNCH_HOLE | KEEP_SIZE
-        any_of: &[&[is(0, "fd", fd::PAGEFILE as u64), is(1, "mode", 3)]],
-        arguments: "fd page file, PUNCH_HOLE|KEEP_SIZE",
-        why: "give page-file pages back to the host; never grows the file",
+        any_of: &[&[one_of(0, "fd", &[fd::PAGEFILE as u32, fd::ARENA as u32]), is(1, "mode", 3)]],
+        arguments: "fd page file or arena, PUNCH_HOLE|KEEP_SIZE",
+        why: "give pages of its own memory files back to the host; never grows the file",
     },
     any(131, "sigaltstack", "any", "the host signal stack of a vCPU; thread-local"),
     Rule {

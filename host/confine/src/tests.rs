@@ -131,10 +131,15 @@ fn mmap_descriptors_and_flags() {
     assert_eq!(map(1 << 32, 0x32, minus_one), REFUSE);
     for flags in [0x11, 0x12] {
         assert_eq!(map(7, flags, 2), ALLOW, "page file");
-        for fd in [0, 1, 4, 5, 1000, 1 << 32, (1 << 32) | 2] {
+        for fd in [0, 1, 4, 7, 1000, 1 << 32, (1 << 32) | 2] {
             assert_eq!(map(1, flags, fd), REFUSE, "fd {fd}");
         }
     }
+    assert_eq!(map(7, 0x12, 5), ALLOW, "frozen image, private");
+    assert_eq!(map(1, 0x11, 5), REFUSE, "frozen image, shared");
+    assert_eq!(map(7, 0x12, 6), ALLOW, "share file, private");
+    assert_eq!(map(1, 0x11, 6), REFUSE, "share file, shared");
+    assert_eq!(map(3, 0x11, 6), REFUSE, "share file, shared and writable");
     assert_eq!(map(7, 0x13, 2), REFUSE, "SHARED_VALIDATE");
     assert_eq!(map(7, 0x12, 3), ALLOW, "image, private");
     assert_eq!(map(5, 0x11, 3), ALLOW, "image, shared");
@@ -148,20 +153,33 @@ fn other_arguments() {
     for (fd, len) in [(0, 8), (1, 8), (2, 8), (3, 8), (5, 8), (4, 7), (4, 4096), (4 | (1 << 32), 8)] {
         assert_eq!(gate(1, [fd, 0, len, 0, 0, 0]), REFUSE);
     }
-    for (fd, mode, verdict) in [(2, 3, ALLOW), (2, 0, REFUSE), (2, 1, REFUSE), (1, 3, REFUSE), (3, 3, REFUSE)]
-    {
-        assert_eq!(gate(285, [fd, mode, 0, 0, 0, 0]), verdict);
+    // Holes are punched in the arena and the page file, and nothing else is done to any file.
+    for (fd, mode, verdict) in [
+        (1, 3, ALLOW),
+        (2, 3, ALLOW),
+        (1, 0, REFUSE),
+        (1, 2, REFUSE),
+        (2, 0, REFUSE),
+        (2, 1, REFUSE),
+        (0, 3, REFUSE),
+        (3, 3, REFUSE),
+        (5, 3, REFUSE),
+        ((1 << 32) | 1, 3, REFUSE),
+    ] {
+        assert_eq!(gate(285, [fd, mode, 0, 0, 0, 0]), verdict, "fd {fd}, mode {mode}");
     }
     for (flags, verdict) in [
-        (17, ALLOW),
-        (0x8011, ALLOW),
-        (0x50f00, ALLOW),
+        (0x10_0611, ALLOW),
+        (0x10_8611, ALLOW),
+        (0x15_0f00, ALLOW),
         (0, REFUSE),
-        (0x4011, REFUSE),
-        (0x1000_0011, REFUSE),
-        (0x2000_0011, REFUSE),
-        (0x50f00 | 0x8_0000, REFUSE),
-        ((1 << 32) | 17, REFUSE),
+        (17, REFUSE),
+        (0x8011, REFUSE),
+        (0x10_4611, REFUSE),
+        (0x1010_0611, REFUSE),
+        (0x2010_0611, REFUSE),
+        (0x15_0f00 | 0x8_0000, REFUSE),
+        ((1 << 32) | 0x10_0611, REFUSE),
     ] {
         assert_eq!(gate(56, [flags, 0, 0, 0, 0, 0]), verdict, "{flags:#x}");
     }
@@ -169,7 +187,7 @@ fn other_arguments() {
         assert_eq!(gate(234, [1, 1, signal, 0, 0, 0]), verdict);
     }
     for advice in 0..=200 {
-        let allowed = matches!(advice, 0..=4 | 8 | 14..=23);
+        let allowed = matches!(advice, 0..=4 | 8 | 14..=23 | 25);
         assert_eq!(gate(28, [0, 0, advice, 0, 0, 0]) == ALLOW, allowed, "advice {advice}");
     }
     assert_eq!(gate(10, [0, 0, 7, 0, 0, 0]), ALLOW);

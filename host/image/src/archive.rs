@@ -1,4 +1,4 @@
-//! Reads a tar archive (ustar, GNU and PAX) into a [`Tree`].
+//! Reads a tar archive (ustar, GNU and PAX) into a [`Tree`], as a whole root or as a layer over what is there.
 //!
 //! The archive is hostile: nothing is extracted, file data goes to an unnamed spool file, and every size is
 //! bounded before it is believed. The `tar` crate decodes single headers; the loop is ours because it must
@@ -8,44 +8,65 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 
 use doppel_abi_image as abi;
-use flate2::bufread::MultiGzDecoder;
 use tar::{EntryType, Header};
 
+use crate::compressed::plain;
 use crate::pax::Pax;
-use crate::tree::{Content, Data, Limits, Meta, Tree};
+use crate::tree::{Content, Data, Layer, Limits, Meta, Tree};
 use crate::{Error, Result};
 
 const RECORD: usize = 512;
 /// Most bytes of the long names and PAX headers of one entry.
 const EXTENSION_MAX: u64 = 1 << 20;
 
-/// Reads the archive `source` (plain or gzip, told by its first bytes). File data is appended to `spool`.
-pub fn from_tar(source: impl Read, spool: &File, limits: Limits) -> Result<Tree> {
-    let mut source = BufReader::with_capacity(1 << 18, source);
-    let mut magic = Vec::new();
-    source.by_ref().take(6).read_to_end(&mut magic).map_err(broken)?;
-    let source = io::Cursor::new(magic.clone()).chain(source);
-    match magic.as_slice() {
-        [0x1f, 0x8b, ..] => {
-            let plain = MultiGzDecoder::new(BufReader::with_capacity(1 << 18, source));
-            Reader {
-                source: BufReader::with_capacity(1 << 18, plain),
-                spool,
-                spooled: 0,
-                extensions: 0,
-                tree: Tree::new(limits),
-            }
-            .run()
-        }
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(compressed("zstd")),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => Err(compressed("xz")),
-        [b'B', b'Z', b'h', ..] => Err(compressed("bzip2")),
-        _ => Reader { source, spool, spooled: 0, extensions: 0, tree: Tree::new(limits) }.run(),
+/// Where the entries of an archive go.
+trait Target {
+    /// Whether the archive is a layer: it may be empty, and may end without a marker (its digest says that it is whole).
+    const LAYER: bool;
+    fn limits(&self) -> Limits;
+    fn put(&mut self, path: &[u8], meta: Meta, content: Content) -> Result<()>;
+    fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()>;
+}
+
+impl Target for Tree {
+    const LAYER: bool = false;
+    fn limits(&self) -> Limits {
+        Self::limits(self)
+    }
+    fn put(&mut self, path: &[u8], meta: Meta, content: Content) -> Result<()> {
+        self.insert(path, meta, content).map(|_| ())
+    }
+    fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        Self::link(self, path, target)
     }
 }
 
-fn compressed(with: &str) -> Error {
-    Error::source(b"", format!("compressed with {with}; decompress it first (plain tar and gzip are read)"))
+impl Target for Layer<'_> {
+    const LAYER: bool = true;
+    fn limits(&self) -> Limits {
+        Self::limits(self)
+    }
+    fn put(&mut self, path: &[u8], meta: Meta, content: Content) -> Result<()> {
+        Self::put(self, path, meta, content)
+    }
+    fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        Self::link(self, path, target)
+    }
+}
+
+/// Reads the archive `source` (plain, gzip or zstd, told by its first bytes). File data is appended to `spool`.
+pub fn from_tar(source: impl Read, spool: &File, limits: Limits) -> Result<Tree> {
+    let source = BufReader::with_capacity(1 << 18, plain(source).map_err(broken)?);
+    let mut tree = Tree::new(limits);
+    Reader { source, spool, spooled: &mut 0, extensions: 0, tree: &mut tree }.run()?;
+    Ok(tree)
+}
+
+/// Applies the layer `source`, which must not be compressed any more, over `tree`. File data is appended to `spool`,
+/// which has `spooled` bytes.
+pub(crate) fn apply_layer(source: impl Read, spool: &File, spooled: &mut u64, tree: &mut Tree) -> Result<()> {
+    let source = BufReader::with_capacity(1 << 18, source);
+    Reader { source, spool, spooled, extensions: 0, tree: &mut Layer::new(tree) }.run()
 }
 
 fn broken(e: io::Error) -> Error {
@@ -55,17 +76,17 @@ fn broken(e: io::Error) -> Error {
     }
 }
 
-struct Reader<'a, R> {
+struct Reader<'a, R, T> {
     source: R,
     spool: &'a File,
-    spooled: u64,
+    spooled: &'a mut u64,
     /// Bytes of extension headers since the last entry.
     extensions: u64,
-    tree: Tree,
+    tree: &'a mut T,
 }
 
-impl<R: Read> Reader<'_, R> {
-    fn run(mut self) -> Result<Tree> {
+impl<R: Read, T: Target> Reader<'_, R, T> {
+    fn run(mut self) -> Result<()> {
         let (mut global, mut next) = (Pax::default(), None::<Pax>);
         let (mut long_name, mut long_link) = (None, None);
         let mut entries = 0u64;
@@ -99,16 +120,24 @@ impl<R: Read> Reader<'_, R> {
                 }
             }
         }
-        if entries == 0 {
+        if entries == 0 && !T::LAYER {
             return Err(Error::source(b"", "holds no files"));
         }
-        Ok(self.tree)
+        Ok(())
     }
 
     /// The next header; `None` at the end marker.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut block = [0; RECORD];
-        match self.source.read_exact(&mut block) {
+        let mut first = 0;
+        while T::LAYER && first == 0 {
+            first = match self.source.read(&mut block[..1]) {
+                Ok(0) => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
+                other => other.map_err(broken)?,
+            };
+        }
+        match self.source.read_exact(&mut block[first..]) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(Error::source(b"", "is not a tar archive, or is truncated (no end marker)"));
@@ -154,9 +183,13 @@ impl<R: Read> Reader<'_, R> {
         Ok(name)
     }
 
+    /// Skips what fills the last block of data; umoci leaves it out at the end of a layer.
     fn skip_padding(&mut self, size: u64) -> Result<()> {
         let padding = (size.next_multiple_of(RECORD as u64) - size) as usize;
-        self.source.read_exact(&mut [0; RECORD][..padding]).map_err(broken)
+        match self.source.read_exact(&mut [0; RECORD][..padding]) {
+            Err(e) if T::LAYER && e.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            other => other.map_err(broken),
+        }
     }
 
     fn entry(
@@ -212,14 +245,14 @@ impl<R: Read> Reader<'_, R> {
                 return Err(Error::source(path, why));
             }
         };
-        self.tree.insert(path, meta, content).map(|_| ())
+        self.tree.put(path, meta, content)
     }
 
     /// Appends the entry's data to the spool file; returns where it starts.
     fn spool_data(&mut self, path: &[u8], size: u64) -> Result<u64> {
-        let offset = self.spooled;
+        let offset = *self.spooled;
         let total = offset.checked_add(size).filter(|t| *t <= self.tree.limits().bytes);
-        self.spooled = total.ok_or_else(|| self.tree.limits().too_many_bytes())?;
+        *self.spooled = total.ok_or_else(|| self.tree.limits().too_many_bytes())?;
         let mut left = size;
         let mut buf = vec![0; 1 << 16];
         while left > 0 {

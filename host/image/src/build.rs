@@ -69,7 +69,7 @@ impl Store {
             let output = lines[lines.len().saturating_sub(12)..].join("\n");
             return Err(Error::Tool { tool: "mmdebstrap", status: status.to_string(), output });
         }
-        staged?.publish(name, build.source())
+        staged?.publish(name, build.source(), None)
     }
 }
 

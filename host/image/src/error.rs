@@ -15,7 +15,9 @@ pub enum Error {
         source: io::Error,
     },
     /// An image name that the store does not accept.
-    #[error("bad image name {0:?}: use letters, digits and . _ - : (first a letter or digit, at most 128)")]
+    #[error(
+        "bad image name {0:?}: use letters, digits and . _ - : / @ (first a letter or digit, at most 200)"
+    )]
     BadName(String),
     /// No image of this name.
     #[error("no image named {0:?} (`doppel image ls` lists what there is)")]

@@ -14,9 +14,13 @@
 
 mod archive;
 mod build;
+mod compressed;
+mod config;
 mod dir;
 mod error;
+mod export;
 mod inspect;
+mod launch;
 pub mod patch;
 mod pax;
 mod store;
@@ -25,9 +29,13 @@ mod writer;
 
 pub use archive::from_tar;
 pub use build::Build;
+pub use compressed::plain as decompressed;
+pub use config::{Empty, Healthcheck, ImageConfig, Oci};
 pub use dir::from_dir;
 pub use error::{Error, Result};
+pub use export::{small_file, write_tar};
 pub use inspect::{Inspection, verify};
-pub use store::{Counts, OpenImage, Record, Source, Store};
+pub use launch::{Launch, Wanted, launch};
+pub use store::{Counts, OpenImage, Record, Source, Staged, Store};
 pub use tree::{Content, Data, Limits, Meta, Tree};
 pub use writer::{Written, write};

@@ -24,7 +24,7 @@ pub use emit::Patched;
 pub use section::verify;
 
 /// Version of the scanner's decisions: an image made by another one is made again by `--reuse`.
-pub const SCANNER: u32 = 1;
+pub const SCANNER: u32 = 2;
 const PAGE: u64 = 4096;
 /// Most places in a file that look like a system call; bounds the work a hostile file makes.
 const MOST_SITES: usize = 1 << 16;
@@ -36,7 +36,8 @@ pub enum Reason {
     Unreached,
     /// The disassembly of its function contradicts itself.
     Ambiguous,
-    /// It makes a call that needs a trap's context (clone, fork, vfork, rt_sigreturn).
+    /// It makes a call that needs a trap's context (clone, fork, vfork), or it is an rt_sigreturn that unwinders
+    /// know by its bytes only.
     Excluded,
     /// The instruction has prefixes.
     Prefixed,
@@ -154,7 +155,7 @@ pub struct PatchReport {
     pub files: u64,
     /// System call instructions in all of them.
     pub sites: u64,
-    /// Patched by rule a: the `mov eax, number` before the instruction became a jump.
+    /// Patched by rule a: the `mov` of the number before the instruction became a jump.
     pub rule_a: u64,
     /// Patched by rule b: the instruction became a short jump to padding.
     pub rule_b: u64,

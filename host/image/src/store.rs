@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! images/sha256-<hex>.erofs    read-only, never changed in place
-//! names/<name>.json            a Record
+//! names/<name>.json            a Record; a `/` in the name is `~` here
+//! blobs/, partial/             what registries sent (kept by `doppel-oci`)
 //! tmp/                         unfinished files; what a dead process left there goes at the next import
 //! lock                         held (flock) while names and images change
 //! ```
@@ -11,6 +12,7 @@
 //! directory). Removing a name removes the image when no other name has it; a domain that has the image
 //! open keeps it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
@@ -20,17 +22,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use doppel_abi_image as abi;
 use doppel_abi_image::patch::{FOOTER_FROM_END, PatchFooter};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
+use crate::config::Oci;
 use crate::error::Doing;
 use crate::patch::{PatchReport, SCANNER};
 use crate::tree::{Content, Limits, Tree};
-use crate::{Error, Result, archive, dir, writer};
+use crate::{Error, Result, archive, compressed, dir, writer};
 
 /// Where images are kept unless `DOPPEL_STORE` says otherwise.
 const DEFAULT_ROOT: &str = "/var/lib/doppel";
-/// A record is a few lines; more is damage.
-const RECORD_MAX: u64 = 1 << 20;
+/// A record is a few lines, and what an image says about running it; more is damage.
+const RECORD_MAX: u64 = 4 << 20;
 
 /// How many of what an image holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +92,11 @@ pub enum Source {
         /// What was asked for, sorted.
         packages: Vec<String>,
     },
+    /// An OCI image.
+    Oci {
+        /// The reference it was pulled by, or the path of its archive.
+        reference: String,
+    },
 }
 
 /// What the store knows about a name.
@@ -108,6 +117,9 @@ pub struct Record {
     /// What was patched; `None` without a patch section.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patches: Option<PatchReport>,
+    /// Its layers and how to run it; `None` for an image that was never an OCI image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oci: Option<Oci>,
 }
 
 /// An image ready to be mapped.
@@ -121,16 +133,66 @@ pub struct OpenImage {
     pub path: PathBuf,
 }
 
-/// An archive that has been read, waiting for a name.
-pub(crate) struct Staged<'a> {
+/// A tree that has been read, waiting for a name. Dropped without one, it leaves nothing.
+#[derive(Debug)]
+pub struct Staged<'a> {
     store: &'a Store,
     tree: Tree,
     spool: File,
+    spooled: u64,
 }
 
 impl Staged<'_> {
-    pub(crate) fn publish(self, name: &str, source: Source) -> Result<Record> {
-        self.store.publish(name, &self.tree, Some(&self.spool), source)
+    /// Applies the layer `source` over what is there. `compressed` is its size as it was sent; a layer that grows
+    /// beyond reason is refused. Returns the SHA-256 of the decompressed layer, in hexadecimal.
+    pub fn apply_layer(&mut self, source: impl Read, compressed: u64) -> Result<String> {
+        let broken = |e: io::Error| Error::source(b"", format!("cannot be read: {e}"));
+        let limits = self.tree.limits();
+        let most = compressed.saturating_mul(RATIO_MAX).saturating_add(RATIO_FREE);
+        let plain = compressed::plain(source).map_err(broken)?;
+        let mut metered = Metered { source: plain, hash: Sha256::new(), left: most, over: false };
+        let applied = archive::apply_layer(&mut metered, &self.spool, &mut self.spooled, &mut self.tree);
+        // What follows the end marker belongs to the digest.
+        let rest = applied.and_then(|()| {
+            io::copy(&mut (&mut metered).take(limits.bytes), &mut io::sink()).map(|_| ()).map_err(broken)
+        });
+        if metered.over {
+            return Err(Error::source(
+                b"",
+                format!("a layer of {compressed} bytes grows to more than {most}: refused as a bomb"),
+            ));
+        }
+        rest?;
+        Ok(metered.hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+    }
+
+    /// Writes the image and gives it `name`.
+    pub fn publish(self, name: &str, source: Source, oci: Option<Oci>) -> Result<Record> {
+        self.store.publish(name, &self.tree, Some(&self.spool), source, oci)
+    }
+}
+
+/// A layer may grow by this factor …
+const RATIO_MAX: u64 = 200;
+/// … and by this many bytes beside.
+const RATIO_FREE: u64 = 1 << 30;
+
+/// Hashes what is read, and ends what is too much.
+struct Metered<R> {
+    source: R,
+    hash: Sha256,
+    left: u64,
+    over: bool,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.source.read(buf)?;
+        self.hash.update(&buf[..n]);
+        let left = self.left.checked_sub(n as u64);
+        self.over |= left.is_none();
+        self.left = left.ok_or_else(|| io::Error::other("too much data"))?;
+        Ok(n)
     }
 }
 
@@ -163,7 +225,8 @@ impl Store {
     }
 
     /// Whether an image is as this store would make it, as to patches.
-    pub(crate) fn patched_alike(&self, record: &Record) -> bool {
+    #[must_use]
+    pub fn patched_alike(&self, record: &Record) -> bool {
         record.patches.as_ref().map(|p| p.scanner) == self.patch.then_some(SCANNER)
     }
 
@@ -179,7 +242,7 @@ impl Store {
         self.prepare()?;
         let (tree, notes) = dir::from_dir(path, limits)?;
         let path = fs::canonicalize(path).doing("read", path)?;
-        Ok((self.publish(name, &tree, None, Source::Directory { path })?, notes))
+        Ok((self.publish(name, &tree, None, Source::Directory { path }, None)?, notes))
     }
 
     /// Makes image `name` from a tar or tar.gz archive.
@@ -191,16 +254,64 @@ impl Store {
         limits: Limits,
     ) -> Result<Record> {
         check_name(name)?;
-        self.stage_tar(archive, limits)?.publish(name, source)
+        self.stage_tar(archive, limits)?.publish(name, source, None)
     }
 
     /// Reads an archive completely, without giving it a name yet.
     pub(crate) fn stage_tar(&self, archive: impl Read, limits: Limits) -> Result<Staged<'_>> {
+        let staged = self.stage(limits)?;
+        let tree = archive::from_tar(archive, &staged.spool, limits)?;
+        Ok(Staged { tree, ..staged })
+    }
+
+    /// An empty tree, for layers.
+    pub fn stage(&self, limits: Limits) -> Result<Staged<'_>> {
         self.prepare()?;
+        Ok(Staged { store: self, tree: Tree::new(limits), spool: self.scratch()?, spooled: 0 })
+    }
+
+    /// A file without a name in the store: it goes when it is closed.
+    pub fn scratch(&self) -> Result<File> {
         let tmp = self.root.join("tmp");
-        let spool = tempfile::tempfile_in(&tmp).doing("create a file in", &tmp)?;
-        let tree = archive::from_tar(archive, &spool, limits)?;
-        Ok(Staged { store: self, tree, spool })
+        tempfile::tempfile_in(&tmp).doing("create a file in", &tmp)
+    }
+
+    /// Makes `new` a further name of the image `name`, in place of what it named before.
+    pub fn tag(&self, name: &str, new: &str) -> Result<Record> {
+        check_name(new)?;
+        self.prepare()?;
+        self.change(new, |store| Ok(Record { name: new.into(), ..store.record(name)? }))
+    }
+
+    /// Notes the layers of image `name`, made after it.
+    pub fn set_oci(&self, name: &str, oci: Oci) -> Result<Record> {
+        self.change(name, |store| Ok(Record { oci: Some(oci), ..store.record(name)? }))
+    }
+
+    /// Gives `name` the record that `make` returns.
+    fn change(&self, name: &str, make: impl FnOnce(&Self) -> Result<Record>) -> Result<Record> {
+        let _lock = self.lock()?;
+        let record = make(self)?;
+        let old = self.record(name).ok().map(|r| r.digest).filter(|d| *d != record.digest);
+        self.write_record(&record)?;
+        if let Some(old) = old {
+            self.collect(&old)?;
+        }
+        Ok(record)
+    }
+
+    /// The name that `name` stands for on a command line: itself, or Docker's short form of `NAME:latest`.
+    pub fn find(&self, name: &str) -> Result<String> {
+        let short = name.strip_prefix("docker.io/").unwrap_or(name);
+        let short = short.strip_prefix("library/").unwrap_or(short);
+        let tagged = short.rsplit('/').next().is_some_and(|last| last.contains([':', '@']));
+        let mut tries = vec![name.to_owned(), short.to_owned()];
+        if !tagged {
+            tries.push(format!("{short}:latest"));
+        }
+        check_name(name)?;
+        let found = tries.into_iter().find(|n| check_name(n).is_ok() && self.name_path(n).exists());
+        found.ok_or_else(|| Error::NotFound(name.into()))
     }
 
     /// Opens image `name` for a domain. Checks what is cheap to check: that record, file size and superblock
@@ -260,10 +371,12 @@ impl Store {
         let mut all = Vec::new();
         for entry in entries {
             let file = entry.doing("list", &dir)?.file_name();
-            if let Some(name) = file.to_str().and_then(|f| f.strip_suffix(".json"))
-                && check_name(name).is_ok()
+            if let Some(name) =
+                file.to_str().and_then(|f| f.strip_suffix(".json")).map(|f| f.replace('~', "/"))
+                && check_name(&name).is_ok()
             {
-                all.push((name.to_owned(), self.record(name)));
+                let record = self.record(&name);
+                all.push((name, record));
             }
         }
         all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -294,7 +407,15 @@ impl Store {
     }
 
     /// Writes the image of `tree` and gives it `name`.
-    fn publish(&self, name: &str, tree: &Tree, spool: Option<&File>, source: Source) -> Result<Record> {
+    fn publish(
+        &self,
+        name: &str,
+        tree: &Tree,
+        spool: Option<&File>,
+        source: Source,
+        oci: Option<Oci>,
+    ) -> Result<Record> {
+        check_name(name)?;
         let tmp = self.temporary()?;
         let written = writer::write(tree, spool, tmp.as_file(), tmp.path(), self.patch)?;
         tmp.as_file().set_permissions(Permissions::from_mode(0o444)).doing("chmod", tmp.path())?;
@@ -308,6 +429,7 @@ impl Store {
             source,
             counts: written.counts,
             patches: written.patches,
+            oci,
         };
         let _lock = self.lock()?;
         let old = self.record(name).ok().map(|r| r.digest).filter(|d| *d != record.digest);
@@ -347,8 +469,8 @@ impl Store {
         File::open(parent).and_then(|d| d.sync_all()).doing("sync", parent)
     }
 
-    /// Makes the store's directories, and clears what dead processes left in `tmp`.
-    fn prepare(&self) -> Result<()> {
+    /// Makes the store's directories, and clears what dead processes left: files in `tmp`, images without a name.
+    pub fn prepare(&self) -> Result<()> {
         // Images hold other systems' files (password hashes, keys): the store is its owner's.
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
@@ -367,6 +489,24 @@ impl Store {
             let dead = File::open(&path).is_ok_and(|f| f.try_lock().is_ok());
             if dead {
                 fs::remove_file(&path).doing("remove", &path)?;
+            }
+        }
+        self.sweep()
+    }
+
+    /// Removes images without a name: under the lock there are some only after a death between two steps.
+    fn sweep(&self) -> Result<()> {
+        let mut used = BTreeSet::new();
+        for (_, record) in self.list()? {
+            // A record that cannot be read may point to any image: then keep them all.
+            let Ok(record) = record else { return Ok(()) };
+            used.insert(format!("sha256-{}.erofs", record.digest));
+        }
+        let images = self.root.join("images");
+        for entry in fs::read_dir(&images).doing("list", &images)? {
+            let entry = entry.doing("list", &images)?;
+            if entry.file_name().to_str().is_some_and(|name| !used.contains(name)) {
+                fs::remove_file(entry.path()).doing("remove", &entry.path())?;
             }
         }
         Ok(())
@@ -393,7 +533,7 @@ impl Store {
     }
 
     fn name_path(&self, name: &str) -> PathBuf {
-        self.root.join("names").join(format!("{name}.json"))
+        self.root.join("names").join(format!("{}.json", name.replace('/', "~")))
     }
 }
 
@@ -404,11 +544,12 @@ fn has_footer(file: &File, size: u64) -> bool {
     at.is_some_and(|at| file.read_exact_at(&mut raw, at).is_ok()) && PatchFooter::parse(&raw).is_some()
 }
 
-/// Accepts names that are safe as a file name and unambiguous on a command line.
+/// Accepts names that are safe as a file name and unambiguous on a command line; `/` and `@` as in references.
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    let good = |b: u8| b.is_ascii_alphanumeric() || b"._-:".contains(&b);
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"._-:/@".contains(&b);
     let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
-    if first && name.len() <= 128 && name.bytes().all(good) {
+    let parts = name.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    if first && parts && name.len() <= 200 && name.bytes().all(good) {
         Ok(())
     } else {
         Err(Error::BadName(name.into()))

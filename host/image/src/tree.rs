@@ -346,5 +346,8 @@ pub(crate) fn split_xattr(name: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
+mod layer;
+pub(crate) use layer::Layer;
+
 #[cfg(test)]
 mod tests;

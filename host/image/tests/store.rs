@@ -120,12 +120,30 @@ fn names_share_and_release_images() {
 fn names_are_checked() {
     let f = Fixture::new();
     let root = f.tree("x");
-    for bad in ["", ".", "..", "a/b", "../x", "-x", "a b", &"x".repeat(129)] {
+    for bad in ["", ".", "..", "a//b", "a/", "a/../b", "a~b", "../x", "-x", "a b", &"x".repeat(201)] {
         assert!(matches!(f.store.import_dir(bad, &root, Limits::default()), Err(Error::BadName(_))), "{bad}");
         assert!(matches!(f.store.open(bad), Err(Error::BadName(_))));
         assert!(matches!(f.store.remove(bad), Err(Error::BadName(_))));
     }
     f.import("debian:12.1_x-y", &root);
+    f.import("localhost:5000/team/app:latest", &root);
+    assert_eq!(f.store.find("localhost:5000/team/app").unwrap(), "localhost:5000/team/app:latest");
+    assert_eq!(f.store.tag("debian:12.1_x-y", "x/y").unwrap().name, "x/y");
+    assert_eq!(f.store.list().unwrap().len(), 3);
+    assert!(f.store.list().unwrap().iter().all(|(name, r)| r.as_ref().unwrap().name == *name));
+}
+
+#[test]
+fn images_without_a_name_are_swept() {
+    let f = Fixture::new();
+    let (a, b) = (f.tree("a"), f.tree("b"));
+    let first = f.import("first", &a);
+    // What a death between the image's rename and the record's leaves.
+    let orphan = f.store.root().join(format!("images/sha256-{}.erofs", "0".repeat(64)));
+    fs::write(&orphan, "x").unwrap();
+    f.import("second", &b);
+    assert!(!orphan.exists());
+    assert_eq!(f.store.record("first").unwrap(), first);
 }
 
 #[test]

@@ -1,14 +1,18 @@
 //! A domain's first process: forked, confined step by step, turned into the guest kernel.
 //!
-//! The child shares nothing but a copy of our memory, and other threads of ours may have held any lock
-//! at the moment of the fork. So everything it needs is prepared before, and between `clone3` and
-//! `execveat` it makes raw system calls only: no allocation, no locks, no libc state.
-//! A failing step is reported through a close-on-exec pipe, whose end-of-file means success.
+//! The child runs in our memory on a stack of its own while the calling thread waits (as with `vfork`): a copy of
+//! our memory would cost more than all the rest, and grow with the number of domains. Other threads of ours go on
+//! meanwhile and may hold any lock. So everything it needs is prepared before, and between `clone3` and `execveat`
+//! it makes raw system calls only: no allocation, no locks, no libc state but `errno`. It leaves word of a failing
+//! step in the memory it was given.
 
-use std::ffi::{CStr, CString};
-use std::io::{self, Read};
+use std::ffi::{CStr, CString, c_void};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::OnceLock;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 mod steps;
 
@@ -25,6 +29,8 @@ pub struct ChildPlan<'a> {
     pub descriptors: &'a [BorrowedFd<'a>],
     /// `CLONE_NEW*` flags.
     pub namespaces: u64,
+    /// Namespaces of an earlier child to join, its empty root among them; `namespaces` then has none of their kinds.
+    pub join: Option<&'a Namespaces>,
     /// Whether `namespaces` has a new user namespace, in which `uid` and `gid` map to themselves.
     pub user_namespace: bool,
     /// Host user id.
@@ -37,8 +43,37 @@ pub struct ChildPlan<'a> {
     pub cgroup_tasks: &'a [BorrowedFd<'a>],
     /// `(RLIMIT_*, value)`, soft and hard alike.
     pub limits: &'a [(u32, u64)],
+    /// Kill the child when the calling *thread* ends.
+    pub tied: bool,
     /// `oom_score_adj`, in decimal.
     pub oom_score_adj: &'a CStr,
+}
+
+/// Namespaces of a child that others may join: all but the PID and cgroup namespaces.
+#[derive(Debug)]
+pub struct Namespaces {
+    files: [OwnedFd; 4],
+}
+
+impl Namespaces {
+    /// `CLONE_NEW*` flags of these: mount, UTS, IPC, network.
+    pub const FLAGS: u64 = CLONE_NEWNS | 0x0400_0000 | 0x0800_0000 | 0x4000_0000;
+
+    /// Those of a child that runs.
+    ///
+    /// # Errors
+    /// If the child is gone, or we may not look at it.
+    pub fn of(child: &Child) -> io::Result<Self> {
+        let open =
+            |kind: &str| std::fs::File::open(format!("/proc/{}/ns/{kind}", child.pid)).map(OwnedFd::from);
+        let files = [open("uts")?, open("ipc")?, open("net")?, open("mnt")?];
+        // A process that has died and been reaped may have given its number to another.
+        let mut ended = [PollFd::new(&child.pidfd, PollFlags::IN)];
+        if rustix::event::poll(&mut ended, Some(&Timespec::default()))? > 0 {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Self { files })
+    }
 }
 
 /// A running child.
@@ -71,6 +106,8 @@ impl std::error::Error for SpawnError {
     }
 }
 
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
 const CLONE_NEWNS: u64 = 0x0002_0000;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -91,23 +128,94 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// Forks, confines and executes; returns once the guest kernel runs in the child.
+/// Bytes of stack for the child.
+const STACK: usize = 64 << 10;
+
+/// A pipe that nobody writes to. Only this process holds its reading end: a child sees by its writing end whether
+/// the process still lives.
+fn life() -> io::Result<&'static (OwnedFd, OwnedFd)> {
+    static LIFE: OnceLock<(OwnedFd, OwnedFd)> = OnceLock::new();
+    if let Some(life) = LIFE.get() {
+        return Ok(life);
+    }
+    let fresh = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // If another thread was faster, its pipe is used and ours closed.
+    Ok(LIFE.get_or_init(|| fresh))
+}
+
+/// Signals blocked in this thread until dropped, so that no handler of ours runs in the child.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn all() -> Self {
+        // SAFETY: sigset_t is plain data, for which all zeros is a value; sigfillset initialises it.
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: valid sets; with these arguments neither call fails.
+        unsafe {
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask that the thread had before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+/// `clone3`; the child calls `run(argument)` on the stack that `args` has. Returns what the call does in the parent.
 ///
-/// The child is killed when the calling *thread* ends.
+/// # Safety
+/// `run` may only do what a `vfork`ed child may, and the memory behind `args` and `argument` must live until the
+/// child has executed or ended.
+unsafe fn clone_to(args: &CloneArgs, run: extern "C" fn(*mut c_void) -> !, argument: *mut c_void) -> isize {
+    let result: isize;
+    // SAFETY: the child gets registers as they are but the result and the stack, whose end is aligned; it never
+    // returns. In the parent only the call's own registers change.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, {argument}",
+            "call {run}",
+            "ud2",
+            "2:",
+            argument = in(reg) argument,
+            run = in(reg) run,
+            inlateout("rax") libc::SYS_clone3 as isize => result,
+            in("rdi") args,
+            in("rsi") size_of::<CloneArgs>(),
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    result
+}
+
+extern "C" fn child(prepared: *mut c_void) -> ! {
+    // SAFETY: `spawn` passes it, and does not touch it until this has executed or ended.
+    run(unsafe { &mut *prepared.cast::<Prepared<'_>>() })
+}
+
+/// Forks, confines and executes; returns once the guest kernel runs in the child.
 ///
 /// # Errors
 /// The step that failed; no child is left then.
 pub fn spawn(plan: &ChildPlan<'_>) -> Result<Child, SpawnError> {
-    if plan.namespaces & CLONE_NEWNS == 0 {
+    if plan.namespaces & CLONE_NEWNS == 0 && plan.join.is_none() {
         // The child would take the root file system away from everyone.
         return Err(SpawnError {
             step: "make an empty root file system without a mount namespace",
             error: io::ErrorKind::InvalidInput.into(),
         });
     }
-    let prepare =
-        |error: rustix::io::Errno| SpawnError { step: "prepare the domain's process", error: error.into() };
-    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(prepare)?;
+    let (reader, writer) =
+        life().map_err(|error| SpawnError { step: "prepare the domain's process", error })?;
     let mut argv: Vec<*const libc::c_char> = plan.arguments.iter().map(|a| a.as_ptr()).collect();
     argv.push(ptr::null());
     let map = |id: u32| CString::new(format!("{id} {id} 1")).unwrap_or_default();
@@ -116,57 +224,55 @@ pub fn spawn(plan: &ChildPlan<'_>) -> Result<Child, SpawnError> {
         argv,
         uid_map: map(plan.uid),
         gid_map: map(plan.gid),
-        report: writer.as_raw_fd(),
-        report_reader: reader.as_raw_fd(),
+        life: writer.as_raw_fd(),
+        life_reader: reader.as_raw_fd(),
+        failure: None,
     };
+    // Aligned as stacks are.
+    let mut stack = vec![0u128; STACK / size_of::<u128>()];
 
     let mut pidfd: RawFd = -1;
+    let into = if plan.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
     let args = CloneArgs {
-        flags: plan.namespaces | CLONE_PIDFD | if plan.cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
+        flags: plan.namespaces | CLONE_VM | CLONE_VFORK | CLONE_PIDFD | into,
         pidfd: (&raw mut pidfd).expose_provenance() as u64,
         exit_signal: libc::SIGCHLD as u64,
+        stack: stack.as_mut_ptr().expose_provenance() as u64,
+        stack_size: STACK as u64,
         cgroup: plan.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
         ..CloneArgs::default()
     };
-    // SAFETY: without CLONE_VM this is a fork. The child runs `run`, which only makes raw system calls
-    // on memory prepared above, and never returns.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
-    if pid == 0 {
-        run(&mut prepared);
-    }
+    let blocked = Blocked::all();
+    // SAFETY: the child makes raw system calls only, on memory prepared above, which stays: CLONE_VFORK has us wait
+    // until it has executed or ended.
+    let pid = unsafe { clone_to(&args, child, (&raw mut prepared).cast()) };
+    drop(blocked);
     if pid < 0 {
         return Err(SpawnError {
             step: "create the domain's first process with its namespaces",
-            error: io::Error::last_os_error(),
+            error: io::Error::from_raw_os_error(i32::try_from(-pid).unwrap_or(0)),
         });
     }
-    drop(writer);
+    if !plan.user_namespace {
+        // Its change of user id made our memory, which was its own too, undumpable: our files in /proc would be
+        // another's. It cannot fail.
+        // SAFETY: changes no memory.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+    }
     // SAFETY: CLONE_PIDFD stored a new descriptor, which nobody else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     let pid = i32::try_from(pid).expect("pids fit in an int");
-
-    let mut report = [0u8; 8];
-    let mut reader = std::fs::File::from(reader);
-    let problem = match reader.read(&mut report) {
-        Ok(0) => return Ok(Child { pid, pidfd }),
-        Ok(8) => {
-            let [s0, s1, s2, s3, e0, e1, e2, e3] = report;
-            let step = usize::try_from(u32::from_le_bytes([s0, s1, s2, s3])).unwrap_or(usize::MAX);
-            SpawnError {
-                step: STEPS.get(step).copied().unwrap_or("set up the domain's process"),
-                error: io::Error::from_raw_os_error(i32::from_le_bytes([e0, e1, e2, e3])),
-            }
-        }
-        Ok(_) => {
-            SpawnError { step: "set up the domain's process", error: io::ErrorKind::UnexpectedEof.into() }
-        }
-        Err(error) => SpawnError { step: "hear from the domain's process", error },
-    };
-    // It is ending by itself or must end now; either way it is reaped here, so errors say "gone already".
-    let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+    // SAFETY: the child wrote to it behind the compiler's back, and does so no more.
+    let failure = unsafe { (&raw const prepared.failure).read_volatile() };
+    let Some((step, errno)) = failure else { return Ok(Child { pid, pidfd }) };
+    // It is ending by itself; it is reaped here, so errors say "gone already".
     let _ = rustix::process::waitid(
         rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(&pidfd)),
         rustix::process::WaitIdOptions::EXITED,
     );
-    Err(problem)
+    let step = usize::try_from(step).unwrap_or(usize::MAX);
+    Err(SpawnError {
+        step: STEPS.get(step).copied().unwrap_or("set up the domain's process"),
+        error: io::Error::from_raw_os_error(errno),
+    })
 }

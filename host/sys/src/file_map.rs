@@ -14,6 +14,11 @@ pub struct FileMap {
     len: usize,
 }
 
+// SAFETY: a read-only mapping that belongs to the process, not to a thread.
+unsafe impl Send for FileMap {}
+// SAFETY: as above; nobody writes to it.
+unsafe impl Sync for FileMap {}
+
 impl FileMap {
     /// Maps all of `file`.
     pub fn new(file: &File) -> io::Result<Self> {

@@ -3,13 +3,21 @@
 //! * [`child`]: fork a domain's first process, confine it, execute the guest kernel in it.
 //! * [`shared`]: memory shared with a domain, read and written without ever making a `&[u8]` of it.
 //! * [`signal`]: signals as a descriptor.
+//! * [`memory`]: copies of other processes' memory.
+//! * [`cpu`]: the features of this CPU.
 //! * [`FileMap`]: a file mapped read-only.
+//! * [`huge`]: huge pages in the host's cache of a file.
+//! * [`inherited`]: sockets from a service manager.
 //!
 //! Boundary: mechanism only. What a domain is confined to is said by `host/confine`, and nothing here
 //! trusts a byte that a domain can write.
 
 pub mod child;
+pub mod cpu;
 mod file_map;
+pub mod huge;
+pub mod inherited;
+pub mod memory;
 pub mod shared;
 pub mod signal;
 

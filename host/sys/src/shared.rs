@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
+use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::{RingHeader, VirtualRegisters};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -22,6 +23,8 @@ pub unsafe trait SharedLayout {}
 unsafe impl SharedLayout for RingHeader {}
 // SAFETY: atomics only.
 unsafe impl SharedLayout for VirtualRegisters {}
+// SAFETY: atomics only.
+unsafe impl SharedLayout for SessionHeader {}
 
 /// A shared, writable mapping of a whole descriptor.
 #[derive(Debug)]
@@ -102,6 +105,21 @@ impl SharedMap {
         // SAFETY: checked to be inside; the target is private, so they cannot overlap. Any mixture of what
         // the peer writes meanwhile is as good as any other: these are bytes without structure.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// Gives whole pages back to the host: they read as zeros afterwards, for the peer too.
+    ///
+    /// # Errors
+    /// What `madvise` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn free(&self, offset: usize, len: usize) -> io::Result<()> {
+        let start = self.at(offset, len);
+        // SAFETY: the range is inside the mapping, to whose bytes no plain reference ever exists; the pages of a memory
+        // file that are gone read as zeros.
+        unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxRemove) }?;
+        Ok(())
     }
 
     /// Writes `len` bytes at `offset` to a descriptor; the kernel does the reading.

@@ -45,12 +45,14 @@ fn it_is_born_in_its_control_group() {
         arguments: &[CString::new("sleeper").unwrap()],
         descriptors: &[],
         namespaces: doppel_confine::limits::NAMESPACES,
+        join: None,
         user_namespace: false,
         uid: 0x7000_0000,
         gid: 0x7000_0000,
         cgroup: Some(dir.as_fd()),
         cgroup_tasks: &[],
         limits: &[],
+        tied: true,
         oom_score_adj: c"0",
     })
     .unwrap();
@@ -75,12 +77,14 @@ fn a_failing_step_is_named() {
         arguments: &[CString::new("x").unwrap()],
         descriptors: &[text.as_fd()],
         namespaces: doppel_confine::limits::NAMESPACES,
+        join: None,
         user_namespace: false,
         uid: 0x7000_0000,
         gid: 0x7000_0000,
         cgroup: None,
         cgroup_tasks: &[],
         limits: &[],
+        tied: true,
         oom_score_adj: c"0",
     })
     .unwrap_err();
@@ -90,12 +94,14 @@ fn a_failing_step_is_named() {
         arguments: &[],
         descriptors: &[],
         namespaces: doppel_confine::limits::NAMESPACES,
+        join: None,
         user_namespace: false,
         uid: 0x7000_0000,
         gid: 0x7000_0000,
         cgroup: None,
         cgroup_tasks: &[],
         limits: &[],
+        tied: true,
         oom_score_adj: c"5000",
     })
     .unwrap_err();

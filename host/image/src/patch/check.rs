@@ -3,6 +3,13 @@
 
 use doppel_abi_image::patch::{ENTRY_SLOT, SLOT};
 
+use super::sites::{JUMP, WIDE, WIDE_MOV};
+
+/// The bytes before the operand of a `mov` of this length.
+const fn load(len: usize) -> &'static [u8] {
+    if len == JUMP { &[0xb8] } else { &WIDE_MOV }
+}
+
 /// Numbers of sites by rule a and b. The error is a sentence for people.
 pub fn check(
     original: &[u8],
@@ -34,12 +41,15 @@ pub fn check(
             return Err(wrong("does not stand for a system call"));
         }
         let from = if slot[0] == 0xb8 {
-            let mov = site.checked_sub(5).ok_or_else(|| wrong("returns outside the segment"))?;
-            if original[mov..site] != slot[..5] {
-                return Err(wrong("loads another number than its site"));
-            }
+            let before = |len: usize| {
+                let mov = site.checked_sub(len)?;
+                (original[mov..site - 4] == *load(len) && original[site - 4..site] == slot[1..5])
+                    .then_some(mov)
+            };
+            // The same number as a sign-extended operand, which must be positive, is two bytes longer.
+            let mov = before(JUMP).or_else(|| before(WIDE).filter(|_| slot[4] < 0x80));
             a += 1;
-            mov
+            mov.ok_or_else(|| wrong("loads another number than its site"))?
         } else if slot[..5] == [0x0f, 0x1f, 0x44, 0, 0] {
             let [0xeb, short] = copy[site..site + 2] else { return Err(wrong("its site does not jump")) };
             let hole = (site as i64 + 2 + i64::from(short.cast_signed())) as usize;

@@ -35,6 +35,8 @@ pub(super) struct Module<'a> {
     pub code: Vec<Range<u64>>,
     /// Extents of functions, from unwind tables and symbols.
     pub functions: Vec<Range<u64>>,
+    /// Extents of functions that signal handlers return to, and that unwind tables describe as such.
+    pub signal_returns: Vec<Range<u64>>,
     /// Starts of functions.
     pub roots: Vec<u64>,
     /// Labels: places that somebody may jump to.
@@ -90,14 +92,21 @@ impl<'a> Module<'a> {
             others,
             code: Vec::new(),
             functions: Vec::new(),
+            signal_returns: Vec::new(),
             roots: vec![parsed.entry()],
             labels: Vec::new(),
         };
         module.sections(&parsed, address..address + size);
         module.symbols(&parsed);
         for f in frames::functions(&parsed, file) {
-            module.roots.push(f.start);
-            module.functions.push(f);
+            let mut range = f.range;
+            if f.signal {
+                // By convention one byte early: unwinders look up the byte before a return address.
+                range.start = (range.start + 1).min(range.end - 1);
+                module.signal_returns.push(range.clone());
+            }
+            module.roots.push(range.start);
+            module.functions.push(range);
         }
         module.functions.sort_by_key(|f| f.start);
         Ok(Some(module))

@@ -51,9 +51,9 @@ pub(super) fn emit(module: &Module<'_>, file: &[u8], sites: &[Site]) -> Result<P
             jump
         };
         let load = match rule {
-            Rule::A(number) => {
-                let mov = at - JUMP;
-                text[mov..at].copy_from_slice(&jump_to_slot(site - JUMP as i64));
+            Rule::A(number, len) => {
+                let mov = at - len;
+                text[mov..mov + JUMP].copy_from_slice(&jump_to_slot(site - len as i64));
                 rule_a += 1;
                 let n = number.to_le_bytes();
                 [0xb8, n[0], n[1], n[2], n[3]]

@@ -4,6 +4,8 @@
 //! branches, never because bytes look like one. Two readings of the same bytes make both of them bad. What is
 //! not reached (behind jump tables, data in text) is swept as well, but only to collect what it might jump to.
 
+use std::ops::Range;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
 use super::elf::Module;
@@ -31,6 +33,8 @@ pub(super) struct Flow<'a> {
     pub flags: Vec<u8>,
     /// System calls in code that is not reached.
     pub unreached: Vec<usize>,
+    /// Functions that signal handlers return to, described as such by unwind tables.
+    pub signal_returns: Vec<Range<usize>>,
     base: u64,
     decoder: Decoder<'a>,
 }
@@ -43,6 +47,7 @@ impl<'a> Flow<'a> {
             text,
             flags: vec![0; text.len()],
             unreached: Vec::new(),
+            signal_returns: Vec::new(),
             base: module.base,
             decoder: Decoder::with_ip(64, text, module.base, DecoderOptions::NONE),
         };
@@ -57,6 +62,11 @@ impl<'a> Flow<'a> {
                     flow.flags[start..=last].iter_mut().for_each(|f| *f |= flag);
                     done = r.end;
                 }
+            }
+        }
+        for r in &module.signal_returns {
+            if let (Some(start), Some(last)) = (flow.offset(r.start), flow.offset(r.end - 1)) {
+                flow.signal_returns.push(start..last + 1);
             }
         }
         for label in &module.labels {

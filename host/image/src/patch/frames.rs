@@ -5,8 +5,16 @@ use std::ops::Range;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, elf};
 
+/// A function in an unwind table.
+pub(super) struct Function {
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// Whether it is where signal handlers return to (augmentation `S`).
+    pub signal: bool,
+}
+
 /// The functions the file's unwind table covers; what cannot be read is left out.
-pub(super) fn functions(parsed: &ElfFile64<'_, LittleEndian>, file: &[u8]) -> Vec<Range<u64>> {
+pub(super) fn functions(parsed: &ElfFile64<'_, LittleEndian>, file: &[u8]) -> Vec<Function> {
     let section = parsed.section_by_name(".eh_frame").and_then(|s| Some((s.address(), s.data().ok()?)));
     section.or_else(|| by_header(parsed, file)).map_or_else(Vec::new, |(at, data)| read(at, data))
 }
@@ -32,7 +40,7 @@ fn by_header<'a>(parsed: &ElfFile64<'_, LittleEndian>, file: &'a [u8]) -> Option
 }
 
 /// Walks the table at address `base`.
-fn read(base: u64, data: &[u8]) -> Vec<Range<u64>> {
+fn read(base: u64, data: &[u8]) -> Vec<Function> {
     let word = |at: usize| Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let mut found = Vec::new();
     let mut at = 0;
@@ -42,24 +50,24 @@ fn read(base: u64, data: &[u8]) -> Vec<Range<u64>> {
         let Some(id) = word(at + 4) else { break };
         if id != 0
             && let Some(cie) = (at + 4).checked_sub(id as usize)
-            && let Some(encoding) = encoding(data, cie)
+            && let Some((encoding, signal)) = encoding(data, cie)
             && let Some(range) = range(base, data, at + 8, encoding)
         {
-            found.push(range);
+            found.push(Function { range, signal });
         }
         at = next;
     }
     found
 }
 
-/// How the frames of the common entry at `cie` write addresses.
-fn encoding(data: &[u8], cie: usize) -> Option<u8> {
+/// How the frames of the common entry at `cie` write addresses, and whether they are signal frames.
+fn encoding(data: &[u8], cie: usize) -> Option<(u8, bool)> {
     let rest = data.get(cie.checked_add(8)?..)?;
     let (version, rest) = rest.split_first()?;
     let end = rest.iter().position(|b| *b == 0)?;
     let (augmentation, mut rest) = (&rest[..end], &rest[end + 1..]);
     if augmentation.first() != Some(&b'z') {
-        return augmentation.is_empty().then_some(0);
+        return augmentation.is_empty().then_some((0, false));
     }
     leb(&mut rest)?;
     leb(&mut rest)?;
@@ -69,16 +77,17 @@ fn encoding(data: &[u8], cie: usize) -> Option<u8> {
         leb(&mut rest)?;
     }
     leb(&mut rest)?;
+    let mut encoding = 0;
     for letter in &augmentation[1..] {
         match letter {
-            b'R' => return rest.first().copied(),
+            b'R' => (encoding, rest) = (*rest.first()?, &rest[1..]),
             b'L' => rest = rest.get(1..)?,
             b'P' => rest = rest.get(1 + width(*rest.first()?)?..)?,
             b'S' | b'B' => {}
             _ => return None,
         }
     }
-    Some(0)
+    Some((encoding, augmentation.contains(&b'S')))
 }
 
 /// Skips a LEB128 number.

@@ -8,16 +8,21 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAcc
 use super::Reason;
 use super::flow::{BAD, BODY, COVERED, Flow, ROOT, START, TARGET, falls_through};
 
-/// Calls that need the context of a trap: rt_sigreturn, clone, fork, vfork, clone3.
-const NEVER: [u32; 5] = [15, 56, 57, 58, 435];
-/// Bytes of `jmp rel32`.
+/// Calls that need the context of a trap: clone, fork, vfork, clone3.
+const NEVER: [u32; 4] = [56, 57, 58, 435];
+/// Unwinders know a signal frame by the bytes of this call, unless an unwind table says it is one.
+const RT_SIGRETURN: u32 = 15;
+/// Bytes of `jmp rel32`, and of `mov eax, imm32`.
 pub(super) const JUMP: usize = 5;
+/// Bytes of `mov rax, imm32`, which begins with these.
+pub(super) const WIDE: usize = 7;
+pub(super) const WIDE_MOV: [u8; 3] = [0x48, 0xc7, 0xc0];
 
 /// How a site is patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// The `mov eax, number` before it becomes the jump.
-    A(u32),
+    /// The `mov` of the number before it, so many bytes long, becomes the jump.
+    A(u32, usize),
     /// It becomes a short jump to the hole here.
     B(usize),
 }
@@ -65,15 +70,20 @@ fn judge(flow: &mut Flow<'_>, info: &mut InstructionInfoFactory, at: usize) -> R
         return Err(Reason::Ambiguous);
     }
     let number = number(flow, info, at);
-    if number.is_some_and(|n| NEVER.contains(&n)) {
+    let described = flow.signal_returns.iter().any(|r| r.contains(&at));
+    if number.is_some_and(|n| NEVER.contains(&n) || n == RT_SIGRETURN && !described) {
         return Err(Reason::Excluded);
     }
     if let Some((mov, i)) = flow.before(at)
-        && i.len() == JUMP
-        && flow.text[mov] == 0xb8
         && !flow.flags[mov + 1..at].iter().any(|f| f & (START | TARGET | ROOT | BAD) != 0)
     {
-        return Ok(Rule::A(i.immediate32()));
+        if i.len() == JUMP && flow.text[mov] == 0xb8 {
+            return Ok(Rule::A(i.immediate32(), JUMP));
+        }
+        // Sign-extended: only for numbers where that makes no difference.
+        if i.len() == WIDE && flow.text[mov..].starts_with(&WIDE_MOV) && i.immediate(1) < 1 << 31 {
+            return Ok(Rule::A(i.immediate(1) as u32, WIDE));
+        }
     }
     Err(Reason::NoHole)
 }

@@ -112,6 +112,68 @@ fn rule_a_as_the_contract_says() {
 }
 
 #[test]
+fn wide_moves_are_rule_a_too() {
+    // mov rax, 39; syscall; ret
+    let code = [0x48, 0xc7, 0xc0, 39, 0, 0, 0, 0x0f, 0x05, RET];
+    let p = scanned(&program(&code, &[(0, 10)])).patched.unwrap();
+    assert_eq!((p.rule_a, p.rule_b), (1, 0));
+    // The trampoline has the short form, and returns behind the syscall: distance + TEXT + 9 from slot + 12.
+    assert_eq!(p.trampolines[..5], [0xb8, 39, 0, 0, 0]);
+    assert_eq!(p.trampolines[5..12], [0x48, 0x8d, 0x0d, 0xfd, 0x1f, 0, 0]);
+    // The end of the operand and the syscall stay.
+    assert_eq!(p.text[TEXT..TEXT + 10], [0xe9, 0xfb, 0xdf, 0xff, 0xff, 0, 0, 0x0f, 0x05, RET]);
+    // mov rax, -1 is another number in eax.
+    let code = [0x48, 0xc7, 0xc0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0x05, RET];
+    assert_eq!(outcome(&code, &[(0, 10)]), (0, 0, vec![Reason::NoHole]));
+    // A branch into the operand that stays: two readings.
+    let code = [0x74, 5, 0x48, 0xc7, 0xc0, 39, 0, 0x90, 0x90, 0x0f, 0x05, RET];
+    assert_eq!(outcome(&code, &[(0, 12)]), (0, 0, vec![Reason::Ambiguous]));
+}
+
+/// A program with `mov rax, 15; syscall`, and an unwind table for it, with this augmentation and start.
+fn signal_return(augmentation: &[u8], start: i64) -> Vec<u8> {
+    // The byte before makes another instruction of it.
+    let code = [RET, 0, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05, RET];
+    let mut file = program(&code, &[(0, 1), (2, 10)]);
+    // Found through PT_GNU_EH_FRAME: a version, an encoding, and the table's address relative to the third field.
+    let table = file.len().next_multiple_of(8);
+    file.resize(table, 0);
+    file.extend([1, 0x1b, 0, 0, 4, 0, 0, 0]);
+    // The common entry: id 0, version 1, augmentation, alignments 1 and -8, return address 16, its data: encoding.
+    let mut cie = vec![0, 0, 0, 0, 1];
+    cie.extend(augmentation);
+    cie.extend([0, 1, 0x78, 16, 1, 0x1b]);
+    cie.resize(cie.len().next_multiple_of(4), 0);
+    file.extend((cie.len() as u32).to_le_bytes());
+    file.extend(&cie);
+    // The function: distance to the common entry, start relative to the field, length, no data.
+    file.extend(16u32.to_le_bytes());
+    file.extend((cie.len() as u32 + 8).to_le_bytes());
+    let here = BASE as i64 + file.len() as i64;
+    file.extend(((BASE as i64 + TEXT as i64 + start - here) as i32).to_le_bytes());
+    file.extend([10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    // A second program header behind the first, and a segment that reaches to the end.
+    let size = (file.len() as u64).to_le_bytes();
+    file[96..104].copy_from_slice(&size);
+    file[104..112].copy_from_slice(&size);
+    file[56] = 2;
+    file[120..124].copy_from_slice(&0x6474_e550u32.to_le_bytes());
+    file[124..128].copy_from_slice(&4u32.to_le_bytes());
+    file[128..136].copy_from_slice(&(table as u64).to_le_bytes());
+    file[136..144].copy_from_slice(&(BASE + table as u64).to_le_bytes());
+    file[152..160].copy_from_slice(&8u64.to_le_bytes());
+    file
+}
+
+#[test]
+fn signal_returns_need_an_unwind_table() {
+    let s = scanned(&signal_return(b"zRS", 1));
+    assert_eq!(s.patched.map(|p| (p.rule_a, p.rule_b)), Some((1, 0)));
+    let s = scanned(&signal_return(b"zR", 2));
+    assert_eq!((s.patched, s.trapped[0].1), (None, Reason::Excluded));
+}
+
+#[test]
 fn calls_that_need_a_trap_are_left() {
     for number in [15, 56, 57, 58] {
         let code = [0xb8, number, 0, 0, 0, 0x0f, 0x05, RET];

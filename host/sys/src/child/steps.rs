@@ -1,7 +1,7 @@
 //! The child's side of a domain's birth: one confining step after the other.
 //!
-//! Runs between `clone3` and `execveat` in a copy of a process that may have had other threads: raw system
-//! calls only, on memory that the parent prepared. No allocation, no locks, no panics.
+//! Runs between `clone3` and `execveat` in the memory of a process that has other threads: raw system calls only,
+//! on memory that the parent prepared. No allocation, no locks, no panics.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, RawFd};
@@ -24,6 +24,7 @@ pub(super) const STEPS: &[&str] = &[
     "set resource limits",
     "tie the domain's life to this process",
     "execute the guest kernel",
+    "join namespaces",
 ];
 const SIGNALS: u32 = 0;
 const CGROUP: u32 = 1;
@@ -38,6 +39,7 @@ const DESCRIPTORS: u32 = 9;
 const LIMITS: u32 = 10;
 const LIFE: u32 = 11;
 const EXECUTE: u32 = 12;
+const JOIN: u32 = 13;
 
 /// Descriptors are first moved here and above, so that no move overwrites a source.
 const PARKING: RawFd = 64;
@@ -49,8 +51,11 @@ pub(super) struct Prepared<'a> {
     pub argv: Vec<*const libc::c_char>,
     pub uid_map: CString,
     pub gid_map: CString,
-    pub report: RawFd,
-    pub report_reader: RawFd,
+    /// See `super::life`.
+    pub life: RawFd,
+    pub life_reader: RawFd,
+    /// The step that failed, and why.
+    pub failure: Option<Failure>,
 }
 
 /// A raw system call: arguments are integers or addresses of memory that outlives the call.
@@ -65,17 +70,14 @@ macro_rules! call {
 
 /// The child: never returns.
 pub(super) fn run(prepared: &mut Prepared<'_>) -> ! {
-    let (step, errno) = match confine_and_execute(prepared) {
+    let failure = match confine_and_execute(prepared) {
         Ok(never) => match never {},
         Err(failure) => failure,
     };
-    let mut report = [0u8; 8];
-    report[..4].copy_from_slice(&step.to_le_bytes());
-    report[4..].copy_from_slice(&errno.to_le_bytes());
-    // Nothing can be done about a failing write: the parent then sees the exit.
-    let _ = call!(step, SYS_write, prepared.report, report.as_ptr(), report.len());
+    // SAFETY: a field of a structure that is exclusively ours; the parent reads it when this process has ended.
+    unsafe { (&raw mut prepared.failure).write_volatile(Some(failure)) };
     loop {
-        let _ = call!(step, SYS_exit_group, 125);
+        let _ = call!(LIFE, SYS_exit_group, 125);
     }
 }
 
@@ -111,7 +113,8 @@ fn errno() -> i32 {
     unsafe { *libc::__errno_location() }
 }
 
-type Failure = (u32, i32);
+/// Step and errno.
+pub(super) type Failure = (u32, i32);
 
 /// There is no value of it: success is a process that runs something else.
 enum Never {}
@@ -119,7 +122,7 @@ enum Never {}
 fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
     let plan = p.plan;
     // Only the parent holds the reading end, so that its death shows as POLLERR.
-    call!(LIFE, SYS_close, p.report_reader)?;
+    call!(LIFE, SYS_close, p.life_reader)?;
     reset_signals()?;
     for tasks in plan.cgroup_tasks {
         call!(CGROUP, SYS_write, tasks.as_raw_fd(), c"0".as_ptr(), 1)?;
@@ -132,12 +135,22 @@ fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
     }
     call!(SESSION, SYS_setsid)?;
     call!(SESSION, SYS_personality, 0)?;
-    empty_root()?;
+    match plan.join {
+        // The mount namespace's root becomes the child's root and working directory.
+        Some(namespaces) => {
+            for file in &namespaces.files {
+                call!(JOIN, SYS_setns, file.as_raw_fd(), 0)?;
+            }
+        }
+        None => empty_root()?,
+    }
     drop_privileges(plan)?;
     let executable = arrange_descriptors(p)?;
     set_limits(plan.limits)?;
     // After the change of user id, which clears it.
-    tie_to_parent(p.report)?;
+    if plan.tied {
+        tie_to_parent(p.life)?;
+    }
     let environment = [ptr::null::<libc::c_char>()];
     let (argv, envp) = (p.argv.as_ptr(), environment.as_ptr());
     call!(EXECUTE, SYS_execveat, executable, c"".as_ptr(), argv, envp, libc::AT_EMPTY_PATH)?;
@@ -214,8 +227,8 @@ fn arrange_descriptors(p: &mut Prepared<'_>) -> Result<i64, Failure> {
     let descriptors = p.plan.descriptors;
     let park = |fd: RawFd| call!(DESCRIPTORS, SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, PARKING);
     let executable = park(p.plan.executable.as_raw_fd())?;
-    // The old number of the report may be overwritten below.
-    p.report = park(p.report)? as RawFd;
+    // The old number may be overwritten below.
+    p.life = park(p.life)? as RawFd;
     let mut parked = [0i64; 8];
     if descriptors.len() > parked.len() {
         return Err((DESCRIPTORS, libc::EINVAL));
@@ -243,10 +256,10 @@ fn set_limits(limits: &[(u32, u64)]) -> Result<(), Failure> {
 }
 
 /// Makes the host kill this process when the parent's thread ends.
-fn tie_to_parent(report: RawFd) -> Result<(), Failure> {
+fn tie_to_parent(life: RawFd) -> Result<(), Failure> {
     call!(LIFE, SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)?;
     // If the parent died before that, nobody holds the reading end any more.
-    let mut poll = libc::pollfd { fd: report, events: 0, revents: 0 };
+    let mut poll = libc::pollfd { fd: life, events: 0, revents: 0 };
     call!(LIFE, SYS_poll, &raw mut poll, 1, 0)?;
     if poll.revents & libc::POLLERR != 0 {
         return Err((LIFE, libc::ESRCH));

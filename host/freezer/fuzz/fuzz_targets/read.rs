@@ -1,0 +1,19 @@
+//! Arbitrary bytes as a frozen image, as an export of one, and as its working set.
+#![no_main]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+use std::sync::LazyLock;
+
+static SHELF: LazyLock<common::Shelf> = LazyLock::new(common::Shelf::new);
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    SHELF.exercise(bytes);
+    // Most inputs are far from an image: lay them over one too.
+    let mut image = common::sound_image();
+    for (place, byte) in image.iter_mut().zip(bytes) {
+        *place ^= byte;
+    }
+    SHELF.exercise(&image);
+});

@@ -1,0 +1,29 @@
+//! Frozen images: written from a stopped domain, kept, checked, and given to clones (DESIGN §8).
+//!
+//! * [`freeze`]: what of a stopped domain's memory must be kept ([`scan`](mod@scan)), and writing it.
+//! * [`FrozenImage`]: an image opened, checked whole, ready to be mapped; refuses a host it does not fit.
+//! * [`WorkingSet`]: the pages a woken domain touches first, read ahead at the next wake.
+//! * [`FrozenStore`]: images by name, on disk or in memory.
+//! * [`share`](mod@share): which pages of running clones became equal after the checkpoint.
+//!
+//! Boundary: the host kernel's view of a domain's processes is believed, nothing the domain itself wrote is.
+//! Layouts are in `abi/machine` (`frozen`); stopping and starting domains is `host/domain`'s part.
+#![forbid(unsafe_code)]
+
+mod draft;
+mod error;
+mod format;
+mod host;
+mod open;
+pub mod scan;
+pub mod share;
+mod store;
+mod working_set;
+mod write;
+
+pub use error::Error;
+pub use format::Description;
+pub use open::FrozenImage;
+pub use store::{Entry, FrozenStore, Place};
+pub use working_set::WorkingSet;
+pub use write::{Report, Subject, freeze, prepare};

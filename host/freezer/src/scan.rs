@@ -1,0 +1,324 @@
+//! What of a stopped domain's memory has to be kept.
+//!
+//! Arena and page file: the extents their files have. Processes: the private pages that are no longer what their
+//! mapping would show, as `/proc/PID/pagemap` tells: anonymous pages, and in a clone the pages of its own frozen
+//! image. Runs that lie close together are kept as one segment, since every segment costs each clone a mapping;
+//! what lies between is kept as a hole (anonymous memory) or as it is (file pages).
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+
+use doppel_abi_machine::frozen::{ARENA, MAX_SEGMENTS, PAGEFILE, Segment};
+use doppel_abi_machine::layout::{PAGE, USER_END};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+
+/// Anonymous runs with at most so many untouched pages between them become one segment.
+const JOIN_ANONYMOUS: u64 = 256;
+/// The same for pages of files, which are then copied.
+const JOIN_FILE: u64 = 8;
+
+/// Where saved bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The arena's memory file.
+    Arena,
+    /// The page file's.
+    PageFile,
+    /// Memory of the process with this host pid.
+    Process(i32),
+}
+
+/// A run of pages to copy: from where, and to which offset of the frozen image.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// From where.
+    pub source: Source,
+    /// Address or offset there.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Offset from the start of the image's data.
+    pub to: u64,
+}
+
+/// All that has to be kept.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Segments in order of space and address; offsets count from the start of the data.
+    pub segments: Vec<Segment>,
+    /// What to copy, in order of `to`.
+    pub pieces: Vec<Piece>,
+    /// Bytes of all segments.
+    pub len: u64,
+}
+
+impl Plan {
+    /// Adds one segment made of `runs` (address, length), ascending.
+    fn add(&mut self, space: i32, source: Source, runs: &[(u64, u64)]) {
+        let (Some(&(start, _)), Some(&(last, n))) = (runs.first(), runs.last()) else { return };
+        let len = last + n - start;
+        self.segments.push(Segment { space, reserved: 0, addr: start, len, offset: self.len });
+        let to = self.len;
+        self.pieces.extend(runs.iter().map(|&(addr, len)| Piece {
+            source,
+            addr,
+            len,
+            to: to + (addr - start),
+        }));
+        self.len += len;
+    }
+
+    /// Adds runs, joining those that are at most `gap` bytes apart; with `fill` what is between is copied too.
+    fn add_joined(&mut self, space: i32, source: Source, runs: &[(u64, u64)], gap: u64, fill: bool) {
+        for group in runs.chunk_by(|a, b| b.0 - (a.0 + a.1) <= gap) {
+            let (first, last) = (group[0], group[group.len() - 1]);
+            let whole = [(first.0, last.0 + last.1 - first.0)];
+            self.add(space, source, if fill { &whole } else { group });
+        }
+    }
+}
+
+/// Plans the freeze of a stopped domain whose first process has host pid `init`; `parents` are the inode numbers of
+/// the frozen image it was cloned from and of its share file.
+///
+/// # Errors
+/// What the host refuses, or a process that is no longer there.
+pub fn plan(init: i32, arena: BorrowedFd<'_>, pagefile: BorrowedFd<'_>, parents: &[u64]) -> Result<Plan> {
+    let mut plan = Plan::default();
+    let mut processes = processes(init)?;
+    processes.sort_unstable();
+    // Segments are sorted by space: the page file, the arena, then processes by pid in their namespace.
+    for (space, source, fd) in [(PAGEFILE, Source::PageFile, pagefile), (ARENA, Source::Arena, arena)] {
+        let runs = extents(fd).map_err(Error::os("find the domain's memory extents"))?;
+        plan.add_joined(space, source, &runs, 0, false);
+    }
+    for (inner, pid) in processes {
+        scan_process(&mut plan, inner, pid, parents)?;
+    }
+    if plan.segments.len() as u64 > MAX_SEGMENTS {
+        return Err(Error::Request(format!(
+            "the domain's memory is in {} pieces; at most {MAX_SEGMENTS} can be frozen",
+            plan.segments.len()
+        )));
+    }
+    Ok(plan)
+}
+
+/// A domain's processes but the first: (pid in its namespace, host pid).
+///
+/// # Errors
+/// If the first is gone, or a process ends meanwhile.
+pub fn processes(init: i32) -> Result<Vec<(i32, i32)>> {
+    let mut processes = Vec::new();
+    for pid in children(init)? {
+        if let Some(inner) = namespace_pid(pid)? {
+            processes.push((inner, pid));
+        }
+    }
+    Ok(processes)
+}
+
+/// What of a process' memory is its own, and what comes from a share file.
+#[derive(Debug, Default)]
+pub struct Own {
+    /// Runs of pages in private mappings that belong to the process alone: (address, length).
+    pub runs: Vec<(u64, u64)>,
+    /// Number of host mappings.
+    pub mappings: usize,
+    /// Bytes mapped from the share file and not written since.
+    pub shared: u64,
+    /// In so many mappings.
+    pub shared_mappings: usize,
+}
+
+/// Looks at the user memory of a process, in which pages of the file with inode `share` are shared.
+///
+/// # Errors
+/// If it is gone.
+pub fn own_pages(pid: i32, share: Option<u64>) -> Result<Own> {
+    let failed = |what: &str| Error::host(format!("read /proc/{pid}/{what}"));
+    let maps = File::open(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed("pagemap"))?;
+    let mut own = Own::default();
+    for line in BufReader::new(maps).lines() {
+        let line = line.map_err(failed("maps"))?;
+        let m = parse_mapping(&line)
+            .ok_or_else(|| Error::Request(format!("odd line in /proc/{pid}/maps: {line}")))?;
+        own.mappings += 1;
+        if m.start >= USER_END || !m.private {
+            continue;
+        }
+        let runs = private_pages(&pagemap, m.start, m.end).map_err(failed("pagemap"))?;
+        if share == Some(m.inode) {
+            own.shared_mappings += 1;
+            own.shared += m.end - m.start - runs.iter().map(|r| r.1).sum::<u64>();
+        }
+        own.runs.extend(runs);
+    }
+    Ok(own)
+}
+
+/// Children of the domain's first process: all its other processes.
+pub(crate) fn children(init: i32) -> Result<Vec<i32>> {
+    let path = format!("/proc/{init}/task/{init}/children");
+    let text = std::fs::read_to_string(&path).map_err(Error::host(format!("read {path}")))?;
+    Ok(text.split_ascii_whitespace().filter_map(|p| p.parse().ok()).collect())
+}
+
+/// The pid a process has in its own namespace; none for a zombie.
+pub(crate) fn namespace_pid(pid: i32) -> Result<Option<i32>> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).map_err(Error::host(format!("read {path}")))?;
+    let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+    if field("State:").is_some_and(|s| s.starts_with(['Z', 'X'])) {
+        return Ok(None);
+    }
+    let inner = field("NSpid:").and_then(|f| f.split_ascii_whitespace().last()?.parse().ok());
+    inner
+        .map(Some)
+        .ok_or_else(|| Error::Request(format!("{path} tells no NSpid; Linux 4.1 or newer is needed")))
+}
+
+/// Extents of a sparse file: (offset, length).
+fn extents(fd: BorrowedFd<'_>) -> std::result::Result<Vec<(u64, u64)>, Errno> {
+    extents_within(fd, 0, u64::MAX >> 1)
+}
+
+fn extents_within(fd: BorrowedFd<'_>, from: u64, to: u64) -> std::result::Result<Vec<(u64, u64)>, Errno> {
+    let mut runs = Vec::new();
+    let mut at = from;
+    while at < to {
+        let start = match rustix::fs::seek(fd, SeekFrom::Data(at)) {
+            Ok(start) if start < to => start,
+            Ok(_) | Err(Errno::NXIO) => break,
+            Err(e) => return Err(e),
+        };
+        let end = rustix::fs::seek(fd, SeekFrom::Hole(start))?.min(to);
+        runs.push((start, end - start));
+        at = end;
+    }
+    Ok(runs)
+}
+
+/// One line of `/proc/PID/maps`.
+pub(crate) struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub private: bool,
+    pub inode: u64,
+}
+
+pub(crate) fn parse_mapping(line: &str) -> Option<Mapping> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let private = words.next()?.as_bytes().get(3) == Some(&b'p');
+    let inode = words.nth(2)?.parse().ok()?;
+    let hex = |s| u64::from_str_radix(s, 16).ok();
+    Some(Mapping { start: hex(start)?, end: hex(end)?, private, inode })
+}
+
+fn scan_process(plan: &mut Plan, inner: i32, pid: i32, parents: &[u64]) -> Result<()> {
+    let failed = |what: &str| Error::host(format!("read /proc/{pid}/{what}"));
+    let maps = File::open(format!("/proc/{pid}/maps")).map_err(failed("maps"))?;
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed("pagemap"))?;
+    for line in BufReader::new(maps).lines() {
+        let line = line.map_err(failed("maps"))?;
+        let m = parse_mapping(&line)
+            .ok_or_else(|| Error::Request(format!("odd line in /proc/{pid}/maps: {line}")))?;
+        if m.start >= USER_END {
+            break;
+        }
+        if !m.private {
+            continue;
+        }
+        let source = Source::Process(pid);
+        if parents.contains(&m.inode) {
+            // Its own frozen image or share file: all of it is content; pages of zeros are found when it is copied.
+            plan.add(inner, source, &[(m.start, m.end - m.start)]);
+            continue;
+        }
+        let runs = private_pages(&pagemap, m.start, m.end).map_err(failed("pagemap"))?;
+        let (gap, fill) = if m.inode == 0 { (JOIN_ANONYMOUS, false) } else { (JOIN_FILE, true) };
+        plan.add_joined(inner, source, &runs, gap * PAGE, fill);
+    }
+    Ok(())
+}
+
+/// Runs of pages of `start..end` that belong to the process alone.
+fn private_pages(pagemap: &File, start: u64, end: u64) -> std::io::Result<Vec<(u64, u64)>> {
+    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+    const FILE_OR_SHARED: u64 = 1 << 61;
+    pages(pagemap, start, end, |e| e & PRESENT_OR_SWAPPED != 0 && e & FILE_OR_SHARED == 0)
+}
+
+/// Runs of pages of `start..end` whose entries in the page map are `wanted`.
+pub(crate) fn pages(
+    pagemap: &File,
+    start: u64,
+    end: u64,
+    wanted: impl Fn(u64) -> bool,
+) -> std::io::Result<Vec<(u64, u64)>> {
+    const ENTRIES: u64 = 8192;
+    let mut buf = vec![0u8; (ENTRIES * 8) as usize];
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    let mut at = start;
+    while at < end {
+        let n = ((end - at) / PAGE).min(ENTRIES);
+        let bytes = &mut buf[..(n * 8) as usize];
+        pagemap.read_exact_at(bytes, at / PAGE * 8)?;
+        for entry in bytes.chunks_exact(8) {
+            let entry = u64::from_le_bytes(entry.try_into().unwrap_or([0; 8]));
+            if wanted(entry) {
+                match runs.last_mut() {
+                    Some((s, len)) if *s + *len == at => *len += PAGE,
+                    _ => runs.push((at, PAGE)),
+                }
+            }
+            at += PAGE;
+        }
+    }
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_lines() {
+        let m = parse_mapping("7f00-8f00 rw-p 00001000 fe:01 1234 /a b").unwrap();
+        assert_eq!((m.start, m.end, m.private, m.inode), (0x7f00, 0x8f00, true, 1234));
+        assert!(!parse_mapping("1000-2000 r--s 0 00:01 7").unwrap().private);
+        assert!(parse_mapping("rubbish").is_none());
+    }
+
+    #[test]
+    fn close_runs_become_one_segment() {
+        let mut plan = Plan::default();
+        let runs = [(0, PAGE), (2 * PAGE, PAGE), (100 * PAGE, PAGE)];
+        plan.add_joined(5, Source::Process(1), &runs, 4 * PAGE, false);
+        assert_eq!(
+            plan.segments.iter().map(|s| (s.addr, s.len)).collect::<Vec<_>>(),
+            [(0, 3 * PAGE), (100 * PAGE, PAGE)]
+        );
+        assert_eq!(plan.pieces.iter().map(|p| p.to).collect::<Vec<_>>(), [0, 2 * PAGE, 3 * PAGE]);
+        assert_eq!(plan.len, 4 * PAGE);
+        let mut filled = Plan::default();
+        filled.add_joined(5, Source::Process(1), &runs, 4 * PAGE, true);
+        assert_eq!(filled.pieces.len(), 2);
+    }
+
+    #[test]
+    fn own_pages_are_found() {
+        let data = vec![1u8; 5 * PAGE as usize];
+        let at = (data.as_ptr().expose_provenance() as u64).next_multiple_of(PAGE);
+        let pagemap = File::open("/proc/self/pagemap").unwrap();
+        let runs = private_pages(&pagemap, at, at + 4 * PAGE).unwrap();
+        assert_eq!(runs, [(at, 4 * PAGE)]);
+    }
+}

@@ -1,0 +1,37 @@
+//! What this CPU can do.
+
+use std::sync::OnceLock;
+
+use doppel_abi_machine::frozen::CPU_WORDS;
+
+/// The CPUID words of `CPU_WORDS`, then the low word of XCR0. Asked once: CPUID traps to the hypervisor of a
+/// virtual machine, which takes tens of microseconds.
+#[must_use]
+pub fn features() -> &'static [u32; 10] {
+    static FEATURES: OnceLock<[u32; 10]> = OnceLock::new();
+    FEATURES.get_or_init(|| {
+        let mut words = [0; 10];
+        for (word, (leaf, subleaf, register)) in words.iter_mut().zip(CPU_WORDS) {
+            let r = std::arch::x86_64::__cpuid_count(leaf, subleaf);
+            *word = [r.eax, r.ebx, r.ecx, r.edx][usize::from(register)];
+        }
+        // APIC-dependent and OS-dependent bits say nothing about the CPU: OSPKE.
+        words[3] &= !(1 << 4);
+        let low: u32;
+        // SAFETY: XCR0 is readable on every x86-64 CPU whose kernel uses XSAVE, without which no domain runs.
+        unsafe {
+            std::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack));
+        }
+        words[9] = low;
+        words
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn has_sse2_and_is_stable() {
+        assert_ne!(super::features()[1] & (1 << 26), 0);
+        assert_eq!(super::features(), super::features());
+    }
+}

@@ -1,0 +1,32 @@
+//! Sockets a service manager has opened for this process (`sd_listen_fds(3)`).
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The first of them.
+const FIRST: RawFd = 3;
+
+/// Takes the descriptors that `LISTEN_PID` and `LISTEN_FDS` hand to this process, close-on-exec; none on a second call.
+///
+/// To be called before anything else opens descriptors for good: it believes the environment that these numbers are
+/// the service manager's.
+#[must_use]
+pub fn take() -> Vec<OwnedFd> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u32>().ok());
+    if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let count = number("LISTEN_FDS").and_then(|n| RawFd::try_from(n).ok()).unwrap_or(0).min(64);
+    let open = |fd: &RawFd| {
+        // SAFETY: F_SETFD only changes a flag, and fails for a number that is no descriptor.
+        unsafe { libc::fcntl(*fd, libc::F_SETFD, libc::FD_CLOEXEC) == 0 }
+    };
+    (FIRST..FIRST + count)
+        .filter(open)
+        .map(|fd| {
+            // SAFETY: it is open, and by the protocol nobody's but ours; TAKEN keeps it from being owned twice.
+            unsafe { OwnedFd::from_raw_fd(fd) }
+        })
+        .collect()
+}
