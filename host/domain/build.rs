@@ -11,6 +11,11 @@ mod elf;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Where the compiler uses no vector registers by itself: the fast entry then need not save any.
+const BARE: &str = "x86_64-unknown-none";
+/// Where it does; the kernel's entry code then keeps xmm0-15 (guest/machine/src/fast.rs).
+const WITH_SSE: &str = "x86_64-unknown-linux-gnu";
+
 fn main() {
     let var = |name: &str| std::env::var(name).unwrap_or_default();
     let root = PathBuf::from(var("CARGO_MANIFEST_DIR")).join("../..");
@@ -31,7 +36,8 @@ fn main() {
         let path = build_kernel(&root, &out, &var("CARGO"));
         let bytes = std::fs::read(&path).expect("cannot read the guest kernel");
         let gates = elf::gates(&bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        (elf::trim(bytes).expect("was parsed before"), gates)
+        let trimmed = elf::trim(bytes).expect("was parsed before");
+        (elf::widen(trimmed).unwrap_or_else(|e| panic!("{}: {e}", path.display())), gates)
     } else {
         (Vec::new(), elf::Gates { syscall: 0, syscall_end: 0, sigreturn_end: 0 })
     };
@@ -42,13 +48,36 @@ fn main() {
     write("kernel_gates.rs", format!("{gates:?}").as_bytes());
 }
 
+/// Whether the standard libraries of a target are installed (rust-toolchain.toml and scripts/setup.sh see to it).
+fn has_target(target: &str) -> bool {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
+    output.is_ok_and(|o| {
+        o.status.success() && Path::new(String::from_utf8_lossy(&o.stdout).trim()).join("").is_dir()
+    })
+}
+
 fn build_kernel(root: &Path, out: &Path, cargo: &str) -> PathBuf {
     // OUT_DIR is <target>/<profile>/build/<package>/out.
     let target = out.ancestors().nth(4).unwrap_or(out).join("kernel");
+    let bare = has_target(BARE);
+    if !bare {
+        println!(
+            "cargo::warning=the guest kernel is slower than it could be: `rustup target add {BARE}` is missing"
+        );
+    }
     let mut command = Command::new(cargo);
     command
         .current_dir(root)
-        .args(["build", "--profile", "kernel", "-p", "doppel-guest-image"])
+        .args([
+            "build",
+            "--profile",
+            "kernel",
+            "-p",
+            "doppel-guest-image",
+            "--target",
+            if bare { BARE } else { WITH_SSE },
+        ])
         .args(["--message-format", "json-render-diagnostics", "--target-dir"])
         .arg(&target)
         .stderr(Stdio::inherit());

@@ -1,16 +1,19 @@
-//! Repository chores: `deny` checks the dependencies, `compat` writes docs/COMPATIBILITY.md (`compat --check` verifies it).
+//! Repository chores: `deny` checks the dependencies, `compat` writes docs/COMPATIBILITY.md (`compat --check` verifies it),
+//! `vectors` proves that the built guest kernel touches no vector registers.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 mod compat;
 mod deny;
+mod vectors;
 
 fn main() -> ExitCode {
     let result = match std::env::args().nth(1).as_deref() {
         Some("deny") => deny::run(),
         Some("compat") => compat::run(std::env::args().any(|a| a == "--check")).map_err(|e| e.to_string()),
-        _ => Err("usage: cargo run -p xtask -- deny | compat [--check]".into()),
+        Some("vectors") => vectors::run(),
+        _ => Err("usage: cargo run -p xtask -- deny | compat [--check] | vectors".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

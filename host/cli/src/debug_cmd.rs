@@ -5,13 +5,26 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use doppel_confine::host_call_table;
-use doppel_domain::Kernel;
+use doppel_domain::{Kernel, Reply, Request, ask};
+
+use crate::values;
 
 /// What to show.
 #[derive(Subcommand)]
 pub enum DebugCommand {
     /// The host system calls a domain can reach
     HostCalls,
+    /// Change the memory that programs of a stand-alone domain may have
+    Memory {
+        /// Name of the running domain
+        domain: String,
+        /// Most memory
+        #[arg(long, value_name = "SIZE", value_parser = values::size)]
+        limit: Option<u64>,
+        /// The balloon's target
+        #[arg(long, value_name = "SIZE", value_parser = values::size)]
+        target: Option<u64>,
+    },
     /// Addresses of the guest kernel's gates, as JSON
     Gate {
         /// Guest kernel ELF to look at instead of the built-in one
@@ -24,6 +37,12 @@ pub enum DebugCommand {
 pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         DebugCommand::HostCalls => print!("{}", host_call_table()),
+        DebugCommand::Memory { domain, limit, target } => {
+            let (limit, target) = (*limit, *target);
+            if let Reply::Refused(why) = ask(domain, &Request::Memory { limit, target })? {
+                return Err(why.into());
+            }
+        }
         DebugCommand::Gate { kernel } => {
             let kernel = match kernel {
                 Some(path) => Kernel::from_file(path)?,

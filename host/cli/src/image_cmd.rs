@@ -1,14 +1,16 @@
 //! `doppel image`: make, list, check and remove root images.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
 use doppel_image::patch::PatchReport;
 use doppel_image::{Build, Counts, Inspection, Limits, Record, Source, Store};
+use doppel_oci::Platform;
 use serde::Serialize;
+
+use crate::image_oci_cmd::{self, ImportArgs, PullArgs, PushArgs, SaveArgs};
 
 /// Arguments of `doppel image`.
 #[derive(clap::Args)]
@@ -22,7 +24,22 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make an image from a directory or a tar archive (plain or gzip).
+    /// Pull an image from a registry.
+    Pull(PullArgs),
+    /// Push an image to a registry.
+    Push(PushArgs),
+    /// Give an image a further name.
+    Tag {
+        /// Its name.
+        name: String,
+        /// The further name; an image that has it loses it.
+        new: String,
+    },
+    /// Write an image as an archive that other tools read (an OCI layout and `docker save` archive).
+    Save(SaveArgs),
+    /// Remove layers no image needs, and what broken transfers left.
+    Prune,
+    /// Make an image from a directory, a tar archive (plain, gzip, zstd), an OCI layout or a `docker save` archive.
     Import {
         /// Directory, archive, or - for an archive on standard input.
         source: PathBuf,
@@ -31,6 +48,12 @@ enum Verb {
         /// Leave system calls as they are: every one traps.
         #[arg(long)]
         no_patch: bool,
+        /// Which of several images of the archive: its tag or reference.
+        #[arg(long = "ref", value_name = "REF")]
+        pick: Option<String>,
+        /// Which image, where there are several.
+        #[arg(long, value_name = "OS/ARCH", default_value = "linux/amd64")]
+        platform: Platform,
         #[command(flatten)]
         limits: LimitArgs,
     },
@@ -73,8 +96,9 @@ enum Verb {
     },
 }
 
+/// How much a source may hold.
 #[derive(clap::Args)]
-struct LimitArgs {
+pub struct LimitArgs {
     /// Refuse a source with more bytes of file data than this.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes)]
     max_bytes: u64,
@@ -90,19 +114,29 @@ impl From<LimitArgs> for Limits {
 }
 
 /// Why the verb failed.
-type Error = Box<dyn std::error::Error>;
+pub type Error = Box<dyn std::error::Error>;
 
 /// Runs the verb.
 pub fn run(args: Args) -> Result<(), Error> {
     let store = Store::from_env();
     let mut out = io::stdout().lock();
+    let json = args.json;
     let done = match args.verb {
-        Verb::Import { source, name, no_patch, limits } => {
-            let (record, notes) = import(&with_patches(store, no_patch), source, &name, limits.into())?;
+        Verb::Pull(args) => image_oci_cmd::pull(args, &store, &mut out, json)?,
+        Verb::Push(args) => image_oci_cmd::push(args, &store, &mut out, json)?,
+        Verb::Tag { name, new } => made(&mut out, &store.tag(&store.find(&name)?, &new)?, json),
+        Verb::Save(args) => {
+            drop(out);
+            return image_oci_cmd::save(args, &store);
+        }
+        Verb::Prune => image_oci_cmd::prune(&store, &mut out, json)?,
+        Verb::Import { source, name, no_patch, pick, platform, limits } => {
+            let args = ImportArgs { path: source, name, pick, platform, limits: limits.into() };
+            let (record, notes) = image_oci_cmd::import(&with_patches(store, no_patch), args)?;
             for note in notes {
                 eprintln!("doppel: note: {note}");
             }
-            made(&mut out, &record, args.json)
+            made(&mut out, &record, json)
         }
         Verb::Build { name, packages, suite, mirror, reuse, no_patch, limits } => {
             let store = with_patches(store, no_patch);
@@ -111,16 +145,16 @@ pub fn run(args: Args) -> Result<(), Error> {
                 true => store.record(&name)?,
                 false => store.build(&name, &build, limits.into())?,
             };
-            made(&mut out, &record, args.json)
+            made(&mut out, &record, json)
         }
-        Verb::Ls => list(&store, &mut out, args.json)?,
+        Verb::Ls => list(&store, &mut out, json)?,
         Verb::Rm { names } => {
             for name in names {
-                store.remove(&name)?;
+                store.remove(&store.find(&name)?)?;
             }
             Ok(())
         }
-        Verb::Inspect { name, quick } => inspect(&store, &mut out, &name, quick, args.json)?,
+        Verb::Inspect { name, quick } => inspect(&store, &mut out, &name, quick, json)?,
     };
     match done {
         // A reader that has seen enough is no error.
@@ -133,25 +167,8 @@ fn with_patches(store: Store, no_patch: bool) -> Store {
     if no_patch { store.without_patches() } else { store }
 }
 
-fn import(
-    store: &Store,
-    path: PathBuf,
-    name: &str,
-    limits: Limits,
-) -> doppel_image::Result<(Record, Vec<String>)> {
-    if path.is_dir() {
-        return store.import_dir(name, &path, limits);
-    }
-    let io_error = |e| doppel_image::Error::Io { what: format!("open {}", path.display()), source: e };
-    let archive: Box<dyn Read> = match path.as_os_str() == "-" {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(&path).map_err(io_error)?),
-    };
-    let full = path.canonicalize().unwrap_or(path);
-    Ok((store.import_tar(name, archive, Source::Archive { path: full }, limits)?, Vec::new()))
-}
-
-fn made(out: &mut impl Write, record: &Record, json: bool) -> io::Result<()> {
+/// Prints an image that was made.
+pub fn made(out: &mut impl Write, record: &Record, json: bool) -> io::Result<()> {
     if json {
         return print_json(out, record);
     }
@@ -159,7 +176,8 @@ fn made(out: &mut impl Write, record: &Record, json: bool) -> io::Result<()> {
     writeln!(out, "{}: {size}, {} files, sha256:{}", record.name, record.counts.inodes(), record.digest)
 }
 
-fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+/// Prints JSON.
+pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)
 }
@@ -211,7 +229,7 @@ fn inspect(
     quick: bool,
     json: bool,
 ) -> doppel_image::Result<io::Result<()>> {
-    let image = store.open(name)?;
+    let image = store.open(&store.find(name)?)?;
     let verified = if quick { None } else { Some(image.verify()?) };
     let report = Report { record: image.record, path: image.path, verified };
     Ok(if json { print_json(out, &report) } else { show(out, &report) })
@@ -234,6 +252,18 @@ fn show(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "symlinks     {symlinks}")?;
     writeln!(out, "special      {special}")?;
     patches(out, r.patches.as_ref())?;
+    if let Some(oci) = &r.oci {
+        writeln!(out, "manifest     {} ({} layers)", oci.manifest, oci.blobs.len().saturating_sub(2))?;
+        let c = &oci.config;
+        let lists = [("entrypoint", &c.entrypoint), ("command", &c.cmd), ("environment", &c.env)];
+        for (what, list) in lists.iter().filter(|(_, list)| !list.is_empty()) {
+            writeln!(out, "{what:<12} {}", shown(&list.join(" ")))?;
+        }
+        let texts = [("user", &c.user), ("workdir", &c.working_dir), ("stop signal", &c.stop_signal)];
+        for (what, text) in texts.iter().filter(|(_, text)| !text.is_empty()) {
+            writeln!(out, "{what:<12} {}", shown(text))?;
+        }
+    }
     match &report.verified {
         None => writeln!(out, "check        skipped"),
         Some(found) => {
@@ -272,12 +302,18 @@ fn describe(source: &Source) -> String {
         Source::Directory { path } => format!("directory {}", path.display()),
         Source::Archive { path } if path.as_os_str() == "-" => "archive (standard input)".into(),
         Source::Archive { path } => format!("archive {}", path.display()),
+        Source::Oci { reference } => reference.clone(),
         Source::Packages { suite, packages } => format!("{suite} + {} packages", packages.len()),
     }
 }
 
+/// Text of an image, fit for a terminal.
+fn shown(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
 /// A size for people.
-fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64 / 1024.0;
     let mut unit = 0;

@@ -4,9 +4,22 @@
 //! found, 128 + n a program ended by signal n, else the program's own.
 #![forbid(unsafe_code)]
 
+mod clones;
+mod copy_cmd;
 mod debug_cmd;
+mod doctor;
+mod exec_cmd;
+mod format;
+mod freeze_cmd;
+mod frozen_cmd;
 mod image_cmd;
+mod image_oci_cmd;
+mod manual;
+mod remote;
 mod run_cmd;
+mod sleep_cmd;
+mod stats_cmd;
+mod time;
 mod values;
 
 use std::process::ExitCode;
@@ -24,9 +37,72 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     /// Run a command in a new domain.
-    Run(Box<run_cmd::RunArgs>),
+    Run(Box<remote::run::RunVerb>),
+    /// Run a command in a running domain.
+    Exec(Box<remote::exec::ExecVerb>),
+    /// Copy files out of or into a running domain.
+    Cp(copy_cmd::CopyArgs),
+    /// Make a domain without starting it.
+    Create(Box<remote::create::CreateArgs>),
+    /// Start domains.
+    Start(remote::run::StartArgs),
+    /// Ask domains to stop, then kill them.
+    Stop(remote::lifecycle::StopArgs),
+    /// Stop and start domains.
+    Restart(remote::lifecycle::StopArgs),
+    /// Send domains a signal.
+    Kill(remote::lifecycle::KillArgs),
+    /// Let domains stand still.
+    Pause(remote::lifecycle::Names),
+    /// Let domains go on that stand still.
+    Unpause(remote::lifecycle::Names),
+    /// Wait for the end of domains and print their exit codes.
+    Wait(remote::lifecycle::Names),
+    /// Remove domains.
+    Rm(remote::lifecycle::RmArgs),
+    /// Give a domain a new name.
+    Rename(remote::lifecycle::RenameArgs),
+    /// Change limits of domains.
+    Update(Box<remote::lifecycle::UpdateArgs>),
+    /// Remove all domains that do not run.
+    Prune(remote::lifecycle::PruneArgs),
+    /// List domains.
+    Ps(remote::show::PsArgs),
+    /// Show all that is known of domains, frozen images or root images, as JSON.
+    Inspect(remote::show::InspectArgs),
+    /// Tie this terminal to a running domain.
+    Attach(remote::run::AttachArgs),
+    /// Show what a domain printed.
+    Logs(remote::watch::LogsArgs),
+    /// Show what happens.
+    Events(remote::watch::EventsArgs),
+    /// Show the processes of a domain, or what all domains use.
+    Top(remote::watch::TopArgs),
+    /// Show capacity and what is reserved.
+    Info(remote::show::Printed),
+    /// Show versions.
+    Version(remote::show::Printed),
+    /// Check what this host needs to run domains.
+    Doctor(doctor::DoctorArgs),
+    /// Freeze a running domain: keep its memory as a frozen image.
+    Freeze(freeze_cmd::FreezeArgs),
+    /// Start domains that go on from a frozen image.
+    Clone(freeze_cmd::CloneArgs),
+    /// Put a running domain to sleep: its memory goes to disk, its processes end.
+    Hibernate(sleep_cmd::HibernateArgs),
+    /// Go on with a hibernated domain.
+    Wake(sleep_cmd::WakeArgs),
+    /// List, examine, remove, export and import frozen images.
+    #[command(subcommand)]
+    Frozen(frozen_cmd::FrozenCommand),
+    /// Show what running domains use.
+    Stats(stats_cmd::StatsArgs),
     /// Make, list, check and remove root images.
     Image(image_cmd::Args),
+    /// Print a completion script for a shell.
+    Completion(manual::CompletionArgs),
+    /// Write the manual's pages into a directory.
+    Man(manual::ManArgs),
     /// Show what the security tests need to know.
     #[command(subcommand, hide = true)]
     Debug(debug_cmd::DebugCommand),
@@ -47,8 +123,39 @@ fn main() -> ExitCode {
         }
     };
     let result = match cli.verb {
-        Verb::Run(args) => run_cmd::run(*args),
+        Verb::Run(args) => remote::run::run(*args),
+        Verb::Exec(args) => remote::exec::exec(*args),
+        Verb::Cp(args) => copy_cmd::run(&args),
+        Verb::Create(args) => remote::create::create(&args),
+        Verb::Start(args) => remote::run::start(&args),
+        Verb::Stop(args) => remote::lifecycle::stop(&args),
+        Verb::Restart(args) => remote::lifecycle::restart(&args),
+        Verb::Kill(args) => remote::lifecycle::kill(&args),
+        Verb::Pause(args) => remote::lifecycle::pause(&args),
+        Verb::Unpause(args) => remote::lifecycle::unpause(&args),
+        Verb::Wait(args) => remote::lifecycle::wait(&args),
+        Verb::Rm(args) => remote::lifecycle::remove(&args),
+        Verb::Rename(args) => remote::lifecycle::rename(&args),
+        Verb::Update(args) => remote::lifecycle::update(&args),
+        Verb::Prune(args) => remote::lifecycle::prune(&args),
+        Verb::Ps(args) => remote::show::ps(&args),
+        Verb::Inspect(args) => remote::show::inspect(&args),
+        Verb::Attach(args) => remote::run::attach(args),
+        Verb::Logs(args) => remote::watch::logs(&args),
+        Verb::Events(args) => remote::watch::events(&args),
+        Verb::Top(args) => remote::watch::top(&args),
+        Verb::Info(args) => remote::show::info(&args),
+        Verb::Version(args) => remote::show::version(&args),
+        Verb::Doctor(args) => doctor::run(&args),
+        Verb::Completion(args) => manual::completion(&args),
+        Verb::Man(args) => manual::man(&args),
+        Verb::Freeze(args) => freeze_cmd::freeze(&args),
+        Verb::Clone(args) => freeze_cmd::clone(&args),
+        Verb::Hibernate(args) => sleep_cmd::hibernate(&args),
+        Verb::Wake(args) => sleep_cmd::wake(&args),
+        Verb::Frozen(command) => frozen_cmd::run(command).map(|()| ExitCode::SUCCESS),
         Verb::Image(args) => image_cmd::run(args).map(|()| ExitCode::SUCCESS),
+        Verb::Stats(args) => stats_cmd::run(&args),
         Verb::Debug(command) => debug_cmd::run(&command),
     };
     match result {

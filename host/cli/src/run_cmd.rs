@@ -1,15 +1,17 @@
 //! `doppel run`.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use doppel_domain::{Domain, DomainConfig, Outcome};
-use doppel_image::Store;
+use doppel_freezer::{FrozenStore, Place};
+use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
 
 use crate::TOOL_ERROR;
-use crate::values::{self, User};
+use crate::values;
 
 /// Exit code when the host killed the domain for want of memory, as Docker's.
 const OUT_OF_MEMORY: u8 = 137;
@@ -20,62 +22,92 @@ const OUT_OF_MEMORY: u8 = 137;
 pub struct RunArgs {
     /// Name of the domain
     #[arg(long)]
-    name: Option<String>,
-    /// Remove the domain when it ends (always done; accepted for habit's sake)
+    pub(crate) name: Option<String>,
+    /// Remove the domain when it ends (without the supervisor it always is)
     #[arg(long)]
-    rm: bool,
+    pub(crate) rm: bool,
     /// Connect standard input
     #[arg(short, long)]
-    interactive: bool,
+    pub(crate) interactive: bool,
     /// Give the program a terminal
     #[arg(short, long)]
-    tty: bool,
+    pub(crate) tty: bool,
     /// Set an environment variable, or pass the caller's on
     #[arg(short, long, value_name = "NAME[=VALUE]")]
-    env: Vec<OsString>,
-    /// Working directory
-    #[arg(short, long, value_name = "DIR", default_value = "/")]
-    workdir: OsString,
-    /// User and group, numeric
-    #[arg(short, long, value_name = "UID[:GID]", value_parser = values::user)]
-    user: Option<User>,
+    pub(crate) env: Vec<OsString>,
+    /// Working directory; by default the image's
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) workdir: Option<OsString>,
+    /// User and group, by number or by their names in the image
+    #[arg(short, long, value_name = "USER[:GROUP]")]
+    pub(crate) user: Option<String>,
+    /// Program to run in place of the image's entry point; empty: none
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) entrypoint: Option<OsString>,
     /// Host name
     #[arg(long, value_name = "NAME")]
-    hostname: Option<OsString>,
+    pub(crate) hostname: Option<OsString>,
     /// Number of CPUs, fractions allowed
     #[arg(long, value_name = "N")]
-    cpus: Option<f64>,
+    pub(crate) cpus: Option<f64>,
     /// Memory limit, for example 512m
     #[arg(short, long, value_name = "SIZE", value_parser = values::size)]
-    memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// Print the program's system calls on standard error
     #[arg(long)]
-    trace: bool,
+    pub(crate) trace: bool,
     /// Do not use the image's patched system calls: every one traps
     #[arg(long)]
-    no_patch: bool,
+    pub(crate) no_patch: bool,
+    /// Frozen image to make when the program writes "freeze" to /sys/power/state
+    #[arg(long, value_name = "FROZEN")]
+    pub(crate) freeze_as: Option<String>,
+    /// Keep that image in memory instead of on disk
+    #[arg(long, requires = "freeze_as")]
+    pub(crate) in_memory: bool,
+    /// End the domain once it has frozen itself
+    #[arg(long, requires = "freeze_as")]
+    pub(crate) freeze_stop: bool,
     /// Guest kernel ELF to use instead of the built-in one
     #[arg(long, value_name = "FILE", hide = true)]
-    kernel: Option<PathBuf>,
+    pub(crate) kernel: Option<PathBuf>,
     /// Image: a name, or the path of an EROFS file
-    image: String,
-    /// Command and arguments
+    pub(crate) image: String,
+    /// Command and arguments; by default the image's
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// The first option given that only a domain of this command's own can have.
+    pub(crate) fn alone(&self) -> Option<&'static str> {
+        let options = [
+            (self.trace, "--trace"),
+            (self.in_memory, "--in-memory"),
+            (self.freeze_stop, "--freeze-stop"),
+            (self.kernel.is_some(), "--kernel"),
+        ];
+        options.into_iter().find(|(given, _)| *given).map(|(_, name)| name)
+    }
 }
 
 /// Runs the command and returns its exit code.
 pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     // What it asks for happens anyway.
     let RunArgs { rm: _, .. } = args;
-    let user = args.user.unwrap_or_default();
+    let (path, image) = image(&args.image)?;
+    let wanted =
+        Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
+    let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
     let config = DomainConfig {
         kernel: args.kernel,
         store: Some(Store::from_env().root().to_owned()),
-        env: values::environment(args.tty, &args.env, |name| std::env::var_os(name))?,
-        cwd: args.workdir,
-        uid: user.uid,
-        gid: user.gid,
+        env: values::environment(args.tty, &image.env, &launch.home, &args.env, |name| {
+            std::env::var_os(name)
+        })?,
+        cwd: launch.cwd,
+        uid: launch.uid,
+        gid: launch.gid,
         name: args.name,
         hostname: args.hostname.unwrap_or_default(),
         cpus: args.cpus,
@@ -84,23 +116,45 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         stdin: args.interactive,
         trace: args.trace,
         no_patch: args.no_patch,
-        ..DomainConfig::new(image_path(&args.image)?, args.command)
+        freeze_to: match &args.freeze_as {
+            Some(name) => Some(frozen_store().vacant(name, place(args.in_memory))?),
+            None => None,
+        },
+        freeze_stop: args.freeze_stop,
+        ..DomainConfig::new(path, launch.argv)
     };
     let mut domain = Domain::start(&config, &mut |text| eprintln!("doppel: warning: {text}"))?;
     let name = domain.name();
-    match domain.wait()? {
-        Outcome::Exited(code) => Ok(ExitCode::from(code)),
+    Ok(exit_code(&name, &domain.wait()?))
+}
+
+/// The exit code for how a domain ended; says so if its program did not.
+pub fn exit_code(name: &str, outcome: &Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Exited(code) => ExitCode::from(*code),
         Outcome::Ended { reason, out_of_memory } => {
             eprintln!("doppel: domain {name} ended: {reason}");
-            Ok(ExitCode::from(if out_of_memory { OUT_OF_MEMORY } else { TOOL_ERROR }))
+            ExitCode::from(if *out_of_memory { OUT_OF_MEMORY } else { TOOL_ERROR })
         }
     }
 }
 
-/// The file of an image given by name or by path.
-fn image_path(image: &str) -> Result<PathBuf, doppel_image::Error> {
-    if image.contains('/') || image.ends_with(".erofs") {
-        return Ok(image.into());
+/// The frozen images of the store.
+pub fn frozen_store() -> FrozenStore {
+    FrozenStore::new(Store::from_env().root())
+}
+
+/// Where a frozen image goes.
+pub fn place(in_memory: bool) -> Place {
+    if in_memory { Place::Memory } else { Place::Disk }
+}
+
+/// The file of an image given by name or by path, and what the image says about running it.
+fn image(image: &str) -> Result<(PathBuf, ImageConfig), doppel_image::Error> {
+    if image.starts_with(['/', '.']) || image.ends_with(".erofs") {
+        return Ok((image.into(), ImageConfig::default()));
     }
-    Ok(Store::from_env().open(image)?.path)
+    let store = Store::from_env();
+    let open = store.open(&store.find(image)?)?;
+    Ok((open.path, open.record.oci.map(|o| o.config).unwrap_or_default()))
 }

@@ -56,21 +56,27 @@ pub fn user(text: &str) -> Result<User, String> {
     }
 }
 
-/// The environment of the program: defaults, then what `-e` gives; a later value replaces an earlier one.
+/// The environment of the program: defaults, what the image gives, then what `-e` gives; a later value replaces an
+/// earlier one.
 ///
 /// `-e NAME` takes the caller's value through `lookup`, and nothing if the caller has none.
 pub fn environment(
     tty: bool,
+    image: &[String],
+    home: &str,
     given: &[OsString],
     lookup: impl Fn(&OsStr) -> Option<OsString>,
 ) -> Result<Vec<OsString>, String> {
     let mut all: Vec<(OsString, OsString)> = vec![
         ("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()),
-        ("HOME".into(), "/root".into()),
+        ("HOME".into(), home.into()),
     ];
     if tty {
         let term = lookup(OsStr::new("TERM")).filter(|t| !t.is_empty()).unwrap_or_else(|| "xterm".into());
         all.push(("TERM".into(), term));
+    }
+    for (name, value) in image.iter().filter_map(|v| v.split_once('=')).filter(|(name, _)| !name.is_empty()) {
+        set(&mut all, OsStr::new(name), value.into());
     }
     for variable in given {
         let bytes = variable.as_bytes();
@@ -83,10 +89,7 @@ pub fn environment(
             None => (variable.as_os_str(), lookup(variable)),
         };
         let Some(value) = value else { continue };
-        match all.iter_mut().find(|(n, _)| n == name) {
-            Some((_, old)) => *old = value,
-            None => all.push((name.to_owned(), value)),
-        }
+        set(&mut all, name, value);
     }
     let join = |(mut name, value): (OsString, OsString)| {
         name.push("=");
@@ -94,6 +97,13 @@ pub fn environment(
         name
     };
     Ok(all.into_iter().map(join).collect())
+}
+
+fn set(all: &mut Vec<(OsString, OsString)>, name: &OsStr, value: OsString) {
+    match all.iter_mut().find(|(n, _)| n == name) {
+        Some((_, old)) => *old = value,
+        None => all.push((name.to_owned(), value)),
+    }
 }
 
 #[cfg(test)]
@@ -131,12 +141,14 @@ mod tests {
     fn environments() {
         let lookup = |name: &OsStr| (name == "SHELL").then(|| OsString::from("/bin/bash"));
         let given = ["A=1", "B==", "SHELL", "UNSET", "PATH=/bin", "A=2"].map(OsString::from);
-        let env = environment(true, &given, lookup).unwrap();
+        let image = ["PATH=/image", "B=image", "C=image", "broken"].map(String::from);
+        let env = environment(true, &image, "/h", &given, lookup).unwrap();
         assert_eq!(
             env,
-            ["PATH=/bin", "HOME=/root", "TERM=xterm", "A=2", "B==", "SHELL=/bin/bash"].map(OsString::from)
+            ["PATH=/bin", "HOME=/h", "TERM=xterm", "B==", "C=image", "A=2", "SHELL=/bin/bash"]
+                .map(OsString::from)
         );
-        assert!(environment(false, &["=x".into()], lookup).is_err());
-        assert!(environment(false, &["".into()], lookup).is_err());
+        assert!(environment(false, &[], "/", &["=x".into()], lookup).is_err());
+        assert!(environment(false, &[], "/", &["".into()], lookup).is_err());
     }
 }

@@ -279,7 +279,7 @@ fn mistakes_are_named() {
         (&["--memory", "1q"], "unknown unit"),
         (&["--name", "a/b"], "is no name for a domain"),
         (&["-w", "tmp"], "must be an absolute path"),
-        (&["-u", "root"], "is no numeric id"),
+        (&["-u", "nobody-here"], "has no user"),
         (&["--kernel", "/bin/true"], "not a guest kernel"),
     ] {
         let mut command = Command::new(DOPPEL);

@@ -10,18 +10,43 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
 
 /// Controllers a domain is put under.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+/// The same for a domain that is accounted for: v1 and v2 count in different ones.
+const ACCOUNTED: [&str; 6] = ["memory", "cpu", "pids", "cpuacct", "blkio", "io"];
 /// Directory of all domains in each hierarchy.
 const PARENT: &str = "doppel";
 /// Period of the CPU quota in microseconds.
 const CPU_PERIOD: u64 = 100_000;
 /// What a process or group weighs on v1.
 const SHARES: u64 = 1024;
+/// What a group weighs on v2, and in [`Resources::cpu_weight`].
+const WEIGHT: u64 = 100;
+
+fn controllers(account: bool) -> &'static [&'static str] {
+    if account { &ACCOUNTED } else { &CONTROLLERS }
+}
+
+/// What a domain may use besides its limits on memory and CPUs; none leaves a figure as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Share of the CPU when it is scarce, 1 to 10,000; 100 is the weight of one that asks for nothing.
+    pub cpu_weight: Option<u32>,
+    /// Bytes of memory the host takes from others first.
+    pub memory_reservation: Option<u64>,
+    /// Most processes and threads.
+    pub pids: Option<u32>,
+    /// Share of block I/O, 1 to 10,000.
+    pub io_weight: Option<u32>,
+    /// Count CPU time and block I/O, which on v1 takes groups in further hierarchies.
+    pub account: bool,
+}
 
 /// Limits of a domain's control group.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +55,20 @@ pub(crate) struct Limits {
     pub memory: Option<u64>,
     /// CPUs.
     pub cpus: Option<f64>,
+    pub resources: Resources,
+}
+
+impl Limits {
+    /// The controllers that cannot be missing.
+    fn needed(&self) -> impl Iterator<Item = &'static str> {
+        let r = &self.resources;
+        let needed = [
+            (self.memory.is_some() || r.memory_reservation.is_some(), "memory"),
+            (self.cpus.is_some() || r.cpu_weight.is_some(), "cpu"),
+            (r.pids.is_some(), "pids"),
+        ];
+        needed.into_iter().filter_map(|(needed, controller)| needed.then_some(controller))
+    }
 }
 
 /// What a control group has counted.
@@ -41,21 +80,49 @@ pub struct Usage {
     pub memory_peak_bytes: Option<u64>,
     /// Processes killed because the group's memory limit was reached.
     pub oom_kills: Option<u64>,
+    /// CPU time in microseconds.
+    pub cpu_us: Option<u64>,
+    /// Processes and threads there are.
+    pub tasks: Option<u32>,
+    /// Bytes read from block devices.
+    pub io_read_bytes: Option<u64>,
+    /// Bytes written to them.
+    pub io_write_bytes: Option<u64>,
+}
+
+/// The control group hierarchy of this host: `v2`, `v1` or `none`.
+#[must_use]
+pub fn cgroups() -> &'static str {
+    match Hierarchies::find(false) {
+        Ok(Hierarchies::V2(_)) => "v2",
+        Ok(Hierarchies::V1(_)) => "v1",
+        Err(_) => "none",
+    }
 }
 
 /// The hierarchies of this host.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Hierarchies {
     /// Controllers on the unified hierarchy, mounted here.
     V2(PathBuf),
-    /// Controllers on hierarchies of their own; in `CONTROLLERS`' order, without repetition.
+    /// Controllers on hierarchies of their own, without repetition.
     V1(Vec<(&'static str, PathBuf)>),
 }
 
 impl Hierarchies {
-    fn find() -> io::Result<Self> {
+    /// Those of this host, with those for accounting if wanted; looked for until there are some.
+    fn find(account: bool) -> io::Result<Self> {
+        static FOUND: [OnceLock<Hierarchies>; 2] = [OnceLock::new(), OnceLock::new()];
+        let cell = &FOUND[usize::from(account)];
+        if let Some(found) = cell.get() {
+            return Ok(found.clone());
+        }
+        Self::look(controllers(account)).map(|found| cell.get_or_init(|| found).clone())
+    }
+
+    fn look(wanted: &[&'static str]) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let found = Self::parse(&mounts, |root| {
+        let found = Self::parse(&mounts, wanted, |root| {
             fs::read_to_string(root.join("cgroup.controllers"))
                 .is_ok_and(|all| CONTROLLERS.iter().any(|c| has_word(&all, c)))
         });
@@ -64,7 +131,7 @@ impl Hierarchies {
 
     /// From the text of `/proc/mounts`; `has_controllers` tells whether a v2 mount has any (on hybrid
     /// hosts it has none).
-    fn parse(mounts: &str, has_controllers: impl Fn(&Path) -> bool) -> Option<Self> {
+    fn parse(mounts: &str, wanted: &[&'static str], has_controllers: impl Fn(&Path) -> bool) -> Option<Self> {
         let mut v1: Vec<(&'static str, PathBuf)> = Vec::new();
         let mut v2 = None;
         for line in mounts.lines() {
@@ -76,7 +143,7 @@ impl Hierarchies {
             match kind {
                 "cgroup2" if v2.is_none() && has_controllers(&path) => v2 = Some(path),
                 "cgroup" => {
-                    for controller in CONTROLLERS {
+                    for &controller in wanted {
                         let mine = options.split(',').any(|o| o == controller);
                         if mine && !v1.iter().any(|(c, p)| *c == controller || *p == path) {
                             v1.push((controller, path.clone()));
@@ -124,17 +191,18 @@ impl Birth {
 impl Cgroup {
     /// Makes the group and sets its limits.
     pub fn create(name: &str, limits: Limits) -> io::Result<Self> {
-        Self::create_in(Hierarchies::find()?, name, limits)
+        Self::create_in(Hierarchies::find(limits.resources.account)?, name, limits)
     }
 
     fn create_in(hierarchies: Hierarchies, name: &str, limits: Limits) -> io::Result<Self> {
+        let wanted = controllers(limits.resources.account);
         let (dirs, v2) = match hierarchies {
             Hierarchies::V2(root) => {
                 let parent = root.join(PARENT);
                 make_dir(&parent)?;
                 let path = root.join("cgroup.controllers");
                 let all = fs::read_to_string(&path).map_err(|e| at(&path, e))?;
-                let ours: Vec<_> = CONTROLLERS.into_iter().filter(|c| has_word(&all, c)).collect();
+                let ours: Vec<_> = wanted.iter().copied().filter(|c| has_word(&all, c)).collect();
                 for dir in [&root, &parent] {
                     enable_controllers(dir, &ours)?;
                 }
@@ -145,9 +213,9 @@ impl Cgroup {
                 (dirs, false)
             }
         };
-        for (wanted, controller) in [(limits.memory.is_some(), "memory"), (limits.cpus.is_some(), "cpu")] {
+        for controller in limits.needed() {
             let dirs: &Vec<(&str, PathBuf)> = &dirs;
-            if wanted && !dirs.iter().any(|(c, _)| *c == controller) {
+            if !dirs.iter().any(|(c, _)| *c == controller) {
                 let text = format!("this host has no {controller} controller");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, text));
             }
@@ -157,6 +225,8 @@ impl Cgroup {
         for (_, dir) in &group.dirs {
             fs::create_dir_all(dir).map_err(|e| at(dir, e))?;
         }
+        let mut limits = limits;
+        limits.resources.pids.get_or_insert(u32::try_from(MAX_TASKS).unwrap_or(u32::MAX));
         group.set_limits(limits)?;
         group.weigh_parent();
         Ok(group)
@@ -171,51 +241,105 @@ impl Cgroup {
         let Ok(meta) = fs::metadata(parent) else { return };
         let most = 4 * rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
         let domains = meta.nlink().saturating_sub(2).clamp(1, most.max(1));
-        // A matter of fairness only: whoever starts or ends next sets it again.
-        let _ = fs::write(parent.join("cpu.shares"), (domains * SHARES).to_string());
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        // A matter of fairness only: if another process wrote something else meanwhile, whoever starts or ends next
+        // sets it again.
+        if WRITTEN.swap(domains, Ordering::Relaxed) != domains {
+            let _ = fs::write(parent.join("cpu.shares"), (domains * SHARES).to_string());
+        }
+    }
+
+    /// Changes limits; those that are none stay.
+    pub fn update(&self, limits: Limits) -> io::Result<()> {
+        self.set_limits(limits)
     }
 
     fn set_limits(&self, limits: Limits) -> io::Result<()> {
+        let resources = &limits.resources;
         for (controller, dir) in &self.dirs {
             let write = |file: &str, value: &str| {
                 let path = dir.join(file);
                 fs::write(&path, value).map_err(|e| at(&path, e))
             };
             let is = |c: &str| *controller == c;
-            if is("pids") {
-                write("pids.max", &MAX_TASKS.to_string())?;
-            }
-            if is("memory")
-                && let Some(bytes) = limits.memory
+            if is("pids")
+                && let Some(most) = resources.pids
             {
-                let (hard, swap) = if self.v2 {
-                    ("memory.max", ("memory.swap.max", 0))
-                } else {
-                    ("memory.limit_in_bytes", ("memory.memsw.limit_in_bytes", bytes))
-                };
-                write(hard, &bytes.to_string())?;
-                // Kernels without swap accounting have no such file, nor any need of it.
-                if dir.join(swap.0).exists() {
-                    write(swap.0, &swap.1.to_string())?;
+                write("pids.max", &u64::from(most).min(MAX_TASKS).to_string())?;
+            }
+            if is("memory") {
+                if let Some(bytes) = limits.memory {
+                    self.limit_memory(dir, bytes)?;
                 }
-                if self.v2 {
-                    // One process killed is the end of the domain anyway.
-                    write("memory.oom.group", "1")?;
+                if let Some(bytes) = resources.memory_reservation {
+                    let file = if self.v2 { "memory.low" } else { "memory.soft_limit_in_bytes" };
+                    write(file, &bytes.to_string())?;
                 }
             }
-            if is("cpu")
-                && let Some(cpus) = limits.cpus
-            {
-                let quota = quota(cpus);
-                if self.v2 {
-                    write("cpu.max", &format!("{quota} {CPU_PERIOD}"))?;
-                } else {
-                    write("cpu.cfs_period_us", &CPU_PERIOD.to_string())?;
-                    write("cpu.cfs_quota_us", &quota.to_string())?;
+            if is("cpu") {
+                if let Some(cpus) = limits.cpus {
+                    let quota = quota(cpus);
+                    if self.v2 {
+                        write("cpu.max", &format!("{quota} {CPU_PERIOD}"))?;
+                    } else {
+                        write("cpu.cfs_period_us", &CPU_PERIOD.to_string())?;
+                        write("cpu.cfs_quota_us", &quota.to_string())?;
+                    }
+                }
+                if let Some(weight) = resources.cpu_weight {
+                    if self.v2 {
+                        write("cpu.weight", &weight.to_string())?;
+                    } else {
+                        let shares = (u64::from(weight) * SHARES / WEIGHT).max(2);
+                        write("cpu.shares", &shares.to_string())?;
+                    }
                 }
             }
         }
-        Ok(())
+        resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight))
+    }
+
+    fn limit_memory(&self, dir: &Path, bytes: u64) -> io::Result<()> {
+        let write = |file: &str, value: &str| {
+            let path = dir.join(file);
+            fs::write(&path, value).map_err(|e| at(&path, e))
+        };
+        if self.v2 {
+            write("memory.max", &bytes.to_string())?;
+            // One process killed is the end of the domain anyway.
+            write("memory.oom.group", "1")?;
+            // Kernels without swap accounting have no such file, nor any need of it.
+            return if dir.join("memory.swap.max").exists() { write("memory.swap.max", "0") } else { Ok(()) };
+        }
+        let swap = "memory.memsw.limit_in_bytes";
+        if !dir.join(swap).exists() {
+            return write("memory.limit_in_bytes", &bytes.to_string());
+        }
+        // Memory with swap can never be limited to less than memory: growing goes the other way round.
+        let first = write("memory.limit_in_bytes", &bytes.to_string());
+        write(swap, &bytes.to_string())?;
+        first.or_else(|_| write("memory.limit_in_bytes", &bytes.to_string()))
+    }
+
+    fn weigh_io(&self, weight: u32) -> io::Result<()> {
+        // The first of these that this host has; v1 knows weights from 10 (bfq: 1) to 1,000.
+        let bounded = |least: u32| weight.clamp(least, 1000).to_string();
+        let ways = [
+            ("io.weight", format!("default {weight}")),
+            ("io.bfq.weight", format!("default {}", bounded(1))),
+            ("blkio.weight", bounded(10)),
+            ("blkio.bfq.weight", bounded(1)),
+        ];
+        for (file, value) in &ways {
+            for (_, dir) in &self.dirs {
+                let path = dir.join(file);
+                if path.exists() {
+                    return fs::write(&path, value).map_err(|e| at(&path, e));
+                }
+            }
+        }
+        let text = "this host has no scheduler that weighs block I/O (io.weight, blkio.weight)";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
     /// Opens what the first process needs to be born in the group.
@@ -235,18 +359,36 @@ impl Cgroup {
     /// What the group has counted so far; absent figures are unknown to this host.
     pub fn usage(&self) -> Usage {
         let read = |v1: &str, v2: &str| -> Option<String> {
-            let (_, dir) = self.dirs.iter().find(|(c, _)| *c == "memory")?;
-            fs::read_to_string(dir.join(if self.v2 { v2 } else { v1 })).ok()
+            let file = if self.v2 { v2 } else { v1 };
+            // Controllers may share a hierarchy: the first directory with such a file has it.
+            self.dirs.iter().find_map(|(_, dir)| fs::read_to_string(dir.join(file)).ok())
         };
-        let number = |text: Option<String>| text.and_then(|t| t.trim().parse().ok());
+        let number = |text: Option<String>| text.and_then(|t| t.trim().parse::<u64>().ok());
+        let line = |text: &Option<String>, name: &str| {
+            let of = |line: &str| line.strip_prefix(name)?.trim().parse::<u64>().ok();
+            text.as_ref().and_then(|t| t.lines().find_map(of))
+        };
         let events = read("memory.oom_control", "memory.events");
-        let oom_kills = events.and_then(|text| {
-            text.lines().find_map(|line| line.strip_prefix("oom_kill ").and_then(|n| n.trim().parse().ok()))
-        });
+        let cpu_us = if self.v2 {
+            line(&read("", "cpu.stat"), "usage_usec ")
+        } else {
+            number(read("cpuacct.usage", "")).map(|ns| ns / 1000)
+        };
+        let io = read("blkio.throttle.io_service_bytes", "io.stat");
+        let io_sum = |v1: &str, v2: &str| {
+            let words = io.as_ref()?.split_whitespace().collect::<Vec<_>>();
+            let of_v1 = words.windows(2).filter(|w| w[0] == v1).filter_map(|w| w[1].parse::<u64>().ok());
+            let of_v2 = words.iter().filter_map(|w| w.strip_prefix(v2)?.parse::<u64>().ok());
+            Some(if self.v2 { of_v2.sum() } else { of_v1.sum() })
+        };
         Usage {
             memory_bytes: number(read("memory.usage_in_bytes", "memory.current")),
             memory_peak_bytes: number(read("memory.max_usage_in_bytes", "memory.peak")),
-            oom_kills,
+            oom_kills: line(&events, "oom_kill "),
+            cpu_us,
+            tasks: number(read("pids.current", "pids.current")).and_then(|n| u32::try_from(n).ok()),
+            io_read_bytes: io_sum("Read", "rbytes="),
+            io_write_bytes: io_sum("Write", "wbytes="),
         }
     }
 }
@@ -260,17 +402,26 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes the control group of a domain whose process died suddenly.
-pub(crate) fn remove_left_over(name: &str) {
-    let dirs = match Hierarchies::find() {
+/// Removes the control groups of domains whose process died suddenly, by their ids.
+/// False if one is left, because its processes are not gone yet.
+pub(crate) fn remove_left_over(is_one: impl Fn(u32) -> bool) -> bool {
+    let dirs = match Hierarchies::find(true) {
         Ok(Hierarchies::V2(root)) => vec![root],
         Ok(Hierarchies::V1(roots)) => roots.into_iter().map(|(_, root)| root).collect(),
         // Without hierarchies there is nothing to remove.
-        Err(_) => return,
+        Err(_) => return true,
     };
-    for root in dirs {
-        remove_dir(&root.join(PARENT).join(name));
+    let mut gone = true;
+    for entry in dirs.iter().filter_map(|root| fs::read_dir(root.join(PARENT)).ok()).flatten().flatten() {
+        let name = entry.file_name();
+        // d7, d7-name
+        let id = name.to_str().and_then(|n| n.strip_prefix('d')?.split('-').next()?.parse().ok());
+        if id.is_some_and(&is_one) {
+            remove_dir(&entry.path());
+            gone &= !entry.path().exists();
+        }
     }
+    gone
 }
 
 /// Removes a group, waiting a moment for its last processes to be gone.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::Error;
+use crate::{Error, Resources};
 
 /// What to run, on what, within which limits.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct DomainConfig {
     pub argv: Vec<OsString>,
     /// Its environment, `NAME=value` each.
     pub env: Vec<OsString>,
+    /// Lines of `/sys/doppel/args`, in a clone.
+    pub clone_args: Vec<OsString>,
     /// Its working directory.
     pub cwd: OsString,
     /// Its user id inside the domain.
@@ -32,6 +34,8 @@ pub struct DomainConfig {
     pub cpus: Option<f64>,
     /// Memory limit in bytes.
     pub memory: Option<u64>,
+    /// Weights, reservations and further limits.
+    pub resources: Resources,
     /// Give the program a terminal.
     pub tty: bool,
     /// Connect standard input.
@@ -40,6 +44,15 @@ pub struct DomainConfig {
     pub trace: bool,
     /// Leave the image's patched system calls unused.
     pub no_patch: bool,
+    /// File of the frozen image to make when the program asks for it (`/sys/power/state`); none refuses.
+    pub freeze_to: Option<PathBuf>,
+    /// End the domain once it has frozen itself.
+    pub freeze_stop: bool,
+    /// Keep the program's output for the caller instead of writing it to our own, and leave our signals alone.
+    pub capture: bool,
+    /// Let the domain live on when the thread that started it ends. Its console then stands still for good: for
+    /// callers who see to its end themselves.
+    pub outlives_parent: bool,
 }
 
 /// Least memory limit: below this not even the guest kernel fits.
@@ -57,6 +70,7 @@ impl DomainConfig {
             store: None,
             argv,
             env: Vec::new(),
+            clone_args: Vec::new(),
             cwd: "/".into(),
             uid: 0,
             gid: 0,
@@ -64,10 +78,15 @@ impl DomainConfig {
             hostname: OsString::new(),
             cpus: None,
             memory: None,
+            resources: Resources::default(),
             tty: false,
             stdin: false,
             trace: false,
             no_patch: false,
+            freeze_to: None,
+            freeze_stop: false,
+            capture: false,
+            outlives_parent: false,
         }
     }
 
@@ -90,20 +109,18 @@ impl DomainConfig {
         if !self.cwd.as_encoded_bytes().starts_with(b"/") {
             return wrong(format!("the working directory {:?} must be an absolute path", self.cwd));
         }
+        self.check_limits()
+    }
+
+    /// Checks the limits alone.
+    pub(crate) fn check_limits(&self) -> Result<(), Error> {
+        let wrong = |text: String| Err(Error::Config(text));
         if let Some(cpus) = self.cpus
             && !(0.01..=MOST_CPUS).contains(&cpus)
         {
             return wrong(format!("{cpus} CPUs: between 0.01 and {MOST_CPUS} are possible"));
         }
-        if let Some(memory) = self.memory
-            && memory < LEAST_MEMORY
-        {
-            return wrong(format!(
-                "{memory} bytes of memory: at least {} MiB are needed",
-                LEAST_MEMORY >> 20
-            ));
-        }
-        Ok(())
+        check_memory(self.memory)
     }
 
     /// How many vCPUs a guest process may use.
@@ -113,6 +130,17 @@ impl DomainConfig {
             Some(cpus) => cpus.ceil() as u32,
             None => rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count()).max(1),
         }
+    }
+}
+
+/// Checks a limit on memory, in bytes.
+pub(crate) fn check_memory(memory: Option<u64>) -> Result<(), Error> {
+    match memory {
+        Some(bytes) if bytes < LEAST_MEMORY => Err(Error::Config(format!(
+            "{bytes} bytes of memory: at least {} MiB are needed",
+            LEAST_MEMORY >> 20
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -1,34 +1,24 @@
-//! The event loop of a running domain: console bytes, signals, the end.
+//! A domain's console: output rings to where the output goes, input to the input ring, and what the domain says.
 //!
-//! One thread, one `poll`: the doorbell, the first process, signals, standard input while there is room,
-//! standard output and error while they block. Work per round is bounded, so that a domain that floods
-//! its console cannot keep a signal waiting.
+//! [`Console::step`] does what can be done now and returns; who drives the domain ([`crate::Fleet`], or
+//! [`crate::Domain::wait`] for one in the foreground) decides when to look again. Work per step is bounded, so that a
+//! domain that floods its console cannot keep others waiting.
 
-use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use doppel_abi_machine::{event, ring, state};
 use doppel_sys::shared::SharedMap;
-use doppel_sys::signal::SignalFd;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 
-use crate::Error;
-use crate::ring::{InputRing, OutputRing, Stop, post, registers};
-use crate::terminal::winsize;
+use crate::outlet::{Captured, Outlets, ready};
+use crate::ring::{Broken, InputRing, OutputRing, Stop, post, registers};
+use crate::{Output, Stream};
 
-/// Signals passed on to the program.
-pub(crate) const FORWARDED: [i32; 6] = [1, 2, 3, 10, 12, 15];
-/// SIGWINCH.
-pub(crate) const WINCH: i32 = 28;
-
-/// Largest write that does not block a pipe or terminal that polls as writable (PIPE_BUF).
-const CHUNK: u32 = 4096;
-/// Most chunks written per ring and round.
-const CHUNKS_PER_ROUND: u32 = 64;
-
-/// Why the loop ended.
-#[derive(Debug)]
+/// Why a domain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The guest kernel says that the program has ended, with this wait status.
     Exited(i32),
@@ -40,17 +30,17 @@ pub(crate) enum End {
     Broken,
 }
 
-/// One output ring and where it goes.
-#[derive(Debug)]
-struct Sink {
-    ring: OutputRing,
-    stderr: bool,
-    /// The descriptor cannot take more now.
-    blocked: bool,
-    /// The descriptor failed; bytes are thrown away.
-    dead: bool,
-    /// The descriptor may be a terminal in raw mode, and these are lines for it.
-    lines: bool,
+/// What a step found.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// It has ended, and all its output is out.
+    pub end: Option<End>,
+    /// There is more to move right away.
+    pub more: bool,
+    /// A program of it asks to be frozen.
+    pub asked: bool,
+    /// A clone that was asked to hold is ready.
+    pub held: bool,
 }
 
 /// The host side of a domain's console.
@@ -58,226 +48,175 @@ struct Sink {
 pub(crate) struct Console {
     input: InputRing,
     input_open: bool,
-    sinks: [Sink; 3],
+    /// Somebody waits for room in the input ring.
+    input_full: bool,
+    outlets: Outlets,
+    /// Requests of the program that were reported.
+    requests: u32,
+    died: bool,
 }
 
 impl Console {
     /// `stdin` says whether standard input is connected, `tty` whether the program has a terminal.
-    pub fn new(map: &SharedMap, stdin: bool, tty: bool) -> Self {
+    pub fn new(map: &SharedMap, stdin: bool, tty: bool, output: Output) -> Self {
         let input = InputRing::new(ring::STDIN);
         if !stdin {
             input.close(map);
         }
-        let sink = |index, stderr| Sink {
-            ring: OutputRing::new(index),
-            stderr,
-            blocked: false,
-            dead: false,
-            lines: tty && index == ring::LOG,
-        };
+        let rings =
+            [(ring::STDOUT, Stream::Stdout), (ring::STDERR, Stream::Stderr), (ring::LOG, Stream::Log)];
+        let rings = rings.map(|(index, stream)| (OutputRing::new(index), stream));
         Self {
             input,
             input_open: stdin,
-            sinks: [sink(ring::STDOUT, false), sink(ring::STDERR, true), sink(ring::LOG, true)],
+            input_full: false,
+            outlets: Outlets::new(rings, output, tty),
+            requests: 0,
+            died: false,
         }
     }
 
-    /// Runs until the domain ends; all output it produced has been written then.
-    pub fn run(
-        &mut self,
-        map: &SharedMap,
-        doorbell: &OwnedFd,
-        pidfd: BorrowedFd<'_>,
-        signals: &SignalFd,
-        tty: bool,
-    ) -> Result<End, Error> {
-        let mut died = false;
-        loop {
-            // The state is read before the rings are drained: what was printed before it changed is out
-            // before we act on it.
-            let registers = registers(map);
-            let end = match registers.state.load(Ordering::Acquire) {
-                state::EXITED => Some(End::Exited(registers.exit_status.load(Ordering::Acquire))),
-                state::PANICKED => Some(End::Panicked),
-                _ if died => Some(End::Died),
-                _ => None,
-            };
-            let more = match self.pump(map) {
-                Ok(more) => more,
-                Err(Stop::Broken) => return Ok(End::Broken),
-                Err(Stop::Io(error)) => return Err(Error::host("write the domain's output")(error)),
-            };
-            if let Some(end) = end
-                && !more
-                && !self.sinks.iter().any(|s| s.blocked)
-            {
-                return Ok(end);
-            }
-            // A dead process would wake every poll while output is still blocked.
-            let pidfd = (!died).then_some(pidfd);
-            died |= self.wait(map, doorbell, pidfd, signals, tty, more)?;
-            if let Err(Stop::Broken) = self.feed(map) {
-                return Ok(End::Broken);
-            }
-        }
+    /// Sends output elsewhere from now on.
+    pub fn set_output(&mut self, output: Output) {
+        self.outlets.set_output(output);
     }
 
-    /// Sleeps until something happens and deals with signals; true when the first process is gone.
-    fn wait(
-        &mut self,
-        map: &SharedMap,
-        doorbell: &OwnedFd,
-        pidfd: Option<BorrowedFd<'_>>,
-        signals: &SignalFd,
-        tty: bool,
-        more: bool,
-    ) -> Result<bool, Error> {
-        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let mut fds = Vec::with_capacity(6);
-        fds.push(PollFd::new(doorbell, PollFlags::IN));
-        fds.push(PollFd::new(signals, PollFlags::IN));
-        fds.extend(pidfd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        if self.sinks.iter().any(|s| s.blocked && !s.stderr) {
-            fds.push(PollFd::new(&stdout, PollFlags::OUT));
-        }
-        if self.sinks.iter().any(|s| s.blocked && s.stderr) {
-            fds.push(PollFd::new(&stderr, PollFlags::OUT));
-        }
-        if self.input_open && self.input.has_room(map).unwrap_or(true) {
-            fds.push(PollFd::new(&stdin, PollFlags::IN));
-        }
-        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        match rustix::event::poll(&mut fds, more.then_some(&zero)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Error::os("wait for the domain")(error)),
-        }
-        let died = pidfd.is_some() && !fds[2].revents().is_empty();
-        if !fds[0].revents().is_empty() {
-            // Only empties the counter; what happened is read from shared memory.
-            let _ = rustix::io::read(doorbell, &mut [0u8; 8]);
-        }
-        while let Some(signal) = signals.next().map_err(Error::host("read a signal"))? {
-            self.signal(map, signal, tty);
-        }
-        Ok(died)
+    /// What was kept so far.
+    pub fn captured(&self) -> &Captured {
+        self.outlets.captured()
     }
 
-    fn signal(&self, map: &SharedMap, signal: i32, tty: bool) {
-        if signal == WINCH {
-            if tty && let Some(size) = winsize(io::stdin()).or_else(|| winsize(io::stdout())) {
-                registers(map).winsize.store(size, Ordering::Release);
-                post(map, event::WINCH);
-            }
-        } else {
-            registers(map).signals.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-            post(map, event::SIGNAL);
+    /// Takes what was kept.
+    pub fn take_captured(&mut self) -> Captured {
+        self.outlets.take_captured()
+    }
+
+    /// When the first byte of standard output was seen.
+    pub fn first_output(&self) -> Option<Instant> {
+        self.outlets.first_output()
+    }
+
+    /// Bytes of output so far.
+    pub fn bytes(&self) -> u64 {
+        self.outlets.bytes()
+    }
+
+    /// The first process is gone.
+    pub fn died(&mut self) {
+        self.died = true;
+    }
+
+    /// Whether the first process is known to be gone.
+    pub fn has_died(&self) -> bool {
+        self.died
+    }
+
+    /// Whether output waits for standard output, and for standard error, to take more; or for a sink.
+    pub fn blocked(&self) -> (bool, bool) {
+        self.outlets.blocked()
+    }
+
+    /// Whether output goes to our own descriptors.
+    pub fn is_ours(&self) -> bool {
+        self.outlets.is_ours()
+    }
+
+    /// Moves output as far as it goes now, and looks what the domain says.
+    pub fn step(&mut self, map: &SharedMap) -> Step {
+        // The state is read before the rings are drained: what was printed before it changed is out
+        // before we act on it.
+        let registers = registers(map);
+        let state = registers.state.load(Ordering::Acquire);
+        let end = match state {
+            state::EXITED => Some(End::Exited(registers.exit_status.load(Ordering::Acquire))),
+            state::PANICKED => Some(End::Panicked),
+            _ if self.died => Some(End::Died),
+            _ => None,
+        };
+        let Ok(more) = self.pump(map) else {
+            return Step { end: Some(End::Broken), ..Step::default() };
+        };
+        let asked = registers.freeze_requests.load(Ordering::Acquire);
+        let step = Step {
+            more,
+            held: state == state::HELD,
+            asked: asked != self.requests && end.is_none(),
+            end: end.filter(|_| !more && !self.outlets.is_blocked()),
+        };
+        if step.asked {
+            self.requests = asked;
         }
+        step
     }
 
     /// Moves output; true if there is more to move right away.
-    fn pump(&mut self, map: &SharedMap) -> Result<bool, Stop> {
-        let (mut more, mut made_room) = (false, false);
-        for sink in &mut self.sinks {
-            more |= sink.pump(map)?;
-            made_room |= sink.ring.take_producer_waits(map);
-        }
-        if made_room {
+    fn pump(&mut self, map: &SharedMap) -> Result<bool, Broken> {
+        let done = self.outlets.drain(map)?;
+        if done.tell {
             post(map, event::CONSOLE_OUT);
         }
-        Ok(more)
+        Ok(done.more)
     }
 
-    /// Moves input, if there is any.
-    fn feed(&mut self, map: &SharedMap) -> Result<(), Stop> {
-        if !self.input_open || !self.input.has_room(map)? {
-            return Ok(());
+    /// Whether standard input is open and its ring has room; if not, the doorbell rings when it has.
+    pub fn wants_input(&self, map: &SharedMap) -> bool {
+        // A broken ring is found when it is filled.
+        self.input_open && self.input.has_room(map).unwrap_or(true)
+    }
+
+    /// Moves input from our standard input, if there is any; true if the domain broke the protocol.
+    pub fn feed(&mut self, map: &SharedMap) -> bool {
+        if !self.wants_input(map) {
+            return false;
         }
         let stdin = io::stdin();
         if !ready(stdin.as_fd(), PollFlags::IN) {
-            return Ok(());
+            return false;
         }
         match self.input.fill_from(map, stdin.as_fd()) {
             Ok(0) => self.end_input(map),
-            Ok(_) => {
-                if self.input.take_consumer_waits(map) {
-                    post(map, event::CONSOLE_IN);
-                }
-            }
+            Ok(_) => self.input_came(map),
             Err(Stop::Io(e))
                 if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             // A terminal that went away, for example: the program sees the end of its input.
             Err(Stop::Io(_)) => self.end_input(map),
-            Err(broken) => return Err(broken),
+            Err(Stop::Broken) => return true,
         }
-        Ok(())
+        false
     }
 
-    fn end_input(&mut self, map: &SharedMap) {
+    /// Gives the program input; how much of it there was room for.
+    pub fn push_input(&mut self, map: &SharedMap, bytes: &[u8]) -> usize {
+        if !self.input_open {
+            return 0;
+        }
+        // A domain that breaks the protocol gets nothing; it is found out by its output.
+        let (taken, full) = self.input.push_until_full(map, bytes).unwrap_or((0, false));
+        if taken > 0 {
+            self.input_came(map);
+        }
+        // Asks for the doorbell as soon as there is room.
+        self.input_full = full;
+        taken
+    }
+
+    /// Whether there is room again after [`Self::push_input`] found too little; said once.
+    pub fn has_room_again(&mut self, map: &SharedMap) -> bool {
+        let again = self.input_full && self.input.has_room(map).unwrap_or(true);
+        self.input_full &= !again;
+        again
+    }
+
+    fn input_came(&self, map: &SharedMap) {
+        if self.input.take_consumer_waits(map) {
+            post(map, event::CONSOLE_IN);
+        }
+    }
+
+    /// Says that no more input will come.
+    pub fn end_input(&mut self, map: &SharedMap) {
         self.input_open = false;
         self.input.close(map);
         post(map, event::CONSOLE_IN);
-    }
-}
-
-impl Sink {
-    /// Writes what waits, as far as the descriptor takes it; true if there is more to do right away.
-    fn pump(&mut self, map: &SharedMap) -> Result<bool, Stop> {
-        self.blocked = false;
-        if self.dead {
-            self.ring.discard(map)?;
-            return Ok(!self.ring.sleep(map)?);
-        }
-        let (stdout, stderr) = (io::stdout(), io::stderr());
-        let fd = if self.stderr { stderr.as_fd() } else { stdout.as_fd() };
-        for _ in 0..CHUNKS_PER_ROUND {
-            if self.ring.available(map)? == 0 && self.ring.sleep(map)? {
-                return Ok(false);
-            }
-            if !ready(fd, PollFlags::OUT) {
-                self.blocked = true;
-                return Ok(false);
-            }
-            let done =
-                if self.lines { self.write_lines(map) } else { self.ring.drain_to(map, fd, CHUNK).map(drop) };
-            match done {
-                Ok(()) => {}
-                Err(Stop::Io(e)) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(Stop::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.blocked = true;
-                    return Ok(false);
-                }
-                Err(Stop::Io(_)) => {
-                    // Nobody reads (EPIPE), or the disk is full: the program learns it as EPIPE.
-                    self.dead = true;
-                    self.ring.hang_up(map);
-                    post(map, event::CONSOLE_OUT);
-                    return Ok(true);
-                }
-                Err(broken) => return Err(broken),
-            }
-        }
-        Ok(true)
-    }
-
-    /// Writes some of the kernel's log to a terminal in raw mode, which needs carriage returns.
-    fn write_lines(&mut self, map: &SharedMap) -> Result<(), Stop> {
-        let mut out = Vec::new();
-        for byte in self.ring.take(map, CHUNK / 2)? {
-            if byte == b'\n' {
-                out.push(b'\r');
-            }
-            out.push(byte);
-        }
-        io::stderr().write_all(&out).map_err(Stop::Io)
-    }
-}
-
-/// Whether a descriptor is ready now; one that cannot be polled is.
-fn ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
-    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
-    match rustix::event::poll(&mut fds, Some(&zero)) {
-        Ok(n) => n > 0,
-        Err(_) => true,
     }
 }

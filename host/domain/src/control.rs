@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use doppel_abi_machine::{BootArgs, START_MAGIC, StartInfo, VERSION, boot_flags, control, layout};
-use doppel_confine::{ALLOWED, compile};
 use doppel_sys::shared::SharedMap;
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use crate::frozen::Resume;
 use crate::{DomainConfig, Error, Kernel};
 
 /// Arena size: sparse, so only what the guest kernel touches costs anything.
@@ -26,25 +26,32 @@ pub(crate) struct Memory {
 }
 
 /// What [`Memory::new`] needs besides the configuration.
-pub(crate) struct Facts {
+pub(crate) struct Facts<'a> {
     pub domain_id: u64,
     pub vcpus: u32,
     pub image_size: u64,
     pub winsize: u32,
+    /// What to go on from instead of a boot.
+    pub resume: Option<&'a Resume>,
 }
 
 impl Memory {
     /// Makes the memory files and writes the start info, the boot arguments and the filter.
-    pub fn new(config: &DomainConfig, kernel: &Kernel, facts: &Facts) -> Result<Self, Error> {
+    pub fn new(config: &DomainConfig, kernel: &Kernel, facts: &Facts<'_>) -> Result<Self, Error> {
         let control_fd = memfd("doppel-control", control::SIZE)?;
-        let arena = memfd("doppel-arena", ARENA_SIZE)?;
-        let pagefile = memfd("doppel-pages", PAGEFILE_SIZE)?;
+        let header = facts.resume.map(|r| *r.image.header());
+        let arena_size = header.map_or(ARENA_SIZE, |h| h.arena_size);
+        let pagefile_size = header.map_or(PAGEFILE_SIZE, |h| h.pagefile_size);
+        let arena = memfd("doppel-arena", arena_size)?;
+        let pagefile = memfd("doppel-pages", pagefile_size)?;
+        if let Some(resume) = facts.resume {
+            resume.image.fill(&arena, &pagefile)?;
+        }
         let size = usize::try_from(control::SIZE).expect("the control area fits in memory");
         let map = SharedMap::new(control_fd.as_fd(), size).map_err(Error::host("map the control area"))?;
 
-        let filter = compile(ALLOWED, kernel.sites());
         let boot_args = boot_args(config, facts.winsize)?;
-        let filter_bytes: Vec<u8> = filter.iter().flat_map(|i| i.to_bytes()).collect();
+        let filter_bytes = kernel.filter();
         assert!(filter_bytes.len() as u64 <= control::FILTER_MAX, "the seccomp program is too long");
         let mut seed = [0u8; 32];
         rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
@@ -54,16 +61,19 @@ impl Memory {
             version: VERSION,
             vcpus: facts.vcpus,
             domain_id: facts.domain_id,
-            generation: 0,
+            generation: facts.resume.map_or(0, Resume::generation),
             memory_limit: config.memory.unwrap_or(0),
-            arena_size: ARENA_SIZE,
-            pagefile_size: PAGEFILE_SIZE,
+            arena_size,
+            pagefile_size,
             image_size: facts.image_size,
-            filter_len: u32::try_from(filter.len()).expect("bounded by FILTER_MAX"),
+            filter_len: u32::try_from(filter_bytes.len() / 8).expect("bounded by FILTER_MAX"),
             boot_args_len: u32::try_from(boot_args.len()).expect("bounded by BOOT_ARGS_MAX"),
             seed,
             host_memory: host_memory(),
             boot_realtime_ns: realtime_ns(),
+            frozen_tables: header.map_or(0, |h| h.tables_len),
+            resume_flags: facts.resume.map_or(0, Resume::flags),
+            clone_index: facts.resume.map_or(0, |r| r.index),
         };
         let offset = |o: u64| usize::try_from(o).expect("inside the control area");
         map.write(offset(control::START_INFO), &start_info_bytes(&info));
@@ -71,6 +81,11 @@ impl Memory {
         map.write(offset(control::BOOT_ARGS), &boot_args);
         let vregs: &doppel_abi_machine::VirtualRegisters = map.get(offset(control::VREGS));
         vregs.winsize.store(facts.winsize, std::sync::atomic::Ordering::Relaxed);
+        vregs.memory_limit.store(info.memory_limit, std::sync::atomic::Ordering::Relaxed);
+        if let Some(resume) = facts.resume {
+            let offset = resume.image.monotonic_offset()?;
+            vregs.monotonic_offset.store(offset, std::sync::atomic::Ordering::Relaxed);
+        }
         Ok(Self { control: control_fd, arena, pagefile, map })
     }
 }
@@ -107,28 +122,40 @@ fn start_info_bytes(info: &StartInfo) -> Vec<u8> {
     out.extend(info.seed);
     out.extend(info.host_memory.to_le_bytes());
     out.extend(info.boot_realtime_ns.to_le_bytes());
+    out.extend(info.frozen_tables.to_le_bytes());
+    out.extend(info.resume_flags.to_le_bytes());
+    out.extend(info.clone_index.to_le_bytes());
     assert_eq!(out.len(), size_of::<StartInfo>(), "StartInfo changed: see docs/machine-interface.md");
     out
 }
 
 /// [`BootArgs`] and its strings as bytes.
-fn boot_args(config: &DomainConfig, winsize: u32) -> Result<Vec<u8>, Error> {
+pub(crate) fn boot_args(config: &DomainConfig, winsize: u32) -> Result<Vec<u8>, Error> {
+    encode_args(config, flags(config), winsize, control::BOOT_ARGS_MAX)
+}
+
+/// The same with these [`boot_flags`], in at most `room` bytes.
+pub(crate) fn encode_args(
+    config: &DomainConfig,
+    flags: u32,
+    winsize: u32,
+    room: u64,
+) -> Result<Vec<u8>, Error> {
+    let too_long = || too_long(room);
     let count = |n: usize| u32::try_from(n).map_err(|_| too_long());
-    let mut flags = 0;
-    for (set, flag) in [
-        (config.tty, boot_flags::TTY),
-        (config.stdin, boot_flags::STDIN),
-        (config.trace, boot_flags::TRACE),
-        (config.no_patch, boot_flags::NO_PATCH),
-    ] {
-        flags |= if set { flag } else { 0 };
-    }
-    let header =
-        [count(config.argv.len())?, count(config.env.len())?, config.uid, config.gid, flags, winsize];
+    let header = [
+        count(config.argv.len())?,
+        count(config.env.len())?,
+        config.uid,
+        config.gid,
+        flags,
+        winsize,
+        count(config.clone_args.len())?,
+    ];
     let mut out: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
     assert_eq!(out.len(), size_of::<BootArgs>(), "BootArgs changed: see docs/machine-interface.md");
     let last = [&config.cwd, &config.hostname];
-    for text in config.argv.iter().chain(&config.env).chain(last) {
+    for text in config.argv.iter().chain(&config.env).chain(&config.clone_args).chain(last) {
         let bytes = text.as_bytes();
         if bytes.contains(&0) {
             return Err(Error::Config("an argument contains a NUL byte".into()));
@@ -136,16 +163,29 @@ fn boot_args(config: &DomainConfig, winsize: u32) -> Result<Vec<u8>, Error> {
         out.extend(bytes);
         out.push(0);
     }
-    if out.len() as u64 > control::BOOT_ARGS_MAX {
+    if out.len() as u64 > room {
         return Err(too_long());
     }
     Ok(out)
 }
 
-fn too_long() -> Error {
+/// [`boot_flags`] of a configuration.
+pub(crate) fn flags(config: &DomainConfig) -> u32 {
+    [
+        (config.tty, boot_flags::TTY),
+        (config.stdin, boot_flags::STDIN),
+        (config.trace, boot_flags::TRACE),
+        (config.no_patch, boot_flags::NO_PATCH),
+    ]
+    .into_iter()
+    .filter(|(set, _)| *set)
+    .fold(0, |flags, (_, flag)| flags | flag)
+}
+
+fn too_long(room: u64) -> Error {
     Error::Config(format!(
         "the command and its environment are longer than {} KiB; pass long input on standard input or in files",
-        control::BOOT_ARGS_MAX >> 10
+        room >> 10
     ))
 }
 

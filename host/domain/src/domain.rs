@@ -1,25 +1,27 @@
-//! A domain: started, waited for, killed.
+//! A domain: looked after, killed, given up. `launch.rs` starts it, `foreground.rs` waits for it.
 
-use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-use doppel_confine::limits::{FIRST_UID, LIMITS, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE};
-use doppel_sys::child::{self, Child, ChildPlan};
+use doppel_abi_machine::{control, event};
 use doppel_sys::signal::SignalFd;
-use rustix::event::EventfdFlags;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
-use crate::cgroup::{self, Cgroup, Usage};
-use crate::console::{Console, End, FORWARDED, WINCH};
-use crate::control::{Facts, Memory, open_image};
+use crate::cgroup::{Cgroup, Usage};
+use crate::console::{Console, End, Step};
+use crate::control::boot_args;
+use crate::core::{Core, lock};
+use crate::frozen::{CloneConfig, FreezeReport};
 use crate::identity::Identity;
-use crate::ring::registers;
-use crate::terminal::{RawMode, winsize};
-use crate::{DomainConfig, Error, Kernel};
+use crate::launch::{completed, limits};
+use crate::ring::{post, registers};
+use crate::{Captured, DomainConfig, DomainStats, Error, Output, Resources};
 
 /// How a domain ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The program ended: its exit code, or 128 + the signal that ended it.
     Exited(u8),
@@ -36,110 +38,148 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Domain {
     // Declared, and so dropped, in this order: processes (in `Drop`), then memory, group, identity.
-    child: Child,
-    reaped: Option<rustix::process::WaitIdStatus>,
-    doorbell: OwnedFd,
-    memory: Memory,
-    cgroup: Option<Cgroup>,
-    identity: Identity,
-    console: Console,
-    signals: SignalFd,
-    tty: bool,
+    pub(crate) core: Arc<Core>,
+    pub(crate) reaped: Option<rustix::process::WaitIdStatus>,
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) identity: Identity,
+    pub(crate) console: Console,
+    /// Signals for the program, of a domain in the foreground.
+    pub(crate) signals: Option<SignalFd>,
+    pub(crate) tty: bool,
+}
+
+/// Ends a domain.
+#[derive(Debug)]
+pub struct Killer(OwnedFd);
+
+impl Killer {
+    /// Kills every process of the domain; one that has ended is no error.
+    pub fn kill(&self) {
+        // Only a domain that is gone cannot be killed.
+        let _ = rustix::process::pidfd_send_signal(&self.0, Signal::KILL);
+    }
 }
 
 impl Domain {
-    /// Builds a domain and starts its guest kernel.
-    ///
-    /// The domain dies with the calling *thread*, which must also be the one that waits for it. `warn`
-    /// is told what could not be enforced although nobody asked for it.
+    /// Lets a held clone go, with the arguments, command and host name of `wanted` (none: the domain's name).
+    pub(crate) fn release(&mut self, wanted: &CloneConfig) -> Result<(), Error> {
+        let config = DomainConfig {
+            env: wanted.env.clone(),
+            clone_args: wanted.args.clone(),
+            hostname: wanted.hostname.clone(),
+            ..DomainConfig::new(PathBuf::new(), wanted.command.clone())
+        };
+        let config = completed(&config, &self.identity);
+        let bytes = boot_args(&config, 0)?;
+        *lock(&self.core.hostname) = config.hostname.to_string_lossy().into_owned();
+        let map = &self.core.map;
+        map.write(usize::try_from(control::BOOT_ARGS).expect("inside the control area"), &bytes);
+        let len = u32::try_from(bytes.len()).expect("bounded by BOOT_ARGS_MAX");
+        registers(map).late_args_len.store(len, Ordering::Release);
+        post(map, event::GO);
+        Ok(())
+    }
+
+    /// Sends its output elsewhere from now on; what [`Output::Kept`] kept so far stays in [`Self::captured`].
+    pub fn set_output(&mut self, output: Output) {
+        self.console.set_output(output);
+    }
+
+    /// What was kept of its output.
+    #[must_use]
+    pub fn captured(&self) -> &Captured {
+        self.console.captured()
+    }
+
+    /// When the first byte of its standard output was seen.
+    #[must_use]
+    pub fn first_output(&self) -> Option<Instant> {
+        self.console.first_output()
+    }
+
+    /// Bytes it has printed so far.
+    #[must_use]
+    pub fn output_bytes(&self) -> u64 {
+        self.console.bytes()
+    }
+
+    /// Moves output and sees what the domain says.
+    pub(crate) fn step(&mut self) -> Step {
+        crate::session::ring_bells(&self.core);
+        self.console.step(&self.core.map)
+    }
+
+    /// Sends the program (guest pid 1) a signal; numbers that are none are ignored.
+    pub fn signal(&self, signal: i32) {
+        let bit = u32::try_from(signal - 1).ok().and_then(|n| 1u64.checked_shl(n));
+        if let Some(bit) = bit {
+            registers(&self.core.map).signals.fetch_or(bit, Ordering::SeqCst);
+            post(&self.core.map, event::SIGNAL);
+        }
+    }
+
+    /// Tells the program that its terminal has this size.
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let size = u32::from(rows) << 16 | u32::from(columns);
+        registers(&self.core.map).winsize.store(size, Ordering::Release);
+        post(&self.core.map, event::WINCH);
+    }
+
+    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
     ///
     /// # Errors
-    /// What was wrong; nothing is left behind.
-    pub fn start(config: &DomainConfig, warn: &mut dyn FnMut(&str)) -> Result<Self, Error> {
-        config.check()?;
-        let kernel = match &config.kernel {
-            Some(path) => Kernel::from_file(path)?,
-            None => Kernel::embedded()?,
-        };
-        let (image, image_size) = open_image(&config.image)?;
-        let identity = Identity::claim(config.name.as_deref())?;
-        let config = &completed(config, &identity);
-        let facts = Facts {
-            domain_id: identity.id.into(),
-            vcpus: config.vcpus(),
-            image_size,
-            winsize: winsize(std::io::stdin())
-                .or_else(|| winsize(std::io::stdout()))
-                .unwrap_or(24 << 16 | 80),
-        };
-        let memory = Memory::new(config, &kernel, &facts)?;
-        let console = Console::new(&memory.map, config.stdin, config.tty);
-        let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(Error::os("make the doorbell"))?;
-        let executable = kernel.executable(config.store.as_deref())?;
-        let cgroup = make_cgroup(config, &identity, warn)?;
-        let birth = cgroup
-            .as_ref()
-            .map_or_else(|| Ok(cgroup::Birth::default()), Cgroup::birth)
-            .map_err(Error::host("open the domain's control group"))?;
+    /// If it cannot be stopped or written; it runs on unharmed then, and no file is left.
+    pub fn freeze(&mut self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
+        self.core.freeze(to, stop)
+    }
 
-        let root = rustix::process::geteuid().is_root();
-        let (uid, gid) = if root {
-            (FIRST_UID + identity.id, FIRST_UID + identity.id)
-        } else {
-            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-        };
-        let arguments = [CString::new(format!("doppel:{}", identity.label())).unwrap_or_default()];
-        let limits: Vec<(u32, u64)> = LIMITS.iter().map(|l| (l.resource, l.value)).collect();
-        let oom_score_adj = CString::new(OOM_SCORE_ADJ.to_string()).unwrap_or_default();
-        // In the order of `abi/machine`'s `fd`.
-        let descriptors = [
-            memory.control.as_fd(),
-            memory.arena.as_fd(),
-            memory.pagefile.as_fd(),
-            image.as_fd(),
-            doorbell.as_fd(),
-        ];
-        // Blocked before the fork, so that none is lost between.
-        let signals =
-            SignalFd::new(&[&FORWARDED[..], &[WINCH]].concat()).map_err(Error::host("watch signals"))?;
-        let child = child::spawn(&ChildPlan {
-            executable: executable.as_fd(),
-            arguments: &arguments,
-            descriptors: &descriptors,
-            namespaces: NAMESPACES | if root { 0 } else { USER_NAMESPACE },
-            user_namespace: !root,
-            uid,
-            gid,
-            cgroup: birth.cgroup_dir(),
-            cgroup_tasks: &birth.tasks(),
-            limits: &limits,
-            oom_score_adj: &oom_score_adj,
-        })
-        .map_err(Error::Spawn)?;
-        Ok(Self {
-            child,
-            reaped: None,
-            doorbell,
-            memory,
-            cgroup,
-            identity,
-            console,
-            signals,
-            tty: config.tty,
-        })
+    /// Whether the domain has ended because its memory is in a frozen image.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.core.asleep.load(Ordering::SeqCst)
+    }
+
+    /// Something that ends the domain from another thread.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn killer(&self) -> Result<Killer, Error> {
+        self.core.child.pidfd.try_clone().map(Killer).map_err(Error::host("watch the domain's first process"))
     }
 
     /// The domain's name.
     #[must_use]
     pub fn name(&self) -> String {
-        self.identity.label()
+        self.core.label.clone()
+    }
+
+    /// The domain's id, unique among those that run.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.identity.id
     }
 
     /// Host process id of its first process.
     #[must_use]
     pub fn pid(&self) -> i32 {
-        self.child.pid
+        self.core.child.pid
+    }
+
+    /// Changes limits while it runs; what is none stays.
+    ///
+    /// # Errors
+    /// If it has no control group, or the host says so, for example that more memory is in use.
+    pub fn set_limits(
+        &self,
+        memory: Option<u64>,
+        cpus: Option<f64>,
+        resources: Resources,
+    ) -> Result<(), Error> {
+        let Some(group) = &self.cgroup else {
+            return Err(Error::Config("this domain runs without a control group, so without limits".into()));
+        };
+        group.update(limits(memory, cpus, resources)).map_err(Error::host("change the limits"))
     }
 
     /// What its control group has counted.
@@ -148,30 +188,12 @@ impl Domain {
         self.cgroup.as_ref().map(Cgroup::usage).unwrap_or_default()
     }
 
-    /// Moves console bytes and signals until the domain ends.
+    /// Its memory as it is now.
     ///
     /// # Errors
-    /// If the host fails us; the domain may still run then.
-    pub fn wait(&mut self) -> Result<Outcome, Error> {
-        let raw = if self.tty {
-            RawMode::enter().map_err(Error::host("put the terminal into raw mode"))?
-        } else {
-            None
-        };
-        let end = self.console.run(
-            &self.memory.map,
-            &self.doorbell,
-            self.child.pidfd.as_fd(),
-            &self.signals,
-            self.tty,
-        );
-        drop(raw);
-        let end = end?;
-        if !matches!(end, End::Died) {
-            self.kill()?;
-        }
-        self.reap()?;
-        Ok(self.outcome(&end))
+    /// If it is gone.
+    pub fn stats(&self) -> Result<DomainStats, Error> {
+        self.core.stats()
     }
 
     /// Kills every process of the domain.
@@ -179,17 +201,15 @@ impl Domain {
     /// # Errors
     /// What the host says; a domain that is dead already is no error.
     pub fn kill(&self) -> Result<(), Error> {
-        match rustix::process::pidfd_send_signal(&self.child.pidfd, Signal::KILL) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(Error::os("kill the domain")(error)),
-        }
+        self.core.kill()
     }
 
     /// Waits for the first process, whose end the host kernel delays until all others are gone.
-    fn reap(&mut self) -> Result<(), Error> {
+    pub(crate) fn reap(&mut self) -> Result<(), Error> {
         while self.reaped.is_none() {
             // Whoever ignores SIGCHLD (our caller may have) gets no status, only the news.
-            match rustix::process::waitid(WaitId::PidFd(self.child.pidfd.as_fd()), WaitIdOptions::EXITED) {
+            match rustix::process::waitid(WaitId::PidFd(self.core.child.pidfd.as_fd()), WaitIdOptions::EXITED)
+            {
                 Ok(status) => self.reaped = status,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::CHILD) => return Ok(()),
@@ -199,15 +219,19 @@ impl Domain {
         Ok(())
     }
 
-    fn outcome(&self, end: &End) -> Outcome {
+    /// How it ended; of one that died, only when it is reaped.
+    pub(crate) fn outcome(&self, end: End) -> Outcome {
+        if let End::Exited(status) = end {
+            return Outcome::Exited(exit_code(status));
+        }
         let oom_kills = self.usage().oom_kills.unwrap_or(0);
         let ended = |reason: String| Outcome::Ended { reason, out_of_memory: oom_kills > 0 };
         let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
         match end {
-            End::Exited(status) => Outcome::Exited(exit_code(*status)),
+            End::Exited(status) => Outcome::Exited(exit_code(status)),
             End::Broken => ended("it broke the console protocol: an impossible ring index".into()),
             End::Panicked => {
-                let registers = registers(&self.memory.map);
+                let registers = registers(&self.core.map);
                 let status = registers.crash_status.load(Ordering::Acquire);
                 let pid = registers.crash_pid.load(Ordering::Acquire);
                 if pid == 0 {
@@ -216,6 +240,7 @@ impl Domain {
                     ended(format!("its process {pid} was {}{oom}", describe(status)))
                 }
             }
+            End::Died if self.is_asleep() => Outcome::Exited(0),
             End::Died => ended(match self.reaped.as_ref() {
                 Some(status) => match (status.terminating_signal(), status.exit_status()) {
                     (Some(signal), _) => format!("its first process was killed by signal {signal}{oom}"),
@@ -235,49 +260,13 @@ impl Drop for Domain {
         // Both fail only if the domain is dead and reaped, which is what is wanted.
         let _ = self.kill();
         let _ = self.reap();
+        crate::session::ring_bells(&self.core);
+        self.core.see_off();
     }
-}
-
-/// Fills in what follows from the identity: the host name and its environment variable.
-fn completed(config: &DomainConfig, identity: &Identity) -> DomainConfig {
-    let mut config = config.clone();
-    if config.hostname.is_empty() {
-        config.hostname = identity.label().into();
-    }
-    if !config.env.iter().any(|e| e.as_encoded_bytes().starts_with(b"HOSTNAME=")) {
-        let mut variable = OsString::from("HOSTNAME=");
-        variable.push(&config.hostname);
-        config.env.push(variable);
-    }
-    config
-}
-
-fn make_cgroup(
-    config: &DomainConfig,
-    identity: &Identity,
-    warn: &mut dyn FnMut(&str),
-) -> Result<Option<Cgroup>, Error> {
-    let limits = cgroup::Limits { memory: config.memory.map(host_limit), cpus: config.cpus };
-    match Cgroup::create(&identity.cgroup(), limits) {
-        Ok(group) => Ok(Some(group)),
-        Err(error) if config.memory.is_some() || config.cpus.is_some() => {
-            Err(Error::host("make the control group that --memory and --cpus need")(error))
-        }
-        Err(error) => {
-            warn(&format!("running without a control group, so without limits on processes: {error}"));
-            Ok(None)
-        }
-    }
-}
-
-/// The control group's limit for a guest limit: the guest kernel's own memory (page tables, stacks, its
-/// heap) comes on top, so that programs get ENOMEM from it before the host kills anything.
-fn host_limit(guest: u64) -> u64 {
-    guest.saturating_add(guest / 8).saturating_add(64 << 20)
 }
 
 /// A shell's view of a wait status.
-fn exit_code(status: i32) -> u8 {
+pub(crate) fn exit_code(status: i32) -> u8 {
     let [low, high, ..] = status.to_le_bytes();
     match low & 0x7f {
         0 => high,

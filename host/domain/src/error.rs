@@ -28,6 +28,14 @@ pub enum Error {
     },
     /// The domain's first process could not be created.
     Spawn(SpawnError),
+    /// It could not be frozen, or the frozen image not be used.
+    Freezer(doppel_freezer::Error),
+}
+
+impl From<doppel_freezer::Error> for Error {
+    fn from(error: doppel_freezer::Error) -> Self {
+        Self::Freezer(error)
+    }
 }
 
 impl Error {
@@ -49,6 +57,7 @@ impl std::fmt::Display for Error {
         match self {
             Self::Config(text) => f.write_str(text),
             Self::Image { path, reason } => write!(f, "image {}: {reason}", path.display()),
+            Self::Freezer(error) => error.fmt(f),
             Self::Kernel(text) => write!(f, "guest kernel: {text}"),
             Self::Host { doing, error } => write!(f, "cannot {doing}: {error}"),
             Self::Spawn(error) => {
@@ -79,6 +88,7 @@ impl std::error::Error for Error {
         match self {
             Self::Host { error, .. } => Some(error),
             Self::Spawn(error) => Some(error),
+            Self::Freezer(error) => Some(error),
             _ => None,
         }
     }

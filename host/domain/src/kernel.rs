@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use doppel_confine::Sites;
+use doppel_confine::{ALLOWED, Sites, compile};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::Error;
+use crate::core::lock;
 use crate::elf::{self, Gates};
 use crate::shelf::Shelf;
 
@@ -20,11 +22,18 @@ const EMBEDDED_GATES: Gates = include!(concat!(env!("OUT_DIR"), "/kernel_gates.r
 /// Digest of the trimmed ELF.
 const EMBEDDED_DIGEST: u64 = include!(concat!(env!("OUT_DIR"), "/kernel_digest.rs"));
 
+/// Digest of the guest kernel built with this program; 0 if there is none.
+#[must_use]
+pub fn kernel_digest() -> u64 {
+    EMBEDDED_DIGEST
+}
+
 /// A guest kernel: its ELF and the addresses its host calls come from.
 #[derive(Debug)]
 pub struct Kernel {
     elf: Cow<'static, [u8]>,
     gates: Gates,
+    digest: u64,
 }
 
 impl Kernel {
@@ -39,7 +48,7 @@ impl Kernel {
                     .into(),
             ));
         }
-        Ok(Self { elf: EMBEDDED.into(), gates: EMBEDDED_GATES })
+        Ok(Self { elf: EMBEDDED.into(), gates: EMBEDDED_GATES, digest: EMBEDDED_DIGEST })
     }
 
     /// A kernel from a file.
@@ -49,7 +58,18 @@ impl Kernel {
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let elf = std::fs::read(path).map_err(Error::host(format!("read {}", path.display())))?;
         let gates = elf::gates(&elf).map_err(Error::Kernel)?;
-        Ok(Self { elf: elf::trim(elf).map_err(Error::Kernel)?.into(), gates })
+        let elf = elf::trim(elf).map_err(Error::Kernel)?;
+        let digest = elf::digest(&elf);
+        Ok(Self { elf: elf.into(), gates, digest })
+    }
+
+    /// What tells this kernel from others in a frozen image.
+    #[must_use]
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&self.digest.to_le_bytes());
+        digest[8..16].copy_from_slice(&(self.elf.len() as u64).to_le_bytes());
+        digest
     }
 
     /// Where its host calls come from.
@@ -67,14 +87,31 @@ impl Kernel {
     /// A file to execute the kernel from.
     ///
     /// The embedded kernel comes from `store` where possible, so that all domains of a host share its pages;
-    /// else from a memory file of its own.
-    pub(crate) fn executable(&self, store: Option<&Path>) -> Result<OwnedFd, Error> {
-        if let (Cow::Borrowed(_), Some(store)) = (&self.elf, store)
-            && let Some(fd) = Shelf::new(store, &self.elf, EMBEDDED_DIGEST).and_then(|shelf| shelf.open())
+    /// else from a memory file. It is opened once in a process.
+    pub(crate) fn executable(&self, store: Option<&Path>) -> Result<Arc<OwnedFd>, Error> {
+        static OPEN: Mutex<Option<(Option<PathBuf>, Arc<OwnedFd>)>> = Mutex::new(None);
+        let Cow::Borrowed(_) = &self.elf else { return Ok(Arc::new(self.to_memfd()?)) };
+        let mut open = lock(&OPEN);
+        if let Some((of, fd)) = &*open
+            && of.as_deref() == store
         {
-            return Ok(fd);
+            return Ok(fd.clone());
         }
-        self.to_memfd()
+        let shelved =
+            store.and_then(|store| Shelf::new(store, &self.elf, EMBEDDED_DIGEST)).and_then(|s| s.open());
+        let fd = Arc::new(shelved.map_or_else(|| self.to_memfd(), Ok)?);
+        *open = Some((store.map(Path::to_owned), fd.clone()));
+        Ok(fd)
+    }
+
+    /// The seccomp program for it, as bytes; that of the embedded kernel is made once.
+    pub(crate) fn filter(&self) -> Arc<[u8]> {
+        static FILTER: OnceLock<Arc<[u8]>> = OnceLock::new();
+        let make = || compile(ALLOWED, self.sites()).iter().flat_map(|i| i.to_bytes()).collect();
+        match &self.elf {
+            Cow::Borrowed(_) => FILTER.get_or_init(make).clone(),
+            Cow::Owned(_) => make(),
+        }
     }
 
     /// A memfd with the ELF in it that nobody can change any more.

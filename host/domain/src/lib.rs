@@ -3,27 +3,58 @@
 //! [`DomainConfig`] says what is wanted; [`Domain::start`] makes the memory, the identity and the control
 //! group and forks the domain's first process, confined, executing the guest kernel; [`Domain::wait`]
 //! moves console bytes and signals until the program ends; dropping a [`Domain`] leaves nothing behind.
+//! A [`Fleet`] does the same for any number of domains on one thread.
 //!
 //! Boundary: policy comes from `host/confine`, mechanism from `host/sys`, layouts from `abi/machine`.
 //! Everything a domain can write is read once and checked (`ring.rs`, `domain.rs`).
 #![forbid(unsafe_code)]
 
+pub mod archive;
 mod cgroup;
 mod config;
 mod console;
 mod control;
+mod core;
 mod domain;
 mod elf;
 mod error;
+mod fleet;
+mod foreground;
+mod frozen;
+mod holder;
 mod identity;
 mod kernel;
+mod launch;
+mod namespaces;
+mod nursery;
+mod outlet;
+mod output;
+mod piped;
+mod pool;
+mod reaper;
+mod relay;
+mod remote;
+mod requests;
 mod ring;
+mod session;
+mod share;
+mod sharer;
 mod shelf;
 mod terminal;
 
-pub use cgroup::Usage;
+pub use cgroup::{Resources, Usage, cgroups};
 pub use config::{DomainConfig, LEAST_MEMORY, MOST_CPUS};
-pub use domain::{Domain, Outcome};
+pub use domain::{Domain, Killer, Outcome};
 pub use elf::Gates;
 pub use error::Error;
-pub use kernel::Kernel;
+pub use fleet::{Ended, Event, Fleet, Key, SessionEvent, SessionKey, Start};
+pub use frozen::{CloneConfig, FreezeReport, Resume, image_digest};
+pub use kernel::{Kernel, kernel_digest};
+pub use outlet::{CAPTURE_MAX, Captured};
+pub use output::{Output, Sink, Stream};
+pub use piped::Piped;
+pub use pool::Pool;
+pub use remote::{Remote, Said, attach, terminal_size};
+pub use requests::{Reply, Request, ask, running};
+pub use session::{ExecConfig, Session, SessionEnd, SessionStep};
+pub use share::{DomainStats, Sharing, SharingStats};

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
 
+use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS, SESSION_STRIDE, SESSIONS};
 use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_STRIDE, RingHeader, VirtualRegisters, control};
 use doppel_sys::shared::SharedMap;
 use rustix::thread::futex;
@@ -38,8 +39,19 @@ struct Place {
 }
 
 impl Place {
+    /// Ring `index` of the console.
     fn of(index: usize) -> Self {
-        let start = control::RINGS + index as u64 * RING_STRIDE;
+        Self::at(control::RINGS + index as u64 * RING_STRIDE)
+    }
+
+    /// Ring `index` of a session.
+    fn session(slot: usize, index: usize) -> Self {
+        assert!(slot < SESSIONS && index < SESSION_RING_COUNT, "ring {index} of session {slot}");
+        let start = control::SESSIONS + slot as u64 * SESSION_STRIDE;
+        Self::at(start + SESSION_RINGS + index as u64 * RING_STRIDE)
+    }
+
+    fn at(start: u64) -> Self {
         let offset = |o: u64| usize::try_from(o).expect("inside the control area");
         Self { header: offset(start), data: offset(start + RING_DATA) }
     }
@@ -68,6 +80,11 @@ impl OutputRing {
         Self { place: Place::of(index), tail: 0 }
     }
 
+    /// Ring `index` of a session that begins.
+    pub fn session(slot: usize, index: usize) -> Self {
+        Self { place: Place::session(slot, index), tail: 0 }
+    }
+
     /// Bytes waiting.
     pub fn available(&self, map: &SharedMap) -> Result<u32, Broken> {
         let head = self.place.header(map).head.load(Ordering::Acquire);
@@ -75,27 +92,18 @@ impl OutputRing {
         if fill > RING_BYTES { Err(Broken) } else { Ok(fill) }
     }
 
-    /// Writes at most `most` waiting bytes to `fd`; returns how many.
-    pub fn drain_to(&mut self, map: &SharedMap, fd: BorrowedFd<'_>, most: u32) -> Result<u32, Stop> {
+    /// Copies waiting bytes to `buf`, without taking them; returns how many.
+    pub fn peek(&self, map: &SharedMap, buf: &mut [u8]) -> Result<usize, Broken> {
+        let most = u32::try_from(buf.len()).unwrap_or(u32::MAX);
         let (offset, len) = self.place.run(self.tail, self.available(map)?.min(most));
-        if len == 0 {
-            return Ok(0);
-        }
-        let done = map.write_to(fd, offset, len).map_err(Stop::Io)?;
-        let done = u32::try_from(done).expect("at most a ring");
-        self.tail = self.tail.wrapping_add(done);
-        self.place.header(map).tail.store(self.tail, Ordering::Release);
-        Ok(done)
+        map.read(offset, &mut buf[..len]);
+        Ok(len)
     }
 
-    /// Takes at most `most` waiting bytes.
-    pub fn take(&mut self, map: &SharedMap, most: u32) -> Result<Vec<u8>, Broken> {
-        let (offset, len) = self.place.run(self.tail, self.available(map)?.min(most));
-        let mut bytes = vec![0; len];
-        map.read(offset, &mut bytes);
-        self.tail = self.tail.wrapping_add(u32::try_from(len).expect("at most a ring"));
+    /// Takes the first `n` bytes, which were seen by [`Self::peek`].
+    pub fn advance(&mut self, map: &SharedMap, n: usize) {
+        self.tail = self.tail.wrapping_add(u32::try_from(n).expect("at most a ring"));
         self.place.header(map).tail.store(self.tail, Ordering::Release);
-        Ok(bytes)
     }
 
     /// Forgets all waiting bytes.
@@ -137,6 +145,11 @@ impl InputRing {
         Self { place: Place::of(index), head: 0 }
     }
 
+    /// Ring `index` of a session that begins.
+    pub fn session(slot: usize, index: usize) -> Self {
+        Self { place: Place::session(slot, index), head: 0 }
+    }
+
     fn room(&self, map: &SharedMap) -> Result<u32, Broken> {
         let tail = self.place.header(map).tail.load(Ordering::Acquire);
         let fill = self.head.wrapping_sub(tail);
@@ -161,6 +174,42 @@ impl InputRing {
         self.head = self.head.wrapping_add(done);
         self.place.header(map).head.store(self.head, Ordering::Release);
         Ok(done)
+    }
+
+    /// Copies as much of `bytes` as there is room for; returns how much.
+    pub fn push(&mut self, map: &SharedMap, bytes: &[u8]) -> Result<usize, Broken> {
+        let mut done = 0;
+        // At most twice: up to the end of the ring, and from its start.
+        while done < bytes.len() {
+            let most = u32::try_from(bytes.len() - done).unwrap_or(u32::MAX);
+            let (offset, len) = self.place.run(self.head, self.room(map)?.min(most));
+            if len == 0 {
+                break;
+            }
+            map.write(offset, &bytes[done..done + len]);
+            done += len;
+            self.head = self.head.wrapping_add(u32::try_from(len).expect("at most a ring"));
+            self.place.header(map).head.store(self.head, Ordering::Release);
+        }
+        Ok(done)
+    }
+
+    /// As [`Self::push`], until there is no room and the doorbell is asked for: also says whether it comes to that.
+    pub fn push_until_full(&mut self, map: &SharedMap, bytes: &[u8]) -> Result<(usize, bool), Broken> {
+        // A domain that reads as fast as we write would have us here for ever, so would one that lies.
+        const ROUNDS: u32 = 64;
+        let mut done = 0;
+        for _ in 0..ROUNDS {
+            done += self.push(map, &bytes[done..])?;
+            if done == bytes.len() {
+                return Ok((done, false));
+            }
+            // Room that came meanwhile is not told by the doorbell.
+            if !self.has_room(map)? {
+                break;
+            }
+        }
+        Ok((done, true))
     }
 
     /// Says that nothing more will come.

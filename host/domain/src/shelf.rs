@@ -37,11 +37,14 @@ impl<'a> Shelf<'a> {
 
     /// Opens the file, making it if it is not there.
     pub fn open(&self) -> Option<OwnedFd> {
-        self.open_existing().or_else(|| {
+        let file = File::from(self.open_existing().or_else(|| {
             self.make()?;
             self.remove_old();
             self.open_existing()
-        })
+        })?);
+        // Small pages make a slower kernel, no other difference.
+        let _ = doppel_sys::huge::cached_huge(&file);
+        Some(OwnedFd::from(file))
     }
 
     fn open_existing(&self) -> Option<OwnedFd> {
@@ -52,7 +55,8 @@ impl<'a> Shelf<'a> {
         (is_ours(&stat) && whole && stat.st_mode & 0o001 != 0).then_some(fd)
     }
 
-    /// Writes the file under another name first, so that it is never seen half done.
+    /// Writes the file under another name first, so that it is never seen half done. It is written by one call,
+    /// for which file systems that can use huge pages do.
     fn make(&self) -> Option<()> {
         let temporary = format!("{}.{}", self.name, std::process::id());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -53,6 +53,9 @@ static struct vregs *vregs;
 long gate(long nr, long a, long b, long c, long d, long e, long f);
 void sigreturn_site(void);
 long elsewhere(long nr, long a, long b, long c, long d, long e, long f);
+/* The flag words of new address spaces (abi/machine, clone_flags). */
+#define SPACE (CLONE_FS | CLONE_FILES | CLONE_PARENT_SETTID | SIGCHLD)
+
 #define BODY \
     "mov %rdi,%rax; mov %rsi,%rdi; mov %rdx,%rsi; mov %rcx,%rdx; mov %r8,%r10; mov %r9,%r8; mov 8(%rsp),%r9;"
 __asm__(".text\n.globl gate, elsewhere, sigreturn_site\n"
@@ -224,10 +227,10 @@ static void arguments(void)
     uint32_t word = 0;
     struct { const char *what; long nr, a[6]; } tries[] = {
         {"clone3", SYS_clone3, {0, 88}},
-        {"clone newuser", SYS_clone, {CLONE_NEWUSER | SIGCHLD}},
-        {"clone newpid", SYS_clone, {CLONE_NEWPID | SIGCHLD}},
-        {"clone vfork", SYS_clone, {CLONE_VM | CLONE_VFORK | SIGCHLD}},
-        {"clone parent vm", SYS_clone, {CLONE_VM | CLONE_PARENT | SIGCHLD}},
+        {"clone newuser", SYS_clone, {CLONE_NEWUSER | SPACE}},
+        {"clone newpid", SYS_clone, {CLONE_NEWPID | SPACE}},
+        {"clone vfork", SYS_clone, {CLONE_VM | CLONE_VFORK | SPACE}},
+        {"clone parent vm", SYS_clone, {CLONE_VM | CLONE_PARENT | SPACE}},
         {"tgkill kill", SYS_tgkill, {1, 1, SIGKILL}},
         {"tgkill 0", SYS_tgkill, {1, 1, 0}},
         {"mmap control", SYS_mmap, {0x10000000, PAGE, 3, 0x11, 0, 0}},
@@ -274,9 +277,9 @@ static void allowed(void)
     say("zero %d\n", *(int *)at);
     say("image %d\n", gate(SYS_mmap, (long)at, PAGE, 3, 0x12, 3, 0) == (long)at);
     say("munmap %ld\n", gate(SYS_munmap, (long)at, PAGE, 0, 0, 0, 0));
-    long child = gate(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0);
+    long child = gate(SYS_clone, SPACE, 0, 0, 0, 0, 0);
     if (child == 0) {
-        long sibling = gate(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0, 0);
+        long sibling = gate(SYS_clone, CLONE_PARENT | SPACE, 0, 0, 0, 0, 0);
         gate(SYS_exit_group, sibling < 0, 0, 0, 0, 0, 0);
     }
     int status = 0, children = 0;
@@ -362,7 +365,7 @@ static void bomb(void)
 {
     install_filter();
     long made = 0, child;
-    while ((child = gate(SYS_clone, SIGCHLD, 0, 0, 0, 0, 0)) > 0) made++;
+    while ((child = gate(SYS_clone, SPACE, 0, 0, 0, 0, 0)) > 0) made++;
     /* Children wait to be killed with the domain. */
     if (child == 0) for (;;) idle(vregs->event_seq);
     say("made %s\n", made > 100 ? "many" : "few");
@@ -375,7 +378,7 @@ int main(void)
     if (control == MAP_FAILED) return 1;
     vregs = (struct vregs *)(control + PAGE);
     vregs->state = RUNNING;
-    const char *what = control + 4 * PAGE + 24;
+    const char *what = control + 4 * PAGE + 28;
     static const struct { const char *name; void (*run)(void); } table[] = {
         {"report", report}, {"calls", calls}, {"outside", outside}, {"arguments", arguments},
         {"allowed", allowed}, {"cat", cat}, {"signal", wait_signal}, {"yes", yes}, {"hang", hang},

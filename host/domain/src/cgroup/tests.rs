@@ -9,12 +9,12 @@ fn hierarchies_are_told_apart() {
         cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n\
         cgroup /sys/fs/cgroup/pids cgroup rw,pids 0 0\n\
         cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-    let Some(Hierarchies::V1(v1)) = Hierarchies::parse(hybrid, |_| false) else { panic!() };
+    let Some(Hierarchies::V1(v1)) = Hierarchies::parse(hybrid, &CONTROLLERS, |_| false) else { panic!() };
     assert_eq!(v1.iter().map(|(c, _)| *c).collect::<Vec<_>>(), ["cpu", "memory", "pids"]);
     let unified = "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0\n";
     let expected = Hierarchies::V2("/sys/fs/cgroup".into());
-    assert_eq!(Hierarchies::parse(unified, |_| true), Some(expected));
-    assert_eq!(Hierarchies::parse("proc /proc proc rw 0 0\n", |_| true), None);
+    assert_eq!(Hierarchies::parse(unified, &CONTROLLERS, |_| true), Some(expected));
+    assert_eq!(Hierarchies::parse("proc /proc proc rw 0 0\n", &CONTROLLERS, |_| true), None);
 }
 
 /// A directory that passes for a hierarchy: limits become ordinary files in it.
@@ -31,7 +31,7 @@ fn fake(name: &str) -> PathBuf {
 #[test]
 fn limits_on_v2() {
     let root = fake("v2");
-    let limits = Limits { memory: Some(1 << 30), cpus: Some(0.5) };
+    let limits = Limits { memory: Some(1 << 30), cpus: Some(0.5), ..Limits::default() };
     let dir = root.join("doppel/d1");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("memory.swap.max"), "max").unwrap();
@@ -45,7 +45,7 @@ fn limits_on_v2() {
     assert_eq!(fs::read_to_string(root.join("cgroup.subtree_control")).unwrap(), "+pids");
     fs::write(dir.join("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
     fs::write(dir.join("memory.current"), "4096\n").unwrap();
-    let usage = Usage { memory_bytes: Some(4096), memory_peak_bytes: None, oom_kills: Some(2) };
+    let usage = Usage { memory_bytes: Some(4096), oom_kills: Some(2), ..Usage::default() };
     assert_eq!(group.usage(), usage);
     assert!(group.birth().unwrap().cgroup_dir().is_some());
     drop(group);
@@ -61,7 +61,7 @@ fn limits_on_v2() {
 #[test]
 fn limits_on_v1() {
     let (memory, cpu) = (fake("v1-memory"), fake("v1-cpu"));
-    let limits = Limits { memory: Some(1 << 30), cpus: Some(2.0) };
+    let limits = Limits { memory: Some(1 << 30), cpus: Some(2.0), ..Limits::default() };
     let roots = vec![("memory", memory.clone()), ("cpu", cpu.clone())];
     let group = Cgroup::create_in(Hierarchies::V1(roots), "d1", limits).unwrap();
     let read = |root: &Path, file: &str| fs::read_to_string(root.join("doppel/d1").join(file)).unwrap();
@@ -82,4 +82,66 @@ fn limits_on_v1() {
 fn quotas() {
     assert_eq!(quota(1.5), 150_000);
     assert_eq!(quota(0.0001), 1_000);
+}
+
+#[test]
+fn resources_and_accounts() {
+    let resources = Resources {
+        cpu_weight: Some(200),
+        memory_reservation: Some(4096),
+        pids: Some(9),
+        io_weight: Some(5000),
+        account: true,
+    };
+    let limits = Limits { resources, ..Limits::default() };
+    let root = fake("v2-more");
+    let dir = root.join("doppel/d1");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("io.weight"), "default 100").unwrap();
+    let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits).unwrap();
+    let read = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).unwrap();
+    for (file, value) in
+        [("cpu.weight", "200"), ("memory.low", "4096"), ("pids.max", "9"), ("io.weight", "default 5000")]
+    {
+        assert_eq!(read(&dir, file), value);
+    }
+    let pids = Resources { pids: Some(11), ..Resources::default() };
+    group.update(Limits { resources: pids, memory: Some(1 << 20), ..Limits::default() }).unwrap();
+    assert_eq!((read(&dir, "pids.max"), read(&dir, "cpu.weight")), ("11".into(), "200".into()));
+    assert_eq!(read(&dir, "memory.max"), "1048576");
+    fs::write(dir.join("cpu.stat"), "usage_usec 1500\nuser_usec 1\n").unwrap();
+    fs::write(dir.join("pids.current"), "3\n").unwrap();
+    fs::write(dir.join("io.stat"), "8:0 rbytes=10 wbytes=20 rios=1\n8:16 rbytes=1 wbytes=2\n").unwrap();
+    let usage = group.usage();
+    assert_eq!((usage.cpu_us, usage.tasks), (Some(1500), Some(3)));
+    assert_eq!((usage.io_read_bytes, usage.io_write_bytes), (Some(11), Some(22)));
+    drop(group);
+    fs::remove_dir_all(&root).unwrap();
+
+    let (cpu, blkio) = (fake("v1-cpuacct"), fake("v1-blkio"));
+    let roots =
+        vec![("memory", cpu.clone()), ("cpu", cpu.clone()), ("pids", cpu.clone()), ("blkio", blkio.clone())];
+    fs::create_dir(blkio.join("doppel/d1")).unwrap();
+    fs::write(blkio.join("doppel/d1/blkio.weight"), "500").unwrap();
+    let group = Cgroup::create_in(Hierarchies::V1(roots), "d1", limits).unwrap();
+    let (dir, io) = (cpu.join("doppel/d1"), blkio.join("doppel/d1"));
+    assert_eq!(read(&dir, "cpu.shares"), "2048");
+    assert_eq!(read(&dir, "memory.soft_limit_in_bytes"), "4096");
+    assert_eq!(read(&io, "blkio.weight"), "1000");
+    fs::write(dir.join("cpuacct.usage"), "2500000\n").unwrap();
+    fs::write(
+        io.join("blkio.throttle.io_service_bytes"),
+        "8:0 Read 5\n8:0 Write 6\n8:0 Total 11\nTotal 11\n",
+    )
+    .unwrap();
+    let usage = group.usage();
+    assert_eq!((usage.cpu_us, usage.io_read_bytes, usage.io_write_bytes), (Some(2500), Some(5), Some(6)));
+    drop(group);
+    for root in [&cpu, &blkio] {
+        fs::remove_dir_all(root).unwrap();
+    }
+    let root = fake("v2-none");
+    let error = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits).unwrap_err();
+    assert!(error.to_string().contains("weighs block I/O"));
+    fs::remove_dir_all(&root).unwrap();
 }

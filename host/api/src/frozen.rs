@@ -1,0 +1,107 @@
+//! Frozen images and clones.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `POST /v1/domains/{domain}/freeze`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FreezeDomain {
+    /// Name of the frozen image to make.
+    pub frozen: String,
+    /// End the domain afterwards.
+    #[serde(default)]
+    pub stop: bool,
+    /// Keep the image in memory instead of on disk.
+    #[serde(default)]
+    pub in_memory: bool,
+}
+
+/// What a freeze cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FreezeReport {
+    /// Name of the frozen image.
+    pub frozen: String,
+    /// Bytes of memory in it.
+    pub bytes: u64,
+    /// Microseconds until all threads stood still.
+    pub stop_us: u64,
+    /// Microseconds for which they did.
+    pub pause_us: u64,
+}
+
+/// Answer to `POST .../hibernate`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Hibernated {
+    /// What it cost.
+    pub report: FreezeReport,
+}
+
+/// A frozen image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FrozenImage {
+    /// Its name.
+    pub name: String,
+    /// Bytes it takes.
+    pub size_bytes: u64,
+    /// Kept in memory instead of on disk.
+    pub in_memory: bool,
+    /// Root image it needs.
+    pub image: String,
+    /// Host name of the domain that was frozen.
+    pub hostname: String,
+    /// Generation of that domain.
+    pub generation: u64,
+    /// Processes and threads in it.
+    pub threads: u64,
+    /// When it was made.
+    pub created_at: String,
+}
+
+/// `POST /v1/frozen/{name}/clone`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CloneFrozen {
+    /// How many; 1 if missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// Name; several get -1, -2... behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Lines of `/sys/doppel/args`.
+    pub args: Vec<String>,
+    /// Program to run beside what was frozen; the clone ends with it.
+    pub command: Vec<String>,
+    /// Its environment.
+    pub env: BTreeMap<String, String>,
+    /// Keep standard input open.
+    pub stdin: bool,
+    /// Remove each clone when it ends.
+    pub auto_remove: bool,
+    /// Key-value pairs for the caller's own use.
+    pub labels: BTreeMap<String, String>,
+    /// Limits other than those it was frozen with.
+    pub resources: crate::Resources,
+    /// Seconds after which it is stopped whatever it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u32>,
+}
+
+/// Answer to a clone: one result a clone, in order.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Cloned {
+    /// The clones.
+    pub results: Vec<CloneResult>,
+}
+
+/// A clone, or why there is none.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CloneResult {
+    /// It runs.
+    Domain(Box<crate::Domain>),
+    /// It could not be made.
+    Problem(crate::Problem),
+}

@@ -1,0 +1,49 @@
+//! The supervisor's HTTP interface as types: what it is asked, what it answers, how it refuses.
+//!
+//! The supervisor (`host/supervisor`), the command (`host/cli`) and through the OpenAPI document every SDK share
+//! these. JSON over HTTP/1.1; all paths but `/metrics` begin with [`VERSION_PREFIX`]. Names are snake case and carry
+//! their unit (`_bytes`, `_seconds`, `_ms`); times are RFC 3339 strings in UTC. Absent fields are left out, unknown
+//! ones refused. Streams are lines of JSON (`application/x-ndjson`), so that any HTTP client reads them.
+//! `docs/api.md` has the table of paths.
+//!
+//! Boundary: pure data; no I/O here.
+#![forbid(unsafe_code)]
+
+mod domain;
+mod exec;
+mod files;
+mod frozen;
+mod image;
+mod problem;
+mod system;
+pub mod validate;
+
+pub use domain::{
+    AttachOptions, CreateDomain, Created, Domain, DomainState, DomainStats, ExitInfo, HealthCheck,
+    HealthState, KillOptions, Kind, Limits, ListOptions, LogOptions, LogTarget, MemoryStats, ProcessInfo,
+    PruneReport, RemoveOptions, Rename, ResizeTerminal, Resources, RestartPolicy, StopOptions, UpdateDomain,
+    Waited,
+};
+pub use exec::{CreateExec, Exec, InputOptions, Output};
+pub use files::{FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, WriteFile};
+pub use frozen::{CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, Hibernated};
+pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
+pub use problem::{Code, Problem};
+pub use system::{Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Version};
+
+pub use validate::Validate;
+
+/// Prefix of all paths of this version of the interface.
+pub const VERSION_PREFIX: &str = "/v1";
+/// Header of a request that may be sent twice: the second one gets the first one's answer.
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Where the supervisor listens unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/doppel/doppeld.sock";
+/// Environment variable that names another socket (`unix:///path`) or server (`https://host:port`).
+pub const HOST_VARIABLE: &str = "DOPPEL_HOST";
+/// Environment variable with the bearer token for a server on TCP.
+pub const TOKEN_VARIABLE: &str = "DOPPEL_TOKEN";
+/// Media type of streams.
+pub const NDJSON: &str = "application/x-ndjson";
+/// Media type of errors (RFC 9457).
+pub const PROBLEM_JSON: &str = "application/problem+json";

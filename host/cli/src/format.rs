@@ -1,0 +1,258 @@
+//! How results are printed: tables, JSON, and the part of Go's templates that `--format` is used for with Docker.
+//!
+//! A template is text with `{{.Field.Field}}`, `{{json .Field}}`, and the functions `upper`, `lower`, `len`,
+//! `join .List "separator"`, `index .Map "key"`. Names match however they are written: `.ExitCode` finds `exit_code`.
+//! `table TEMPLATE` puts headings over columns that tabs separate.
+
+use serde_json::Value;
+
+/// How `--format` and `--json` want it.
+pub enum Format {
+    /// As the verb does by itself.
+    Default,
+    /// A line of JSON each.
+    Json,
+    /// A template each.
+    Template(Template),
+    /// A template each, in columns with headings.
+    Table(Template),
+}
+
+impl Format {
+    /// What the options say.
+    pub fn new(json: bool, format: Option<&str>) -> Result<Self, String> {
+        match format {
+            _ if json => Ok(Self::Json),
+            None | Some("table") => Ok(Self::Default),
+            Some("json") => Ok(Self::Json),
+            Some(text) => match text.strip_prefix("table ") {
+                Some(rest) => Ok(Self::Table(Template::parse(rest)?)),
+                None => Ok(Self::Template(Template::parse(text)?)),
+            },
+        }
+    }
+
+    /// Prints rows; by default, columns of the given headings and fields.
+    pub fn print(&self, rows: &[Value], columns: &[(&str, &str)]) -> Result<(), String> {
+        match self {
+            Self::Json => rows.iter().for_each(|row| println!("{row}")),
+            Self::Template(template) => {
+                for row in rows {
+                    println!("{}", template.fill(row)?);
+                }
+            }
+            Self::Table(template) => {
+                let mut lines = vec![cells(&template.headings())];
+                for row in rows {
+                    lines.push(cells(&template.fill(row)?));
+                }
+                print!("{}", aligned(&lines));
+            }
+            Self::Default => {
+                let mut lines = vec![columns.iter().map(|(heading, _)| (*heading).to_owned()).collect()];
+                for row in rows {
+                    lines.push(columns.iter().map(|(_, field)| text(&row[*field])).collect());
+                }
+                print!("{}", aligned(&lines));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cells(line: &str) -> Vec<String> {
+    line.split('\t').map(str::to_owned).collect()
+}
+
+/// Lines of cells as columns, three spaces between them.
+pub fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |at| lines.iter().filter_map(|l| l.get(at)).map(|c: &String| c.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for line in lines {
+        let mut text = String::new();
+        for (cell, width) in line.iter().zip(&widths) {
+            text.push_str(&format!("{cell:<width$}   "));
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[derive(Debug, PartialEq)]
+enum Piece {
+    Text(String),
+    Call { function: String, path: Vec<String>, argument: Option<String> },
+}
+
+/// A template that was read.
+#[derive(Debug, PartialEq)]
+pub struct Template(Vec<Piece>);
+
+impl Template {
+    /// Reads one.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let text = text.replace("\\t", "\t").replace("\\n", "\n");
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("{{") {
+            pieces.push(Piece::Text(before.to_owned()));
+            let (call, after) =
+                after.split_once("}}").ok_or_else(|| format!("--format {text:?}: no }}}}"))?;
+            pieces.push(parse_call(call.trim_matches(['-', ' ']))?);
+            rest = after;
+        }
+        pieces.push(Piece::Text(rest.to_owned()));
+        Ok(Self(pieces))
+    }
+
+    /// The template with a row's values in it.
+    pub fn fill(&self, row: &Value) -> Result<String, String> {
+        let mut out = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Call { function, path, argument } => {
+                    out.push_str(&call(function, find(row, path)?, argument.as_deref())?);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Its fields' names in its fields' places.
+    fn headings(&self) -> String {
+        let heading = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Call { path, .. } => path.last().map_or_else(String::new, |p| p.to_uppercase()),
+        };
+        self.0.iter().map(heading).collect()
+    }
+}
+
+fn parse_call(text: &str) -> Result<Piece, String> {
+    let bad = || {
+        let functions = "json, upper, lower, len, join, index";
+        format!("--format: cannot do {{{{{text}}}}}; there are {{{{.Field}}}} and the functions {functions}")
+    };
+    let (function, rest) = match text.split_once(char::is_whitespace) {
+        _ if text.starts_with('.') => ("", text),
+        Some((function, rest)) => (function, rest.trim()),
+        None => return Err(bad()),
+    };
+    let (path, argument) = match rest.split_once(char::is_whitespace) {
+        Some((path, argument)) => {
+            let argument =
+                argument.trim().strip_prefix('"').and_then(|a| a.strip_suffix('"')).ok_or_else(bad)?;
+            (path, Some(argument.to_owned()))
+        }
+        None => (rest, None),
+    };
+    let needs = matches!(function, "join" | "index");
+    if !["", "json", "upper", "lower", "len", "join", "index"].contains(&function)
+        || needs != argument.is_some()
+    {
+        return Err(bad());
+    }
+    let path = path.strip_prefix('.').ok_or_else(bad)?;
+    let path = path.split('.').filter(|p| !p.is_empty()).map(str::to_owned).collect();
+    Ok(Piece::Call { function: function.to_owned(), path, argument })
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
+}
+
+fn find<'v>(row: &'v Value, path: &[String]) -> Result<&'v Value, String> {
+    let mut value = row;
+    for name in path {
+        value = match value {
+            Value::Object(fields) => {
+                let found = fields
+                    .get(name)
+                    .or_else(|| fields.iter().find(|(field, _)| plain(field) == plain(name)).map(|(_, v)| v));
+                match found {
+                    Some(found) => found,
+                    // What has no value is left out of answers.
+                    None if value == row && path.len() == 1 => {
+                        let names: Vec<&str> = fields.keys().map(String::as_str).collect();
+                        return Err(format!("--format: no field {name}; there are {}", names.join(", ")));
+                    }
+                    None => &Value::Null,
+                }
+            }
+            _ => &Value::Null,
+        };
+    }
+    Ok(value)
+}
+
+fn call(function: &str, value: &Value, argument: Option<&str>) -> Result<String, String> {
+    Ok(match (function, value) {
+        ("json", value) => value.to_string(),
+        ("upper", value) => text(value).to_uppercase(),
+        ("lower", value) => text(value).to_lowercase(),
+        ("len", Value::Array(list)) => list.len().to_string(),
+        ("len", Value::Object(fields)) => fields.len().to_string(),
+        ("len", value) => text(value).len().to_string(),
+        ("join", Value::Array(list)) => {
+            list.iter().map(text).collect::<Vec<_>>().join(argument.unwrap_or_default())
+        }
+        ("index", Value::Object(fields)) => {
+            fields.get(argument.unwrap_or_default()).map(text).unwrap_or_default()
+        }
+        ("join" | "index", _) => return Err(format!("--format: {function} does not work on {value}")),
+        (_, value) => text(value),
+    })
+}
+
+/// A value as text.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn templates() {
+        let row = json!({"ID": "1", "exit": {"exit_code": 3}, "list": ["a", "b"], "labels": {"k": "v"}, "Names": "web"});
+        for (template, filled) in [
+            ("{{.ID}}", "1"),
+            ("{{ .Id }}:{{.Exit.ExitCode}}", "1:3"),
+            ("{{json .exit}}", r#"{"exit_code":3}"#),
+            ("{{join .list \",\"}}", "a,b"),
+            ("{{index .labels \"k\"}}{{index .labels \"z\"}}", "v"),
+            ("{{upper .Names}}\\t{{len .list}}", "WEB\t2"),
+            ("{{.exit.nothing}}.", "."),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(
+                Template::parse(template).and_then(|t| t.fill(&row)).as_deref(),
+                Ok(filled),
+                "{template}"
+            );
+        }
+        for bad in ["{{.ID", "{{range .list}}", "{{.list \"x\"}}", "{{join .list}}", "{{json}}", "{{x}}"] {
+            assert!(Template::parse(bad).is_err(), "{bad}");
+        }
+        assert!(Template::parse("{{.Colour}}").unwrap().fill(&row).unwrap_err().contains("Names"));
+        assert!(Template::parse("{{json .}}").unwrap().fill(&row).unwrap().starts_with('{'));
+    }
+
+    #[test]
+    fn columns() {
+        let lines = [vec!["A".into(), "LONG".into()], vec!["bbb".into(), "c".into()]];
+        assert_eq!(aligned(&lines), "A     LONG\nbbb   c\n");
+        assert_eq!(Template::parse("{{.Names}}\t{{.a.b}}").unwrap().headings(), "NAMES\tB");
+    }
+}

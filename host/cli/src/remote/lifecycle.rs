@@ -1,0 +1,226 @@
+//! Verbs that change domains: stop kill pause unpause restart rm rename wait update prune.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use doppel_api::{KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain};
+
+use super::{Outcome, create, each, failed, supervisor};
+use crate::image_cmd::bytes;
+use crate::values;
+
+/// Names of domains.
+#[derive(Args)]
+pub struct Names {
+    /// Names or ids
+    #[arg(required = true)]
+    domains: Vec<String>,
+}
+
+/// Options of `doppel stop` and `restart`.
+#[derive(Args)]
+pub struct StopArgs {
+    /// Seconds before it is killed
+    #[arg(short, long, visible_alias = "timeout", value_name = "SECONDS")]
+    time: Option<u32>,
+    /// Signal that asks it to stop
+    #[arg(short, long, value_name = "SIGNAL")]
+    signal: Option<String>,
+    /// Names or ids
+    #[arg(required = true)]
+    domains: Vec<String>,
+}
+
+impl StopArgs {
+    fn how(&self) -> StopOptions {
+        StopOptions { signal: self.signal.clone(), timeout_seconds: self.time }
+    }
+}
+
+/// Options of `doppel kill`.
+#[derive(Args)]
+pub struct KillArgs {
+    /// Signal, by name or number
+    #[arg(short, long, value_name = "SIGNAL", default_value = "SIGKILL")]
+    signal: String,
+    /// Names or ids
+    #[arg(required = true)]
+    domains: Vec<String>,
+}
+
+/// Options of `doppel rm`.
+#[derive(Args)]
+pub struct RmArgs {
+    /// Kill it first if it runs
+    #[arg(short, long)]
+    force: bool,
+    /// Accepted for habit's sake: there are no volumes
+    #[arg(short, long, hide = true)]
+    volumes: bool,
+    /// Names or ids
+    #[arg(required = true)]
+    domains: Vec<String>,
+}
+
+/// Options of `doppel rename`.
+#[derive(Args)]
+pub struct RenameArgs {
+    /// Name or id
+    domain: String,
+    /// New name
+    name: String,
+}
+
+/// Options of `doppel prune`.
+#[derive(Args)]
+pub struct PruneArgs {
+    /// Do not ask
+    #[arg(short, long)]
+    force: bool,
+    /// Print what was removed as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `doppel update`.
+#[derive(Args)]
+pub struct UpdateArgs {
+    /// Most CPUs, fractions allowed
+    #[arg(long, value_name = "N")]
+    cpus: Option<f64>,
+    /// Memory limit
+    #[arg(short, long, value_name = "SIZE", value_parser = values::size)]
+    memory: Option<u64>,
+    /// Memory set aside
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_reservation: Option<u64>,
+    /// Memory the guest kernel should try to stay under
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_target: Option<u64>,
+    /// Most processes and threads
+    #[arg(long, value_name = "N")]
+    pids_limit: Option<u32>,
+    /// Share of the CPU when it is scarce, 1 to 10000
+    #[arg(long, value_name = "N")]
+    cpu_weight: Option<u32>,
+    /// CPUs set aside
+    #[arg(long, value_name = "N")]
+    cpu_reservation: Option<f64>,
+    /// Share of block I/O, 1 to 10000
+    #[arg(long, value_name = "N")]
+    io_weight: Option<u32>,
+    /// When it is started again: no, always, unless-stopped, on-failure or on-failure:N
+    #[arg(long, value_name = "POLICY", value_parser = create::restart)]
+    restart: Option<RestartPolicy>,
+    /// Seconds from now after which it is stopped; 0: never
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u32>,
+    /// Labels, in place of all there were
+    #[arg(short, long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    /// Names or ids
+    #[arg(required = true)]
+    domains: Vec<String>,
+}
+
+/// Asks domains to stop, then kills them.
+pub fn stop(args: &StopArgs) -> Outcome {
+    let client = supervisor()?;
+    each(&args.domains, |name| client.stop(name, &args.how()).map(|_| name.to_owned()))
+}
+
+/// Stops and starts domains.
+pub fn restart(args: &StopArgs) -> Outcome {
+    let client = supervisor()?;
+    each(&args.domains, |name| client.restart(name, &args.how()).map(|_| name.to_owned()))
+}
+
+/// Sends a signal.
+pub fn kill(args: &KillArgs) -> Outcome {
+    let client = supervisor()?;
+    let how = KillOptions { signal: Some(args.signal.clone()) };
+    each(&args.domains, |name| client.kill(name, &how).map(|()| name.to_owned()))
+}
+
+/// Lets domains stand still.
+pub fn pause(args: &Names) -> Outcome {
+    let client = supervisor()?;
+    each(&args.domains, |name| client.pause(name).map(|_| name.to_owned()))
+}
+
+/// Lets them go on.
+pub fn unpause(args: &Names) -> Outcome {
+    let client = supervisor()?;
+    each(&args.domains, |name| client.unpause(name).map(|_| name.to_owned()))
+}
+
+/// Removes domains.
+pub fn remove(args: &RmArgs) -> Outcome {
+    let RmArgs { force, volumes: _, domains } = args;
+    let client = supervisor()?;
+    let how = RemoveOptions { force: *force };
+    each(domains, |name| client.remove(name, &how).map(|()| name.to_owned()))
+}
+
+/// Gives a domain a new name.
+pub fn rename(args: &RenameArgs) -> Outcome {
+    match supervisor()?.rename(&args.domain, &args.name) {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(e) => failed(&e),
+    }
+}
+
+/// Waits for the end of domains and prints their exit codes.
+pub fn wait(args: &Names) -> Outcome {
+    let client = supervisor()?;
+    each(&args.domains, |name| client.wait(name).map(|w| w.exit.exit_code.to_string()))
+}
+
+/// Changes limits.
+pub fn update(args: &UpdateArgs) -> Outcome {
+    let client = supervisor()?;
+    let to = UpdateDomain {
+        resources: Resources {
+            cpus: args.cpus,
+            cpu_weight: args.cpu_weight,
+            cpu_reservation: args.cpu_reservation,
+            memory_bytes: args.memory,
+            memory_reservation_bytes: args.memory_reservation,
+            memory_target_bytes: args.memory_target,
+            pids: args.pids_limit,
+            io_weight: args.io_weight,
+        },
+        restart: args.restart,
+        timeout_seconds: args.timeout,
+        labels: (!args.label.is_empty()).then(|| create::labels(&args.label)),
+    };
+    each(&args.domains, |name| client.update(name, &to).map(|_| name.to_owned()))
+}
+
+/// Removes domains that have ended.
+pub fn prune(args: &PruneArgs) -> Outcome {
+    let client = supervisor()?;
+    if !args.force && std::io::stdin().is_terminal() {
+        print!("This removes all domains that do not run. Go on? [y/N] ");
+        std::io::stdout().flush()?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let report = match client.prune() {
+        Ok(report) => report,
+        Err(e) => return failed(&e),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for id in &report.removed {
+        println!("{id}");
+    }
+    println!("{} domains removed, {} free again", report.removed.len(), bytes(report.freed_bytes));
+    Ok(ExitCode::SUCCESS)
+}

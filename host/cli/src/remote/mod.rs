@@ -1,0 +1,83 @@
+//! Verbs over the supervisor's interface (`docs/cli.md`).
+//!
+//! [`supervisor`] is the supervisor a verb must have; [`running`] the one it uses if there is one, for the verbs that
+//! do without as well. Exit codes: 1 for a refusal, as Docker's; `run`, `create` and `exec` use 125, 126, 127.
+
+pub mod attached;
+pub mod clones;
+pub mod create;
+pub mod exec;
+pub mod lifecycle;
+pub mod run;
+pub mod show;
+pub mod watch;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use doppel_api::{Code, HOST_VARIABLE};
+use doppel_client::Client;
+
+/// How a verb ends.
+pub type Outcome = Result<ExitCode, Box<dyn Error>>;
+
+/// The supervisor.
+pub fn supervisor() -> Result<Client, Box<dyn Error>> {
+    Ok(Client::from_env()?)
+}
+
+/// The supervisor if one runs. One that the environment names must.
+pub fn running() -> Result<Option<Client>, Box<dyn Error>> {
+    let client = supervisor()?;
+    match client.ping() {
+        Ok(()) => Ok(Some(client)),
+        Err(e) if std::env::var_os(HOST_VARIABLE).is_some_and(|h| !h.is_empty()) => Err(e.into()),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The supervisor if it is one of its domains.
+pub fn keeper_of(domain: &str) -> Result<Option<(Client, doppel_api::Domain)>, Box<dyn Error>> {
+    let Some(client) = running()? else { return Ok(None) };
+    match client.inspect(domain) {
+        Ok(found) => Ok(Some((client, found))),
+        Err(e) if e.code() == Some(Code::DomainNotFound) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Does something to each of several names: prints what it gives, says what fails, and goes on.
+pub fn each(names: &[String], mut act: impl FnMut(&str) -> doppel_client::Result<String>) -> Outcome {
+    let mut code = ExitCode::SUCCESS;
+    for name in names {
+        match act(name) {
+            Ok(text) => println!("{text}"),
+            Err(e @ doppel_client::Error::Unreachable { .. }) => return failed(&e),
+            Err(e) => {
+                eprintln!("doppel: {e}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Says what failed.
+pub fn failed(error: &dyn std::fmt::Display) -> Outcome {
+    eprintln!("doppel: {error}");
+    Ok(ExitCode::FAILURE)
+}
+
+/// The exit code for a program that could not be started.
+pub fn not_started(error: &doppel_client::Error) -> u8 {
+    match error.code() {
+        Some(Code::CommandNotFound) => 127,
+        Some(Code::CommandNotExecutable) => 126,
+        _ => crate::TOOL_ERROR,
+    }
+}
+
+/// Text that came from a domain's maker, fit for a terminal.
+pub fn shown(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}

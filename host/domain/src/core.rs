@@ -1,0 +1,391 @@
+//! What of a running domain may be used from any thread: stopping it, freezing it, looking at its memory.
+//!
+//! [`Core`] outlives the [`crate::Domain`] by as long as somebody works with it. Lock order: `share`, then `stops`; `sessions` alone.
+//!
+//! Descriptors: the host keeps the process descriptor and the doorbell of a domain, nothing else. Its arena and page
+//! file are opened through `/proc/PID/fd` when a freeze wants them: the first process holds them for ever, since the
+//! filter permits no call that closes, makes or moves descriptors.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::ops::Deref;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use doppel_abi_machine::{event, fd, state};
+use doppel_sys::child::Child;
+use doppel_sys::shared::SharedMap;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+use crate::config::check_memory;
+use crate::frozen::{FreezeReport, Resume, image_digest};
+use crate::requests::{Reply, Request};
+use crate::ring::{post, registers};
+use crate::session::Slots;
+use crate::share::{self, Member};
+use crate::{DomainStats, Error};
+
+/// How long a domain may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const EPERM: i32 = 1;
+const EIO: i32 = 5;
+
+/// A domain's processes and memory.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub child: Child,
+    pub map: SharedMap,
+    pub label: String,
+    pub id: u64,
+    pub born: Born,
+    /// Host name; a held clone gets it late.
+    pub hostname: Mutex<String>,
+    /// Its part in page sharing.
+    pub share: Mutex<Option<Member>>,
+    /// Held by who has the domain stand still.
+    pub stops: Mutex<()>,
+    /// It was ended because its memory is in a frozen image.
+    pub asleep: AtomicBool,
+    /// It stands still until somebody wants it to go on.
+    pub paused: AtomicBool,
+    /// Which session slots are taken, and who waits for news of sessions.
+    pub sessions: Mutex<Slots>,
+    /// How many work with it elsewhere whom its end has to wait for.
+    pub guests: Guests,
+}
+
+/// See [`Core::receive`].
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    count: Mutex<usize>,
+    left: Condvar,
+}
+
+/// Keeps a domain from being given up.
+#[derive(Debug)]
+pub(crate) struct Guest(Arc<Core>);
+
+impl Deref for Guest {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        *lock(&self.0.guests.count) -= 1;
+        self.0.guests.left.notify_all();
+    }
+}
+
+/// What a freeze has to know of a domain's birth.
+#[derive(Debug)]
+pub(crate) struct Born {
+    pub resume: Option<Resume>,
+    pub kernel: [u8; 32],
+    pub image: PathBuf,
+    pub generation: u64,
+    pub vcpus: u32,
+    pub memory_limit: AtomicU64,
+    pub boot_flags: u32,
+    pub owner: u32,
+    pub freeze_to: Option<PathBuf>,
+    pub freeze_stop: bool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these protect is whole at any moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The domain standing still; goes on when dropped, if it is to.
+struct Stopped<'a> {
+    core: &'a Core,
+    go_on: bool,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        if self.go_on {
+            post(&self.core.map, event::THAW);
+            self.core.wait_thawed();
+        }
+    }
+}
+
+impl Core {
+    /// Kills every process of the domain; one that is dead already is no error.
+    pub fn kill(&self) -> Result<(), Error> {
+        match rustix::process::pidfd_send_signal(&self.child.pidfd, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(error) => Err(Error::os("kill the domain")(error)),
+        }
+    }
+
+    fn state(&self) -> u32 {
+        registers(&self.map).state.load(Ordering::Acquire)
+    }
+
+    pub fn is_dead(&self) -> bool {
+        let mut ended = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut ended, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+    }
+
+    /// Waits until `over`; false if that takes too long. Looks often at first: most waits take a tenth of a
+    /// millisecond.
+    fn look_until(&self, patience: Duration, mut over: impl FnMut() -> bool) -> bool {
+        let begun = Instant::now();
+        loop {
+            if over() {
+                return true;
+            }
+            let waited = begun.elapsed();
+            if waited > patience {
+                return false;
+            }
+            std::thread::sleep((waited / 8).clamp(Duration::from_micros(20), Duration::from_millis(5)));
+        }
+    }
+
+    /// Waits until the domain has gone on after a stop; only a broken guest kernel takes longer than this does.
+    fn wait_thawed(&self) {
+        self.look_until(Duration::from_secs(1), || self.state() != state::FROZEN || self.is_dead());
+    }
+
+    /// Has the guest kernel stop everything, and waits for it.
+    fn stop(&self) -> Result<Stopped<'_>, Error> {
+        let turn = lock(&self.stops);
+        if self.paused.load(Ordering::SeqCst) {
+            return Ok(Stopped { core: self, go_on: false, _turn: turn });
+        }
+        let registers = registers(&self.map);
+        // The last time it stopped must be over.
+        self.wait_thawed();
+        let failures = registers.stop_failures.load(Ordering::SeqCst);
+        post(&self.map, event::FREEZE);
+        let failed = || registers.stop_failures.load(Ordering::SeqCst) != failures;
+        let mut rounds = 0u32;
+        let over = || {
+            rounds += 1;
+            matches!(self.state(), state::FROZEN | state::EXITED | state::PANICKED)
+                || failed()
+                || (rounds.is_multiple_of(16) && self.is_dead())
+        };
+        let done = self.look_until(STOP_PATIENCE, over);
+        match self.state() {
+            // From here on, dropping it lets the domain go on.
+            state::FROZEN => Ok(Stopped { core: self, go_on: true, _turn: turn }),
+            state::EXITED | state::PANICKED => Err(ended()),
+            _ if done && !failed() => Err(ended()),
+            _ => {
+                // Should it stop after all, it must not stay so.
+                post(&self.map, event::THAW);
+                Err(Error::Config("the domain's programs do not stop; try again".into()))
+            }
+        }
+    }
+
+    /// Has the domain stand still until [`Self::unpause`].
+    pub fn pause(&self) -> Result<(), Error> {
+        let mut standing = self.stop()?;
+        standing.go_on = false;
+        self.paused.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Lets it go on; nothing if it is not paused.
+    pub fn unpause(&self) {
+        let _turn = lock(&self.stops);
+        if self.paused.swap(false, Ordering::SeqCst) {
+            post(&self.map, event::THAW);
+            self.wait_thawed();
+        }
+    }
+
+    /// Changes the memory its programs may have and the balloon's target; the guest kernel follows when it next
+    /// looks, and takes nothing away from a program that has more.
+    ///
+    /// # Errors
+    /// If a value is below [`crate::LEAST_MEMORY`].
+    pub fn set_memory(&self, limit: Option<u64>, target: Option<u64>) -> Result<(), Error> {
+        check_memory(limit)?;
+        check_memory(target)?;
+        self.born.memory_limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+        let registers = registers(&self.map);
+        registers.memory_limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+        registers.memory_target.store(target.unwrap_or(0), Ordering::Relaxed);
+        post(&self.map, event::MEMORY);
+        Ok(())
+    }
+
+    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
+    pub fn freeze(&self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
+        self.freeze_for(to, stop, &Cell::new(false))
+    }
+
+    /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
+    fn freeze_for(&self, to: &Path, stop: bool, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
+        let begun = Instant::now();
+        if to.exists() && !(stop && self.woke_from(to)) {
+            return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
+        }
+        let born = &self.born;
+        let image = image_digest(&born.image)?;
+        let (arena, pagefile) = (self.reopen(fd::ARENA)?, self.reopen(fd::PAGEFILE)?);
+        let hostname = lock(&self.hostname).clone();
+        doppel_freezer::prepare()?;
+        let share = lock(&self.share);
+        let standing = self.stop()?;
+        if self.asleep.load(Ordering::SeqCst) {
+            return Err(ended());
+        }
+        let stopped = begun.elapsed();
+        let map = &self.map;
+        let subject = doppel_freezer::Subject {
+            pid: self.child.pid,
+            arena: arena.as_fd(),
+            pagefile: pagefile.as_fd(),
+            parent: born.resume.as_ref().map(|r| r.image.file()),
+            share: share.as_ref().map(Member::file),
+            kernel: born.kernel,
+            image,
+            image_path: &born.image.to_string_lossy(),
+            name: &self.label,
+            hostname: &hostname,
+            domain_id: self.id,
+            generation: born.generation,
+            vcpus: born.vcpus,
+            memory_limit: born.memory_limit.load(Ordering::Relaxed),
+            monotonic_offset: registers(map).monotonic_offset.load(Ordering::Relaxed),
+            boot_flags: born.boot_flags,
+            winsize: registers(map).winsize.load(Ordering::Relaxed),
+            owner: born.owner,
+        };
+        let standing = Cell::new(Some(standing));
+        let go_on = |written: bool| {
+            if ask.replace(false) && !written {
+                registers(map).freeze_error.store(EIO, Ordering::SeqCst);
+            }
+            drop(standing.take());
+        };
+        let thaw = |written: bool| {
+            if !stop {
+                go_on(written);
+            }
+        };
+        let report = doppel_freezer::freeze(&subject, to, thaw).inspect_err(|_| go_on(false))?;
+        if stop {
+            self.asleep.store(true, Ordering::SeqCst);
+            self.kill()?;
+            if let Some(mut standing) = standing.take() {
+                standing.go_on = false;
+            }
+        }
+        Ok(FreezeReport::new(begun, stopped, &report))
+    }
+
+    /// A memory file of the domain.
+    fn reopen(&self, number: i32) -> Result<File, Error> {
+        let path = format!("/proc/{}/fd/{number}", self.child.pid);
+        let file = File::open(path).map_err(|error| match error.kind() {
+            // It has just died.
+            std::io::ErrorKind::NotFound => ended(),
+            _ => Error::host("open the domain's memory")(error),
+        })?;
+        // The number of a process that has been reaped may belong to another.
+        if self.is_dead() {
+            return Err(ended());
+        }
+        Ok(file)
+    }
+
+    /// Whether it is this image that the domain woke from.
+    fn woke_from(&self, path: &Path) -> bool {
+        self.born.resume.as_ref().is_some_and(|r| r.wake && r.image.path() == path)
+    }
+
+    /// Serves a program that has asked for its domain to be frozen. What it is not told goes to `complain`.
+    pub fn freeze_itself(&self, complain: &mut dyn FnMut(&str)) {
+        let ask = Cell::new(true);
+        let result = match &self.born.freeze_to {
+            Some(to) => self.freeze_for(to, self.born.freeze_stop, &ask).map(drop).map_err(|error| {
+                // The program gets a number only.
+                complain(&format!("domain {} cannot freeze itself: {error}", self.label));
+                EIO
+            }),
+            None => Err(EPERM),
+        };
+        if let (Err(errno), true) = (result, ask.get()) {
+            registers(&self.map).freeze_error.store(errno, Ordering::SeqCst);
+            post(&self.map, event::KERNEL);
+        }
+    }
+
+    /// One round of page sharing. What does not succeed is tried again in a later one.
+    pub fn share_round(&self) {
+        let mut share = lock(&self.share);
+        let Some(member) = share.as_mut() else { return };
+        let found = member.look();
+        if found.is_empty() {
+            return;
+        }
+        if let Ok(standing) = self.stop() {
+            let begun = Instant::now();
+            if member.offer(&self.map, &found) > 0 {
+                post(&self.map, event::SHARE);
+            }
+            drop(standing);
+            member.paused(begun.elapsed());
+        }
+    }
+
+    /// When a round of page sharing is due; never if it does not share.
+    pub fn share_due(&self) -> Option<Instant> {
+        // While a round runs none is due.
+        self.share.try_lock().ok()?.as_ref().map(Member::due)
+    }
+
+    /// Somebody works with it whose work has to be done (a freeze that has let the domain go on, an answer), although
+    /// the domain may end meanwhile: giving it up waits until this is dropped.
+    pub fn receive(self: &Arc<Self>) -> Guest {
+        *lock(&self.guests.count) += 1;
+        Guest(self.clone())
+    }
+
+    /// Waits until all of these are gone.
+    pub fn see_off(&self) {
+        let mut count = lock(&self.guests.count);
+        while *count > 0 {
+            count = self.guests.left.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Its memory as it is now.
+    pub fn stats(&self) -> Result<DomainStats, Error> {
+        share::stats(self.label.clone(), self.child.pid, lock(&self.share).as_ref())
+    }
+
+    /// Does what somebody outside asks for.
+    pub fn serve(&self, request: Request) -> Reply {
+        let reply = match request {
+            Request::Freeze { to, stop } => self.freeze(&to, stop).map(Reply::Frozen),
+            Request::Hibernate { to } => self.freeze(&to, true).map(Reply::Frozen),
+            Request::Stats => self.stats().map(Reply::Stats),
+            Request::Memory { limit, target } => self.set_memory(limit, target).map(|()| Reply::Done),
+            // Those have a conversation of their own.
+            Request::Exec(_) => Err(Error::Config("a session cannot be asked for here".into())),
+        };
+        reply.unwrap_or_else(|error| Reply::Refused(error.to_string()))
+    }
+}
+
+fn ended() -> Error {
+    Error::Config("the domain ended before it could be frozen".into())
+}

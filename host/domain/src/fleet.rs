@@ -1,0 +1,678 @@
+//! Any number of domains on one thread.
+//!
+//! A [`Fleet`] waits with one `epoll` for all of them: their doorbells and their ends. Everything that takes long has
+//! threads elsewhere and comes back as an [`Event`]: starting (`nursery.rs`), freezing, answering requests (a thread
+//! for each while it lasts), page sharing (`sharer.rs`), taking apart (`reaper.rs`). Work per domain and
+//! [`Fleet::turn`] is bounded, so that one that floods its console cannot hold up the others.
+//!
+//! Per domain the process keeps two descriptors (doorbell, process), a mapping of the control area, and no thread.
+//! A fleet is itself a descriptor that polls as readable when [`Fleet::turn`] has something to do, for callers with an
+//! event loop of their own; they also look at [`Fleet::is_busy`].
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use crate::cgroup::Usage;
+use crate::console::End;
+use crate::core::{Core, lock};
+use crate::frozen::{CloneConfig, FreezeReport, Resume};
+use crate::holder::Holder;
+use crate::reaper::Reaper;
+use crate::session::{ExecConfig, Session, SessionEnd};
+use crate::sharer::Sharer;
+use crate::{Captured, Domain, DomainConfig, Error, Outcome, Output, nursery};
+
+/// Most events of the host taken at a time.
+const BATCH: usize = 256;
+
+/// A domain of a fleet; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(u64);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// A program, as [`Domain::start`].
+    Boot(Box<DomainConfig>),
+    /// From a frozen image, as [`Domain::resume`].
+    Resume(Resume, Box<CloneConfig>),
+}
+
+/// What happened to a domain.
+#[derive(Debug)]
+pub enum Event {
+    /// It runs.
+    Started {
+        /// Which.
+        key: Key,
+        /// What could not be enforced although nobody asked for it.
+        warnings: Vec<String>,
+    },
+    /// It could not be started, and is no longer in the fleet.
+    Failed {
+        /// Which.
+        key: Key,
+        /// Why.
+        error: Error,
+    },
+    /// A clone that was asked to hold is ready to go ([`Fleet::go`]).
+    Held(Key),
+    /// The first byte of its standard output was seen.
+    FirstOutput(Key),
+    /// There is room again after [`Fleet::input`] found too little.
+    InputRoom(Key),
+    /// What [`Fleet::freeze`] asked for is done, or a program of it that asked for it was served.
+    Frozen {
+        /// Which.
+        key: Key,
+        /// What it cost; none if a program asked.
+        result: Result<Option<FreezeReport>, Error>,
+    },
+    /// What [`Fleet::pause`] asked for is done.
+    Paused {
+        /// Which.
+        key: Key,
+        /// Whether it stands still.
+        result: Result<(), Error>,
+    },
+    /// Something happened to a session of it.
+    Session(Key, SessionKey, SessionEvent),
+    /// It has ended, all its output is out, and it is no longer in the fleet. Its processes and its name go a
+    /// moment later.
+    Ended(Box<Ended>),
+}
+
+/// A session of a domain in a fleet; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey(u64);
+
+/// What happened to a session.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// The program runs, as this process of the domain.
+    Started(i32),
+    /// There is room again after [`Fleet::session_input`] found too little.
+    InputRoom,
+    /// It has ended, all its output is out, and it is gone: how, and what was kept of its output.
+    Ended(SessionEnd, Captured),
+}
+
+/// How a domain ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Which.
+    pub key: Key,
+    /// Its name.
+    pub name: String,
+    /// How.
+    pub outcome: Outcome,
+    /// Its memory is in a frozen image.
+    pub asleep: bool,
+    /// What was kept of its output.
+    pub captured: Captured,
+    /// When the first byte of its standard output was seen.
+    pub first_output: Option<Instant>,
+    /// Bytes it printed.
+    pub output_bytes: u64,
+    /// What its control group has counted, if [`Fleet::count_usage`] was asked for.
+    pub usage: Option<Usage>,
+}
+
+/// Results of other threads.
+enum Done {
+    Started(Key, Result<Box<Domain>, Error>, Vec<String>),
+    Frozen(Key, Result<Option<FreezeReport>, Error>),
+    Paused(Key, Result<(), Error>),
+}
+
+#[derive(Debug)]
+struct Live {
+    domain: Domain,
+    /// It is in `ready`.
+    queued: bool,
+    said_held: bool,
+    said_first: bool,
+    sessions: BTreeMap<u64, Session>,
+}
+
+/// Domains driven together. Dropping it ends them all and waits until nothing is left of them.
+#[derive(Debug)]
+pub struct Fleet {
+    epoll: OwnedFd,
+    live: HashMap<u64, Box<Live>>,
+    /// Asked for, not yet running: where their output goes, and whether they were killed meanwhile.
+    starting: HashMap<u64, (Output, bool)>,
+    /// Those to look at in the next turn.
+    ready: VecDeque<u64>,
+    /// Those that wait for our standard output or error.
+    blocked: HashSet<u64>,
+    next: u64,
+    count_usage: bool,
+    wake: Arc<OwnedFd>,
+    sender: Sender<Done>,
+    results: Receiver<Done>,
+    sharer: Sharer,
+    reaper: Reaper,
+    /// Not given up between one domain and the next.
+    _holder: Arc<Holder>,
+}
+
+// What an event of the host is about: a domain's key in the upper bits, one of these in the lower two. Keys begin
+// with 1.
+const DOORBELL: u64 = 0;
+const PROCESS: u64 = 1;
+/// Another thread has a result.
+const WAKE: u64 = 0;
+/// Our standard output or error takes bytes again.
+const OURS: u64 = 1;
+
+impl Fleet {
+    /// A fleet without domains.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn new() -> Result<Self, Error> {
+        let doing = || Error::os("make an event loop");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing())?;
+        let wake =
+            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(doing())?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), flags).map_err(doing())?;
+        let (sender, results) = channel();
+        Ok(Self {
+            epoll,
+            live: HashMap::new(),
+            starting: HashMap::new(),
+            ready: VecDeque::new(),
+            blocked: HashSet::new(),
+            next: 1,
+            count_usage: false,
+            wake: Arc::new(wake),
+            sender,
+            results,
+            sharer: Sharer::default(),
+            reaper: Reaper::default(),
+            _holder: Holder::get()?,
+        })
+    }
+
+    /// Tells with each [`Ended`] what its control group had counted.
+    pub fn count_usage(&mut self) {
+        self.count_usage = true;
+    }
+
+    /// How many domains there are, those that are being started included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.live.len() + self.starting.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether [`Self::turn`] has something to do although the fleet's descriptor may not say so.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn key(&mut self) -> Key {
+        self.next += 1;
+        Key(self.next - 1)
+    }
+
+    /// Starts a domain in the background: [`Event::Started`] or [`Event::Failed`] comes later. It dies with this
+    /// process, unless it `outlives_parent`; its configuration's `capture` is taken as set.
+    pub fn start(&mut self, start: Start, output: Output) -> Key {
+        let key = self.key();
+        self.starting.insert(key.0, (output, false));
+        let (sender, wake) = (self.sender.clone(), self.wake.clone());
+        nursery::run(Box::new(move || {
+            let mut warnings = Vec::new();
+            let mut warn = |text: &str| warnings.push(text.to_owned());
+            let result = match start {
+                Start::Boot(mut config) => {
+                    config.capture = true;
+                    Domain::start(&config, &mut warn)
+                }
+                Start::Resume(resume, mut config) => {
+                    config.capture = true;
+                    Domain::resume(resume, &config, &mut warn)
+                }
+            };
+            // Without a fleet nobody wants it.
+            let _ = sender.send(Done::Started(key, result.map(Box::new), warnings));
+            ring(&wake);
+        }));
+        key
+    }
+
+    /// Takes on a domain that was started otherwise; it should have been with `capture`.
+    ///
+    /// # Errors
+    /// What the host says; the domain is ended then.
+    pub fn add(&mut self, domain: Domain, output: Output) -> Result<Key, Error> {
+        let key = self.key();
+        self.enlist(key, domain, output)?;
+        Ok(key)
+    }
+
+    fn enlist(&mut self, key: Key, mut domain: Domain, output: Output) -> Result<(), Error> {
+        domain.set_output(output);
+        let watch = |fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags| {
+            let data = epoll::EventData::new_u64(key.0 << 2 | what);
+            epoll::add(&self.epoll, fd, data, flags).map_err(Error::os("watch a domain"))
+        };
+        // The doorbell is never read: every ring of it is an event.
+        watch(domain.doorbell.as_fd(), DOORBELL, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        watch(domain.core.child.pidfd.as_fd(), PROCESS, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
+        if lock(&domain.core.share).is_some() {
+            self.sharer.add(&domain.core);
+        }
+        // What happened before it was watched is seen now.
+        self.ready.push_back(key.0);
+        let live =
+            Live { domain, queued: true, said_held: false, said_first: false, sessions: BTreeMap::new() };
+        self.live.insert(key.0, Box::new(live));
+        Ok(())
+    }
+
+    /// A domain that runs; none once it has ended.
+    #[must_use]
+    pub fn get(&self, key: Key) -> Option<&Domain> {
+        self.live.get(&key.0).map(|l| &l.domain)
+    }
+
+    /// Sends its output elsewhere from now on.
+    pub fn redirect(&mut self, key: Key, output: Output) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            live.domain.set_output(output);
+            self.mark(key.0);
+        }
+    }
+
+    /// Gives the program input; how much of it there was room for. [`Event::InputRoom`] says when there is more.
+    pub fn input(&mut self, key: Key, bytes: &[u8]) -> usize {
+        let Some(live) = self.live.get_mut(&key.0) else { return 0 };
+        let Domain { console, core, .. } = &mut live.domain;
+        let taken = console.push_input(&core.map, bytes);
+        if taken < bytes.len() {
+            self.mark(key.0);
+        }
+        taken
+    }
+
+    /// Says that no more input will come.
+    pub fn end_input(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            let Domain { console, core, .. } = &mut live.domain;
+            console.end_input(&core.map);
+        }
+    }
+
+    /// Its sink takes bytes again.
+    pub fn unblock(&mut self, key: Key) {
+        self.mark(key.0);
+    }
+
+    /// Starts a program in a domain; [`Event::Session`] tells what becomes of it. Its output does not go to
+    /// [`Output::Ours`], which is the domain's; of a sink that took no more, [`Self::unblock`] says when it does.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or that the domain has ended.
+    pub fn exec(&mut self, key: Key, config: &ExecConfig, output: Output) -> Result<SessionKey, Error> {
+        if matches!(output, Output::Ours) {
+            return Err(Error::Config("a session in a fleet needs a place of its own for its output".into()));
+        }
+        let Some(live) = self.live.get_mut(&key.0) else {
+            return Err(Error::Config("the domain has ended".into()));
+        };
+        let session = Session::open(&live.domain.core, config, output, false)?;
+        let number = self.key().0;
+        if let Some(live) = self.live.get_mut(&key.0) {
+            live.sessions.insert(number, session);
+        }
+        self.mark(key.0);
+        Ok(SessionKey(number))
+    }
+
+    /// Does something with a session, if it has not ended.
+    fn session<T>(
+        &mut self,
+        key: Key,
+        session: SessionKey,
+        act: impl FnOnce(&mut Session) -> T,
+    ) -> Option<T> {
+        self.live.get_mut(&key.0)?.sessions.get_mut(&session.0).map(act)
+    }
+
+    /// Gives a session's program input; how much of it there was room for. [`SessionEvent::InputRoom`] says when there
+    /// is more.
+    pub fn session_input(&mut self, key: Key, session: SessionKey, bytes: &[u8]) -> usize {
+        let taken = self.session(key, session, |s| s.write_input(bytes)).unwrap_or(0);
+        if taken < bytes.len() {
+            self.mark(key.0);
+        }
+        taken
+    }
+
+    /// Says that no more input will come for a session's program.
+    pub fn end_session_input(&mut self, key: Key, session: SessionKey) {
+        self.session(key, session, Session::close_input);
+    }
+
+    /// Tells a session's program that its terminal has this size.
+    pub fn resize_session(&mut self, key: Key, session: SessionKey, rows: u16, columns: u16) {
+        self.session(key, session, |s| s.resize(rows, columns));
+    }
+
+    /// Sends a session's program a signal.
+    pub fn signal_session(&mut self, key: Key, session: SessionKey, signal: i32) {
+        self.session(key, session, |s| s.signal(signal));
+    }
+
+    /// Process number of a session's program in the domain, once it runs.
+    #[must_use]
+    pub fn session_pid(&self, key: Key, session: SessionKey) -> Option<i32> {
+        self.live.get(&key.0)?.sessions.get(&session.0)?.pid()
+    }
+
+    /// Hangs up: the program goes on without streams and terminal, and nothing more is told of it.
+    pub fn release_session(&mut self, key: Key, session: SessionKey) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            live.sessions.remove(&session.0);
+        }
+    }
+
+    /// Lets a clone go that is held, as `wanted` says.
+    ///
+    /// # Errors
+    /// If the arguments are too long.
+    pub fn go(&mut self, key: Key, wanted: &CloneConfig) -> Result<(), Error> {
+        match self.live.get_mut(&key.0) {
+            Some(live) => live.domain.release(wanted),
+            None => Err(Error::Config("the clone has ended before it was let go".into())),
+        }
+    }
+
+    /// Kills a domain; [`Event::Ended`] follows. One that is being started is killed when it has.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn kill(&mut self, key: Key) -> Result<(), Error> {
+        if let Some(starting) = self.starting.get_mut(&key.0) {
+            starting.1 = true;
+        }
+        self.live.get(&key.0).map_or(Ok(()), |live| live.domain.kill())
+    }
+
+    /// Writes its memory to the frozen image `to`, in the background, and ends it if `stop`; [`Event::Frozen`] follows.
+    pub fn freeze(&self, key: Key, to: PathBuf, stop: bool) {
+        self.work(key, move |core| Done::Frozen(key, core.freeze(&to, stop).map(Some)));
+    }
+
+    /// Has it stand still until [`Self::unpause`]; [`Event::Paused`] follows.
+    pub fn pause(&self, key: Key) {
+        self.work(key, move |core| Done::Paused(key, core.pause()));
+    }
+
+    /// Lets a paused domain go on.
+    pub fn unpause(&self, key: Key) {
+        if let Some(live) = self.live.get(&key.0) {
+            live.domain.core.unpause();
+        }
+    }
+
+    /// Changes the memory a domain's programs may have and the balloon's target, in bytes.
+    ///
+    /// # Errors
+    /// If a value is below [`crate::LEAST_MEMORY`].
+    pub fn set_memory(&self, key: Key, limit: Option<u64>, target: Option<u64>) -> Result<(), Error> {
+        self.live.get(&key.0).map_or(Ok(()), |live| live.domain.core.set_memory(limit, target))
+    }
+
+    /// Does something with a domain on a thread of its own. One that has ended is nobody to work with.
+    fn work(&self, key: Key, job: impl FnOnce(&Core) -> Done + Send + 'static) {
+        let Some(live) = self.live.get(&key.0) else { return };
+        let (guest, sender, wake) = (live.domain.core.receive(), self.sender.clone(), self.wake.clone());
+        std::thread::spawn(move || {
+            doppel_sys::signal::block_all();
+            // The domain's end waits for the guest: its frozen image may have no name yet.
+            let done = job(&guest);
+            drop(guest);
+            // Without a fleet nobody wants to know.
+            let _ = sender.send(done);
+            ring(&wake);
+        });
+    }
+
+    /// Waits at most `timeout` (none: as long as it takes) until something happens, moves what there is to move,
+    /// and tells what has become of domains; often nothing.
+    ///
+    /// # Errors
+    /// If the host fails us.
+    pub fn turn(&mut self, timeout: Option<Duration>) -> Result<Vec<Event>, Error> {
+        let wait = if self.is_busy() { Some(Duration::ZERO) } else { timeout };
+        self.wait(wait)?;
+        let mut events = Vec::new();
+        while let Ok(done) = self.results.try_recv() {
+            self.done(done, &mut events);
+        }
+        for _ in 0..self.ready.len() {
+            let Some(key) = self.ready.pop_front() else { break };
+            self.look(key, &mut events);
+        }
+        Ok(events)
+    }
+
+    /// Waits for the host, and notes which domains are to be looked at.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        let mut buf =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH];
+        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let n = match epoll::wait(&self.epoll, &mut buf, timeout.as_ref()) {
+            Ok(n) => n,
+            Err(Errno::INTR) => 0,
+            Err(e) => return Err(Error::os("wait for domains")(e)),
+        };
+        for event in &buf[..n] {
+            let data = event.data.u64();
+            match (data >> 2, data & 3) {
+                (0, OURS) => {
+                    for key in std::mem::take(&mut self.blocked) {
+                        self.mark(key);
+                    }
+                }
+                // Results are looked for anyway.
+                (0, _) => {}
+                (key, what) => {
+                    if what == PROCESS
+                        && let Some(live) = self.live.get_mut(&key)
+                    {
+                        live.domain.console.died();
+                    }
+                    self.mark(key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a domain is to be looked at.
+    fn mark(&mut self, key: u64) {
+        if let Some(live) = self.live.get_mut(&key)
+            && !live.queued
+        {
+            live.queued = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    fn done(&mut self, done: Done, events: &mut Vec<Event>) {
+        match done {
+            Done::Started(key, result, warnings) => {
+                let Some((output, killed)) = self.starting.remove(&key.0) else { return };
+                let enlisted = result.and_then(|domain| {
+                    if killed {
+                        domain.kill()?;
+                    }
+                    self.enlist(key, *domain, output)
+                });
+                events.push(match enlisted {
+                    Ok(()) => Event::Started { key, warnings },
+                    Err(error) => Event::Failed { key, error },
+                });
+            }
+            Done::Frozen(key, result) => events.push(Event::Frozen { key, result }),
+            Done::Paused(key, result) => events.push(Event::Paused { key, result }),
+        }
+    }
+
+    /// Does what there is to do for one domain.
+    fn look(&mut self, key: u64, events: &mut Vec<Event>) {
+        let Some(live) = self.live.get_mut(&key) else { return };
+        live.queued = false;
+        let step = live.domain.step();
+        let again = live.look_at_sessions(Key(key), events);
+        if live.domain.first_output().is_some() && !live.said_first {
+            live.said_first = true;
+            events.push(Event::FirstOutput(Key(key)));
+        }
+        if let Some(end) = step.end {
+            self.end(key, end, events);
+            return;
+        }
+        if step.held && !live.said_held {
+            live.said_held = true;
+            events.push(Event::Held(Key(key)));
+        }
+        let Domain { console, core, .. } = &mut live.domain;
+        if console.has_room_again(&core.map) {
+            events.push(Event::InputRoom(Key(key)));
+        }
+        let ours = console.is_ours().then(|| console.blocked());
+        if step.asked {
+            self.work(Key(key), move |core| {
+                let mut why = None;
+                core.freeze_itself(&mut |text| why = Some(Error::Config(text.to_owned())));
+                Done::Frozen(Key(key), why.map_or(Ok(None), Err))
+            });
+        }
+        if step.more || again {
+            self.mark(key);
+        }
+        if let Some((out, err)) = ours
+            && (out || err)
+        {
+            self.blocked.insert(key);
+            self.await_ours(out, err);
+        }
+    }
+
+    /// Watches our standard output and error for room.
+    fn await_ours(&self, out: bool, err: bool) {
+        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        for (wanted, fd) in [(out, stdout.as_fd()), (err, stderr.as_fd())] {
+            let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
+            let data = epoll::EventData::new_u64(OURS);
+            // It is there already, or it is a file, which never blocks.
+            if wanted && epoll::modify(&self.epoll, fd, data, flags).is_err() {
+                let _ = epoll::add(&self.epoll, fd, data, flags);
+            }
+        }
+    }
+
+    fn end(&mut self, key: u64, end: End, events: &mut Vec<Event>) {
+        let Some(mut live) = self.live.remove(&key) else { return };
+        let domain = &mut live.domain;
+        self.blocked.remove(&key);
+        self.forget(domain);
+        for (number, mut session) in std::mem::take(&mut live.sessions) {
+            let end = session.step().end.unwrap_or(SessionEnd::DomainEnded);
+            let ended = SessionEvent::Ended(end, session.take_captured());
+            events.push(Event::Session(Key(key), SessionKey(number), ended));
+        }
+        if end == End::Died {
+            // It is dead, so this does not wait; what it says is only for the words.
+            let _ = domain.reap();
+        }
+        events.push(Event::Ended(Box::new(Ended {
+            key: Key(key),
+            name: domain.name(),
+            outcome: domain.outcome(end),
+            asleep: domain.is_asleep(),
+            first_output: domain.first_output(),
+            output_bytes: domain.output_bytes(),
+            usage: self.count_usage.then(|| domain.usage()),
+            captured: domain.console.take_captured(),
+        })));
+        self.reaper.take(live.domain);
+    }
+
+    /// Stops watching a domain, whose processes may have its doorbell open for a while yet.
+    fn forget(&self, domain: &Domain) {
+        for fd in [domain.doorbell.as_fd(), domain.core.child.pidfd.as_fd()] {
+            // It fails only if it is not watched.
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+    }
+}
+
+impl Live {
+    /// Moves what its sessions have to move; true if there is more to do right away.
+    fn look_at_sessions(&mut self, key: Key, events: &mut Vec<Event>) -> bool {
+        let mut more = false;
+        self.sessions.retain(|&number, session| {
+            let step = session.step();
+            more |= step.more;
+            let mut tell = |what| events.push(Event::Session(key, SessionKey(number), what));
+            if let Some(pid) = step.started {
+                tell(SessionEvent::Started(pid));
+            }
+            if step.input_room {
+                tell(SessionEvent::InputRoom);
+            }
+            if let Some(end) = step.end {
+                tell(SessionEvent::Ended(end, session.take_captured()));
+            }
+            step.end.is_none()
+        });
+        more
+    }
+}
+
+impl AsFd for Fleet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // Those that are just being started as well.
+        while !self.starting.is_empty() {
+            let Ok(done) = self.results.recv() else { break };
+            self.done(done, &mut Vec::new());
+        }
+        for (_, live) in self.live.drain() {
+            let _ = live.domain.kill();
+            self.reaper.take(live.domain);
+        }
+        // Dropped next, the reaper waits until they are gone.
+    }
+}
+
+fn ring(wake: &OwnedFd) {
+    // A counter at its maximum has rung already.
+    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,150 @@
+//! Freezing a running domain, and what a new one can go on from.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use doppel_abi_machine::resume_flags;
+use doppel_freezer::FrozenImage;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Resources, Sharing};
+
+/// What a domain starts from instead of a boot.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// The frozen image; locked against removal while the domain lives.
+    pub image: Arc<FrozenImage>,
+    /// Which clone this is, from 1 on; 0 for a domain that wakes.
+    pub index: u32,
+    /// Keep the identity it had.
+    pub wake: bool,
+    /// Stop short of letting its programs run (see [`crate::Pool`]).
+    pub hold: bool,
+}
+
+impl Resume {
+    /// The generation of the new domain.
+    pub(crate) fn generation(&self) -> u64 {
+        self.image.header().generation + u64::from(!self.wake)
+    }
+
+    /// [`resume_flags`] of the new domain.
+    pub(crate) fn flags(&self) -> u32 {
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        flag(self.wake, resume_flags::WAKE) | flag(self.hold, resume_flags::HOLD)
+    }
+}
+
+/// What a caller asks of a clone; everything else is as it was frozen.
+#[derive(Clone, Debug, Default)]
+pub struct CloneConfig {
+    /// Name, unique among running domains; none makes one of its id.
+    pub name: Option<String>,
+    /// Host name; empty means the domain's name.
+    pub hostname: OsString,
+    /// Lines of `/sys/doppel/args`.
+    pub args: Vec<OsString>,
+    /// A program to start beside what was frozen, with whose end the clone ends; empty for none.
+    pub command: Vec<OsString>,
+    /// Its environment.
+    pub env: Vec<OsString>,
+    /// Connect standard input.
+    pub stdin: bool,
+    /// Keep its output for the caller.
+    pub capture: bool,
+    /// See [`crate::DomainConfig::outlives_parent`].
+    pub outlives_parent: bool,
+    /// Directory in which the guest kernel is kept.
+    pub store: Option<PathBuf>,
+    /// Guest kernel to use instead of the embedded one.
+    pub kernel: Option<PathBuf>,
+    /// Memory limit in bytes instead of the frozen one.
+    pub memory: Option<u64>,
+    /// CPU limit.
+    pub cpus: Option<f64>,
+    /// Weights, reservations and further limits.
+    pub resources: Resources,
+    /// Where it may freeze itself again.
+    pub freeze_to: Option<PathBuf>,
+    /// Share pages that became equal with the other clones that have this.
+    pub share: Option<Arc<Sharing>>,
+}
+
+/// What a freeze cost.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FreezeReport {
+    /// Bytes of pages kept.
+    pub bytes: u64,
+    /// Segments a clone will map.
+    pub segments: u64,
+    /// Microseconds until every vCPU stood still.
+    pub stop_us: u64,
+    /// Microseconds the domain stood still.
+    pub pause_us: u64,
+    /// Microseconds until the image was complete.
+    pub total_us: u64,
+}
+
+impl FreezeReport {
+    pub(crate) fn new(begun: Instant, stopped: Duration, report: &doppel_freezer::Report) -> Self {
+        let us = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            bytes: report.bytes,
+            segments: report.segments,
+            stop_us: us(stopped),
+            pause_us: us(report.time),
+            total_us: us(begun.elapsed()),
+        }
+    }
+}
+
+/// Digest of a root image: images of the store are named by it, others are read.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn image_digest(path: &Path) -> Result<[u8; 32], Error> {
+    let named = path.file_stem().and_then(|s| s.to_str()).and_then(|s| s.strip_prefix("sha256-"));
+    if let Some(digest) = named.and_then(parse_hex) {
+        return Ok(digest);
+    }
+    let failed = || Error::host(format!("read root image {}", path.display()));
+    let mut file = std::fs::File::open(path).map_err(failed())?;
+    let (mut hash, mut buf) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buf).map_err(failed())? {
+            0 => return Ok(hash.finalize().into()),
+            n => hash.update(&buf[..n]),
+        }
+    }
+}
+
+fn parse_hex(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, at) in digest.iter_mut().zip((0..64).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests() {
+        let name = "ab".repeat(32);
+        assert_eq!(image_digest(Path::new(&format!("/x/sha256-{name}.erofs"))).unwrap(), [0xab; 32]);
+        let file = std::env::temp_dir().join(format!("doppel-digest-{}", std::process::id()));
+        std::fs::write(&file, b"abc").unwrap();
+        let digest = image_digest(&file).unwrap();
+        assert_eq!(digest[..4], [0xba, 0x78, 0x16, 0xbf]);
+        std::fs::remove_file(&file).unwrap();
+    }
+}

@@ -1,0 +1,242 @@
+//! Starting a domain: memory, identity, control group, then its first process.
+
+use std::ffi::{CString, OsString};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use doppel_abi_machine::boot_flags;
+use doppel_confine::limits::{FIRST_UID, LIMITS, Limit, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE};
+use doppel_sys::child::{self, ChildPlan};
+use doppel_sys::signal::SignalFd;
+use rustix::event::EventfdFlags;
+
+use crate::cgroup::{self, Cgroup};
+use crate::console::Console;
+use crate::control::{Facts, Memory, open_image};
+use crate::core::{Born, Core, Guests};
+use crate::foreground::{FORWARDED, WINCH};
+use crate::frozen::{CloneConfig, Resume, image_digest};
+use crate::identity::Identity;
+use crate::share::Member;
+use crate::terminal::winsize;
+use crate::{Domain, DomainConfig, Error, Kernel, Output, Resources, Sharing, namespaces};
+
+/// `RLIMIT_NOFILE`, and its value in a clone, which has the frozen image as sixth descriptor; one that shares pages
+/// has the share file as seventh.
+const RLIMIT_NOFILE: u32 = 7;
+const CLONE_DESCRIPTORS: u64 = 6;
+
+impl Domain {
+    /// Builds a domain and starts its guest kernel.
+    ///
+    /// The domain dies with the calling *thread*, which must live as long, unless it `outlives_parent`
+    /// ([`crate::Fleet::start`] does not have this catch). `warn` is told what could not be enforced although nobody asked for it.
+    ///
+    /// # Errors
+    /// What was wrong; nothing is left behind.
+    pub fn start(config: &DomainConfig, warn: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+        config.check()?;
+        Self::launch(config, None, None, warn)
+    }
+
+    /// Builds a domain that goes on from a frozen image, as a clone with a new identity or, if `resume` says so,
+    /// as the domain it was.
+    ///
+    /// # Errors
+    /// What was wrong, for example that the image does not fit this host; nothing is left behind.
+    pub fn resume(resume: Resume, clone: &CloneConfig, warn: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+        let header = *resume.image.header();
+        let path = PathBuf::from(resume.image.image_path());
+        let tty = header.boot_flags & boot_flags::TTY != 0;
+        let mut config = DomainConfig {
+            kernel: clone.kernel.clone(),
+            store: clone.store.clone(),
+            name: clone.name.clone(),
+            hostname: clone.hostname.clone(),
+            cpus: clone.cpus,
+            resources: clone.resources,
+            memory: clone.memory.or((header.memory_limit > 0).then_some(header.memory_limit)),
+            stdin: clone.stdin,
+            tty,
+            no_patch: header.boot_flags & boot_flags::NO_PATCH != 0,
+            freeze_to: clone.freeze_to.clone(),
+            capture: clone.capture,
+            outlives_parent: clone.outlives_parent,
+            env: clone.env.clone(),
+            clone_args: clone.args.clone(),
+            ..DomainConfig::new(path, clone.command.clone())
+        };
+        if resume.wake && config.hostname.is_empty() {
+            config.hostname = resume.image.hostname().into();
+        }
+        config.check_limits()?;
+        Self::launch(&config, Some(resume), clone.share.clone(), warn)
+    }
+
+    fn launch(
+        config: &DomainConfig,
+        resume: Option<Resume>,
+        share: Option<Arc<Sharing>>,
+        warn: &mut dyn FnMut(&str),
+    ) -> Result<Self, Error> {
+        let kernel = match &config.kernel {
+            Some(path) => Kernel::from_file(path)?,
+            None => Kernel::embedded()?,
+        };
+        let (image, image_size) = open_image(&config.image)?;
+        if let Some(resume) = &resume {
+            resume.image.check_fit(&kernel.digest(), &image_digest(&config.image)?)?;
+        }
+        let identity = Identity::claim(config.name.as_deref())?;
+        let config = &completed(config, &identity);
+        let facts = Facts {
+            domain_id: identity.id.into(),
+            // The kernel of a clone was made for so many.
+            vcpus: resume.as_ref().map_or_else(|| config.vcpus(), |r| r.image.header().vcpus),
+            image_size,
+            winsize: winsize(std::io::stdin())
+                .or_else(|| winsize(std::io::stdout()))
+                .unwrap_or(24 << 16 | 80),
+            resume: resume.as_ref(),
+        };
+        let memory = Memory::new(config, &kernel, &facts)?;
+        let console = {
+            let output = if config.capture { Output::Kept } else { Output::Ours };
+            Console::new(&memory.map, config.stdin, config.tty, output)
+        };
+        let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(Error::os("make the doorbell"))?;
+        let executable = kernel.executable(config.store.as_deref())?;
+        let cgroup = make_cgroup(config, &identity, warn)?;
+        let birth = cgroup
+            .as_ref()
+            .map_or_else(|| Ok(cgroup::Birth::default()), Cgroup::birth)
+            .map_err(Error::host("open the domain's control group"))?;
+
+        let root = rustix::process::geteuid().is_root();
+        let (uid, gid) = if root {
+            (FIRST_UID + identity.id, FIRST_UID + identity.id)
+        } else {
+            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+        };
+        let arguments = [CString::new(format!("doppel:{}", identity.label())).unwrap_or_default()];
+        let limit = |l: &Limit| match l.resource {
+            RLIMIT_NOFILE if resume.is_some() => CLONE_DESCRIPTORS + u64::from(share.is_some()),
+            _ => l.value,
+        };
+        let limits: Vec<(u32, u64)> = LIMITS.iter().map(|l| (l.resource, limit(l))).collect();
+        let oom_score_adj = CString::new(OOM_SCORE_ADJ.to_string()).unwrap_or_default();
+        // In the order of `abi/machine`'s `fd`.
+        let mut descriptors = vec![
+            memory.control.as_fd(),
+            memory.arena.as_fd(),
+            memory.pagefile.as_fd(),
+            image.as_fd(),
+            doorbell.as_fd(),
+        ];
+        descriptors.extend(resume.as_ref().map(|r| r.image.file().as_fd()));
+        descriptors.extend(share.as_ref().map(|s| s.descriptor()));
+        // Blocked before the fork, so that none is lost between.
+        let signals = if config.capture {
+            None
+        } else {
+            let all = [&FORWARDED[..], &[WINCH]].concat();
+            Some(SignalFd::new(&all).map_err(Error::host("watch signals"))?)
+        };
+        let plan = ChildPlan {
+            executable: executable.as_fd(),
+            arguments: &arguments,
+            descriptors: &descriptors,
+            join: None,
+            namespaces: NAMESPACES | if root { 0 } else { USER_NAMESPACE },
+            user_namespace: !root,
+            uid,
+            gid,
+            cgroup: birth.cgroup_dir(),
+            cgroup_tasks: &birth.tasks(),
+            limits: &limits,
+            tied: !config.outlives_parent,
+            oom_score_adj: &oom_score_adj,
+        };
+        // Clones come in numbers; a domain that boots is mostly alone in its process.
+        let spawned = if resume.is_some() { namespaces::spawn(plan) } else { child::spawn(&plan) };
+        let child = spawned.map_err(Error::Spawn)?;
+        let born = Born {
+            kernel: kernel.digest(),
+            image: config.image.clone(),
+            generation: resume.as_ref().map_or(0, Resume::generation),
+            vcpus: facts.vcpus,
+            memory_limit: config.memory.unwrap_or(0).into(),
+            boot_flags: crate::control::flags(config),
+            owner: rustix::process::geteuid().as_raw(),
+            freeze_to: config.freeze_to.clone(),
+            freeze_stop: config.freeze_stop,
+            resume,
+        };
+        let core = Core {
+            share: Mutex::new(share.map(|s| Member::new(s, child.pid))),
+            child,
+            map: memory.map,
+            label: identity.label(),
+            id: identity.id.into(),
+            born,
+            hostname: Mutex::new(config.hostname.to_string_lossy().into_owned()),
+            stops: Mutex::new(()),
+            asleep: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            sessions: Mutex::default(),
+            guests: Guests::default(),
+        };
+        let core = Arc::new(core);
+        if let Err(why) = identity.open_door(&core) {
+            warn(&format!("this domain cannot be frozen from outside: {why}"));
+        }
+        Ok(Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty })
+    }
+}
+
+/// Fills in what follows from the identity: the host name and its environment variable.
+pub(crate) fn completed(config: &DomainConfig, identity: &Identity) -> DomainConfig {
+    let mut config = config.clone();
+    if config.hostname.is_empty() {
+        config.hostname = identity.label().into();
+    }
+    if !config.env.iter().any(|e| e.as_encoded_bytes().starts_with(b"HOSTNAME=")) {
+        let mut variable = OsString::from("HOSTNAME=");
+        variable.push(&config.hostname);
+        config.env.push(variable);
+    }
+    config
+}
+
+fn make_cgroup(
+    config: &DomainConfig,
+    identity: &Identity,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Option<Cgroup>, Error> {
+    let limits = limits(config.memory, config.cpus, config.resources);
+    let unlimited = Resources { account: config.resources.account, ..Resources::default() };
+    match Cgroup::create(&identity.cgroup(), limits) {
+        Ok(group) => Ok(Some(group)),
+        Err(error) if config.memory.is_some() || config.cpus.is_some() || config.resources != unlimited => {
+            Err(Error::host("make the control group that limits on memory, CPUs and tasks need")(error))
+        }
+        Err(error) => {
+            warn(&format!("running without a control group, so without limits on processes: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+/// The control group's limits.
+pub(crate) fn limits(memory: Option<u64>, cpus: Option<f64>, resources: Resources) -> cgroup::Limits {
+    cgroup::Limits { memory: memory.map(host_limit), cpus, resources }
+}
+
+/// The control group's limit for a guest limit: the guest kernel's own memory (page tables, stacks, its
+/// heap) comes on top, so that programs get ENOMEM from it before the host kills anything.
+fn host_limit(guest: u64) -> u64 {
+    guest.saturating_add(guest / 8).saturating_add(64 << 20)
+}

@@ -1,0 +1,230 @@
+//! Output rings on their way to where the output goes: those of a console, those of a session.
+//!
+//! Work per [`Outlets::drain`] is bounded, so that a program that floods its output cannot keep others waiting.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use doppel_sys::shared::SharedMap;
+use rustix::event::{PollFd, PollFlags};
+
+use crate::ring::{Broken, OutputRing};
+use crate::{Output, Stream};
+
+/// Largest write that does not block a pipe or terminal that polls as writable (PIPE_BUF).
+const CHUNK: usize = 4096;
+/// Most chunks moved per ring and step.
+const CHUNKS_PER_STEP: u32 = 64;
+/// Most bytes kept of one stream; what comes later is thrown away.
+pub const CAPTURE_MAX: usize = 4 << 20;
+
+/// Output that was kept for the caller.
+#[derive(Clone, Debug, Default)]
+pub struct Captured {
+    /// Standard output, at most [`CAPTURE_MAX`] bytes.
+    pub stdout: Vec<u8>,
+    /// Standard error and the guest kernel's log, likewise.
+    pub stderr: Vec<u8>,
+}
+
+/// One output ring.
+#[derive(Debug)]
+struct Outlet {
+    ring: OutputRing,
+    stream: Stream,
+    /// Where it goes cannot take more now.
+    blocked: bool,
+    /// Where it went failed; bytes are thrown away.
+    dead: bool,
+}
+
+/// Output rings and where they go.
+#[derive(Debug)]
+pub(crate) struct Outlets {
+    list: Vec<Outlet>,
+    output: Output,
+    captured: Captured,
+    /// The descriptors may be a terminal in raw mode, for which lines of the log need carriage returns.
+    raw: bool,
+    first: Option<Instant>,
+    /// Bytes of output so far.
+    bytes: u64,
+}
+
+/// What [`Outlets::drain`] did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Drained {
+    /// There is more to move right away.
+    pub more: bool,
+    /// The domain waited for this: it is to be told.
+    pub tell: bool,
+}
+
+impl Outlets {
+    pub fn new(rings: impl IntoIterator<Item = (OutputRing, Stream)>, output: Output, raw: bool) -> Self {
+        let outlet = |(ring, stream)| Outlet { ring, stream, blocked: false, dead: false };
+        Self {
+            list: rings.into_iter().map(outlet).collect(),
+            output,
+            captured: Captured::default(),
+            raw,
+            first: None,
+            bytes: 0,
+        }
+    }
+
+    /// Sends output elsewhere from now on.
+    pub fn set_output(&mut self, output: Output) {
+        self.output = output;
+    }
+
+    /// What was kept so far.
+    pub fn captured(&self) -> &Captured {
+        &self.captured
+    }
+
+    /// Takes what was kept.
+    pub fn take_captured(&mut self) -> Captured {
+        std::mem::take(&mut self.captured)
+    }
+
+    /// When the first byte of standard output was seen.
+    pub fn first_output(&self) -> Option<Instant> {
+        self.first
+    }
+
+    /// Bytes of output so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether output waits for standard output, and for standard error, to take more; or for a sink.
+    pub fn blocked(&self) -> (bool, bool) {
+        let any = |err: bool| self.list.iter().any(|o| o.blocked && (o.stream != Stream::Stdout) == err);
+        (any(false), any(true))
+    }
+
+    /// Whether any output waits for where it goes.
+    pub fn is_blocked(&self) -> bool {
+        self.list.iter().any(|o| o.blocked)
+    }
+
+    /// Whether output goes to our own descriptors.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.output, Output::Ours)
+    }
+
+    /// Says that nobody will read any more.
+    pub fn hang_up(&self, map: &SharedMap) {
+        for outlet in &self.list {
+            outlet.ring.hang_up(map);
+        }
+    }
+
+    /// Moves output as far as it goes now.
+    pub fn drain(&mut self, map: &SharedMap) -> Result<Drained, Broken> {
+        let mut all = Drained::default();
+        for i in 0..self.list.len() {
+            let done = self.drain_one(map, i)?;
+            all.more |= done.more;
+            all.tell |= done.tell | self.list[i].ring.take_producer_waits(map);
+        }
+        Ok(all)
+    }
+
+    fn drain_one(&mut self, map: &SharedMap, index: usize) -> Result<Drained, Broken> {
+        let Self { list, output, captured, raw, first, bytes } = self;
+        let outlet = &mut list[index];
+        let done = Drained::default();
+        outlet.blocked = false;
+        if outlet.dead {
+            outlet.ring.discard(map)?;
+            return Ok(Drained { more: !outlet.ring.sleep(map)?, ..done });
+        }
+        let mut buf = [0u8; CHUNK];
+        for _ in 0..CHUNKS_PER_STEP {
+            if outlet.ring.available(map)? == 0 && outlet.ring.sleep(map)? {
+                return Ok(done);
+            }
+            let n = outlet.ring.peek(map, &mut buf)?;
+            if n == 0 {
+                continue;
+            }
+            if first.is_none() && outlet.stream == Stream::Stdout {
+                *first = Some(Instant::now());
+            }
+            let put = match output {
+                Output::Kept => {
+                    captured.keep(outlet.stream, &buf[..n]);
+                    Ok(n)
+                }
+                Output::To(sink) => sink.put(outlet.stream, &buf[..n]),
+                Output::Ours => write_ours(outlet.stream, &buf[..n], *raw),
+            };
+            match put {
+                Ok(0) => {
+                    outlet.blocked = true;
+                    return Ok(done);
+                }
+                Ok(count) => {
+                    let count = count.min(n);
+                    *bytes += count as u64;
+                    outlet.ring.advance(map, count);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    outlet.blocked = true;
+                    return Ok(done);
+                }
+                Err(_) => {
+                    // Nobody reads (EPIPE), or the disk is full: the program learns it as EPIPE.
+                    outlet.dead = true;
+                    outlet.ring.hang_up(map);
+                    return Ok(Drained { more: true, tell: true });
+                }
+            }
+        }
+        Ok(Drained { more: true, ..done })
+    }
+}
+
+impl Captured {
+    fn keep(&mut self, stream: Stream, bytes: &[u8]) {
+        let kept = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+        let room = CAPTURE_MAX - kept.len();
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+/// Writes to our own descriptor, if that does not block.
+pub(crate) fn write_ours(stream: Stream, bytes: &[u8], raw: bool) -> io::Result<usize> {
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let fd = if stream == Stream::Stdout { stdout.as_fd() } else { stderr.as_fd() };
+    if !ready(fd, PollFlags::OUT) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    if !(raw && stream == Stream::Log) {
+        return Ok(rustix::io::write(fd, &bytes[..bytes.len().min(CHUNK)])?);
+    }
+    let bytes = &bytes[..bytes.len().min(CHUNK / 2)];
+    let mut out = Vec::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        if *byte == b'\n' {
+            out.push(b'\r');
+        }
+        out.push(*byte);
+    }
+    io::stderr().write_all(&out)?;
+    Ok(bytes.len())
+}
+
+/// Whether a descriptor is ready now; one that cannot be polled is.
+pub(crate) fn ready(fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+    let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+    match rustix::event::poll(&mut fds, Some(&zero)) {
+        Ok(n) => n > 0,
+        Err(_) => true,
+    }
+}

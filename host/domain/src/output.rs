@@ -1,0 +1,47 @@
+//! Where a domain's output goes.
+
+use std::io;
+
+/// What an output byte belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// The program's standard output; with a terminal, all of it.
+    Stdout,
+    /// The program's standard error.
+    Stderr,
+    /// What the guest kernel says, and traced system calls.
+    Log,
+}
+
+/// A place for output that is neither our own descriptors nor memory: a log file, a socket, a test.
+pub trait Sink: Send {
+    /// Takes bytes of a stream without waiting; says how many. [`io::ErrorKind::WouldBlock`] or 0 for none: the rest
+    /// stays in the domain's ring, whose programs then block, until [`crate::Fleet::unblock`]. After any other error
+    /// the stream is closed and programs that write to it get EPIPE.
+    ///
+    /// # Errors
+    /// As above.
+    fn put(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<usize>;
+}
+
+/// Where a domain's output goes.
+#[derive(Default)]
+pub enum Output {
+    /// To our own standard output and error.
+    #[default]
+    Ours,
+    /// To memory ([`crate::Captured`]).
+    Kept,
+    /// To a place of the caller's.
+    To(Box<dyn Sink>),
+}
+
+impl std::fmt::Debug for Output {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ours => "Ours",
+            Self::Kept => "Kept",
+            Self::To(_) => "To",
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! What domains use and what the host has: stats, info, metrics.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use doppel_api::{self as api, Problem};
+
+use crate::core::Core;
+use crate::create::capacity;
+use crate::domains::{Entry, is_live, stats};
+use crate::keeper::protocol::{Ask, Said, Usage};
+use crate::locked;
+
+impl Core {
+    /// What a domain has used in all its runs.
+    pub async fn stats(&self, entry: Arc<Entry>) -> Result<api::DomainStats, Problem> {
+        let mut now = Usage::default();
+        let mut memory = (0, 0);
+        if is_live(entry.state()) {
+            // One that has ended meanwhile has the figures of its end in its row.
+            if let Ok(Said::Usage(usage)) = self.link.ask(Ask::Usage { id: entry.id.clone() }).await {
+                now = usage;
+            }
+            if let Ok(Said::Memory { private_bytes, shared_bytes }) =
+                self.link.ask(Ask::Memory { id: entry.id.clone() }).await
+            {
+                memory = (private_bytes, shared_bytes);
+            }
+        }
+        let row = entry.row();
+        if row.ended_run == row.run {
+            now = Usage::default();
+        }
+        let mut all = stats(&row, &now);
+        (all.memory.private_bytes, all.memory.shared_bytes) = memory;
+        Ok(all)
+    }
+
+    /// The host and what is set aside.
+    pub fn info(&self) -> api::Info {
+        let (cpus, memory_bytes) = capacity();
+        let world = locked(&self.world);
+        let (reserved_cpus, reserved_memory_bytes) = world.reserved(None);
+        let mut domains = BTreeMap::new();
+        for entry in world.domains.values() {
+            *domains.entry(state_name(entry.state())).or_insert(0) += 1;
+        }
+        api::Info {
+            cpus: cpus as u32,
+            memory_bytes,
+            reserved_cpus,
+            reserved_memory_bytes,
+            cgroups: doppel_domain::cgroups().into(),
+            domains,
+            store: self.store.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Text of the Prometheus endpoint.
+    pub async fn metrics(&self) -> Result<String, Problem> {
+        let info = self.info();
+        let mut text = String::new();
+        let mut one = |name: &str, kind: &str, help: &str, value: f64| {
+            // A string takes everything.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        };
+        one("doppel_host_cpus", "gauge", "CPUs of the host.", info.cpus.into());
+        one("doppel_host_memory_bytes", "gauge", "Memory of the host.", info.memory_bytes as f64);
+        one("doppel_reserved_cpus", "gauge", "CPUs set aside by reservations.", info.reserved_cpus);
+        let reserved = info.reserved_memory_bytes as f64;
+        one("doppel_reserved_memory_bytes", "gauge", "Memory set aside by reservations.", reserved);
+        one("doppel_events_total", "counter", "Events so far.", self.events.count() as f64);
+        text.push_str("# HELP doppel_domains Domains by state.\n# TYPE doppel_domains gauge\n");
+        for (state, n) in &info.domains {
+            let _ = writeln!(text, "doppel_domains{{state=\"{state}\"}} {n}");
+        }
+        let mut all = Vec::new();
+        for entry in self.all() {
+            let live = is_live(entry.state());
+            let now = match live {
+                true => match self.link.ask(Ask::Usage { id: entry.id.clone() }).await {
+                    Ok(Said::Usage(usage)) => usage,
+                    _ => Usage::default(),
+                },
+                false => Usage::default(),
+            };
+            all.push((live, stats(&entry.row(), &now)));
+        }
+        type Figure = fn(&api::DomainStats) -> Option<f64>;
+        let figures: [(&str, &str, &str, bool, Figure); 8] = [
+            ("cpu_seconds_total", "counter", "CPU time.", false, |s| Some(s.cpu_seconds)),
+            ("memory_bytes", "gauge", "Memory in use.", true, |s| Some(s.memory.usage_bytes as f64)),
+            ("memory_peak_bytes", "gauge", "Most memory in use.", false, |s| {
+                Some(s.memory.peak_bytes as f64)
+            }),
+            ("page_seconds_total", "counter", "Pages in use times seconds.", false, |s| Some(s.page_seconds)),
+            ("tasks", "gauge", "Processes and threads.", true, |s| Some(s.pids.into())),
+            ("console_bytes_total", "counter", "Bytes printed.", false, |s| Some(s.console_bytes as f64)),
+            ("oom_kills_total", "counter", "Kills for want of memory.", false, |s| Some(s.oom_kills as f64)),
+            ("io_bytes_total", "counter", "Bytes read from and written to block devices.", false, |s| {
+                Some((s.io_read_bytes? + s.io_write_bytes?) as f64)
+            }),
+        ];
+        for (name, kind, help, live_only, figure) in figures {
+            let _ = writeln!(text, "# HELP doppel_domain_{name} {help}\n# TYPE doppel_domain_{name} {kind}");
+            for (live, stats) in &all {
+                if let (true, Some(value)) = (*live || !live_only, figure(stats)) {
+                    let _ = writeln!(
+                        text,
+                        "doppel_domain_{name}{{id=\"{}\",name=\"{}\"}} {value}",
+                        stats.id, stats.name
+                    );
+                }
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// A state as the interface writes it.
+pub(crate) fn state_name(state: api::DomainState) -> String {
+    let value = serde_json::to_value(state).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}

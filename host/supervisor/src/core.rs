@@ -1,0 +1,196 @@
+//! What all parts of the supervisor share.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use doppel_api::{Code, EventKind, Problem};
+use doppel_freezer::FrozenStore;
+use doppel_image::Store;
+
+use crate::answers::Answers;
+use crate::audit::Audit;
+use crate::domains::{Entry, Row, World};
+use crate::events::Events;
+use crate::execs::Execs;
+use crate::link::{Happening, Link, Setup};
+use crate::operations::Operations;
+use crate::state::{State, Table};
+use crate::supervisor::Config;
+use crate::{keeper, locked};
+
+/// The supervisor's parts. Lock order: see `domains.rs`; the others' locks are taken last and alone.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub store: PathBuf,
+    pub images: Store,
+    pub frozen: FrozenStore,
+    pub state: State,
+    pub world: Mutex<World>,
+    pub link: Link,
+    pub events: Events,
+    pub operations: Operations,
+    pub execs: Execs,
+    pub answers: Answers,
+    pub audit: Audit,
+}
+
+impl Core {
+    /// Opens everything; returns when the world is as the keeper says.
+    pub async fn open(config: Config) -> Result<Arc<Self>, Problem> {
+        let private = |dir: &Path| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make", dir))
+        };
+        private(&config.store)?;
+        private(&config.store.join("supervisor"))?;
+        private(&config.store.join("domains"))?;
+        private(&config.runtime)?;
+        let (state, mut rows) = State::open(&config.store.join("supervisor/state.redb"))?;
+        let mut world = World::default();
+        for (_, row) in rows.take::<Row>(Table::Domains) {
+            world.insert(Entry::new(row));
+        }
+        let program = match config.program {
+            Some(program) => program,
+            None => std::env::current_exe().map_err(|e| {
+                Problem::new(Code::Internal, format!("cannot tell what program this is: {e}"))
+            })?,
+        };
+        let setup = Setup { store: config.store.clone(), runtime: config.runtime.clone(), program };
+        let (link, mut happenings) = Link::new(setup);
+        let core = Arc::new(Self {
+            images: Store::at(config.store.clone()),
+            frozen: FrozenStore::new(&config.store),
+            audit: Audit::open(&config.store.join("supervisor/audit.log"))?,
+            operations: Operations::new(&state, rows.take(Table::Operations)),
+            answers: Answers::new(rows.take(Table::Answers)),
+            store: config.store,
+            state,
+            world: Mutex::new(world),
+            link,
+            execs: Execs::default(),
+            events: Events::new(),
+        });
+        core.sweep();
+        match happenings.recv().await {
+            Some(Happening::Connected(kept)) => core.connected(kept, true),
+            _ => return Err(Problem::new(Code::Internal, "the keeper cannot be reached")),
+        }
+        let weak = Arc::downgrade(&core);
+        tokio::spawn(async move {
+            while let Some(happening) = happenings.recv().await {
+                let Some(core) = weak.upgrade() else { return };
+                match happening {
+                    Happening::Connected(kept) => core.connected(kept, false),
+                    Happening::Lost => {
+                        tracing::error!("the keeper has died, and its domains with it");
+                        core.execs_lost();
+                    }
+                    Happening::News(news) => core.news(news),
+                }
+            }
+        });
+        core.tend();
+        Ok(core)
+    }
+
+    /// A domain by name, id or beginning of an id.
+    pub fn find(&self, which: &str) -> Result<Arc<Entry>, Problem> {
+        locked(&self.world).find(which)
+    }
+
+    /// All domains.
+    pub fn all(&self) -> Vec<Arc<Entry>> {
+        locked(&self.world).domains.values().cloned().collect()
+    }
+
+    /// Writes a domain's row down some time soon, in order.
+    pub fn save_soon(&self, entry: &Entry) {
+        // Under the world's lock, so that it does not come after the row's removal.
+        let world = locked(&self.world);
+        if world.domains.contains_key(&entry.id) {
+            self.state.put_soon(Table::Domains, &entry.id, &entry.row());
+        }
+    }
+
+    /// Writes a domain's row down, in order; the future is done when it is durable.
+    pub fn save(&self, entry: &Entry) -> impl Future<Output = Result<(), Problem>> + use<> {
+        let world = locked(&self.world);
+        let there = world.domains.contains_key(&entry.id);
+        let saved = there.then(|| self.state.put(Table::Domains, &entry.id, &entry.row()));
+        async {
+            match saved {
+                Some(saved) => saved.await,
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// Notes an event of a domain.
+    pub fn event(&self, kind: EventKind, entry: &Entry, attributes: &[(&str, String)]) {
+        self.events.add(kind, &entry.id, Some(&entry.name()), attributes);
+    }
+
+    /// Directory of a domain's log.
+    pub fn domain_dir(&self, id: &str) -> PathBuf {
+        keeper::domain_dir(&self.store, id)
+    }
+
+    /// Removes directories of domains that are no more.
+    fn sweep(&self) {
+        let known: HashSet<String> = locked(&self.world).domains.keys().cloned().collect();
+        let entries = fs::read_dir(self.store.join("domains")).into_iter().flatten().flatten();
+        for entry in entries {
+            if entry.file_name().to_str().is_none_or(|name| !known.contains(name)) {
+                self.remove_dir(&entry.path());
+            }
+        }
+    }
+
+    /// Removes a domain's directory; what cannot be removed is swept at the next start.
+    pub fn remove_dir(&self, dir: &Path) {
+        match fs::remove_dir_all(dir) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("cannot remove {}: {e}", dir.display())
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A failure of the host.
+pub(crate) fn failed<'a>(doing: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Problem + 'a {
+    move |error| {
+        let code = match error.kind() {
+            io::ErrorKind::StorageFull => Code::StorageFull,
+            io::ErrorKind::PermissionDenied => Code::Forbidden,
+            _ => Code::Internal,
+        };
+        let hint =
+            if code == Code::Forbidden { "; run doppeld as root or name a store of your own" } else { "" };
+        Problem::new(code, format!("cannot {doing} {}: {error}{hint}", path.display()))
+    }
+}
+
+/// Does something that blocks, on another thread.
+pub(crate) async fn blocking<T: Send + 'static>(
+    job: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::task::spawn_blocking(job).await {
+        Ok(result) => result,
+        Err(error) => Err(Problem::new(Code::Internal, format!("a thread failed: {error}"))),
+    }
+}
+
+/// Does something whole although whoever asked may go away.
+pub(crate) async fn whole<T: Send + 'static>(
+    job: impl Future<Output = Result<T, Problem>> + Send + 'static,
+) -> Result<T, Problem> {
+    match tokio::spawn(job).await {
+        Ok(result) => result,
+        Err(error) => Err(Problem::new(Code::Internal, format!("a task failed: {error}"))),
+    }
+}

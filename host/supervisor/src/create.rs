@@ -1,0 +1,231 @@
+//! New domains: the image they run, defaults, admission.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
+
+use doppel_image::{ImageConfig, Wanted, launch, small_file};
+
+use crate::core::{Core, blocking};
+use crate::domains::{Entry, Origin, Row, User, World};
+use crate::keeper::protocol::Usage;
+use crate::{locked, names, time, wanted};
+
+/// What the host has: CPUs and bytes of memory.
+pub(crate) fn capacity() -> (f64, u64) {
+    let cpus = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1));
+    let info = rustix::system::sysinfo();
+    (f64::from(cpus), info.totalram.saturating_mul(u64::from(info.mem_unit.max(1))))
+}
+
+/// Refuses what is above the host's capacity together with what is set aside already.
+pub(crate) fn admit(world: &World, wanted: &api::Resources, except: Option<&str>) -> Result<(), Problem> {
+    let (cpus, memory) = world.reserved(except);
+    let (all_cpus, all_memory) = capacity();
+    let refused = |text: String| Err(Problem::new(Code::Capacity, text));
+    // Sums of decimals are off by a little.
+    const SLACK: f64 = 1e-6;
+    if let Some(more) = wanted.cpu_reservation
+        && cpus + more > all_cpus + SLACK
+    {
+        return refused(format!(
+            "cpu_reservation {more}: the host has {all_cpus} CPUs, of which {cpus} are set aside, so {} are left",
+            (all_cpus - cpus).max(0.0)
+        ));
+    }
+    if let Some(more) = wanted.memory_reservation_bytes
+        && memory.saturating_add(more) > all_memory
+    {
+        return refused(format!(
+            "memory_reservation_bytes {more}: the host has {all_memory} bytes, of which {memory} are set aside, so {} are left",
+            all_memory.saturating_sub(memory)
+        ));
+    }
+    Ok(())
+}
+
+/// A root image found.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    pub path: PathBuf,
+    pub digest: String,
+    /// How its programs are run.
+    pub config: ImageConfig,
+}
+
+/// The image of this name or path.
+fn find_image(images: &doppel_image::Store, image: &str) -> Result<Root, Problem> {
+    if image.starts_with('/') {
+        let path = PathBuf::from(image);
+        let none = |e: std::io::Error| Problem::new(Code::ImageNotFound, format!("image {image}: {e}"));
+        let digest = doppel_domain::image_digest(&path)
+            .map_err(|e| Problem::new(Code::ImageNotFound, format!("image {image}: {e}")))?;
+        let path = std::fs::canonicalize(&path).map_err(none)?;
+        return Ok(Root { path, digest: hex(&digest), config: ImageConfig::default() });
+    }
+    let open = images.open(image).map_err(|e| image_problem(&e))?;
+    let config = open.record.oci.map(|o| o.config).unwrap_or_default();
+    Ok(Root { digest: open.record.digest, path: open.path, config })
+}
+
+/// An error of the image store.
+pub(crate) fn image_problem(error: &doppel_image::Error) -> Problem {
+    let code = match error {
+        doppel_image::Error::NotFound(_) => Code::ImageNotFound,
+        doppel_image::Error::BadName(_) => Code::InvalidRequest,
+        _ => Code::Internal,
+    };
+    Problem::new(code, error.to_string())
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Looks a user up in an image.
+pub(crate) fn find_user(image: &Path, user: String) -> Result<User, Problem> {
+    let wanted = Wanted { user: Some(user), ..Wanted::default() };
+    let file = |name: &str| std::fs::File::open(image).ok().and_then(|f| small_file(&f, name));
+    let found =
+        launch(&ImageConfig::default(), wanted, file).map_err(|e| wanted::wrong(format!("user: {e}")))?;
+    Ok(User { uid: found.uid, gid: found.gid, home: found.home })
+}
+
+/// Fills in what the image says and what is left to us, by Docker's rules.
+fn complete(mut wanted: api::CreateDomain, image: &ImageConfig) -> Result<api::CreateDomain, Problem> {
+    if wanted.command.is_empty() && wanted.entrypoint.is_none() {
+        wanted.command.clone_from(&image.cmd);
+    }
+    let mut argv = wanted.entrypoint.take().unwrap_or_else(|| image.entrypoint.clone());
+    argv.append(&mut wanted.command);
+    wanted.command = argv;
+    if wanted.command.is_empty() {
+        return Err(wanted::wrong("command: the image has none of its own, so name one"));
+    }
+    for (name, value) in image.env.iter().filter_map(|v| v.split_once('=')).filter(|(n, _)| !n.is_empty()) {
+        wanted.env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    for (key, value) in &image.labels {
+        wanted.labels.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+    let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
+    wanted.working_dir.get_or_insert_with(|| or(&image.working_dir, "/"));
+    wanted.user.get_or_insert_with(|| or(&image.user, "0:0"));
+    wanted.stop_signal.get_or_insert_with(|| or(&image.stop_signal, "SIGTERM"));
+    wanted.stop_timeout_seconds.get_or_insert(10);
+    match &wanted.health {
+        Some(health) if health.command.is_empty() => wanted.health = None,
+        Some(_) => {}
+        None => wanted.health = image_health(image),
+    }
+    Ok(wanted)
+}
+
+/// The image's own health check.
+pub(crate) fn image_health(image: &ImageConfig) -> Option<api::HealthCheck> {
+    let check = image.healthcheck.as_ref()?;
+    let command = match check.test.split_first()? {
+        (kind, words) if kind == "CMD" => words.to_vec(),
+        (kind, [line]) if kind == "CMD-SHELL" => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+        _ => return None,
+    };
+    let seconds = |ns: u64, other: f64| if ns == 0 { other } else { ns as f64 / 1e9 };
+    Some(api::HealthCheck {
+        command,
+        interval_seconds: seconds(check.interval, 30.0),
+        timeout_seconds: seconds(check.timeout, 30.0),
+        start_period_seconds: seconds(check.start_period, 0.0),
+        retries: u32::try_from(check.retries).ok().filter(|n| *n > 0).unwrap_or(3),
+    })
+}
+
+impl Core {
+    /// Makes a domain. If `request` made one before, it is that: the supervisor died before it could keep the answer.
+    pub async fn create(
+        self: Arc<Self>,
+        wanted: api::CreateDomain,
+        request: Option<String>,
+    ) -> Result<api::Created, Problem> {
+        wanted::check(&wanted)?;
+        let made = |entry: &Arc<Entry>| request.is_some() && locked(&entry.row).request == request;
+        if let Some(entry) = locked(&self.world).domains.values().find(|e| made(e)) {
+            return Ok(api::Created { domain: entry.describe(), warnings: Vec::new() });
+        }
+        let images = self.images.clone();
+        let (config, root, user) = blocking(move || {
+            let root = find_image(&images, &wanted.image)?;
+            let config = complete(wanted, &root.config)?;
+            let user = find_user(&root.path, config.user.clone().unwrap_or_default())?;
+            Ok((config, root, user))
+        })
+        .await?;
+        wanted::check(&config)?;
+        let entry = self.add(config, &root.path, root.digest, user, Origin::Boot)?;
+        locked(&entry.row).request = request;
+        self.settle(&entry).await?;
+        Ok(api::Created { domain: entry.describe(), warnings: Vec::new() })
+    }
+
+    /// Puts a new domain among the others, if its name is free and its reservations fit.
+    pub fn add(
+        &self,
+        mut config: api::CreateDomain,
+        image: &Path,
+        image_digest: String,
+        user: User,
+        origin: Origin,
+    ) -> Result<Arc<Entry>, Problem> {
+        let mut world = locked(&self.world);
+        let taken = |name: &str| world.names.contains_key(name) || world.domains.contains_key(name);
+        let name = match &config.name {
+            Some(name) if taken(name) => {
+                return Err(Problem::new(
+                    Code::NameInUse,
+                    format!("a domain named {name:?} exists; remove or rename it, or choose another name"),
+                ));
+            }
+            Some(name) => name.clone(),
+            None => names::name(taken),
+        };
+        admit(&world, &config.resources, None)?;
+        config.hostname.get_or_insert_with(|| name.clone());
+        config.name = Some(name.clone());
+        let row = Row {
+            id: names::id(),
+            name,
+            config,
+            image: image.to_owned(),
+            image_digest,
+            user,
+            origin,
+            created_at: time::now(),
+            state: DomainState::Created,
+            run: 0,
+            ended_run: 0,
+            started_at: None,
+            exit: None,
+            restarts: 0,
+            failures: 0,
+            stopped: false,
+            asleep: None,
+            deadline: None,
+            used: Usage::default(),
+            request: None,
+        };
+        let entry = Entry::new(row);
+        world.insert(entry.clone());
+        Ok(entry)
+    }
+
+    /// Makes a new domain durable, or takes it back.
+    pub async fn settle(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
+        if let Err(error) = self.save(entry).await {
+            locked(&self.world).remove(entry);
+            return Err(error);
+        }
+        let image = locked(&entry.row).config.image.clone();
+        self.event(EventKind::Create, entry, &[("image", image)]);
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! The configuration file (`packaging/doppeld.toml` explains each entry) and what the command line puts over it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Where it is unless the command line says otherwise. It may be missing.
+const DEFAULT: &str = "/etc/doppel/doppeld.toml";
+
+/// All there is to set.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Directory of images, frozen images and state.
+    pub store: PathBuf,
+    /// Directory of sockets and other things of this boot.
+    pub runtime: PathBuf,
+    /// The Unix socket, and bounds for all connections.
+    pub http: Http,
+    /// TCP.
+    pub tcp: Tcp,
+    /// Logs.
+    pub log: Log,
+}
+
+/// The Unix socket, and bounds for all connections.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Http {
+    /// The socket; `doppeld.sock` in the runtime directory if missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// Group that may use it.
+    pub group: String,
+    /// Most connections at once.
+    pub connections: usize,
+    /// Seconds a client has for the head of a request.
+    pub head_seconds: f64,
+}
+
+/// TCP: off without an address.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tcp {
+    /// Address and port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// PEM file of the certificate chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file of its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// File of tokens.
+    pub tokens: PathBuf,
+}
+
+/// Logs.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// How much.
+    pub level: String,
+    /// How.
+    pub format: Format,
+}
+
+/// How logs look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// For the journal if it reads standard error, else text.
+    #[default]
+    Auto,
+    /// Lines of text.
+    Text,
+    /// Lines of JSON.
+    Json,
+    /// Lines with a priority, without a time, as the journal wants them.
+    Journal,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            store: "/var/lib/doppel".into(),
+            runtime: "/run/doppel".into(),
+            http: Http::default(),
+            tcp: Tcp::default(),
+            log: Log::default(),
+        }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { socket: None, group: "doppel".into(), connections: 4096, head_seconds: 15.0 }
+    }
+}
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self { listen: None, certificate: None, key: None, tokens: "/etc/doppel/tokens".into() }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".into(), format: Format::Auto }
+    }
+}
+
+/// What the command line sets.
+#[derive(Debug, Default)]
+pub struct Overrides {
+    /// Instead of `store`.
+    pub store: Option<PathBuf>,
+    /// Instead of `runtime`.
+    pub runtime: Option<PathBuf>,
+    /// Instead of `http.socket`.
+    pub socket: Option<PathBuf>,
+    /// Instead of `log.level`.
+    pub level: Option<String>,
+    /// Instead of `log.format`.
+    pub format: Option<Format>,
+}
+
+impl Settings {
+    /// Reads and checks them.
+    pub fn read(file: Option<&Path>, overrides: &Overrides) -> Result<Self, String> {
+        let path = file.unwrap_or(Path::new(DEFAULT));
+        let text = match std::fs::read_to_string(path) {
+            Err(e) if file.is_none() && e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            text => text.map_err(|e| format!("{}: {e}", path.display()))?,
+        };
+        let mut settings: Self =
+            toml::from_str(&text).map_err(|e| format!("{}: {}", path.display(), e.to_string().trim_end()))?;
+        let Overrides { store, runtime, socket, level, format } = overrides;
+        settings.store = store.clone().unwrap_or(settings.store);
+        settings.runtime = runtime.clone().unwrap_or(settings.runtime);
+        settings.http.socket = socket.clone().or(settings.http.socket);
+        settings.log.level = level.clone().unwrap_or(settings.log.level);
+        settings.log.format = format.unwrap_or(settings.log.format);
+        settings.check().map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (name, path) in
+            [("store", &self.store), ("runtime", &self.runtime), ("tcp.tokens", &self.tcp.tokens)]
+        {
+            if !path.is_absolute() {
+                return Err(format!("{name}: {} is no absolute path", path.display()));
+            }
+        }
+        self.log.level()?;
+        if !(1..=1_000_000).contains(&self.http.connections) {
+            return Err("http.connections: must be between 1 and 1,000,000".into());
+        }
+        if !(0.1..=3600.0).contains(&self.http.head_seconds) {
+            return Err("http.head_seconds: must be between 0.1 and 3600".into());
+        }
+        if self.tcp.certificate.is_some() != self.tcp.key.is_some() {
+            return Err("tcp.certificate and tcp.key: one is of no use without the other".into());
+        }
+        match self.tcp.listen {
+            Some(address) if self.tcp.certificate.is_none() && !address.ip().is_loopback() => {
+                Err(format!("tcp.listen: {address} is not loopback: it needs tcp.certificate and tcp.key"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The settings as a file would have them.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+}
+
+impl Log {
+    /// The level as a filter.
+    pub fn level(&self) -> Result<tracing_subscriber::filter::LevelFilter, String> {
+        self.level.parse().map_err(|_| {
+            format!("log.level: {:?} is none of off, error, warn, info, debug, trace", self.level)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_has_the_defaults() {
+        let text = include_str!("../../../../packaging/doppeld.toml");
+        let example: Settings = toml::from_str(text).expect("the example is valid");
+        assert_eq!(example.to_toml(), Settings::default().to_toml());
+        // What it shows as comments is valid too.
+        let all: String = text
+            .lines()
+            .filter_map(|l| l.strip_prefix("#:").or((!l.starts_with('#')).then_some(l)))
+            .map(|l| format!("{}\n", l.trim()))
+            .collect();
+        let shown: Settings = toml::from_str(&all).expect("the commented entries are valid");
+        shown.check().expect("and make sense");
+        assert!(shown.tcp.listen.is_some() && shown.http.socket.is_some(), "{all}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (text, says) in [
+            ("stroe = '/x'", "stroe"),
+            ("store = 'x'", "absolute"),
+            ("[log]\nlevel = 'loud'", "log.level"),
+            ("[log]\nformat = 'xml'", "format"),
+            ("[http]\nconnections = 0", "http.connections"),
+            ("[tcp]\nlisten = '0.0.0.0:1'", "loopback"),
+            ("[tcp]\nkey = '/k'", "tcp.key"),
+        ] {
+            let file = tempfile::NamedTempFile::new().expect("file");
+            std::fs::write(file.path(), text).expect("written");
+            let error = Settings::read(Some(file.path()), &Overrides::default()).expect_err(text);
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The process around the supervisor: configuration, logs, signals, the service manager.
+
+pub mod config;
+mod log;
+mod notify;
+pub mod token;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use doppel_supervisor::http::{Listen, Server, Tls};
+use doppel_supervisor::keeper::{self, KeeperConfig};
+use doppel_supervisor::{Config, Supervisor};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use tokio::signal::unix::{SignalKind, signal};
+
+use config::{Overrides, Settings};
+use log::Logs;
+
+/// Serves until SIGTERM or SIGINT; domains live on.
+pub fn serve(file: Option<PathBuf>, overrides: Overrides, check: bool) -> Result<(), Box<dyn Error>> {
+    let settings = Settings::read(file.as_deref(), &overrides)?;
+    if check {
+        print!("{}", settings.to_toml());
+        return Ok(());
+    }
+    let inherited = doppel_sys::inherited::take();
+    let logs = Logs::start(&settings.log)?;
+    raise_descriptor_limit();
+    std::fs::create_dir_all(&settings.runtime)
+        .map_err(|e| format!("{}: {e}; doppeld runs as root", settings.runtime.display()))?;
+    // Held until the process ends: two supervisors would undo each other's work.
+    let _lock = lock(&settings)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(run(file, overrides, &settings, inherited, &logs));
+    // What blocks in a thread of the runtime must not keep the process.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    result
+}
+
+async fn run(
+    file: Option<PathBuf>,
+    overrides: Overrides,
+    settings: &Settings,
+    inherited: Vec<std::os::fd::OwnedFd>,
+    logs: &Logs,
+) -> Result<(), Box<dyn Error>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hangup = signal(SignalKind::hangup())?;
+    let server = Server::bind(Listen {
+        socket: settings.http.socket.clone().unwrap_or_else(|| settings.runtime.join("doppeld.sock")),
+        group: Some(settings.http.group.clone()),
+        inherited,
+        tcp: settings.tcp.listen,
+        tls: match (&settings.tcp.certificate, &settings.tcp.key) {
+            (Some(certificate), Some(key)) => {
+                Some(Tls { certificate: certificate.clone(), key: key.clone() })
+            }
+            _ => None,
+        },
+        tokens: settings.tcp.tokens.clone(),
+        connections: settings.http.connections,
+        head_time: Duration::from_secs_f64(settings.http.head_seconds),
+    })?;
+    let config = Config { store: settings.store.clone(), runtime: settings.runtime.clone(), program: None };
+    let supervisor = Supervisor::open(config).await?;
+    let kernel = format!("{:016x}", doppel_domain::kernel_digest());
+    notify::send("READY=1");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), kernel, store = %settings.store.display(), "ready");
+    let end = async {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = hangup.recv() => match Settings::read(file.as_deref(), &overrides) {
+                    Ok(now) => logs.set_level(&now.log),
+                    Err(e) => tracing::error!("the configuration stays as it was: {e}"),
+                },
+            }
+        }
+        notify::send("STOPPING=1");
+        tracing::info!("ends; domains live on");
+    };
+    server.serve(supervisor, kernel, end).await;
+    Ok(())
+}
+
+/// Keeps domains until there are none and no supervisor; its log is standard error.
+pub fn keep(config: KeeperConfig) -> Result<(), Box<dyn Error>> {
+    let _logs = Logs::start(&config::Log { format: config::Format::Text, ..config::Log::default() })?;
+    raise_descriptor_limit();
+    Ok(keeper::run(config)?)
+}
+
+fn lock(settings: &Settings) -> Result<std::os::fd::OwnedFd, Box<dyn Error>> {
+    let path = settings.runtime.join("doppeld.lock");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(format!("another doppeld runs over {}", settings.runtime.display()).into())
+        }
+        Err(e) => Err(format!("{}: {e}", path.display()).into()),
+    }
+}
+
+/// Each connection is a descriptor, and each domain several.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of descriptors stays: {e}");
+    }
+}

@@ -1,0 +1,274 @@
+//! The domains the supervisor knows: their rows and what belongs to them while it runs.
+//!
+//! [`World`] has an [`Entry`] for each domain, by id and by name. A [`Row`] is what is written down of it. Lock order:
+//! `World`, then one `row` or `live`; none of them is held across an await. `turn` is held by whoever changes a domain's
+//! state, across all the awaits that takes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use doppel_api::{self as api, Code, DomainState, ExitInfo, Problem};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::keeper::protocol::{Exit, Usage};
+use crate::locked;
+use crate::output::Followers;
+
+/// What is written down of a domain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub id: String,
+    pub name: String,
+    /// As it was asked for, defaults filled in.
+    pub config: api::CreateDomain,
+    /// File of the root image.
+    pub image: PathBuf,
+    pub image_digest: String,
+    /// Whom its program runs as.
+    pub user: User,
+    pub origin: Origin,
+    pub created_at: String,
+    pub state: DomainState,
+    /// Number of the run it is in or was in last; 0 before the first.
+    pub run: u64,
+    /// Number of the last run whose end was written down.
+    pub ended_run: u64,
+    pub started_at: Option<String>,
+    pub exit: Option<ExitInfo>,
+    /// How often it was started again by its restart policy.
+    pub restarts: u32,
+    /// How often in a row it was so without running for long.
+    pub failures: u32,
+    /// Somebody wanted it to stop.
+    pub stopped: bool,
+    /// Frozen image in which it sleeps, or from which it woke.
+    pub asleep: Option<String>,
+    /// When it is stopped whatever it does, in seconds since 1970.
+    pub deadline: Option<f64>,
+    /// What it used in its former runs.
+    pub used: Usage,
+    /// The request that made it, if that may come again ([`crate::supervisor::REQUEST`]).
+    #[serde(default)]
+    pub request: Option<String>,
+}
+
+/// A user of an image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct User {
+    pub uid: u32,
+    pub gid: u32,
+    pub home: String,
+}
+
+impl Default for User {
+    fn default() -> Self {
+        Self { uid: 0, gid: 0, home: "/root".into() }
+    }
+}
+
+/// What a domain starts from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Origin {
+    /// Its root image.
+    Boot,
+    /// A frozen image.
+    Clone {
+        /// Its name.
+        frozen: String,
+        /// Its file.
+        path: PathBuf,
+        /// Which clone.
+        index: u32,
+        /// Lines of `/sys/doppel/args`.
+        args: Vec<String>,
+    },
+}
+
+/// How a domain's last run ended, for those who wait.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending {
+    /// Which run.
+    pub run: u64,
+    pub exit: ExitInfo,
+    /// The domain is no more.
+    pub removed: bool,
+}
+
+/// What is known of a domain only while both live.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    pub pid: Option<i32>,
+    pub health: Option<api::HealthState>,
+    pub followers: Followers,
+}
+
+/// A domain.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub id: String,
+    pub row: Mutex<Row>,
+    pub live: Mutex<Live>,
+    pub turn: tokio::sync::Mutex<()>,
+    /// Held by whoever has the keeper begin or stop sending what it prints.
+    pub tap: tokio::sync::Mutex<()>,
+    pub ending: watch::Sender<Ending>,
+}
+
+impl Entry {
+    pub fn new(row: Row) -> Arc<Self> {
+        let ending =
+            Ending { run: row.ended_run, exit: row.exit.clone().unwrap_or_default(), removed: false };
+        Arc::new(Self {
+            id: row.id.clone(),
+            row: Mutex::new(row),
+            live: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            tap: tokio::sync::Mutex::default(),
+            ending: watch::channel(ending).0,
+        })
+    }
+
+    /// A copy of the row.
+    pub fn row(&self) -> Row {
+        locked(&self.row).clone()
+    }
+
+    pub fn state(&self) -> DomainState {
+        locked(&self.row).state
+    }
+
+    pub fn name(&self) -> String {
+        locked(&self.row).name.clone()
+    }
+
+    /// As the interface gives it.
+    pub fn describe(&self) -> api::Domain {
+        let row = self.row();
+        let live = locked(&self.live);
+        let running = is_live(row.state);
+        api::Domain {
+            usage: (row.ended_run > 0).then(|| stats(&row, &Usage::default())),
+            id: row.id,
+            name: row.name,
+            state: row.state,
+            config: row.config,
+            image_digest: row.image_digest,
+            created_at: row.created_at,
+            started_at: row.started_at,
+            pid: live.pid.filter(|_| running),
+            exit: row.exit,
+            restarts: row.restarts,
+            health: live.health.filter(|_| running),
+            cloned_from: match row.origin {
+                Origin::Clone { frozen, .. } => Some(frozen),
+                Origin::Boot => None,
+            },
+        }
+    }
+}
+
+/// Whether a domain in this state has processes.
+pub(crate) fn is_live(state: DomainState) -> bool {
+    matches!(state, DomainState::Running | DomainState::Paused)
+}
+
+/// What a domain used in all its runs; `now`: in the one it is in.
+pub(crate) fn stats(row: &Row, now: &Usage) -> api::DomainStats {
+    let used = &row.used;
+    let sum = |f: fn(&Usage) -> Option<u64>| f(used).unwrap_or(0) + f(now).unwrap_or(0);
+    let both = |f: fn(&Usage) -> Option<u64>| (f(used).is_some() || f(now).is_some()).then(|| sum(f));
+    api::DomainStats {
+        id: row.id.clone(),
+        name: row.name.clone(),
+        at: crate::time::now(),
+        cpu_seconds: used.cpu_seconds.unwrap_or(0.0) + now.cpu_seconds.unwrap_or(0.0),
+        memory: api::MemoryStats {
+            usage_bytes: now.memory_bytes.unwrap_or(0),
+            peak_bytes: used.memory_peak_bytes.unwrap_or(0).max(now.memory_peak_bytes.unwrap_or(0)),
+            limit_bytes: row.config.resources.memory_bytes,
+            private_bytes: 0,
+            shared_bytes: 0,
+        },
+        page_seconds: used.page_seconds + now.page_seconds,
+        pids: now.pids.unwrap_or(0),
+        console_bytes: used.console_bytes + now.console_bytes,
+        calls: None,
+        oom_kills: sum(|u| u.oom_kills),
+        io_read_bytes: both(|u| u.io_read_bytes),
+        io_write_bytes: both(|u| u.io_write_bytes),
+    }
+}
+
+/// Adds a run that has ended.
+pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
+    let total = stats(row, &exit.usage);
+    row.used = Usage {
+        cpu_seconds: Some(total.cpu_seconds),
+        memory_bytes: None,
+        memory_peak_bytes: Some(total.memory.peak_bytes),
+        pids: None,
+        oom_kills: Some(total.oom_kills),
+        io_read_bytes: total.io_read_bytes,
+        io_write_bytes: total.io_write_bytes,
+        console_bytes: total.console_bytes,
+        page_seconds: total.page_seconds,
+    };
+}
+
+/// All domains.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub domains: BTreeMap<String, Arc<Entry>>,
+    pub names: HashMap<String, String>,
+}
+
+impl World {
+    pub fn insert(&mut self, entry: Arc<Entry>) {
+        self.names.insert(entry.name(), entry.id.clone());
+        self.domains.insert(entry.id.clone(), entry);
+    }
+
+    pub fn remove(&mut self, entry: &Entry) {
+        let name = entry.name();
+        if self.names.get(&name) == Some(&entry.id) {
+            self.names.remove(&name);
+        }
+        self.domains.remove(&entry.id);
+    }
+
+    /// By name, id, or a unique beginning of an id.
+    pub fn find(&self, which: &str) -> Result<Arc<Entry>, Problem> {
+        let none = || Problem::new(Code::DomainNotFound, format!("no domain {which:?}"));
+        let by_name = self.names.get(which).and_then(|id| self.domains.get(id));
+        if let Some(entry) = by_name.or_else(|| self.domains.get(which)) {
+            return Ok(entry.clone());
+        }
+        if which.is_empty() || !which.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(none());
+        }
+        let beginning = which.to_ascii_lowercase();
+        let mut matching =
+            self.domains.range(beginning.clone()..).take_while(|(id, _)| id.starts_with(&beginning));
+        match (matching.next(), matching.next()) {
+            (Some((_, entry)), None) => Ok(entry.clone()),
+            (None, _) => Err(none()),
+            (Some(_), Some(_)) => Err(Problem::new(
+                Code::DomainNotFound,
+                format!("{which:?} begins the ids of several domains; give more digits"),
+            )),
+        }
+    }
+
+    /// Sums of what is set aside: CPUs and bytes of memory.
+    pub fn reserved(&self, except: Option<&str>) -> (f64, u64) {
+        let others = self.domains.values().filter(|e| Some(e.id.as_str()) != except);
+        others.fold((0.0, 0), |(cpus, memory), entry| {
+            let resources = &locked(&entry.row).config.resources;
+            let more = resources.memory_reservation_bytes.unwrap_or(0);
+            (cpus + resources.cpu_reservation.unwrap_or(0.0), memory + more)
+        })
+    }
+}

@@ -1,0 +1,389 @@
+//! Further programs in running domains.
+//!
+//! What a program prints is kept here until somebody has read it, and a little of it after that; the keeper sends more as
+//! it is read, so that a program whose output nobody takes waits, as at a pipe.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use doppel_api::{self as api, Code, EventKind, Output, Problem};
+use tokio::sync::watch;
+
+use crate::core::{Core, blocking};
+use crate::create::find_user;
+use crate::domains::{Entry, is_live};
+use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Line, Said, Stream};
+use crate::streams::{self, ByteStream, LineStream, next};
+use crate::{locked, names, wanted};
+
+/// Bytes of what was read already that are kept for a second reader.
+const KEPT: usize = 256 << 10;
+/// How long those that have ended are known, and how many at most.
+const REMEMBERED: Duration = Duration::from_secs(600);
+const MOST: usize = 2000;
+/// Most bytes of input sent to the keeper at a time.
+const PIECE: usize = 64 << 10;
+
+/// A program.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub id: String,
+    pub domain: String,
+    config: api::CreateExec,
+    pid: Mutex<i32>,
+    printed: Mutex<Printed>,
+    /// Its exit code and why it ended, when it has; also rings when something was printed.
+    state: watch::Sender<Status>,
+    ended: Mutex<Option<Instant>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Status {
+    printed: u64,
+    end: Option<(u8, Option<String>)>,
+}
+
+/// Its output. Lines are numbered from 0 on.
+#[derive(Debug, Default)]
+struct Printed {
+    /// Number of the first line kept.
+    first: u64,
+    lines: VecDeque<Line>,
+    /// Lines before this one have been read by somebody.
+    read: u64,
+    bytes: usize,
+}
+
+impl Exec {
+    /// As the interface gives it.
+    pub fn describe(&self) -> api::Exec {
+        let end = self.state.borrow().end.clone();
+        api::Exec {
+            id: self.id.clone(),
+            domain: self.domain.clone(),
+            pid: *locked(&self.pid),
+            config: self.config.clone(),
+            running: end.is_none(),
+            exit_code: end.map(|(code, _)| code),
+        }
+    }
+
+    /// It printed something.
+    pub fn printed(&self, line: Line) {
+        let mut printed = locked(&self.printed);
+        printed.bytes += line.bytes().len();
+        printed.lines.push_back(line);
+        drop(printed);
+        self.state.send_modify(|s| s.printed += 1);
+    }
+
+    /// Line number `at`, or the number of the first one there is.
+    fn line(&self, at: u64) -> Result<Option<Line>, u64> {
+        let printed = locked(&self.printed);
+        match at.checked_sub(printed.first) {
+            Some(index) => Ok(usize::try_from(index).ok().and_then(|i| printed.lines.get(i)).cloned()),
+            None => Err(printed.first),
+        }
+    }
+
+    /// Notes that line number `at` has been read; says how many bytes may come for it.
+    fn read(&self, at: u64) -> u64 {
+        let mut printed = locked(&self.printed);
+        if at < printed.read {
+            return 0;
+        }
+        let index = usize::try_from(at.saturating_sub(printed.first)).unwrap_or(usize::MAX);
+        let bytes = printed.lines.get(index).map_or(0, |l| l.bytes().len());
+        printed.read = at + 1;
+        while printed.bytes > KEPT && printed.first < printed.read {
+            let gone = printed.lines.pop_front().map_or(0, |l| l.bytes().len());
+            printed.bytes -= gone;
+            printed.first += 1;
+        }
+        bytes as u64
+    }
+
+    /// Waits until it has ended.
+    pub async fn ended(&self) -> (u8, Option<String>) {
+        let mut state = self.state.subscribe();
+        match state.wait_for(|s| s.end.is_some()).await {
+            Ok(state) => state.end.clone().unwrap_or_default(),
+            // The sender lives as long as this.
+            Err(_) => (0, None),
+        }
+    }
+}
+
+/// All programs.
+#[derive(Debug, Default)]
+pub(crate) struct Execs(Mutex<HashMap<String, Arc<Exec>>>);
+
+impl Execs {
+    pub fn find(&self, id: &str) -> Result<Arc<Exec>, Problem> {
+        let none = || Problem::new(Code::ExecNotFound, format!("no exec {id:?}"));
+        locked(&self.0).get(id).cloned().ok_or_else(none)
+    }
+
+    fn all(&self) -> Vec<Arc<Exec>> {
+        locked(&self.0).values().cloned().collect()
+    }
+
+    /// Forgets those that ended long ago, and the oldest of too many.
+    pub fn forget_old(&self) {
+        let mut all = locked(&self.0);
+        all.retain(|_, exec| locked(&exec.ended).is_none_or(|at| at.elapsed() < REMEMBERED));
+        if all.len() > MOST {
+            let mut ended: Vec<(Instant, String)> =
+                all.values().filter_map(|e| Some(((*locked(&e.ended))?, e.id.clone()))).collect();
+            ended.sort();
+            let extra = all.len() - MOST;
+            for (_, id) in ended.into_iter().take(extra) {
+                all.remove(&id);
+            }
+        }
+    }
+}
+
+/// What a program of ours is run with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Program {
+    pub argv: Vec<String>,
+    pub builtin: bool,
+    pub stdin: bool,
+    pub discard: bool,
+}
+
+impl Core {
+    /// Starts a program as somebody asked for it.
+    pub async fn exec(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        config: api::CreateExec,
+    ) -> Result<api::Exec, Problem> {
+        if config.command.is_empty() {
+            return Err(wanted::wrong("command: name one"));
+        }
+        if config.working_dir.as_ref().is_some_and(|d| !d.starts_with('/')) {
+            return Err(wanted::wrong("working_dir: it must be an absolute path"));
+        }
+        let timeout = config.timeout_seconds;
+        if timeout.is_some_and(|t| !(t > 0.0 && t < 1e9)) {
+            return Err(wanted::wrong("timeout_seconds: a number above 0"));
+        }
+        let row = entry.row();
+        let user = match config.user.clone() {
+            Some(user) => {
+                let image = row.image.clone();
+                blocking(move || find_user(&image, user)).await?
+            }
+            None => row.user.clone(),
+        };
+        let mut env: BTreeMap<String, String> = row.config.env.clone();
+        env.extend(config.env.clone());
+        let size = config.terminal.map_or((24, 80), |t| (t.rows, t.columns));
+        let spec = ExecSpec {
+            argv: config.command.clone(),
+            env: wanted::environment(&env, config.tty, &user.home),
+            cwd: config.working_dir.clone().or(row.config.working_dir).unwrap_or_else(|| "/".into()),
+            uid: user.uid,
+            gid: user.gid,
+            tty: config.tty.then_some(size),
+            stdin: config.stdin,
+            builtin: false,
+            discard: config.detach,
+        };
+        let exec = self.launch_exec(&entry, config, spec).await?;
+        self.event(EventKind::ExecStart, &entry, &[("exec", exec.id.clone())]);
+        if let Some(seconds) = timeout {
+            let (core, exec) = (Arc::downgrade(&self), exec.clone());
+            tokio::spawn(async move {
+                let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+                if tokio::time::timeout(time, exec.ended()).await.is_err()
+                    && let Some(core) = core.upgrade()
+                {
+                    let ask = ExecAsk::Signal { signal: wanted::KILL };
+                    // One that has just ended is what is wanted.
+                    let _ = core.link.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
+                }
+            });
+        }
+        Ok(exec.describe())
+    }
+
+    /// Starts a program of ours, as root.
+    pub async fn run_in(&self, entry: &Arc<Entry>, program: Program) -> Result<Arc<Exec>, Problem> {
+        let row = entry.row();
+        let spec = ExecSpec {
+            argv: program.argv.clone(),
+            env: wanted::environment(&row.config.env, false, "/root"),
+            cwd: "/".into(),
+            builtin: program.builtin,
+            stdin: program.stdin,
+            discard: program.discard,
+            ..ExecSpec::default()
+        };
+        let config = api::CreateExec { command: program.argv, ..Default::default() };
+        self.launch_exec(entry, config, spec).await
+    }
+
+    async fn launch_exec(
+        &self,
+        entry: &Arc<Entry>,
+        config: api::CreateExec,
+        spec: ExecSpec,
+    ) -> Result<Arc<Exec>, Problem> {
+        if !is_live(entry.state()) {
+            return Err(Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())));
+        }
+        let exec = Arc::new(Exec {
+            id: names::id(),
+            domain: entry.id.clone(),
+            config,
+            pid: Mutex::new(0),
+            printed: Mutex::default(),
+            state: watch::channel(Status::default()).0,
+            ended: Mutex::default(),
+        });
+        // Before it is asked for: its first words may come before the answer.
+        locked(&self.execs.0).insert(exec.id.clone(), exec.clone());
+        let ask = Ask::Exec { id: entry.id.clone(), exec: exec.id.clone(), spec: Box::new(spec) };
+        match self.link.ask(ask).await {
+            Ok(Said::ExecStarted { pid }) => {
+                *locked(&exec.pid) = pid;
+                Ok(exec)
+            }
+            other => {
+                locked(&self.execs.0).remove(&exec.id);
+                Err(other
+                    .err()
+                    .unwrap_or_else(|| Problem::new(Code::Internal, "the keeper answered something else")))
+            }
+        }
+    }
+
+    /// A program has ended.
+    pub fn exec_ended(&self, id: &str, code: u8, reason: Option<String>) {
+        let Ok(exec) = self.execs.find(id) else { return };
+        *locked(&exec.ended) = Some(Instant::now());
+        exec.state.send_modify(|s| s.end = Some((code, reason)));
+        if let Ok(entry) = self.find(&exec.domain) {
+            let attributes = [("exec", exec.id.clone()), ("exit_code", code.to_string())];
+            self.event(EventKind::ExecDie, &entry, &attributes);
+        }
+    }
+
+    /// The keeper has died, and all programs with it.
+    pub fn execs_lost(&self) {
+        for exec in self.execs.all() {
+            if exec.state.borrow().end.is_none() {
+                self.exec_ended(&exec.id, 137, Some("lost: the keeper ended".into()));
+            }
+        }
+    }
+
+    /// What a program prints, from its start, and its exit.
+    pub fn exec_output(self: &Arc<Self>, exec: Arc<Exec>) -> LineStream<Output> {
+        let core = self.clone();
+        streams::produce(move |out| async move {
+            let mut state = exec.state.subscribe();
+            let mut at = 0;
+            loop {
+                let end = state.borrow_and_update().end.clone();
+                loop {
+                    let line = match exec.line(at) {
+                        Ok(Some(line)) => line,
+                        Ok(None) => break,
+                        Err(first) => {
+                            // How many bytes these were is no longer known; that they were is.
+                            if !out.give(Output::Lost { bytes: 0 }).await {
+                                return;
+                            }
+                            at = first;
+                            continue;
+                        }
+                    };
+                    let data = line.base64();
+                    let item = match line.stream {
+                        Stream::Stdout => Output::Stdout { data, at: None },
+                        _ => Output::Stderr { data, at: None },
+                    };
+                    if !out.give(item).await {
+                        return;
+                    }
+                    core.taken(&exec, at).await;
+                    at += 1;
+                }
+                if let Some((exit_code, reason)) = end {
+                    out.give(Output::Exit { exit_code, reason }).await;
+                    return;
+                }
+                tokio::select! {
+                    changed = state.changed() => if changed.is_err() { return },
+                    () = out.closed() => return,
+                }
+            }
+        })
+    }
+
+    /// A line has been read: more may come.
+    async fn taken(&self, exec: &Exec, at: u64) {
+        let bytes = exec.read(at);
+        if bytes > 0 && exec.state.borrow().end.is_none() {
+            // A program that has ended sends nothing more.
+            let _ = self.link.ask(Ask::ToExec { exec: exec.id.clone(), ask: ExecAsk::Taken { bytes } }).await;
+        }
+    }
+
+    /// The next piece of a program's output from line `at` on; none at its end.
+    pub async fn exec_next(&self, exec: &Exec, at: u64) -> Option<Line> {
+        let mut state = exec.state.subscribe();
+        loop {
+            let over = state.borrow_and_update().end.is_some();
+            if let Ok(Some(line)) = exec.line(at) {
+                self.taken(exec, at).await;
+                return Some(line);
+            }
+            if over || state.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    async fn to_exec(&self, exec: &Exec, ask: ExecAsk) -> Result<(), Problem> {
+        self.link.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await.map(drop)
+    }
+
+    pub async fn exec_input(&self, exec: &Exec, mut bytes: ByteStream, close: bool) -> Result<(), Problem> {
+        let input = |data: &[u8], close| ExecAsk::Input { data: STANDARD.encode(data), close };
+        while let Some(piece) = next(&mut bytes).await {
+            for part in piece?.chunks(PIECE) {
+                self.to_exec(exec, input(part, false)).await?;
+            }
+        }
+        if close {
+            self.to_exec(exec, input(&[], true)).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn exec_resize(&self, exec: &Exec, to: api::ResizeTerminal) -> Result<(), Problem> {
+        self.to_exec(exec, ExecAsk::Resize { rows: to.rows, columns: to.columns }).await
+    }
+
+    pub async fn exec_kill(&self, exec: &Exec, how: &api::KillOptions) -> Result<(), Problem> {
+        let signal = how.signal.as_deref().map_or(Ok(wanted::KILL), wanted::signal)?;
+        self.to_exec(exec, ExecAsk::Signal { signal }).await
+    }
+
+    /// Hangs up a program of ours.
+    pub async fn release(&self, exec: &Exec) {
+        if exec.state.borrow().end.is_none() {
+            // It may have ended just now.
+            let _ = self.to_exec(exec, ExecAsk::Release).await;
+        }
+        locked(&self.execs.0).remove(&exec.id);
+    }
+}

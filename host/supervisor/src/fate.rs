@@ -1,0 +1,381 @@
+//! What becomes of domains without anybody asking: they end, are started again, run out of time, are found again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use doppel_api::{DomainState, EventKind, RestartPolicy};
+
+use crate::core::Core;
+use crate::domains::{Ending, Entry, Row, add_usage, is_live};
+use crate::keeper::protocol::{Ask, Exit, Kept, News};
+use crate::keeper::read_exit;
+use crate::lifecycle::seconds_now;
+use crate::{locked, time};
+
+/// First and longest pause before a domain is started again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Who has run for so long begins with the first pause again.
+const LONG_RUN: Duration = Duration::from_secs(10);
+/// Exit code of a domain that was lost.
+const LOST: u8 = 137;
+/// How often what running domains use is counted.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// Most domains counted in a second.
+const COUNTS: usize = 200;
+
+/// Whether its policy starts a domain again that has just ended.
+fn wants_restart(row: &Row, exit_code: u8) -> bool {
+    if row.stopped {
+        return false;
+    }
+    match row.config.restart {
+        RestartPolicy::No => false,
+        RestartPolicy::Always | RestartPolicy::UnlessStopped => true,
+        RestartPolicy::OnFailure { max_retries } => {
+            exit_code != 0 && (max_retries == 0 || row.failures < max_retries)
+        }
+    }
+}
+
+/// The pause before the n-th start in a row, from 0 on.
+fn pause_before(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST_PAUSE)
+}
+
+impl Core {
+    /// Something happened in the keeper.
+    pub fn news(self: &Arc<Self>, news: News) {
+        match news {
+            News::Ended(exit) => self.ended(*exit),
+            News::Started { id, run, pid, at } => {
+                if let Ok(entry) = self.find(&id)
+                    && locked(&entry.row).run == run
+                {
+                    self.started(&entry, run, Some(pid), at);
+                }
+            }
+            News::Printed { id, line } => {
+                if let Ok(entry) = self.find(&id) {
+                    locked(&entry.live).followers.give(&line);
+                }
+            }
+            News::Lost { id, bytes } => {
+                if let Ok(entry) = self.find(&id) {
+                    locked(&entry.live).followers.lost(bytes);
+                }
+            }
+            News::ExecPrinted { exec, line } => {
+                if let Ok(exec) = self.execs.find(&exec) {
+                    exec.printed(line);
+                }
+            }
+            News::ExecEnded { exec, code, reason } => self.exec_ended(&exec, code, reason),
+            News::FrozeItself { id, failed } => {
+                let Ok(entry) = self.find(&id) else { return };
+                let frozen = locked(&entry.row).config.freeze_as.clone().unwrap_or_default();
+                match failed {
+                    None => self.event(EventKind::Freeze, &entry, &[("frozen", frozen)]),
+                    Some(why) => tracing::warn!("domain {} cannot freeze itself: {why}", entry.name()),
+                }
+            }
+        }
+    }
+
+    /// Tells the keeper that the end of a run is written down.
+    fn acknowledge(self: &Arc<Self>, id: String, run: u64) {
+        let core = self.clone();
+        tokio::spawn(async move {
+            // A keeper that has died has nothing to forget.
+            let _ = core.link.ask(Ask::Ack { ended: vec![(id, run)] }).await;
+        });
+    }
+
+    /// A run of a domain has ended.
+    pub fn ended(self: &Arc<Self>, exit: Exit) {
+        let Ok(entry) = self.find(&exit.id) else {
+            // Its creation was never completed, or it has been removed.
+            self.acknowledge(exit.id.clone(), exit.run);
+            self.remove_dir(&self.domain_dir(&exit.id));
+            return;
+        };
+        let (run, id) = (exit.run, exit.id.clone());
+        let Some(next) = self.note_end(&entry, &exit) else {
+            self.acknowledge(id, run);
+            return;
+        };
+        let saved = self.save(&entry);
+        self.tell_end(&entry, &exit);
+        let core = self.clone();
+        tokio::spawn(async move {
+            // Forgotten by the keeper only when it is durable here.
+            match saved.await {
+                Ok(()) => {
+                    let _ = core.link.ask(Ask::Ack { ended: vec![(id, run)] }).await;
+                }
+                Err(problem) => {
+                    tracing::error!("the end of domain {id} is not written down yet: {problem}");
+                    core.save_soon(&entry);
+                }
+            }
+            match next {
+                Next::Nothing => {}
+                Next::Remove => core.remove_ended(&entry).await,
+                Next::Restart(pause) => core.restart_after(&entry, run, pause).await,
+            }
+        });
+    }
+
+    /// Enters an end into the row; none if it is there already.
+    fn note_end(self: &Arc<Self>, entry: &Arc<Entry>, exit: &Exit) -> Option<Next> {
+        let (next, discard) = {
+            let mut row = locked(&entry.row);
+            if exit.run < row.run || row.ended_run >= exit.run {
+                return None;
+            }
+            row.run = exit.run;
+            row.ended_run = exit.run;
+            row.deadline = None;
+            add_usage(&mut row, exit);
+            let mut next = Next::Nothing;
+            let mut discard = None;
+            if exit.asleep && row.asleep.is_some() {
+                row.state = DomainState::Hibernated;
+            } else {
+                row.exit = Some(exit.info());
+                row.state = if exit.lost { DomainState::Dead } else { DomainState::Exited };
+                if exit.reason.is_none() {
+                    // What it woke from is of no more use.
+                    discard = row.asleep.take();
+                }
+                let long = row.started_at.as_deref().and_then(time::parse).zip(time::parse(&exit.at));
+                if long.is_some_and(|(from, to)| to.duration_since(from).is_ok_and(|d| d >= LONG_RUN)) {
+                    row.failures = 0;
+                }
+                if wants_restart(&row, exit.code) {
+                    row.state = DomainState::Restarting;
+                    next = Next::Restart(pause_before(row.failures));
+                    row.failures += 1;
+                } else if row.config.auto_remove {
+                    next = Next::Remove;
+                }
+            }
+            (next, discard)
+        };
+        self.discard_asleep(discard);
+        Some(next)
+    }
+
+    /// Tells everybody of an end.
+    fn tell_end(&self, entry: &Entry, exit: &Exit) {
+        if exit.out_of_memory {
+            self.event(EventKind::Oom, entry, &[]);
+        }
+        let mut attributes = vec![("exit_code", exit.code.to_string())];
+        attributes.extend(exit.reason.clone().map(|r| ("reason", r)));
+        let kind =
+            if entry.state() == DomainState::Hibernated { EventKind::Hibernate } else { EventKind::Die };
+        self.event(kind, entry, &attributes);
+        locked(&entry.live).pid = None;
+        entry.ending.send_replace(Ending { run: exit.run, exit: exit.info(), removed: false });
+    }
+
+    /// Removes a domain that was to go when it ended.
+    async fn remove_ended(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let _turn = entry.turn.lock().await;
+        if is_live(entry.state()) || self.check_there(entry).is_err() {
+            return;
+        }
+        if let Err(problem) = self.erase(entry).await {
+            tracing::error!("domain {} cannot be removed: {problem}", entry.name());
+        }
+    }
+
+    /// Starts a domain again after a pause, unless something has changed.
+    async fn restart_after(self: &Arc<Self>, entry: &Arc<Entry>, run: u64, pause: Duration) {
+        let mut pause = pause;
+        loop {
+            tokio::time::sleep(pause).await;
+            let _turn = entry.turn.lock().await;
+            {
+                let mut row = locked(&entry.row);
+                if row.state != DomainState::Restarting || row.ended_run < run {
+                    return;
+                }
+                row.restarts += 1;
+            }
+            if self.check_there(entry).is_err() {
+                return;
+            }
+            self.event(EventKind::Restart, entry, &[]);
+            let Err(problem) = self.launch(entry, false).await else { return };
+            tracing::warn!("domain {} cannot be started again: {problem}", entry.name());
+            let mut row = locked(&entry.row);
+            if !wants_restart(&row, 1) {
+                return;
+            }
+            row.state = DomainState::Restarting;
+            pause = pause_before(row.failures);
+            row.failures += 1;
+        }
+    }
+
+    /// There is a connection to a keeper: what it says is true. `first`: since this supervisor's start.
+    pub fn connected(self: &Arc<Self>, kept: Vec<Kept>, first: bool) {
+        let mut known: HashMap<String, Kept> = kept.into_iter().map(|k| (k.id.clone(), k)).collect();
+        for entry in self.all() {
+            let (state, run, ended_run) = {
+                let row = locked(&entry.row);
+                (row.state, row.run, row.ended_run)
+            };
+            match known.remove(&entry.id) {
+                Some(Kept { exit: Some(exit), .. }) => self.ended(exit),
+                Some(kept) if kept.run >= run => self.adopt(&entry, kept),
+                Some(kept) => {
+                    tracing::error!("domain {}: the keeper is in run {} of {run}", entry.id, kept.run)
+                }
+                None => self.gone(&entry, state, run, ended_run),
+            }
+            if first {
+                self.start_by_policy(&entry);
+            }
+        }
+        for (id, kept) in known {
+            match kept.exit {
+                Some(exit) => self.ended(exit),
+                None => {
+                    tracing::warn!("domain {id} runs although nobody knows it; it is killed");
+                    let core = self.clone();
+                    tokio::spawn(async move { core.ask_unless_gone(Ask::Kill { id }).await });
+                }
+            }
+        }
+    }
+
+    /// Takes on a domain that runs.
+    fn adopt(self: &Arc<Self>, entry: &Arc<Entry>, kept: Kept) {
+        {
+            let mut row = locked(&entry.row);
+            row.run = kept.run;
+            row.state = if kept.paused { DomainState::Paused } else { DomainState::Running };
+            row.started_at = kept.started_at.or(row.started_at.take());
+        }
+        locked(&entry.live).pid = kept.pid;
+        self.save_soon(entry);
+        self.watch_deadline(entry);
+        self.watch_health(entry);
+        self.event(EventKind::Adopt, entry, &[]);
+    }
+
+    /// The keeper does not know a domain.
+    fn gone(self: &Arc<Self>, entry: &Arc<Entry>, state: DomainState, run: u64, ended_run: u64) {
+        let exit = read_exit(&self.store, &entry.id);
+        if let Some(exit) = exit
+            && exit.run >= run
+        {
+            // Removed when it is written down, or now if it has been before.
+            self.ended(exit);
+        } else if is_live(state) {
+            self.ended(Exit {
+                id: entry.id.clone(),
+                run,
+                code: LOST,
+                reason: Some("lost: its keeper ended, and with it all its processes".into()),
+                at: time::now(),
+                lost: true,
+                ..Exit::default()
+            });
+        } else if run > ended_run {
+            // Its start was intended and never happened.
+            locked(&entry.row).ended_run = run;
+            self.save_soon(entry);
+        }
+    }
+
+    /// Starts what is to run when the supervisor starts.
+    fn start_by_policy(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let wanted = {
+            let mut row = locked(&entry.row);
+            let ended = matches!(row.state, DomainState::Exited | DomainState::Dead);
+            let wanted = match (row.state, row.config.restart) {
+                (DomainState::Restarting, _) => true,
+                (_, RestartPolicy::Always) => ended,
+                (_, RestartPolicy::UnlessStopped) => ended && !row.stopped,
+                _ => false,
+            };
+            if wanted {
+                row.state = DomainState::Restarting;
+            } else if ended && row.config.auto_remove {
+                let (core, entry) = (self.clone(), entry.clone());
+                tokio::spawn(async move { core.remove_ended(&entry).await });
+            }
+            wanted.then_some(row.ended_run)
+        };
+        if let Some(run) = wanted {
+            let (core, entry) = (self.clone(), entry.clone());
+            tokio::spawn(async move { core.restart_after(&entry, run, FIRST_PAUSE).await });
+        }
+    }
+
+    /// Stops a domain when its time is over.
+    pub fn watch_deadline(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let Some(deadline) = locked(&entry.row).deadline else { return };
+        let (core, entry) = (Arc::downgrade(self), Arc::downgrade(entry));
+        tokio::spawn(async move {
+            let left = Duration::try_from_secs_f64(deadline - seconds_now()).unwrap_or_default();
+            tokio::time::sleep(left).await;
+            let (Some(core), Some(entry)) = (core.upgrade(), entry.upgrade()) else { return };
+            // A new deadline has a watch of its own.
+            let due = locked(&entry.row).deadline == Some(deadline);
+            if due && is_live(entry.state()) {
+                tracing::info!("domain {}: its time is over", entry.name());
+                if let Err(problem) = core.stop(entry, doppel_api::StopOptions::default()).await {
+                    tracing::warn!("{problem}");
+                }
+            }
+        });
+    }
+
+    /// Counts what running domains use, for page-seconds, as long as the supervisor lives.
+    pub fn tend(self: &Arc<Self>) {
+        let core = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(COUNT_EVERY).await;
+                let Some(core) = core.upgrade() else { return };
+                let live: Vec<_> = core.all().into_iter().filter(|e| is_live(e.state())).collect();
+                for some in live.chunks(COUNTS) {
+                    for entry in some {
+                        // One that has just ended was counted at its end.
+                        let _ = core.link.ask(Ask::Usage { id: entry.id.clone() }).await;
+                    }
+                    if live.len() > COUNTS {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                }
+                core.answers.forget_old(&core.state);
+                core.execs.forget_old();
+            }
+        });
+    }
+}
+
+/// What is done after a domain's end.
+enum Next {
+    Nothing,
+    Remove,
+    Restart(Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses() {
+        let ms: Vec<u128> = (0..12).map(|n| pause_before(n).as_millis()).collect();
+        assert_eq!(ms, [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, 60_000, 60_000]);
+        assert_eq!(pause_before(u32::MAX), LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,280 @@
+//! Freezing, cloning, sleeping: over the same frozen images as the stand-alone commands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
+use doppel_freezer::{FrozenImage, Place};
+
+use crate::core::{Core, blocking};
+use crate::domains::{Entry, Origin, User, is_live};
+use crate::keeper::protocol::{Ask, Said};
+use crate::{locked, names, time, wanted};
+
+/// Most clones of one request.
+const MOST_CLONES: u32 = 10_000;
+
+fn problem(code: Code) -> impl Fn(doppel_freezer::Error) -> Problem {
+    move |error| Problem::new(code, error.to_string())
+}
+
+impl Core {
+    /// Writes a domain's memory to a frozen image.
+    pub async fn freeze(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        how: api::FreezeDomain,
+    ) -> Result<api::FreezeReport, Problem> {
+        names::check(&how.frozen)?;
+        let _turn = entry.turn.lock().await;
+        if entry.state() != DomainState::Running {
+            return Err(Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())));
+        }
+        let place = if how.in_memory { Place::Memory } else { Place::Disk };
+        let to = self.frozen.vacant(&how.frozen, place).map_err(problem(Code::NameInUse))?;
+        if how.stop {
+            locked(&entry.row).stopped = true;
+        }
+        let report = self.freeze_to(&entry, how.frozen.clone(), to, how.stop).await?;
+        self.event(EventKind::Freeze, &entry, &[("frozen", how.frozen)]);
+        Ok(report)
+    }
+
+    async fn freeze_to(
+        &self,
+        entry: &Entry,
+        frozen: String,
+        to: std::path::PathBuf,
+        stop: bool,
+    ) -> Result<api::FreezeReport, Problem> {
+        let run = locked(&entry.row).run;
+        match self.link.ask(Ask::Freeze { id: entry.id.clone(), to, stop }).await? {
+            Said::Frozen { bytes, stop_us, pause_us } => {
+                if stop {
+                    let mut ending = entry.ending.subscribe();
+                    // The sender lives as long as the entry.
+                    let _ = ending.wait_for(|e| e.run >= run).await;
+                }
+                Ok(api::FreezeReport { frozen, bytes, stop_us, pause_us })
+            }
+            _ => Err(Problem::new(Code::Internal, "the keeper answered something else")),
+        }
+    }
+
+    /// Puts a domain to sleep on disk.
+    pub async fn hibernate(self: Arc<Self>, entry: Arc<Entry>) -> Result<api::Hibernated, Problem> {
+        let _turn = entry.turn.lock().await;
+        if entry.state() != DomainState::Running {
+            return Err(Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())));
+        }
+        let name = format!("{}.asleep", entry.id);
+        let to = self
+            .frozen
+            .path(&name)
+            .or_else(|_| self.frozen.vacant(&name, Place::Disk))
+            .map_err(problem(Code::Internal))?;
+        let before = locked(&entry.row).asleep.replace(name.clone());
+        // Written down first: whoever finds it asleep must know where.
+        let done = match self.save(&entry).await {
+            Ok(()) => self.freeze_to(&entry, name, to, true).await,
+            Err(problem) => Err(problem),
+        };
+        if done.is_err() {
+            locked(&entry.row).asleep = before;
+            self.save_soon(&entry);
+        }
+        Ok(api::Hibernated { report: done? })
+    }
+
+    /// Removes the image in which a domain slept. What is left of the domain may have it open for a moment yet.
+    pub fn discard_asleep(&self, name: Option<String>) {
+        let Some(Ok(path)) = name.map(|name| self.frozen.path(&name)) else { return };
+        let removed = FrozenImage::open_unchecked(&path).and_then(|image| self.frozen.discard(&image));
+        if let Err(error) = removed {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Lets a sleeping domain go on.
+    pub async fn wake(self: Arc<Self>, entry: Arc<Entry>) -> Result<api::Domain, Problem> {
+        let _turn = entry.turn.lock().await;
+        self.check_there(&entry)?;
+        let (state, asleep) = {
+            let row = locked(&entry.row);
+            (row.state, row.asleep.is_some())
+        };
+        if is_live(state) || !asleep {
+            return Err(Problem::new(Code::WrongState, format!("domain {} is not hibernated", entry.name())));
+        }
+        self.launch(&entry, true).await?;
+        Ok(entry.describe())
+    }
+
+    /// All frozen images, without those in which domains sleep.
+    pub async fn frozen_list(self: Arc<Self>) -> Result<Vec<api::FrozenImage>, Problem> {
+        blocking(move || {
+            let entries = self.frozen.list().map_err(problem(Code::Internal))?;
+            let entries = entries.into_iter().filter(|e| !e.name.ends_with(".asleep"));
+            // A damaged image is left out here; asking for it by name says what is wrong with it.
+            Ok(entries.filter_map(|e| self.frozen_describe(&e).ok()).collect())
+        })
+        .await
+    }
+
+    fn frozen_describe(&self, entry: &doppel_freezer::Entry) -> Result<api::FrozenImage, Problem> {
+        let description =
+            FrozenImage::open_unchecked(&entry.path).map_err(problem(Code::Internal))?.describe();
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(description.frozen_at);
+        let records = self.images.list().unwrap_or_default();
+        let named = records.into_iter().find_map(|(name, record)| {
+            record.is_ok_and(|r| r.digest == description.image_digest).then_some(name)
+        });
+        Ok(api::FrozenImage {
+            name: entry.name.clone(),
+            size_bytes: entry.used,
+            in_memory: entry.place == Place::Memory,
+            image: named.unwrap_or(description.image),
+            hostname: description.hostname,
+            generation: description.generation,
+            threads: description.processes as u64,
+            created_at: time::text(at),
+        })
+    }
+
+    fn frozen_entry(&self, name: &str) -> Result<doppel_freezer::Entry, Problem> {
+        let entries = self.frozen.list().map_err(problem(Code::Internal))?;
+        let none = || Problem::new(Code::FrozenNotFound, format!("no frozen image {name:?}"));
+        entries.into_iter().find(|e| e.name == name).ok_or_else(none)
+    }
+
+    pub async fn frozen_inspect(self: Arc<Self>, name: String) -> Result<api::FrozenImage, Problem> {
+        blocking(move || self.frozen_describe(&self.frozen_entry(&name)?)).await
+    }
+
+    pub async fn frozen_remove(self: Arc<Self>, name: String) -> Result<(), Problem> {
+        let mut tries = 40;
+        loop {
+            let (core, name) = (self.clone(), name.clone());
+            let removed = blocking(move || {
+                core.frozen_entry(&name)?;
+                core.check_frozen_unused(&name)?;
+                Ok(core.frozen.remove(&name).map_err(problem(Code::InUse)))
+            })
+            .await?;
+            tries -= 1;
+            match removed {
+                // What is left of a clone that has ended may have it open for a moment yet.
+                Err(_) if tries > 0 => tokio::time::sleep(Duration::from_millis(25)).await,
+                done => return done,
+            }
+        }
+    }
+
+    /// Refuses an image that a domain was cloned from, or sleeps in.
+    fn check_frozen_unused(&self, name: &str) -> Result<(), Problem> {
+        let uses = |entry: &&Arc<Entry>| {
+            let row = locked(&entry.row);
+            row.asleep.as_deref() == Some(name)
+                || matches!(&row.origin, Origin::Clone { frozen, .. } if frozen == name && is_live(row.state))
+        };
+        match self.all().iter().find(uses) {
+            Some(entry) => Err(Problem::new(
+                Code::InUse,
+                format!("frozen image {name} is used by domain {}; stop and remove it first", entry.name()),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes clones, each with a result of its own.
+    pub async fn clone_frozen(
+        self: Arc<Self>,
+        name: String,
+        how: api::CloneFrozen,
+    ) -> Result<api::Cloned, Problem> {
+        let count = how.count.unwrap_or(1);
+        if !(1..=MOST_CLONES).contains(&count) {
+            return Err(wanted::wrong(format!("count: {count}; 1 to {MOST_CLONES} are possible")));
+        }
+        if let Some(name) = &how.name {
+            names::check(name)?;
+        }
+        wanted::resources(&how.resources)?;
+        wanted::labels(&how.labels)?;
+        let core = self.clone();
+        let frozen = name.clone();
+        let (path, description) = blocking(move || {
+            let entry = core.frozen_entry(&frozen)?;
+            let image = FrozenImage::open_unchecked(&entry.path).map_err(problem(Code::InvalidRequest))?;
+            Ok((entry.path, image.describe()))
+        })
+        .await?;
+        let from =
+            Arc::new(From { name, path, image: description.image.into(), digest: description.image_digest });
+        let mut tasks = Vec::new();
+        for index in 1..=count {
+            let (core, how, from) = (self.clone(), how.clone(), from.clone());
+            tasks.push(tokio::spawn(async move { core.clone_one(&how, &from, index, count).await }));
+        }
+        let mut results = Vec::new();
+        for task in tasks {
+            let result = match task.await {
+                Ok(result) => result,
+                Err(error) => Err(Problem::new(Code::Internal, format!("a task failed: {error}"))),
+            };
+            results.push(match result {
+                Ok(domain) => api::CloneResult::Domain(Box::new(domain)),
+                Err(problem) => api::CloneResult::Problem(problem),
+            });
+        }
+        Ok(api::Cloned { results })
+    }
+
+    async fn clone_one(
+        self: &Arc<Self>,
+        how: &api::CloneFrozen,
+        from: &From,
+        index: u32,
+        count: u32,
+    ) -> Result<api::Domain, Problem> {
+        let name = how.name.as_ref().map(|n| if count > 1 { format!("{n}-{index}") } else { n.clone() });
+        let config = api::CreateDomain {
+            image: from.image.to_string_lossy().into_owned(),
+            name,
+            command: how.command.clone(),
+            env: how.env.clone(),
+            user: Some("0:0".into()),
+            stdin: how.stdin,
+            auto_remove: how.auto_remove,
+            labels: how.labels.clone(),
+            resources: how.resources.clone(),
+            timeout_seconds: how.timeout_seconds,
+            stop_signal: Some("SIGTERM".into()),
+            stop_timeout_seconds: Some(10),
+            ..api::CreateDomain::default()
+        };
+        let origin = Origin::Clone {
+            frozen: from.name.clone(),
+            path: from.path.clone(),
+            index,
+            args: how.args.clone(),
+        };
+        let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin)?;
+        self.settle(&entry).await?;
+        let _turn = entry.turn.lock().await;
+        if let Err(problem) = self.launch(&entry, false).await {
+            self.erase(&entry).await?;
+            return Err(problem);
+        }
+        self.event(EventKind::Clone, &entry, &[("frozen", from.name.clone())]);
+        Ok(entry.describe())
+    }
+}
+
+/// What clones come from.
+struct From {
+    name: String,
+    path: std::path::PathBuf,
+    image: std::path::PathBuf,
+    digest: String,
+}

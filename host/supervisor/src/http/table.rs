@@ -1,0 +1,572 @@
+//! The interface: every path of `docs/api.md`, and the method of the supervisor it is for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use doppel_api as api;
+use doppel_api::validate;
+use hyper::Method;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::meter::Meter;
+use super::route::{
+    AnyJson, Called, Either, Json, Lines, List, Octets, Options, Raw, Route, Tar, Text, With,
+};
+use crate::Supervisor;
+
+/// What handlers work on.
+pub(super) struct Site {
+    pub supervisor: Arc<Supervisor>,
+    pub meter: Meter,
+    /// Method and path of each route, as the meter counts them.
+    pub names: Vec<(String, &'static str)>,
+    pub document: serde_json::Value,
+    pub version: api::Version,
+}
+
+/// `GET /v1/ping`.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Pong {
+    /// Always true.
+    ok: bool,
+}
+
+/// `POST /v1/domains`.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+#[derive(Default)]
+pub(super) struct CreateOptions {
+    /// Start it too; if that fails it is not kept.
+    start: bool,
+}
+
+/// `GET .../stats`.
+#[derive(Deserialize, IntoParams, Default)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct StatsOptions {
+    /// Again every second, as lines, until the domain ends.
+    stream: bool,
+}
+
+/// `GET /v1/operations/{id}`.
+#[derive(Deserialize, IntoParams, Default)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WaitOptions {
+    /// Answer when it has ended.
+    wait: bool,
+}
+
+type Call = Called<Site>;
+
+/// All routes.
+pub(super) fn routes() -> Vec<Route<Site>> {
+    let mut all = system();
+    all.extend(domains());
+    all.extend(streams());
+    all.extend(execs());
+    all.extend(files());
+    all.extend(frozen());
+    all.extend(images());
+    all
+}
+
+fn system() -> Vec<Route<Site>> {
+    vec![
+        Route::new(Method::GET, "/v1/ping", "Whether the supervisor is alive", |_: Call, (), ()| async {
+            Ok(Json(Pong { ok: true }))
+        }),
+        Route::new(Method::GET, "/v1/version", "Versions", |c: Call, (), ()| async move {
+            Ok(Json(c.state.version.clone()))
+        }),
+        Route::new(Method::GET, "/v1/info", "Capacity and what is reserved", |c: Call, (), ()| async move {
+            c.state.supervisor.info().await.map(Json)
+        }),
+        Route::new(
+            Method::GET,
+            "/v1/openapi.json",
+            "This interface as OpenAPI 3.1",
+            |c: Call, (), ()| async move { Ok(AnyJson(c.state.document.clone())) },
+        ),
+        Route::new(
+            Method::GET,
+            "/metrics",
+            "Metrics in Prometheus' text format",
+            |c: Call, (), ()| async move {
+                let mut text = match c.state.supervisor.metrics().await {
+                    Ok(text) => text,
+                    Err(p) if p.code == api::Code::Unsupported => String::new(),
+                    Err(p) => return Err(p),
+                };
+                text.push_str(&c.state.meter.text(&c.state.names));
+                Ok(Text(text))
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/events",
+            "What happens",
+            |c: Call, q: Options<api::EventOptions>, ()| async move {
+                c.state.supervisor.events(q.0).await.map(Lines)
+            },
+        ),
+        Route::new(Method::GET, "/v1/operations", "List long operations", |c: Call, (), ()| async move {
+            c.state.supervisor.operation_list().await.map(List)
+        }),
+        Route::new(
+            Method::GET,
+            "/v1/operations/{id}",
+            "How a long operation stands",
+            |c: Call, q: Options<WaitOptions>, ()| async move {
+                c.state.supervisor.operation(&c.name, q.0.wait).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::DELETE,
+            "/v1/operations/{id}",
+            "Cancel a long operation",
+            |c: Call, (), ()| async move {
+                c.state.supervisor.operation_cancel(&c.name).await.map(With::<202, _>)
+            },
+        ),
+    ]
+}
+
+fn domains() -> Vec<Route<Site>> {
+    vec![
+        Route::new(
+            Method::GET,
+            "/v1/domains",
+            "List domains",
+            |c: Call, q: Options<api::ListOptions>, ()| async move {
+                c.state.supervisor.list(q.0).await.map(List)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains",
+            "Make a domain",
+            |c: Call, q: Options<CreateOptions>, b: Json<api::CreateDomain>| async move {
+                let supervisor = &c.state.supervisor;
+                let mut created = supervisor.create(b.0).await?;
+                use api::DomainState::{Created, Dead};
+                // A repeated request may find it started.
+                if q.0.start && matches!(created.domain.state, Created | Dead) {
+                    match supervisor.start(&created.domain.id).await {
+                        Ok(domain) => created.domain = domain,
+                        Err(problem) => {
+                            let how = api::RemoveOptions { force: true };
+                            if let Err(p) = supervisor.remove(&created.domain.id, how).await {
+                                tracing::warn!(
+                                    domain = created.domain.id,
+                                    "not started, and not removed: {p}"
+                                );
+                            }
+                            return Err(problem);
+                        }
+                    }
+                }
+                Ok(With::<201, _>(created))
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/prune",
+            "Remove domains that have ended",
+            |c: Call, (), ()| async move { c.state.supervisor.prune().await.map(Json) },
+        ),
+        Route::new(Method::GET, "/v1/domains/{domain}", "Inspect a domain", |c: Call, (), ()| async move {
+            c.state.supervisor.inspect(&c.name).await.map(Json)
+        }),
+        Route::new(
+            Method::PATCH,
+            "/v1/domains/{domain}",
+            "Change limits of a domain",
+            |c: Call, (), b: Json<api::UpdateDomain>| async move {
+                c.state.supervisor.update(&c.name, b.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::DELETE,
+            "/v1/domains/{domain}",
+            "Remove a domain",
+            |c: Call, q: Options<api::RemoveOptions>, ()| async move {
+                c.state.supervisor.remove(&c.name, q.0).await
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/start",
+            "Start a domain",
+            |c: Call, (), ()| async move { c.state.supervisor.start(&c.name).await.map(Json) },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/stop",
+            "Ask a domain to stop, then kill it",
+            |c: Call, (), b: Json<api::StopOptions>| async move {
+                c.state.supervisor.stop(&c.name, b.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/restart",
+            "Stop and start a domain",
+            |c: Call, (), b: Json<api::StopOptions>| async move {
+                c.state.supervisor.restart(&c.name, b.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/kill",
+            "Send a signal",
+            |c: Call, (), b: Json<api::KillOptions>| async move { c.state.supervisor.kill(&c.name, b.0).await },
+        ),
+        Route::new(Method::POST, "/v1/domains/{domain}/pause", "Stand still", |c: Call, (), ()| async move {
+            c.state.supervisor.pause(&c.name).await.map(Json)
+        }),
+        Route::new(Method::POST, "/v1/domains/{domain}/unpause", "Go on", |c: Call, (), ()| async move {
+            c.state.supervisor.unpause(&c.name).await.map(Json)
+        }),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/rename",
+            "Give a new name",
+            |c: Call, (), b: Json<api::Rename>| async move {
+                c.state.supervisor.rename(&c.name, b.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/wait",
+            "Wait for the end",
+            |c: Call, (), ()| async move { c.state.supervisor.wait(&c.name).await.map(Json) },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/freeze",
+            "Make a frozen image",
+            |c: Call, (), b: Json<api::FreezeDomain>| async move {
+                c.state.supervisor.freeze(&c.name, b.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/hibernate",
+            "Memory to disk",
+            |c: Call, (), ()| async move { c.state.supervisor.hibernate(&c.name).await.map(Json) },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/wake",
+            "Go on with a hibernated domain",
+            |c: Call, (), ()| async move { c.state.supervisor.wake(&c.name).await.map(Json) },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/top",
+            "Processes of a domain",
+            |c: Call, (), ()| async move { c.state.supervisor.top(&c.name).await.map(List) },
+        ),
+    ]
+}
+
+fn streams() -> Vec<Route<Site>> {
+    vec![
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/logs",
+            "What a domain printed",
+            |c: Call, q: Options<api::LogOptions>, ()| async move {
+                c.state.supervisor.logs(&c.name, q.0).await.map(Lines)
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/attach",
+            "What a domain prints",
+            |c: Call, q: Options<api::AttachOptions>, ()| async move {
+                c.state.supervisor.attach(&c.name, q.0).await.map(Lines)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/input",
+            "Standard input of a domain",
+            |c: Call, q: Options<api::InputOptions>, b: Raw| async move {
+                c.state.supervisor.input(&c.name, b.0, q.0).await
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/resize",
+            "Size of a domain's terminal",
+            |c: Call, (), b: Json<api::ResizeTerminal>| async move {
+                c.state.supervisor.resize(&c.name, b.0).await
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/stats",
+            "What a domain uses",
+            |c: Call, q: Options<StatsOptions>, ()| async move {
+                let first = c.state.supervisor.stats(&c.name).await?;
+                if !q.0.stream {
+                    return Ok(Either::One(Json(first)));
+                }
+                Ok(Either::Other(Lines(every_second(c, first))))
+            },
+        ),
+    ]
+}
+
+/// Statistics again and again, until the domain has ended or nobody reads them.
+fn every_second(c: Call, first: api::DomainStats) -> crate::LineStream<api::DomainStats> {
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        let mut stats = Ok(first);
+        let mut clock = tokio::time::interval(Duration::from_secs(1));
+        clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        clock.tick().await;
+        while let Ok(next) = stats {
+            if sender.send(next).await.is_err() {
+                return;
+            }
+            tokio::select! {
+                _ = clock.tick() => {}
+                () = sender.closed() => return,
+            }
+            stats = match c.state.supervisor.inspect(&c.name).await {
+                Ok(domain) if domain.state == api::DomainState::Running => {
+                    c.state.supervisor.stats(&c.name).await
+                }
+                Ok(domain) if domain.state == api::DomainState::Paused => {
+                    c.state.supervisor.stats(&c.name).await
+                }
+                _ => return,
+            };
+        }
+    });
+    Box::pin(Received(receiver))
+}
+
+struct Received<T>(tokio::sync::mpsc::Receiver<T>);
+
+impl<T> futures_core::Stream for Received<T> {
+    type Item = T;
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<T>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+fn execs() -> Vec<Route<Site>> {
+    vec![
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/exec",
+            "Start a program in a domain",
+            |c: Call, (), b: Json<api::CreateExec>| async move {
+                c.state.supervisor.exec(&c.name, b.0).await.map(With::<201, _>)
+            },
+        ),
+        Route::new(Method::GET, "/v1/execs/{exec}", "How an exec stands", |c: Call, (), ()| async move {
+            c.state.supervisor.exec_inspect(&c.name).await.map(Json)
+        }),
+        Route::new(
+            Method::GET,
+            "/v1/execs/{exec}/output",
+            "What an exec prints, from its start",
+            |c: Call, (), ()| async move { c.state.supervisor.exec_output(&c.name).await.map(Lines) },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/execs/{exec}/input",
+            "Standard input of an exec",
+            |c: Call, q: Options<api::InputOptions>, b: Raw| async move {
+                c.state.supervisor.exec_input(&c.name, b.0, q.0).await
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/execs/{exec}/resize",
+            "Size of an exec's terminal",
+            |c: Call, (), b: Json<api::ResizeTerminal>| async move {
+                c.state.supervisor.exec_resize(&c.name, b.0).await
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/execs/{exec}/kill",
+            "Send a signal to an exec",
+            |c: Call, (), b: Json<api::KillOptions>| async move {
+                c.state.supervisor.exec_kill(&c.name, b.0).await
+            },
+        ),
+    ]
+}
+
+fn files() -> Vec<Route<Site>> {
+    /// The path of the query, checked.
+    fn path(q: Options<api::PathQuery>) -> Result<String, api::Problem> {
+        validate::path("path", &q.0.path)?;
+        Ok(q.0.path)
+    }
+    vec![
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/archive",
+            "A tree as tar",
+            |c: Call, q: Options<api::PathQuery>, ()| async move {
+                c.state.supervisor.archive_out(&c.name, &path(q)?).await.map(Tar)
+            },
+        ),
+        Route::new(
+            Method::PUT,
+            "/v1/domains/{domain}/archive",
+            "A tar into a directory",
+            |c: Call, q: Options<api::PathQuery>, b: Raw| async move {
+                c.state.supervisor.archive_in(&c.name, &path(q)?, b.0).await
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/files",
+            "Read a file",
+            |c: Call, q: Options<api::PathQuery>, ()| async move {
+                c.state.supervisor.file_read(&c.name, &path(q)?).await.map(Octets)
+            },
+        ),
+        Route::new(
+            Method::PUT,
+            "/v1/domains/{domain}/files",
+            "Write a file",
+            |c: Call, q: Options<api::WriteFile>, b: Raw| async move {
+                validate::path("path", &q.0.path)?;
+                c.state.supervisor.file_write(&c.name, q.0, b.0).await
+            },
+        ),
+        Route::new(
+            Method::DELETE,
+            "/v1/domains/{domain}/files",
+            "Remove a file",
+            |c: Call, q: Options<api::RemoveFile>, ()| async move {
+                validate::path("path", &q.0.path)?;
+                c.state.supervisor.file_remove(&c.name, q.0).await
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/files/info",
+            "What a file is",
+            |c: Call, q: Options<api::PathQuery>, ()| async move {
+                c.state.supervisor.file_info(&c.name, &path(q)?).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/files/list",
+            "Files of a directory",
+            |c: Call, q: Options<api::PathQuery>, ()| async move {
+                c.state.supervisor.file_list(&c.name, &path(q)?).await.map(List)
+            },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/files/watch",
+            "Changes in a directory",
+            |c: Call, q: Options<api::PathQuery>, ()| async move {
+                c.state.supervisor.file_watch(&c.name, &path(q)?).await.map(Lines)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/files/directory",
+            "Make a directory and those above it",
+            |c: Call, q: Options<api::PathQuery>, ()| async move {
+                c.state.supervisor.make_directory(&c.name, &path(q)?).await
+            },
+        ),
+    ]
+}
+
+fn frozen() -> Vec<Route<Site>> {
+    vec![
+        Route::new(Method::GET, "/v1/frozen", "List frozen images", |c: Call, (), ()| async move {
+            c.state.supervisor.frozen_list().await.map(List)
+        }),
+        Route::new(
+            Method::GET,
+            "/v1/frozen/{name}",
+            "Inspect a frozen image",
+            |c: Call, (), ()| async move { c.state.supervisor.frozen_inspect(&c.name).await.map(Json) },
+        ),
+        Route::new(
+            Method::DELETE,
+            "/v1/frozen/{name}",
+            "Remove a frozen image",
+            |c: Call, (), ()| async move { c.state.supervisor.frozen_remove(&c.name).await },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/frozen/{name}/clone",
+            "Start clones of a frozen image",
+            |c: Call, (), b: Json<api::CloneFrozen>| async move {
+                c.state.supervisor.clone_frozen(&c.name, b.0).await.map(With::<201, _>)
+            },
+        ),
+    ]
+}
+
+fn images() -> Vec<Route<Site>> {
+    vec![
+        Route::new(Method::GET, "/v1/images", "List root images", |c: Call, (), ()| async move {
+            c.state.supervisor.image_list().await.map(List)
+        }),
+        Route::new(Method::GET, "/v1/images/{name}", "Inspect a root image", |c: Call, (), ()| async move {
+            c.state.supervisor.image_inspect(&c.name).await.map(Json)
+        }),
+        Route::new(
+            Method::DELETE,
+            "/v1/images/{name}",
+            "Remove a root image",
+            |c: Call, (), ()| async move { c.state.supervisor.image_remove(&c.name).await },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/images/pull",
+            "Get an image from a registry",
+            |c: Call, (), b: Json<api::PullImage>| async move {
+                c.state.supervisor.image_pull(b.0).await.map(With::<202, _>)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/images/push",
+            "Bring an image to a registry",
+            |c: Call, (), b: Json<api::PushImage>| async move {
+                c.state.supervisor.image_push(b.0).await.map(With::<202, _>)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/images/import",
+            "Make an image from a tar, an OCI layout or what `docker save` writes",
+            |c: Call, q: Options<api::ImportImage>, b: Raw| async move {
+                doppel_api::Validate::validate(&q.0)?;
+                c.state.supervisor.image_import(q.0, b.0).await.map(With::<201, _>)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/images/prune",
+            "Remove layers nobody uses",
+            |c: Call, (), ()| async move { c.state.supervisor.image_prune().await.map(Json) },
+        ),
+    ]
+}

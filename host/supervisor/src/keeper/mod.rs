@@ -1,0 +1,323 @@
+//! The keeper: the process that holds the running domains and outlives the supervisor (`docs/supervisor.md`).
+//!
+//! [`run`] is all of it: one thread, one wait for the fleet's domains, the listening socket and the supervisor's
+//! connection. It decides nothing; what it is asked is in `protocol.rs`, `serve.rs` does it, `journal` keeps what
+//! domains print, `peer.rs` is the connection. How a domain ended is on disk (`exit.json`) before anybody hears of it.
+//!
+//! Boundary: it takes orders only from its socket (mode 0600, in a directory of mode 0700); what a domain prints is
+//! bytes to it. A keeper without domains and without a supervisor ends.
+
+mod exec;
+pub(crate) mod log;
+mod peer;
+pub(crate) mod protocol;
+mod serve;
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use doppel_domain::{Fleet, Key, SessionKey};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::FlockOperation;
+
+use log::Journal;
+use peer::Peer;
+use protocol::{Exit, Limits, News, Usage, Word};
+
+/// How a keeper is set up.
+#[derive(Clone, Debug)]
+pub struct KeeperConfig {
+    /// Directory of images, frozen images and state.
+    pub store: PathBuf,
+    /// Directory of its socket.
+    pub runtime: PathBuf,
+}
+
+/// How long a keeper that has nothing to keep waits for a supervisor.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// Where the keeper listens.
+pub(crate) fn socket(runtime: &Path) -> PathBuf {
+    runtime.join("keeper.sock")
+}
+
+/// Directory of a domain's log and exit.
+pub(crate) fn domain_dir(store: &Path, id: &str) -> PathBuf {
+    store.join("domains").join(id)
+}
+
+/// The file that says how a domain ended.
+pub(crate) fn exit_file(store: &Path, id: &str) -> PathBuf {
+    domain_dir(store, id).join("exit.json")
+}
+
+/// What the keeper knows of a domain.
+#[derive(Debug)]
+struct Domain {
+    run: u64,
+    key: Key,
+    /// Since when it runs; none while it is being started.
+    started_at: Option<String>,
+    paused: bool,
+    exit: Option<Exit>,
+    journal: Arc<Mutex<Journal>>,
+    tap: Tap,
+    /// Number of the call that started it, until it is answered.
+    starting: Option<u64>,
+    /// Call that waits for it to stand still.
+    pausing: Option<u64>,
+    input: serve::Input,
+    /// The supervisor wanted its end.
+    killed: bool,
+    limits: Limits,
+    /// For page-seconds: memory at the last count, and when that was.
+    sample: Option<(u64, Instant)>,
+    page_seconds: f64,
+}
+
+/// What followed domains have printed since the last turn.
+type Outbox = Arc<Mutex<Vec<News>>>;
+
+/// Whether somebody follows a domain.
+#[derive(Clone, Debug, Default)]
+struct Tap(Arc<std::sync::atomic::AtomicBool>);
+
+/// Takes a domain's output from the fleet.
+struct Sink {
+    id: String,
+    journal: Arc<Mutex<Journal>>,
+    tap: Tap,
+    outbox: Outbox,
+}
+
+impl doppel_domain::Sink for Sink {
+    fn put(&mut self, stream: doppel_domain::Stream, bytes: &[u8]) -> io::Result<usize> {
+        let stream = protocol::Stream::from(stream);
+        let mut journal = locked(&self.journal);
+        let line = journal.add(stream, bytes);
+        if self.tap.0.load(std::sync::atomic::Ordering::Relaxed) {
+            locked(&self.outbox).push(News::Printed { id: self.id.clone(), line: line.clone() });
+        }
+        Ok(bytes.len())
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Whatever is in these is whole at any moment.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The keeper.
+struct Keeper {
+    config: KeeperConfig,
+    fleet: Fleet,
+    domains: HashMap<String, Domain>,
+    keys: HashMap<Key, String>,
+    execs: HashMap<String, exec::Exec>,
+    sessions: HashMap<SessionKey, String>,
+    /// Calls that wait for the end of a freeze.
+    freezes: HashMap<Key, u64>,
+    outbox: Outbox,
+    peer: Option<Peer>,
+    /// Frozen images in use, so that a hundred clones open and check one once.
+    images: HashMap<PathBuf, std::sync::Weak<doppel_freezer::FrozenImage>>,
+}
+
+/// Keeps domains until there are none and no supervisor. Says "ready" on standard output when it can be reached.
+///
+/// # Errors
+/// If there is a keeper already, or the host fails us; domains that run end then.
+pub fn run(config: KeeperConfig) -> io::Result<()> {
+    // Fails if we lead a session already, which is as good.
+    let _ = rustix::process::setsid();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.runtime)?;
+    let lock =
+        File::options().create(true).truncate(false).write(true).open(config.runtime.join("keeper.lock"))?;
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        io::Error::new(io::ErrorKind::AlreadyExists, format!("{} has a keeper", config.runtime.display()))
+    })?;
+    let path = socket(&config.runtime);
+    match fs::remove_file(&path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    let mut fleet = Fleet::new().map_err(io::Error::other)?;
+    fleet.count_usage();
+    let mut out = io::stdout();
+    // Whoever started us may be gone; the next one finds the socket.
+    let _ = out.write_all(b"ready\n").and_then(|()| out.flush());
+    let mut keeper = Keeper {
+        config,
+        fleet,
+        domains: HashMap::new(),
+        keys: HashMap::new(),
+        execs: HashMap::new(),
+        sessions: HashMap::new(),
+        freezes: HashMap::new(),
+        outbox: Outbox::default(),
+        peer: None,
+        images: HashMap::new(),
+    };
+    let result = keeper.keep(&listener);
+    // First the name, so that nobody connects to a keeper that ends.
+    let removed = fs::remove_file(&path);
+    drop(keeper);
+    drop(lock);
+    result.and(removed)
+}
+
+impl Keeper {
+    fn keep(&mut self, listener: &UnixListener) -> io::Result<()> {
+        let mut idle_since = None;
+        loop {
+            // How the others ended is on disk.
+            let idle = self.peer.is_none() && self.domains.values().all(|d| d.exit.is_some());
+            let since = idle.then(|| *idle_since.get_or_insert_with(Instant::now));
+            idle_since = since;
+            let left = LINGER.saturating_sub(since.map(|s| s.elapsed()).unwrap_or_default());
+            if idle && left.is_zero() {
+                return Ok(());
+            }
+            let wait = match (self.fleet.is_busy(), idle) {
+                (true, _) => Some(Duration::ZERO),
+                (_, true) => Some(left),
+                _ => None,
+            };
+            let (readable, connected) = self.wait(listener, wait)?;
+            if connected {
+                self.accept(listener);
+            }
+            if readable {
+                self.hear();
+            }
+            let events = self.fleet.turn(Some(Duration::ZERO)).map_err(io::Error::other)?;
+            for event in events {
+                self.happened(event);
+            }
+            self.send_printed();
+            if let Some(peer) = &mut self.peer
+                && !peer.flush()
+            {
+                self.peer = None;
+            }
+        }
+    }
+
+    /// Waits until there is something to do: whether the peer sent something, and whether somebody connected.
+    fn wait(&self, listener: &UnixListener, wait: Option<Duration>) -> io::Result<(bool, bool)> {
+        let mut fds = vec![PollFd::new(&self.fleet, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        if let Some(peer) = &self.peer {
+            let out = if peer.has_more() { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN | out));
+        }
+        let wait = wait.and_then(|w| Timespec::try_from(w).ok());
+        match rustix::event::poll(&mut fds, wait.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok((false, false)),
+            Err(e) => return Err(e.into()),
+        }
+        let is = |i: usize, f: PollFlags| fds.get(i).is_some_and(|p| p.revents().intersects(f));
+        Ok((is(2, PollFlags::IN | PollFlags::HUP | PollFlags::ERR), is(1, PollFlags::IN)))
+    }
+
+    fn accept(&mut self, listener: &UnixListener) {
+        let Ok((stream, _)) = listener.accept() else { return };
+        // The newest supervisor is the one there is: the other is dead or about to be.
+        match Peer::new(stream) {
+            Ok(peer) => {
+                self.peer = Some(peer);
+                self.release_execs();
+                self.freezes.clear();
+                for domain in self.domains.values_mut() {
+                    domain.forget_calls();
+                }
+            }
+            Err(error) => tracing::warn!("a connection failed: {error}"),
+        }
+    }
+
+    fn hear(&mut self) {
+        let Some(peer) = &mut self.peer else { return };
+        let (calls, alive) = peer.read();
+        for call in calls {
+            self.answer(call);
+        }
+        if !alive {
+            self.peer = None;
+        }
+    }
+
+    fn say(&mut self, word: &Word) {
+        if let Some(peer) = &mut self.peer {
+            peer.say(word);
+        }
+    }
+
+    fn send_printed(&mut self) {
+        let printed = std::mem::take(&mut *locked(&self.outbox));
+        for news in printed {
+            let Some(peer) = &mut self.peer else { return };
+            peer.print(news);
+        }
+    }
+
+    /// Writes down how a domain ended, and tells.
+    fn ended(&mut self, exit: Exit) {
+        if let Err(error) = write_exit(&self.config.store, &exit) {
+            // It is still known here until the supervisor has it.
+            tracing::error!("cannot write how domain {} ended: {error}", exit.id);
+        }
+        if let Some(domain) = self.domains.get_mut(&exit.id) {
+            domain.exit = Some(exit.clone());
+        }
+        self.send_printed();
+        self.say(&Word::News(News::Ended(Box::new(exit))));
+    }
+}
+
+impl Domain {
+    /// The connection on which these were asked is gone.
+    fn forget_calls(&mut self) {
+        self.starting = None;
+        self.pausing = None;
+        self.input.forget_calls();
+        self.tap.0.store(false, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Writes `exit.json`, whole or not at all.
+fn write_exit(store: &Path, exit: &Exit) -> io::Result<()> {
+    let path = exit_file(store, &exit.id);
+    let new = path.with_extension("new");
+    fs::write(&new, serde_json::to_vec(exit)?)?;
+    fs::rename(new, path)
+}
+
+/// Reads `exit.json`; none if there is none or it is damaged.
+pub(crate) fn read_exit(store: &Path, id: &str) -> Option<Exit> {
+    serde_json::from_slice(&fs::read(exit_file(store, id)).ok()?).ok()
+}
+
+impl From<doppel_domain::Usage> for Usage {
+    fn from(u: doppel_domain::Usage) -> Self {
+        Self {
+            memory_bytes: u.memory_bytes,
+            memory_peak_bytes: u.memory_peak_bytes,
+            oom_kills: u.oom_kills,
+            cpu_seconds: u.cpu_us.map(|us| us as f64 / 1e6),
+            pids: u.tasks,
+            io_read_bytes: u.io_read_bytes,
+            io_write_bytes: u.io_write_bytes,
+            ..Self::default()
+        }
+    }
+}

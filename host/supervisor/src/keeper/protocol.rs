@@ -1,0 +1,519 @@
+//! What supervisor and keeper say to each other: lines of JSON over a Unix socket.
+//!
+//! The supervisor sends [`Call`]s; each is answered once by a [`Word::Answer`] with its number, in any order. The keeper
+//! also sends [`Word::News`] unasked. Both are one program, but may be of different builds when a keeper outlives an
+//! update: [`PROTOCOL`] goes up with every change that an older end would misunderstand.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of this protocol.
+pub(crate) const PROTOCOL: u32 = 1;
+/// Longest line either end accepts.
+pub(crate) const LONGEST: usize = 4 << 20;
+
+/// A request.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Call {
+    /// Its number.
+    pub n: u64,
+    /// What is wanted.
+    pub ask: Ask,
+}
+
+/// What can be asked of the keeper.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ask {
+    /// Takes over: the connection before this one is closed. Answered by [`Said::Kept`].
+    Hello {
+        /// [`PROTOCOL`] of the supervisor.
+        protocol: u32,
+    },
+    /// Starts a domain. Answered by [`Said::Started`] when it runs.
+    Start {
+        /// Its id.
+        id: String,
+        /// Number of this run of it.
+        run: u64,
+        /// Somebody follows it already.
+        follow: bool,
+        /// What to start.
+        spec: Box<Spec>,
+    },
+    /// Sends its first process a signal.
+    Signal {
+        /// Its id.
+        id: String,
+        /// Number of the signal.
+        signal: i32,
+    },
+    /// Kills all of it.
+    Kill {
+        /// Its id.
+        id: String,
+    },
+    /// Has it stand still.
+    Pause {
+        /// Its id.
+        id: String,
+    },
+    /// Lets it go on.
+    Unpause {
+        /// Its id.
+        id: String,
+    },
+    /// Gives its program input; answered when all of it has been taken.
+    Input {
+        /// Its id.
+        id: String,
+        /// The bytes, in base64.
+        data: String,
+        /// That was all.
+        close: bool,
+    },
+    /// Changes the size of its terminal.
+    Resize {
+        /// Its id.
+        id: String,
+        /// Lines.
+        rows: u16,
+        /// Columns.
+        columns: u16,
+    },
+    /// Sends what it prints as [`News::Printed`] from now on. Answered by [`Said::Printed`]: what came last.
+    Follow {
+        /// Its id.
+        id: String,
+    },
+    /// No longer.
+    Unfollow {
+        /// Its id.
+        id: String,
+    },
+    /// Writes its memory to a frozen image.
+    Freeze {
+        /// Its id.
+        id: String,
+        /// The image's file.
+        to: PathBuf,
+        /// End it afterwards.
+        stop: bool,
+    },
+    /// Changes its limits.
+    Update {
+        /// Its id.
+        id: String,
+        /// All of them, the unchanged ones too.
+        limits: Limits,
+    },
+    /// Counts what it uses.
+    Usage {
+        /// Its id.
+        id: String,
+    },
+    /// Forgets how domains ended: it has been written down.
+    Ack {
+        /// Their ids and runs.
+        ended: Vec<(String, u64)>,
+    },
+    /// Its memory by kind.
+    Memory {
+        /// Its id.
+        id: String,
+    },
+    /// Starts a further program in it. Answered by [`Said::ExecStarted`] when it runs.
+    Exec {
+        /// The domain's id.
+        id: String,
+        /// The program's id.
+        exec: String,
+        /// What to start.
+        spec: Box<ExecSpec>,
+    },
+    /// Something about such a program.
+    ToExec {
+        /// Its id.
+        exec: String,
+        /// What.
+        ask: ExecAsk,
+    },
+}
+
+/// A further program in a domain; as [`doppel_domain::ExecConfig`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ExecSpec {
+    pub argv: Vec<String>,
+    pub env: Vec<String>,
+    pub cwd: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// Rows and columns of its terminal.
+    pub tty: Option<(u16, u16)>,
+    pub stdin: bool,
+    pub builtin: bool,
+    /// Throw its output away.
+    pub discard: bool,
+}
+
+/// What can be asked about a further program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ExecAsk {
+    /// So many more bytes of its output have been taken.
+    Taken {
+        /// How many.
+        bytes: u64,
+    },
+    /// Sends it a signal.
+    Signal {
+        /// Which.
+        signal: i32,
+    },
+    /// Its terminal has another size.
+    Resize {
+        /// Lines.
+        rows: u16,
+        /// Columns.
+        columns: u16,
+    },
+    /// Gives it input; answered when all of it has been taken.
+    Input {
+        /// The bytes, in base64.
+        data: String,
+        /// That was all.
+        close: bool,
+    },
+    /// Hangs up.
+    Release,
+}
+
+/// What to start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Spec {
+    /// A program on a root image.
+    Boot(Boot),
+    /// From a frozen image.
+    Resume(Resume),
+}
+
+/// A program on a root image; as [`doppel_domain::DomainConfig`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Boot {
+    pub image: PathBuf,
+    pub argv: Vec<String>,
+    pub env: Vec<String>,
+    pub cwd: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub hostname: String,
+    pub tty: bool,
+    pub stdin: bool,
+    pub no_patch: bool,
+    pub freeze_to: Option<PathBuf>,
+    pub limits: Limits,
+    pub log: Log,
+}
+
+/// From a frozen image; as [`doppel_domain::CloneConfig`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Resume {
+    pub frozen: PathBuf,
+    /// Which clone, from 1 on; 0 for a domain that wakes.
+    pub index: u32,
+    pub wake: bool,
+    pub argv: Vec<String>,
+    pub env: Vec<String>,
+    pub args: Vec<String>,
+    pub hostname: String,
+    pub stdin: bool,
+    pub freeze_to: Option<PathBuf>,
+    pub limits: Limits,
+    pub log: Log,
+}
+
+/// What a domain may use; none: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Limits {
+    pub cpus: Option<f64>,
+    pub cpu_weight: Option<u32>,
+    pub memory: Option<u64>,
+    pub memory_reservation: Option<u64>,
+    pub memory_target: Option<u64>,
+    pub pids: Option<u32>,
+    pub io_weight: Option<u32>,
+}
+
+impl Limits {
+    /// As the domain wants them.
+    pub fn resources(&self) -> doppel_domain::Resources {
+        doppel_domain::Resources {
+            cpu_weight: self.cpu_weight,
+            memory_reservation: self.memory_reservation,
+            pids: self.pids,
+            io_weight: self.io_weight,
+            account: true,
+        }
+    }
+}
+
+/// Limits of its log files.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Log {
+    pub max_bytes: u64,
+    pub max_files: u32,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { max_bytes: 10 << 20, max_files: 3 }
+    }
+}
+
+/// What the keeper says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Word {
+    /// The answer to a call.
+    Answer {
+        /// Its number.
+        n: u64,
+        /// The answer.
+        said: Said,
+    },
+    /// Something happened.
+    News(News),
+}
+
+/// Answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Said {
+    /// It is done.
+    Done,
+    /// It is not.
+    Refused(Refusal),
+    /// To [`Ask::Hello`].
+    Kept {
+        /// [`PROTOCOL`] of the keeper.
+        protocol: u32,
+        /// What it keeps.
+        domains: Vec<Kept>,
+    },
+    /// To [`Ask::Start`].
+    Started {
+        /// Host process id of its first process.
+        pid: i32,
+        /// When.
+        at: String,
+        /// What could not be enforced although nobody asked for it.
+        warnings: Vec<String>,
+    },
+    /// To [`Ask::Follow`].
+    Printed(Vec<Line>),
+    /// To [`Ask::Freeze`].
+    Frozen {
+        /// Bytes of memory in it.
+        bytes: u64,
+        /// Microseconds until all stood still.
+        stop_us: u64,
+        /// Microseconds for which it did.
+        pause_us: u64,
+    },
+    /// To [`Ask::Exec`].
+    ExecStarted {
+        /// Its process id inside; 0 if it has ended already.
+        pid: i32,
+    },
+    /// To [`Ask::Usage`].
+    Usage(Usage),
+    /// To [`Ask::Memory`].
+    Memory {
+        /// Its own pages, in bytes.
+        private_bytes: u64,
+        /// Pages in common with others, in bytes.
+        shared_bytes: u64,
+    },
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    /// Whose fault it is.
+    pub fault: Fault,
+    /// In words.
+    pub text: String,
+}
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Fault {
+    /// The request was wrong.
+    Request,
+    /// The image cannot be used.
+    Image,
+    /// The domain has ended or is unknown.
+    Gone,
+    /// The domain does not run, or cannot do this now.
+    State,
+    /// The host refused, or the disk is full.
+    Host,
+    /// The disk is full.
+    Full,
+    /// The command is not in the image.
+    NotFound,
+    /// The command cannot be executed.
+    NotExecutable,
+}
+
+/// A domain the keeper knows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub id: String,
+    pub run: u64,
+    /// Host process id; none while it is being started.
+    pub pid: Option<i32>,
+    pub started_at: Option<String>,
+    pub paused: bool,
+    /// How it ended, if it has.
+    pub exit: Option<Exit>,
+}
+
+/// How a run of a domain ended; also the content of `exit.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Exit {
+    pub id: String,
+    pub run: u64,
+    pub code: u8,
+    pub reason: Option<String>,
+    pub out_of_memory: bool,
+    pub at: String,
+    /// It did not end: its memory is in a frozen image.
+    pub asleep: bool,
+    /// Nobody saw how it ended.
+    #[serde(default)]
+    pub lost: bool,
+    pub usage: Usage,
+}
+
+impl Exit {
+    /// As the interface gives it.
+    pub fn info(&self) -> doppel_api::ExitInfo {
+        doppel_api::ExitInfo {
+            exit_code: self.code,
+            out_of_memory: self.out_of_memory,
+            reason: self.reason.clone(),
+            at: self.at.clone(),
+        }
+    }
+}
+
+/// What a domain has used in this run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    pub cpu_seconds: Option<f64>,
+    pub memory_bytes: Option<u64>,
+    pub memory_peak_bytes: Option<u64>,
+    pub pids: Option<u32>,
+    pub oom_kills: Option<u64>,
+    pub io_read_bytes: Option<u64>,
+    pub io_write_bytes: Option<u64>,
+    pub console_bytes: u64,
+    pub page_seconds: f64,
+}
+
+/// A piece of output: as a line of a log file, and in news.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Line {
+    /// Goes up within a domain, over all its runs.
+    pub n: u64,
+    /// When it was read.
+    pub time: String,
+    /// Of which stream.
+    pub stream: Stream,
+    /// The text, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// The bytes in base64, if it is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+}
+
+/// Streams of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+    /// The guest kernel's own words.
+    Log,
+}
+
+impl From<doppel_domain::Stream> for Stream {
+    fn from(stream: doppel_domain::Stream) -> Self {
+        match stream {
+            doppel_domain::Stream::Stdout => Self::Stdout,
+            doppel_domain::Stream::Stderr => Self::Stderr,
+            doppel_domain::Stream::Log => Self::Log,
+        }
+    }
+}
+
+/// What happened.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum News {
+    /// A domain that is followed printed something.
+    Printed {
+        /// Its id.
+        id: String,
+        /// What.
+        line: Line,
+    },
+    /// So many bytes of a domain's output were not sent, because the supervisor did not read.
+    Lost {
+        /// Its id.
+        id: String,
+        /// How many.
+        bytes: u64,
+    },
+    /// A domain runs that was being started when the supervisor connected.
+    Started {
+        /// Its id.
+        id: String,
+        /// Number of the run.
+        run: u64,
+        /// Host process id of its first process.
+        pid: i32,
+        /// When.
+        at: String,
+    },
+    /// A domain has ended. Known until [`Ask::Ack`].
+    Ended(Box<Exit>),
+    /// A further program printed something; see [`ExecAsk::Taken`].
+    ExecPrinted {
+        /// Its id.
+        exec: String,
+        /// What.
+        line: Line,
+    },
+    /// A further program has ended.
+    ExecEnded {
+        /// Its id.
+        exec: String,
+        /// Its exit code.
+        code: u8,
+        /// Why, if it did not end by itself.
+        reason: Option<String>,
+    },
+    /// A program of a domain asked for it to be frozen.
+    FrozeItself {
+        /// Its id.
+        id: String,
+        /// Why it was not, if it was not.
+        failed: Option<String>,
+    },
+}

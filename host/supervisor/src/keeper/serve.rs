@@ -1,0 +1,508 @@
+//! What the keeper does when it is asked, and when something happens to a domain.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use doppel_domain::{CloneConfig, DomainConfig, Error, Event, Outcome, Output, Start};
+use doppel_freezer::{FrozenImage, FrozenStore};
+
+use super::log::Journal;
+use super::protocol::{
+    Ask, Boot, Call, Exit, Fault, Kept, News, PROTOCOL, Refusal, Resume, Said, Spec, Usage, Word,
+};
+use super::{Domain, Keeper, Sink, Tap, domain_dir, exit_file, locked};
+use crate::time;
+
+/// Exit codes for domains whose program did not end by itself.
+const OUT_OF_MEMORY: u8 = 137;
+const KILLED: u8 = 137;
+const TOOL_ERROR: u8 = 125;
+/// Bytes of a page, for page-seconds.
+const PAGE: f64 = 4096.0;
+
+/// Input on its way to a program.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    pub queue: VecDeque<Piece>,
+}
+
+/// A piece of input: which call brought it, how much of it is done, and whether it is the last.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub call: Option<u64>,
+    pub bytes: Vec<u8>,
+    pub done: usize,
+    pub close: bool,
+}
+
+impl Input {
+    pub fn forget_calls(&mut self) {
+        for piece in &mut self.queue {
+            piece.call = None;
+        }
+    }
+}
+
+pub(super) fn refused(fault: Fault, text: impl Into<String>) -> Said {
+    Said::Refused(Refusal { fault, text: text.into() })
+}
+
+pub(super) fn failed(error: &Error) -> Said {
+    let fault = match error {
+        Error::Config(_) => Fault::Request,
+        Error::Image { .. } | Error::Freezer(_) => Fault::Image,
+        Error::Host { error, .. } if error.kind() == std::io::ErrorKind::StorageFull => Fault::Full,
+        Error::Kernel(_) | Error::Host { .. } | Error::Spawn(_) => Fault::Host,
+    };
+    refused(fault, error.to_string())
+}
+
+impl Keeper {
+    pub(super) fn answer(&mut self, call: Call) {
+        if let Some(said) = self.act(call.n, call.ask) {
+            self.say(&Word::Answer { n: call.n, said });
+        }
+    }
+
+    /// Does what is asked; none if the answer comes later.
+    fn act(&mut self, n: u64, ask: Ask) -> Option<Said> {
+        match ask {
+            Ask::Hello { protocol } => {
+                if protocol != PROTOCOL {
+                    tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
+                }
+                Some(Said::Kept { protocol: PROTOCOL, domains: self.kept() })
+            }
+            Ask::Start { id, run, follow, spec } => self.start(n, id, run, follow, *spec),
+            Ask::Ack { ended } => {
+                for (id, run) in ended {
+                    self.forget(&id, run);
+                }
+                Some(Said::Done)
+            }
+            Ask::Signal { id, signal } => self.with(&id, |keeper, key| {
+                if let Some(domain) = keeper.fleet.get(key) {
+                    domain.signal(signal);
+                }
+                Some(Said::Done)
+            }),
+            Ask::Kill { id } => self.with(&id, |keeper, key| {
+                if let Some(domain) = keeper.keys.get(&key).and_then(|id| keeper.domains.get_mut(id)) {
+                    domain.killed = true;
+                }
+                // A domain whose vCPUs stand still dies all the same: they are the host's processes.
+                Some(keeper.fleet.kill(key).map_or_else(|e| failed(&e), |()| Said::Done))
+            }),
+            Ask::Pause { id } => self.with_running(&id, |keeper, domain| {
+                if domain.pausing.is_some() {
+                    return Some(refused(Fault::State, "it is being paused"));
+                }
+                domain.pausing = Some(n);
+                keeper.pause(domain.key);
+                None
+            }),
+            Ask::Unpause { id } => self.with_running(&id, |keeper, domain| {
+                domain.paused = false;
+                keeper.unpause(domain.key);
+                Some(Said::Done)
+            }),
+            Ask::Input { id, data, close } => {
+                let Ok(bytes) = STANDARD.decode(data) else {
+                    return Some(refused(Fault::Request, "not base64"));
+                };
+                let domain = match self.running(&id) {
+                    Ok(domain) => domain,
+                    Err(said) => return Some(said),
+                };
+                domain.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close });
+                self.feed(&id);
+                None
+            }
+            Ask::Resize { id, rows, columns } => self.with(&id, |keeper, key| {
+                if let Some(domain) = keeper.fleet.get(key) {
+                    domain.resize(rows, columns);
+                }
+                Some(Said::Done)
+            }),
+            Ask::Follow { id } => Some(match self.domains.get(&id) {
+                Some(domain) => {
+                    domain.tap.0.store(true, Ordering::Relaxed);
+                    Said::Printed(locked(&domain.journal).recent())
+                }
+                None => gone(&id),
+            }),
+            Ask::Unfollow { id } => {
+                if let Some(domain) = self.domains.get(&id) {
+                    domain.tap.0.store(false, Ordering::Relaxed);
+                }
+                Some(Said::Done)
+            }
+            Ask::Freeze { id, to, stop } => {
+                let key = match self.running(&id) {
+                    Ok(domain) => domain.key,
+                    Err(said) => return Some(said),
+                };
+                if self.freezes.contains_key(&key) {
+                    return Some(refused(Fault::State, "it is being frozen"));
+                }
+                self.freezes.insert(key, n);
+                self.fleet.freeze(key, to, stop);
+                None
+            }
+            Ask::Update { id, limits } => self.with(&id, |keeper, key| {
+                let Some(domain) = keeper.fleet.get(key) else { return Some(Said::Done) };
+                let done = domain.set_limits(limits.memory, limits.cpus, limits.resources());
+                let done =
+                    done.and_then(|()| keeper.fleet.set_memory(key, limits.memory, limits.memory_target));
+                Some(done.map_or_else(|e| failed(&e), |()| Said::Done))
+            }),
+            Ask::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
+            Ask::ToExec { exec, ask } => self.exec_ask(n, &exec, ask),
+            Ask::Usage { id } => Some(match self.usage(&id) {
+                Some(usage) => Said::Usage(usage),
+                None => gone(&id),
+            }),
+            Ask::Memory { id } => self.with(&id, |keeper, key| {
+                let stats = keeper.fleet.get(key).map(doppel_domain::Domain::stats);
+                Some(match stats {
+                    Some(Ok(s)) => {
+                        Said::Memory { private_bytes: s.private_bytes, shared_bytes: s.shared_bytes }
+                    }
+                    Some(Err(e)) => failed(&e),
+                    None => Said::Memory { private_bytes: 0, shared_bytes: 0 },
+                })
+            }),
+        }
+    }
+
+    fn kept(&self) -> Vec<Kept> {
+        let kept = |(id, d): (&String, &Domain)| Kept {
+            id: id.clone(),
+            run: d.run,
+            pid: self.fleet.get(d.key).map(doppel_domain::Domain::pid),
+            started_at: d.started_at.clone(),
+            paused: d.paused,
+            exit: d.exit.clone(),
+        };
+        self.domains.iter().map(kept).collect()
+    }
+
+    fn running(&mut self, id: &str) -> Result<&mut Domain, Said> {
+        let Some(domain) = self.domains.get_mut(id).filter(|d| d.exit.is_none()) else {
+            return Err(gone(id));
+        };
+        if domain.started_at.is_none() {
+            return Err(refused(Fault::State, format!("domain {id} is being started")));
+        }
+        Ok(domain)
+    }
+
+    fn with(
+        &mut self,
+        id: &str,
+        act: impl FnOnce(&mut Self, doppel_domain::Key) -> Option<Said>,
+    ) -> Option<Said> {
+        match self.domains.get(id).filter(|d| d.exit.is_none()).map(|d| d.key) {
+            Some(key) => act(self, key),
+            None => Some(gone(id)),
+        }
+    }
+
+    fn with_running(
+        &mut self,
+        id: &str,
+        act: impl FnOnce(&mut doppel_domain::Fleet, &mut Domain) -> Option<Said>,
+    ) -> Option<Said> {
+        let Some(domain) = self.domains.get_mut(id).filter(|d| d.exit.is_none()) else {
+            return Some(gone(id));
+        };
+        if domain.started_at.is_none() {
+            return Some(refused(Fault::State, format!("domain {id} is being started")));
+        }
+        act(&mut self.fleet, domain)
+    }
+
+    fn start(&mut self, n: u64, id: String, run: u64, follow: bool, spec: Spec) -> Option<Said> {
+        if self.domains.get(&id).is_some_and(|d| d.exit.is_none()) {
+            return Some(refused(Fault::State, format!("domain {id} runs already")));
+        }
+        let (log, limits) = match &spec {
+            Spec::Boot(boot) => (boot.log, boot.limits),
+            Spec::Resume(resume) => (resume.log, resume.limits),
+        };
+        let dir = domain_dir(&self.config.store, &id);
+        let journal = match Journal::open(&dir, log) {
+            Ok(journal) => Arc::new(Mutex::new(journal)),
+            Err(e) => {
+                let full = e.kind() == std::io::ErrorKind::StorageFull;
+                let fault = if full { Fault::Full } else { Fault::Host };
+                return Some(refused(fault, format!("cannot make {}: {e}", dir.display())));
+            }
+        };
+        // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
+        let label = format!("{id}.{run}");
+        let start = match spec {
+            Spec::Boot(boot) => Start::Boot(Box::new(self.boot(label, boot))),
+            Spec::Resume(resume) => match self.resume(label, resume) {
+                Ok(start) => start,
+                Err(e) => return Some(failed(&e)),
+            },
+        };
+        let tap = Tap::default();
+        tap.0.store(follow, Ordering::Relaxed);
+        let sink =
+            Sink { id: id.clone(), journal: journal.clone(), tap: tap.clone(), outbox: self.outbox.clone() };
+        let key = self.fleet.start(start, Output::To(Box::new(sink)));
+        self.keys.insert(key, id.clone());
+        let domain = Domain {
+            run,
+            key,
+            started_at: None,
+            paused: false,
+            exit: None,
+            journal,
+            tap,
+            starting: Some(n),
+            pausing: None,
+            input: Input::default(),
+            killed: false,
+            limits,
+            sample: None,
+            page_seconds: 0.0,
+        };
+        self.domains.insert(id, domain);
+        None
+    }
+
+    fn boot(&self, label: String, boot: Boot) -> DomainConfig {
+        let argv = boot.argv.into_iter().map(Into::into).collect();
+        let mut config = DomainConfig {
+            store: Some(self.config.store.clone()),
+            env: boot.env.into_iter().map(Into::into).collect(),
+            cwd: boot.cwd.into(),
+            uid: boot.uid,
+            gid: boot.gid,
+            name: Some(label),
+            hostname: boot.hostname.into(),
+            tty: boot.tty,
+            stdin: boot.stdin,
+            no_patch: boot.no_patch,
+            freeze_to: boot.freeze_to,
+            ..DomainConfig::new(boot.image, argv)
+        };
+        config.cpus = boot.limits.cpus;
+        config.memory = boot.limits.memory;
+        config.resources = boot.limits.resources();
+        config
+    }
+
+    fn resume(&mut self, label: String, resume: Resume) -> Result<Start, Error> {
+        let image = if resume.wake {
+            let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy();
+            Arc::new(FrozenStore::new(&self.config.store).open_to_wake(&name, false)?)
+        } else {
+            self.image(&resume.frozen)?
+        };
+        let mut config = CloneConfig {
+            name: Some(label),
+            hostname: resume.hostname.into(),
+            args: resume.args.into_iter().map(Into::into).collect(),
+            command: resume.argv.into_iter().map(Into::into).collect(),
+            env: resume.env.into_iter().map(Into::into).collect(),
+            stdin: resume.stdin,
+            store: Some(self.config.store.clone()),
+            freeze_to: resume.freeze_to,
+            ..CloneConfig::default()
+        };
+        config.cpus = resume.limits.cpus;
+        config.memory = resume.limits.memory;
+        config.resources = resume.limits.resources();
+        let from = doppel_domain::Resume { image, index: resume.index, wake: resume.wake, hold: false };
+        Ok(Start::Resume(from, Box::new(config)))
+    }
+
+    /// A frozen image, opened once for all that run on it.
+    fn image(&mut self, path: &Path) -> Result<Arc<FrozenImage>, Error> {
+        if let Some(image) = self.images.get(path).and_then(std::sync::Weak::upgrade) {
+            return Ok(image);
+        }
+        self.images.retain(|_, image| image.strong_count() > 0);
+        let image = Arc::new(FrozenImage::open(path)?);
+        self.images.insert(path.to_owned(), Arc::downgrade(&image));
+        Ok(image)
+    }
+
+    fn forget(&mut self, id: &str, run: u64) {
+        let known = self.domains.get(id);
+        if known.is_some_and(|d| d.run != run || d.exit.is_none()) {
+            return;
+        }
+        if let Some(domain) = self.domains.remove(id) {
+            self.keys.remove(&domain.key);
+        }
+        match std::fs::remove_file(exit_file(&self.config.store, id)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!("cannot remove the exit of domain {id}: {e}");
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves waiting input into the domain.
+    fn feed(&mut self, id: &str) {
+        let mut done = Vec::new();
+        let Some(domain) = self.domains.get_mut(id) else { return };
+        while let Some(piece) = domain.input.queue.front_mut() {
+            piece.done += self.fleet.input(domain.key, &piece.bytes[piece.done..]);
+            if piece.done < piece.bytes.len() {
+                break;
+            }
+            if piece.close {
+                self.fleet.end_input(domain.key);
+            }
+            done.extend(piece.call);
+            domain.input.queue.pop_front();
+        }
+        for n in done {
+            self.say(&Word::Answer { n, said: Said::Done });
+        }
+    }
+
+    /// What a domain has used so far.
+    fn usage(&mut self, id: &str) -> Option<Usage> {
+        let domain = self.domains.get_mut(id)?;
+        let live = self.fleet.get(domain.key);
+        let mut usage = live.map(|d| Usage::from(d.usage())).unwrap_or_default();
+        domain.count(&mut usage);
+        Some(usage)
+    }
+
+    pub(super) fn happened(&mut self, event: Event) {
+        let key = match &event {
+            Event::Started { key, .. }
+            | Event::Failed { key, .. }
+            | Event::Frozen { key, .. }
+            | Event::Paused { key, .. } => *key,
+            Event::Held(key) | Event::FirstOutput(key) | Event::InputRoom(key) | Event::Session(key, ..) => {
+                *key
+            }
+            Event::Ended(ended) => ended.key,
+        };
+        if let Event::Frozen { result, .. } = &event
+            && let Some(n) = self.freezes.remove(&key)
+        {
+            // Its domain may have ended by it, and be forgotten already.
+            let said = match result {
+                Ok(Some(r)) => Said::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
+                Ok(None) => refused(Fault::State, "a program of it has frozen it meanwhile"),
+                Err(error) => failed(error),
+            };
+            self.say(&Word::Answer { n, said });
+            return;
+        }
+        let Some(id) = self.keys.get(&key).cloned() else { return };
+        let Some(domain) = self.domains.get_mut(&id) else { return };
+        match event {
+            Event::Started { warnings, .. } => {
+                let at = time::now();
+                domain.started_at = Some(at.clone());
+                domain.sample = Some((0, Instant::now()));
+                let call = domain.starting.take();
+                if domain.limits.memory_target.is_some() {
+                    let (memory, target) = (domain.limits.memory, domain.limits.memory_target);
+                    if let Err(error) = self.fleet.set_memory(key, memory, target) {
+                        tracing::warn!("domain {id}: {error}");
+                    }
+                }
+                let run = domain.run;
+                let pid = self.fleet.get(key).map_or(0, doppel_domain::Domain::pid);
+                match call {
+                    Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings }),
+                    None => self.say(&Word::News(News::Started { id, run, pid, at })),
+                }
+            }
+            Event::Failed { error, .. } => {
+                let (call, run) = (domain.starting.take(), domain.run);
+                if call.is_some() {
+                    self.domains.remove(&id);
+                    self.keys.remove(&key);
+                    self.reply(call, failed(&error));
+                } else {
+                    // Whoever asked has gone; its successor is told as of an end.
+                    let reason = Some(format!("could not be started: {error}"));
+                    let at = time::now();
+                    self.ended(Exit { id, run, code: TOOL_ERROR, reason, at, ..Exit::default() });
+                }
+            }
+            Event::InputRoom(_) => self.feed(&id),
+            // Whoever asked for it has gone, or a program of it did.
+            Event::Frozen { result, .. } => {
+                let failed = result.err().map(|e| e.to_string());
+                self.say(&Word::News(News::FrozeItself { id, failed }));
+            }
+            Event::Paused { result, .. } => {
+                domain.paused = result.is_ok();
+                let call = domain.pausing.take();
+                self.reply(call, result.map_or_else(|e| failed(&e), |()| Said::Done));
+            }
+            Event::Session(_, session, event) => self.exec_happened(session, event),
+            Event::Held(_) | Event::FirstOutput(_) => {}
+            Event::Ended(ended) => {
+                let mut usage = ended.usage.map(Usage::from).unwrap_or_default();
+                domain.count(&mut usage);
+                let asleep = ended.asleep;
+                // A freeze that ended it is answered when its report is there.
+                let freezing = if asleep { None } else { self.freezes.remove(&key) };
+                let calls = [domain.starting.take(), freezing, domain.pausing.take()];
+                let input = std::mem::take(&mut domain.input);
+                let calls: Vec<u64> =
+                    calls.into_iter().flatten().chain(input.queue.iter().filter_map(|p| p.call)).collect();
+                let (code, reason, out_of_memory) = match ended.outcome {
+                    Outcome::Exited(code) => (code, None, false),
+                    // As asked for.
+                    Outcome::Ended { out_of_memory: false, .. } if domain.killed => (KILLED, None, false),
+                    Outcome::Ended { reason, out_of_memory } => {
+                        (if out_of_memory { OUT_OF_MEMORY } else { TOOL_ERROR }, Some(reason), out_of_memory)
+                    }
+                };
+                let run = domain.run;
+                for n in calls {
+                    self.say(&Word::Answer { n, said: gone(&id) });
+                }
+                let at = time::now();
+                self.ended(Exit { id, run, code, reason, out_of_memory, at, asleep, lost: false, usage });
+            }
+        }
+    }
+
+    pub(super) fn reply(&mut self, call: Option<u64>, said: Said) {
+        if let Some(n) = call {
+            self.say(&Word::Answer { n, said });
+        }
+    }
+}
+
+impl Domain {
+    /// Adds to what the control group counted what only the keeper knows.
+    fn count(&mut self, usage: &mut Usage) {
+        let now = Instant::now();
+        if let Some((before, since)) = self.sample {
+            let memory = usage.memory_bytes.unwrap_or(0);
+            // A trapezoid between two counts.
+            let mean = (before as f64 + memory as f64) / 2.0;
+            self.page_seconds += mean / PAGE * now.duration_since(since).as_secs_f64();
+            self.sample = Some((memory, now));
+        }
+        usage.page_seconds = self.page_seconds;
+        usage.console_bytes = locked(&self.journal).total;
+    }
+}
+
+pub(super) fn gone(id: &str) -> Said {
+    refused(Fault::Gone, format!("domain {id} does not run"))
+}

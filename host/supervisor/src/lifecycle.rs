@@ -1,0 +1,464 @@
+//! What people do with domains: start, stop, kill, pause, rename, update, remove, wait.
+//!
+//! Whoever changes a state holds the domain's `turn`. Killing and waiting do not, so that they work on a domain that is
+//! being stopped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem};
+
+use crate::core::Core;
+use crate::create::admit;
+use crate::domains::{Ending, Entry, Origin, is_live};
+use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
+use crate::state::Table;
+use crate::{locked, names, time, wanted};
+
+/// How long a killed domain may take to end.
+const LAST_PATIENCE: Duration = Duration::from_secs(20);
+/// Exit code of a domain that could not be started.
+const NOT_STARTED: u8 = 125;
+
+fn wrong_state(entry: &Entry, why: &str) -> Problem {
+    Problem::new(Code::WrongState, format!("domain {} {why}", entry.name()))
+}
+
+impl Core {
+    /// Starts a domain.
+    pub async fn start(self: Arc<Self>, entry: Arc<Entry>) -> Result<api::Domain, Problem> {
+        let _turn = entry.turn.lock().await;
+        self.check_there(&entry)?;
+        match entry.state() {
+            DomainState::Running => return Err(wrong_state(&entry, "runs already")),
+            DomainState::Paused => return Err(wrong_state(&entry, "is paused; unpause it")),
+            DomainState::Hibernated => return Err(wrong_state(&entry, "is hibernated; wake it")),
+            _ => {}
+        }
+        locked(&entry.row).failures = 0;
+        self.launch(&entry, false).await?;
+        Ok(entry.describe())
+    }
+
+    /// The turn may have come after the domain's removal.
+    pub fn check_there(&self, entry: &Entry) -> Result<(), Problem> {
+        if locked(&self.world).domains.contains_key(&entry.id) {
+            return Ok(());
+        }
+        Err(Problem::new(Code::DomainNotFound, format!("domain {} has been removed", entry.name())))
+    }
+
+    /// Has the keeper start it, or wake it; whoever calls has its turn.
+    pub async fn launch(self: &Arc<Self>, entry: &Arc<Entry>, wake: bool) -> Result<Vec<String>, Problem> {
+        let spec = self.spec(entry, wake)?;
+        let run = {
+            let mut row = locked(&entry.row);
+            row.run += 1;
+            row.stopped = false;
+            row.run
+        };
+        self.save_soon(entry);
+        let answer = {
+            let _tap = entry.tap.lock().await;
+            let follow = locked(&entry.live).followers.any();
+            self.link.ask(Ask::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
+        };
+        match answer {
+            Ok(Said::Started { pid, at, warnings }) => {
+                self.started(entry, run, Some(pid), at);
+                self.event(if wake { EventKind::Wake } else { EventKind::Start }, entry, &[]);
+                Ok(warnings)
+            }
+            Ok(_) => Err(Problem::new(Code::Internal, "the keeper answered something else")),
+            Err(problem) => {
+                let mut row = locked(&entry.row);
+                if row.ended_run < run {
+                    row.ended_run = run;
+                    row.state = if wake { DomainState::Hibernated } else { DomainState::Dead };
+                    let exit = ExitInfo {
+                        exit_code: NOT_STARTED,
+                        out_of_memory: false,
+                        reason: Some(format!("could not be started: {problem}")),
+                        at: time::now(),
+                    };
+                    row.exit = Some(exit.clone());
+                    entry.ending.send_replace(Ending { run, exit, removed: false });
+                }
+                drop(row);
+                self.save_soon(entry);
+                Err(problem)
+            }
+        }
+    }
+
+    /// Notes that a run of a domain has begun.
+    pub fn started(self: &Arc<Self>, entry: &Arc<Entry>, run: u64, pid: Option<i32>, at: String) {
+        {
+            let mut row = locked(&entry.row);
+            // It may have ended before this was heard.
+            if row.ended_run < run {
+                row.state = DomainState::Running;
+            }
+            let seconds = row.config.timeout_seconds;
+            row.deadline = seconds.map(|s| seconds_now() + f64::from(s));
+            row.started_at = Some(at);
+        }
+        locked(&entry.live).pid = pid;
+        self.save_soon(entry);
+        self.watch_deadline(entry);
+        self.watch_health(entry);
+    }
+
+    /// What the keeper is to start.
+    fn spec(&self, entry: &Entry, wake: bool) -> Result<Spec, Problem> {
+        let row = entry.row();
+        let config = &row.config;
+        let (uid, gid) = (row.user.uid, row.user.gid);
+        let limits = wanted::limits(&config.resources);
+        let log = wanted::log(&config.log);
+        let hostname = config.hostname.clone().unwrap_or_default();
+        let env = wanted::environment(&config.env, config.tty, &row.user.home);
+        if wake {
+            let name = row.asleep.as_deref().ok_or_else(|| wrong_state(entry, "does not sleep"))?;
+            let frozen =
+                self.frozen.path(name).map_err(|e| Problem::new(Code::FrozenNotFound, e.to_string()))?;
+            let stdin = config.stdin;
+            return Ok(Spec::Resume(Resume {
+                frozen,
+                wake,
+                hostname,
+                stdin,
+                limits,
+                log,
+                ..Resume::default()
+            }));
+        }
+        let freeze_to = match &config.freeze_as {
+            Some(name) => Some(
+                self.frozen
+                    .vacant(name, doppel_freezer::Place::Disk)
+                    .map_err(|e| Problem::new(Code::NameInUse, e.to_string()))?,
+            ),
+            None => None,
+        };
+        Ok(match row.origin {
+            Origin::Boot => Spec::Boot(Boot {
+                image: row.image.clone(),
+                argv: config.command.clone(),
+                env,
+                cwd: config.working_dir.clone().unwrap_or_else(|| "/".into()),
+                uid,
+                gid,
+                hostname,
+                tty: config.tty,
+                stdin: config.stdin,
+                no_patch: config.no_patch,
+                freeze_to,
+                limits,
+                log,
+            }),
+            Origin::Clone { path, index, args, .. } => Spec::Resume(Resume {
+                frozen: path,
+                index,
+                wake: false,
+                argv: config.command.clone(),
+                env,
+                args,
+                hostname,
+                stdin: config.stdin,
+                freeze_to,
+                limits,
+                log,
+            }),
+        })
+    }
+
+    /// Stops a domain: asks, then kills. One that does not run stays as it is.
+    pub async fn stop(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        how: api::StopOptions,
+    ) -> Result<api::Domain, Problem> {
+        let signal = how.signal.as_deref().map(wanted::signal).transpose()?;
+        let _turn = entry.turn.lock().await;
+        self.check_there(&entry)?;
+        self.bring_down(&entry, signal, how.timeout_seconds).await?;
+        Ok(entry.describe())
+    }
+
+    /// Stops it; whoever calls has its turn.
+    async fn bring_down(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        signal: Option<i32>,
+        timeout: Option<u32>,
+    ) -> Result<(), Problem> {
+        let (state, run, own_signal, own_timeout) = {
+            let mut row = locked(&entry.row);
+            row.stopped = true;
+            if row.state == DomainState::Restarting {
+                row.state = DomainState::Exited;
+            }
+            (row.state, row.run, row.config.stop_signal.clone(), row.config.stop_timeout_seconds)
+        };
+        self.save_soon(entry);
+        if !is_live(state) {
+            return Ok(());
+        }
+        self.event(EventKind::Stop, entry, &[]);
+        let id = || entry.id.clone();
+        if state == DomainState::Paused {
+            self.ask_unless_gone(Ask::Unpause { id: id() }).await?;
+        }
+        let signal = match signal {
+            Some(signal) => signal,
+            None => wanted::signal(own_signal.as_deref().unwrap_or("SIGTERM"))?,
+        };
+        let timeout = timeout.or(own_timeout).unwrap_or(10);
+        if signal != wanted::KILL && timeout > 0 {
+            self.ask_unless_gone(Ask::Signal { id: id(), signal }).await?;
+            let patience = Duration::from_secs(timeout.into());
+            if tokio::time::timeout(patience, ended(entry, run)).await.is_ok() {
+                return Ok(());
+            }
+        }
+        self.kill_and_wait(entry, run).await
+    }
+
+    async fn kill_and_wait(&self, entry: &Entry, run: u64) -> Result<(), Problem> {
+        self.ask_unless_gone(Ask::Kill { id: entry.id.clone() }).await?;
+        match tokio::time::timeout(LAST_PATIENCE, ended(entry, run)).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Problem::new(Code::Timeout, format!("domain {} does not end", entry.name()))),
+        }
+    }
+
+    /// Asks the keeper; that the domain has ended meanwhile is no failure.
+    pub async fn ask_unless_gone(&self, ask: Ask) -> Result<(), Problem> {
+        match self.link.ask(ask).await {
+            Err(problem) if problem.code != Code::WrongState => Err(problem),
+            _ => Ok(()),
+        }
+    }
+
+    pub async fn restart(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        how: api::StopOptions,
+    ) -> Result<api::Domain, Problem> {
+        let signal = how.signal.as_deref().map(wanted::signal).transpose()?;
+        let _turn = entry.turn.lock().await;
+        self.check_there(&entry)?;
+        if entry.state() == DomainState::Hibernated {
+            return Err(wrong_state(&entry, "is hibernated; wake it"));
+        }
+        self.bring_down(&entry, signal, how.timeout_seconds).await?;
+        self.event(EventKind::Restart, &entry, &[]);
+        self.launch(&entry, false).await?;
+        Ok(entry.describe())
+    }
+
+    pub async fn kill(&self, entry: &Arc<Entry>, how: api::KillOptions) -> Result<(), Problem> {
+        let signal = how.signal.as_deref().map_or(Ok(wanted::KILL), wanted::signal)?;
+        if !is_live(entry.state()) {
+            return Err(wrong_state(entry, "does not run"));
+        }
+        let id = entry.id.clone();
+        let ask = if signal == wanted::KILL {
+            locked(&entry.row).stopped = true;
+            Ask::Kill { id }
+        } else {
+            Ask::Signal { id, signal }
+        };
+        self.link.ask(ask).await?;
+        self.event(EventKind::Kill, entry, &[("signal", signal.to_string())]);
+        Ok(())
+    }
+
+    pub async fn pause(self: Arc<Self>, entry: Arc<Entry>, pause: bool) -> Result<api::Domain, Problem> {
+        let _turn = entry.turn.lock().await;
+        let (wanted, next, kind) = if pause {
+            (DomainState::Running, DomainState::Paused, EventKind::Pause)
+        } else {
+            (DomainState::Paused, DomainState::Running, EventKind::Unpause)
+        };
+        if entry.state() != wanted {
+            return Err(wrong_state(&entry, if pause { "does not run" } else { "is not paused" }));
+        }
+        let id = entry.id.clone();
+        self.link.ask(if pause { Ask::Pause { id } } else { Ask::Unpause { id } }).await?;
+        {
+            let mut row = locked(&entry.row);
+            if row.state == wanted {
+                row.state = next;
+            }
+        }
+        self.save_soon(&entry);
+        self.event(kind, &entry, &[]);
+        Ok(entry.describe())
+    }
+
+    pub async fn rename(self: Arc<Self>, entry: Arc<Entry>, to: api::Rename) -> Result<api::Domain, Problem> {
+        names::check(&to.name)?;
+        let _turn = entry.turn.lock().await;
+        self.check_there(&entry)?;
+        let old = entry.name();
+        {
+            let mut world = locked(&self.world);
+            if world.names.get(&to.name).is_some_and(|id| *id != entry.id)
+                || world.domains.contains_key(&to.name)
+            {
+                return Err(Problem::new(Code::NameInUse, format!("a domain named {:?} exists", to.name)));
+            }
+            rename_in(&mut world, &entry, &old, &to.name);
+        }
+        if let Err(problem) = self.save(&entry).await {
+            rename_in(&mut locked(&self.world), &entry, &to.name, &old);
+            return Err(problem);
+        }
+        self.event(EventKind::Rename, &entry, &[("old_name", old)]);
+        Ok(entry.describe())
+    }
+
+    pub async fn update(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        to: api::UpdateDomain,
+    ) -> Result<api::Domain, Problem> {
+        let _turn = entry.turn.lock().await;
+        self.check_there(&entry)?;
+        let old = entry.row();
+        let resources = wanted::merge(&old.config.resources, &to.resources);
+        wanted::resources(&resources)?;
+        if let Some(labels) = &to.labels {
+            wanted::labels(labels)?;
+        }
+        {
+            let world = locked(&self.world);
+            admit(&world, &resources, Some(&entry.id))?;
+            let mut row = locked(&entry.row);
+            row.config.resources = resources.clone();
+            row.config.restart = to.restart.unwrap_or(row.config.restart);
+            row.config.labels = to.labels.unwrap_or_else(|| row.config.labels.clone());
+            if let Some(seconds) = to.timeout_seconds {
+                row.deadline = (seconds > 0).then(|| seconds_now() + f64::from(seconds));
+            }
+        }
+        let mut done = Ok(());
+        if is_live(old.state) && resources != old.config.resources {
+            let ask = Ask::Update { id: entry.id.clone(), limits: wanted::limits(&resources) };
+            done = self.ask_unless_gone(ask).await;
+        }
+        if done.is_ok() {
+            done = self.save(&entry).await;
+        }
+        if let Err(problem) = done {
+            let mut row = locked(&entry.row);
+            row.config = old.config;
+            row.deadline = old.deadline;
+            return Err(problem);
+        }
+        self.watch_deadline(&entry);
+        self.event(EventKind::Update, &entry, &[]);
+        Ok(entry.describe())
+    }
+
+    pub async fn remove(self: Arc<Self>, entry: Arc<Entry>, how: api::RemoveOptions) -> Result<(), Problem> {
+        let refusal = || wrong_state(&entry, "runs; stop it first, or remove it with force");
+        if is_live(entry.state()) {
+            if !how.force {
+                return Err(refusal());
+            }
+            // Before the turn: somebody may be waiting for its end.
+            locked(&entry.row).stopped = true;
+            self.ask_unless_gone(Ask::Kill { id: entry.id.clone() }).await?;
+        }
+        let _turn = entry.turn.lock().await;
+        if self.check_there(&entry).is_err() {
+            // Whoever had the turn before removed it: that is what was wanted.
+            return Ok(());
+        }
+        if is_live(entry.state()) {
+            if !how.force {
+                return Err(refusal());
+            }
+            let run = {
+                let mut row = locked(&entry.row);
+                row.stopped = true;
+                row.run
+            };
+            self.kill_and_wait(&entry, run).await?;
+        }
+        self.erase(&entry).await
+    }
+
+    /// Removes a domain that does not run; whoever calls has its turn.
+    pub async fn erase(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
+        // In this order: see `Core::save_soon`.
+        locked(&self.world).remove(entry);
+        if let Err(problem) = self.state.remove(Table::Domains, &entry.id).await {
+            locked(&self.world).insert(entry.clone());
+            return Err(problem);
+        }
+        let asleep = locked(&entry.row).asleep.take();
+        self.discard_asleep(asleep);
+        self.remove_dir(&self.domain_dir(&entry.id));
+        entry.ending.send_modify(|ending| ending.removed = true);
+        self.event(EventKind::Remove, entry, &[]);
+        Ok(())
+    }
+
+    /// Waits until the run that it is in or that comes next has ended.
+    pub async fn wait(&self, entry: Arc<Entry>) -> Result<api::Waited, Problem> {
+        let mut ending = entry.ending.subscribe();
+        let before = {
+            let row = locked(&entry.row);
+            if let (DomainState::Exited | DomainState::Dead, Some(exit)) = (row.state, &row.exit) {
+                return Ok(api::Waited { exit: exit.clone() });
+            }
+            row.ended_run
+        };
+        let done = ending.wait_for(|e| e.run > before || e.removed).await;
+        match done.as_deref() {
+            Ok(e) if e.run > before => Ok(api::Waited { exit: e.exit.clone() }),
+            _ => Err(Problem::new(Code::DomainNotFound, format!("domain {} was removed", entry.name()))),
+        }
+    }
+
+    pub async fn prune(self: Arc<Self>) -> Result<api::PruneReport, Problem> {
+        let mut report = api::PruneReport::default();
+        for entry in self.all() {
+            let _turn = entry.turn.lock().await;
+            if !matches!(entry.state(), DomainState::Exited | DomainState::Dead)
+                || self.check_there(&entry).is_err()
+            {
+                continue;
+            }
+            let bytes = crate::keeper::log::disk_usage(&self.domain_dir(&entry.id));
+            self.erase(&entry).await?;
+            report.removed.push(entry.id.clone());
+            report.freed_bytes += bytes;
+        }
+        Ok(report)
+    }
+}
+
+/// Waits until this run of a domain has ended.
+async fn ended(entry: &Entry, run: u64) {
+    let mut ending = entry.ending.subscribe();
+    // The sender lives as long as the entry.
+    let _ = ending.wait_for(|e| e.run >= run).await;
+}
+
+fn rename_in(world: &mut crate::domains::World, entry: &Entry, from: &str, to: &str) {
+    world.names.remove(from);
+    world.names.insert(to.to_owned(), entry.id.clone());
+    let mut row = locked(&entry.row);
+    row.name = to.to_owned();
+    row.config.name = Some(to.to_owned());
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds_now() -> f64 {
+    time::nanoseconds() as f64 / 1e9
+}

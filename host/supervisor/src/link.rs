@@ -1,0 +1,265 @@
+//! The supervisor's end of the connection to the keeper.
+//!
+//! A [`Link`] connects to the keeper of the runtime directory, or starts one, and keeps doing so: when a keeper dies, its
+//! domains are dead, which [`Happening::Connected`] tells by not listing them. Calls wait for a connection.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use doppel_api::{Code, Problem};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::keeper::protocol::{Ask, Call, Fault, Kept, News, PROTOCOL, Refusal, Said, Word};
+use crate::{keeper, locked};
+
+/// How long a keeper may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait before the next try to get one.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What the link tells.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// There is a connection; these are the domains the keeper knows.
+    Connected(Vec<Kept>),
+    /// It is lost. What was going on with its domains is over.
+    Lost,
+    /// News from the keeper.
+    News(News),
+}
+
+/// How the keeper is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub store: PathBuf,
+    pub runtime: PathBuf,
+    /// The program with the `keep` command.
+    pub program: PathBuf,
+}
+
+type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>;
+
+#[derive(Clone, Debug)]
+struct Connection {
+    lines: mpsc::UnboundedSender<Vec<u8>>,
+    pending: Pending,
+}
+
+/// The link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    connection: watch::Receiver<Option<Connection>>,
+    next: AtomicU64,
+    task: tokio::task::AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The next supervisor must not have to fight for the connection.
+        self.task.abort();
+    }
+}
+
+impl Link {
+    /// Sets it up; what happens comes out of the channel, [`Happening::Connected`] first.
+    pub fn new(setup: Setup) -> (Self, mpsc::UnboundedReceiver<Happening>) {
+        let (sender, connection) = watch::channel(None);
+        let (happenings, out) = mpsc::unbounded_channel();
+        let task = tokio::spawn(stay_connected(setup, sender, happenings)).abort_handle();
+        (Self { connection, next: AtomicU64::new(1), task }, out)
+    }
+
+    /// Asks the keeper.
+    pub async fn ask(&self, ask: Ask) -> Result<Said, Problem> {
+        let lost = |why: &str| Problem::new(Code::Internal, format!("the keeper {why}"));
+        let mut connection = self.connection.clone();
+        let there = async { connection.wait_for(Option::is_some).await.ok().and_then(|c| c.clone()) };
+        let connection = tokio::time::timeout(PATIENCE, there).await.ok().flatten();
+        let Some(connection) = connection else { return Err(lost("cannot be reached; its log says more")) };
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut line = serde_json::to_vec(&Call { n, ask }).map_err(|e| lost(&e.to_string()))?;
+        line.push(b'\n');
+        let (sender, answer) = oneshot::channel();
+        locked(&connection.pending).insert(n, sender);
+        let _given_up = GivenUp { n, pending: &connection.pending };
+        if connection.lines.send(line).is_err() {
+            return Err(lost("has just ended"));
+        }
+        match answer.await {
+            Ok(Said::Refused(refusal)) => Err(refusal.into()),
+            Ok(said) => Ok(said),
+            Err(_) => Err(lost("ended before it answered")),
+        }
+    }
+}
+
+/// Forgets a call whose caller has gone.
+struct GivenUp<'a> {
+    n: u64,
+    pending: &'a Pending,
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        locked(self.pending).remove(&self.n);
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let code = match refusal.fault {
+            Fault::Request => Code::InvalidRequest,
+            Fault::Image => Code::InvalidRequest,
+            Fault::Gone | Fault::State => Code::WrongState,
+            Fault::Host => Code::Internal,
+            Fault::Full => Code::StorageFull,
+            Fault::NotFound => Code::CommandNotFound,
+            Fault::NotExecutable => Code::CommandNotExecutable,
+        };
+        Self::new(code, refusal.text)
+    }
+}
+
+async fn stay_connected(
+    setup: Setup,
+    connection: watch::Sender<Option<Connection>>,
+    happenings: mpsc::UnboundedSender<Happening>,
+) {
+    while !happenings.is_closed() {
+        let stream = tokio::select! {
+            stream = connect(&setup) => stream,
+            () = happenings.closed() => return,
+        };
+        let result = match stream {
+            Ok(stream) => converse(stream, &connection, &happenings).await,
+            Err(error) => Err(error),
+        };
+        connection.send_replace(None);
+        match result {
+            Ok(()) => tracing::warn!("the keeper has ended"),
+            Err(error) => {
+                tracing::error!("keeper: {error}");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Connects to the keeper there is, or starts one.
+async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
+    let path = keeper::socket(&setup.runtime);
+    if let Ok(stream) = UnixStream::connect(&path).await {
+        return Ok(stream);
+    }
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(setup.store.join("supervisor").join("keeper.log"))?;
+    let mut child = tokio::process::Command::new(&setup.program)
+        .arg("keep")
+        .arg("--store")
+        .arg(&setup.store)
+        .arg("--runtime")
+        .arg(&setup.runtime)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .current_dir("/")
+        .spawn()?;
+    let ready = async {
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut line).await?;
+        }
+        Ok::<_, std::io::Error>(line)
+    };
+    // Should it fail, another keeper may have been there before it: the connection tells.
+    let ready = tokio::time::timeout(PATIENCE, ready).await;
+    // It lives as long as its domains; if that ends before we do, it must be waited for.
+    tokio::spawn(async move { child.wait().await });
+    if !matches!(ready, Ok(Ok(line)) if line == "ready\n") {
+        tracing::warn!("a keeper does not start; supervisor/keeper.log in the store says why");
+    }
+    UnixStream::connect(&path).await
+}
+
+/// Talks until the connection ends.
+async fn converse(
+    stream: UnixStream,
+    connection: &watch::Sender<Option<Connection>>,
+    happenings: &mpsc::UnboundedSender<Happening>,
+) -> std::io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let hello = serde_json::to_vec(&Call { n: 0, ask: Ask::Hello { protocol: PROTOCOL } })?;
+    writer.write_all(&hello).await?;
+    writer.write_all(b"\n").await?;
+    let mut reader = BufReader::with_capacity(64 << 10, reader);
+    let mut line = Vec::new();
+    let domains = match next(&mut reader, &mut line).await? {
+        Some(Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains } }) => domains,
+        Some(Word::Answer { said: Said::Kept { protocol, .. }, .. }) => {
+            return Err(std::io::Error::other(format!(
+                "a keeper of another version runs (protocol {protocol}, not {PROTOCOL}); stop its domains, then it ends"
+            )));
+        }
+        Some(_) => return Err(std::io::Error::other("it does not greet")),
+        None => return Ok(()),
+    };
+    let pending = Pending::default();
+    let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+    // Without a supervisor nobody wants to know.
+    let _ = happenings.send(Happening::Connected(domains));
+    connection.send_replace(Some(Connection { lines, pending: pending.clone() }));
+    let write = async {
+        while let Some(mut bytes) = queue.recv().await {
+            while let Ok(more) = queue.try_recv() {
+                bytes.extend(more);
+            }
+            writer.write_all(&bytes).await?;
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    let read = async {
+        while let Some(word) = next(&mut reader, &mut line).await? {
+            match word {
+                Word::Answer { n, said } => {
+                    if let Some(waiting) = locked(&pending).remove(&n) {
+                        // Who asked may have gone.
+                        let _ = waiting.send(said);
+                    }
+                }
+                Word::News(news) => {
+                    let _ = happenings.send(Happening::News(news));
+                }
+            }
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    let result = tokio::select! {
+        result = read => result,
+        result = write => result,
+        () = happenings.closed() => return Ok(()),
+    };
+    connection.send_replace(None);
+    locked(&pending).clear();
+    let _ = happenings.send(Happening::Lost);
+    result
+}
+
+async fn next(
+    reader: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
+    line: &mut Vec<u8>,
+) -> std::io::Result<Option<Word>> {
+    line.clear();
+    reader.read_until(b'\n', line).await?;
+    if !line.ends_with(b"\n") {
+        return Ok(None);
+    }
+    serde_json::from_slice(line).map(Some).map_err(std::io::Error::other)
+}

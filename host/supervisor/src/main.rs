@@ -1,0 +1,89 @@
+//! `doppeld`: domain 0.
+#![forbid(unsafe_code)]
+
+mod daemon;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use daemon::config::{Format, Overrides};
+use doppel_supervisor::keeper::KeeperConfig;
+
+/// Domain 0: serves the interface over domains, images and frozen images.
+#[derive(Parser)]
+#[command(name = "doppeld", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(flatten)]
+    serve: Serve,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(clap::Args)]
+struct Serve {
+    /// Configuration file; the default one may be missing
+    #[arg(long, value_name = "FILE", env = "DOPPELD_CONFIG")]
+    config: Option<PathBuf>,
+    /// Directory of images, frozen images and state
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// Directory of sockets and other things of this boot
+    #[arg(long, value_name = "DIR")]
+    runtime: Option<PathBuf>,
+    /// Unix socket to listen on
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// How much is logged: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// How it is logged
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Format>,
+    /// Read and check the configuration, print it as it counts, and end
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Bearer tokens for TCP
+    Token {
+        /// Configuration file, which names the file of tokens
+        #[arg(long, value_name = "FILE", env = "DOPPELD_CONFIG")]
+        config: Option<PathBuf>,
+        #[command(subcommand)]
+        what: daemon::token::TokenVerb,
+    },
+    /// Holds the running domains; doppeld starts it by itself
+    #[command(hide = true)]
+    Keep {
+        /// Directory of images, frozen images and state
+        #[arg(long, value_name = "DIR")]
+        store: PathBuf,
+        /// Directory of sockets and other things of this boot
+        #[arg(long, value_name = "DIR")]
+        runtime: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.verb {
+        Some(Verb::Token { config, what }) => daemon::token::run(config.as_deref(), &what),
+        Some(Verb::Keep { store, runtime }) => daemon::keep(KeeperConfig { store, runtime }),
+        None => {
+            let Serve { config, store, runtime, socket, log_level, log_format, check } = cli.serve;
+            let overrides = Overrides { store, runtime, socket, level: log_level, format: log_format };
+            daemon::serve(config, overrides, check)
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("doppeld: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What survives the supervisor: a `redb` file, `supervisor/state.redb`.
+//!
+//! Values are JSON by key in a few tables ([`Table`]). One thread writes: it takes whatever changes are waiting as one
+//! transaction, so that many clients share the cost of making it durable, and tells each when its own is. The rows
+//! themselves are held in memory by their owners; the file is read once, at the start.
+//!
+//! A change that cannot be written (the disk is full) fails for whoever waits for it. One that nobody waits for (how a
+//! domain ended) is kept and tried again, with the next change or after a second.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use doppel_api::{Code, Problem};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+
+/// Pages kept in memory: rows are in memory anyway.
+const CACHE: usize = 1 << 20;
+/// Most changes in one transaction.
+const BATCH: usize = 1000;
+/// How long a failed write waits for the next try.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Table {
+    /// Domains by id.
+    Domains,
+    /// Answers by idempotency key.
+    Answers,
+    /// Long operations by id.
+    Operations,
+}
+
+impl Table {
+    const ALL: [Self; 3] = [Self::Domains, Self::Answers, Self::Operations];
+
+    fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
+        TableDefinition::new(match self {
+            Self::Domains => "domains",
+            Self::Answers => "answers",
+            Self::Operations => "operations",
+        })
+    }
+}
+
+type Outcome = Result<(), Problem>;
+
+fn closed(_: oneshot::error::RecvError) -> Outcome {
+    Err(Problem::new(Code::Internal, "the state is closed"))
+}
+
+/// One change: a row's new value, or none to remove it.
+#[derive(Debug)]
+struct Change {
+    table: Table,
+    key: String,
+    value: Option<Vec<u8>>,
+    done: Option<oneshot::Sender<Outcome>>,
+}
+
+/// The state file.
+#[derive(Debug)]
+pub(crate) struct State {
+    changes: Option<Sender<Change>>,
+    writer: Option<std::thread::JoinHandle<()>>,
+}
+
+impl State {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// If it is in use or cannot be read.
+    pub fn open(path: &Path) -> Result<(Self, Rows), Problem> {
+        let database = database(path).map_err(|e| open_problem(path, &e))?;
+        let rows = Rows::read(&database).map_err(|e| problem(path, &e))?;
+        let (changes, queue) = channel();
+        let writer = Writer { path: path.to_owned(), database: Some(database), failed: BTreeMap::new() };
+        let writer = std::thread::Builder::new()
+            .name("state".into())
+            .spawn(move || writer.run(&queue))
+            .map_err(|e| Problem::new(Code::Internal, format!("cannot start a thread: {e}")))?;
+        Ok((Self { changes: Some(changes), writer: Some(writer) }, rows))
+    }
+
+    /// Writes a row, in the order of the calls; the future is done when it is durable.
+    pub fn put<T: Serialize>(
+        &self,
+        table: Table,
+        key: &str,
+        value: &T,
+    ) -> impl Future<Output = Outcome> + use<T> {
+        let change = encoded(value).map(|value| self.change(table, key, Some(value)));
+        async { change?.await.unwrap_or_else(closed) }
+    }
+
+    /// Removes a row, as [`Self::put`].
+    pub fn remove(&self, table: Table, key: &str) -> impl Future<Output = Outcome> + use<> {
+        let change = self.change(table, key, None);
+        async { change.await.unwrap_or_else(closed) }
+    }
+
+    fn change(&self, table: Table, key: &str, value: Option<Vec<u8>>) -> oneshot::Receiver<Outcome> {
+        let (done, outcome) = oneshot::channel();
+        self.send(Change { table, key: key.into(), value, done: Some(done) });
+        outcome
+    }
+
+    /// Writes a row some time soon, in the order of the calls, whatever it takes.
+    pub fn put_soon(&self, table: Table, key: &str, value: &impl Serialize) {
+        match encoded(value) {
+            Ok(value) => self.send(Change { table, key: key.into(), value: Some(value), done: None }),
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    /// Removes a row some time soon.
+    pub fn remove_soon(&self, table: Table, key: &str) {
+        self.send(Change { table, key: key.into(), value: None, done: None });
+    }
+
+    fn send(&self, change: Change) {
+        // The writer lives as long as we do; were it gone, whoever waits would be told.
+        if let Some(changes) = &self.changes {
+            let _ = changes.send(change);
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.changes = None;
+        if let Some(writer) = self.writer.take() {
+            // A panic of it has been reported by itself.
+            let _ = writer.join();
+        }
+    }
+}
+
+fn encoded(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(value).map_err(|e| Problem::new(Code::Internal, format!("cannot encode a row: {e}")))
+}
+
+/// What was in the file.
+#[derive(Debug, Default)]
+pub(crate) struct Rows(BTreeMap<Table, Vec<(String, Vec<u8>)>>);
+
+impl Rows {
+    fn read(database: &Database) -> Result<Self, redb::Error> {
+        let read = database.begin_read()?;
+        let mut all = BTreeMap::new();
+        for table in Table::ALL {
+            let mut rows = Vec::new();
+            for row in read.open_table(table.definition())?.iter()? {
+                let (key, value) = row?;
+                rows.push((key.value().to_owned(), value.value().to_owned()));
+            }
+            all.insert(table, rows);
+        }
+        Ok(Self(all))
+    }
+
+    /// The rows of a table. One that cannot be read is reported and left out: the others must not suffer.
+    pub fn take<T: DeserializeOwned>(&mut self, table: Table) -> Vec<(String, T)> {
+        let rows = self.0.remove(&table).unwrap_or_default();
+        let decoded = rows.into_iter().filter_map(|(key, value)| match serde_json::from_slice(&value) {
+            Ok(row) => Some((key, row)),
+            Err(error) => {
+                tracing::error!("row {key} of {table:?} cannot be read: {error}");
+                None
+            }
+        });
+        decoded.collect()
+    }
+}
+
+fn database(path: &Path) -> Result<Database, redb::Error> {
+    let database = Database::builder().set_cache_size(CACHE).create(path)?;
+    let write = database.begin_write()?;
+    for table in Table::ALL {
+        write.open_table(table.definition())?;
+    }
+    write.commit()?;
+    Ok(database)
+}
+
+type Unwritten = BTreeMap<(Table, String), Option<Vec<u8>>>;
+
+struct Writer {
+    path: PathBuf,
+    /// None after an error, until it could be opened again.
+    database: Option<Database>,
+    /// What nobody waits for and could not be written.
+    failed: Unwritten,
+}
+
+impl Writer {
+    fn run(mut self, queue: &Receiver<Change>) {
+        loop {
+            let first = if self.failed.is_empty() {
+                queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                queue.recv_timeout(AGAIN)
+            };
+            let batch: Vec<Change> = match first {
+                Ok(first) => std::iter::once(first).chain(queue.try_iter().take(BATCH)).collect(),
+                Err(RecvTimeoutError::Timeout) => Vec::new(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    if !self.failed.is_empty() {
+                        self.write(Vec::new());
+                    }
+                    return;
+                }
+            };
+            self.write(batch);
+        }
+    }
+
+    fn write(&mut self, batch: Vec<Change>) {
+        let result = self.commit(&batch);
+        if let Err(error) = &result {
+            tracing::error!("{error}");
+            // After an error the database wants to be opened again.
+            self.database = None;
+        } else {
+            self.failed.clear();
+        }
+        for change in batch {
+            let row = (change.table, change.key);
+            match (change.done, &result) {
+                // Who does not wait any more is not told.
+                (Some(done), _) => {
+                    let _ = done.send(result.clone());
+                    // A newer value that was refused must not be undone by an older one that was kept.
+                    self.failed.remove(&row);
+                }
+                (None, Err(_)) => {
+                    self.failed.insert(row, change.value);
+                }
+                (None, Ok(())) => {}
+            }
+        }
+    }
+
+    fn commit(&mut self, batch: &[Change]) -> Result<(), Problem> {
+        let failed = |e: redb::Error| problem(&self.path, &e);
+        if self.database.is_none() {
+            self.database = Some(database(&self.path).map_err(failed)?);
+        }
+        let Some(database) = &self.database else { unreachable!("opened above") };
+        let written = || -> Result<(), redb::Error> {
+            let write = database.begin_write()?;
+            for table in Table::ALL {
+                let mut open = write.open_table(table.definition())?;
+                let older = self.failed.iter().map(|((t, key), value)| (*t, key, value));
+                let newer = batch.iter().map(|c| (c.table, &c.key, &c.value));
+                for (_, key, value) in older.chain(newer).filter(|(t, ..)| *t == table) {
+                    match value {
+                        Some(value) => drop(open.insert(key.as_str(), value.as_slice())?),
+                        None => drop(open.remove(key.as_str())?),
+                    }
+                }
+            }
+            write.commit()?;
+            Ok(())
+        };
+        written().map_err(failed)
+    }
+}
+
+fn problem(path: &Path, error: &redb::Error) -> Problem {
+    let full = match error {
+        redb::Error::Io(e) => e.kind() == std::io::ErrorKind::StorageFull,
+        _ => false,
+    };
+    let code = if full { Code::StorageFull } else { Code::Internal };
+    Problem::new(code, format!("cannot write {}: {error}", path.display()))
+}
+
+fn open_problem(path: &Path, error: &redb::Error) -> Problem {
+    match error {
+        redb::Error::DatabaseAlreadyOpen => Problem::new(
+            Code::InUse,
+            format!("{} is in use: another doppeld runs on this store", path.display()),
+        ),
+        _ => Problem::new(Code::Internal, format!("cannot open {}: {error}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().build().unwrap()
+    }
+
+    #[test]
+    fn rows_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.redb");
+        let (state, mut rows) = State::open(&path).unwrap();
+        assert!(rows.take::<u32>(Table::Domains).is_empty());
+        assert_eq!(State::open(&path).unwrap_err().code, Code::InUse);
+        runtime().block_on(async {
+            state.put(Table::Domains, "a", &1).await.unwrap();
+            state.put_soon(Table::Domains, "b", &2);
+            state.put_soon(Table::Domains, "c", &3);
+            state.remove(Table::Domains, "a").await.unwrap();
+            state.remove_soon(Table::Domains, "c");
+            state.put_soon(Table::Answers, "b", &4);
+        });
+        drop(state);
+        let (_state, mut rows) = State::open(&path).unwrap();
+        assert_eq!(rows.take::<u32>(Table::Domains), [("b".to_owned(), 2)]);
+        assert_eq!(rows.take::<u32>(Table::Answers), [("b".to_owned(), 4)]);
+    }
+}

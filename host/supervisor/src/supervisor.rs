@@ -1,0 +1,286 @@
+//! What can be asked of domain 0.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use doppel_api as api;
+use doppel_api::Problem;
+
+use crate::core::{Core, whole};
+use crate::domains::{Entry, is_live};
+use crate::streams::{ByteStream, LineStream};
+
+tokio::task_local! {
+    /// Who sent the request that is carried out, and its idempotency key and digest. What it makes is marked with that,
+    /// so that it is not made twice if this process dies before it could keep the answer.
+    pub(crate) static REQUEST: String;
+}
+
+/// How the supervisor is set up (`/etc/doppel/doppeld.toml`).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of images, frozen images and state.
+    pub store: PathBuf,
+    /// Directory of sockets and other things of this boot.
+    pub runtime: PathBuf,
+    /// The program whose `keep` command is the keeper; this one if missing.
+    pub program: Option<PathBuf>,
+}
+
+/// Domain 0.
+#[derive(Debug)]
+pub struct Supervisor {
+    core: Arc<Core>,
+}
+
+type Answer<T> = Result<T, Problem>;
+
+/// One method a path of the interface; names and rules are those of `docs/api.md`. What changes something is done whole
+/// even if the future is dropped on the way.
+#[allow(clippy::unused_async, missing_docs, reason = "the interface is described in docs/api.md, once")]
+impl Supervisor {
+    /// Opens the state, finds or starts the keeper, and adopts what lives.
+    pub async fn open(config: Config) -> Answer<Arc<Self>> {
+        Ok(Arc::new(Self { core: Core::open(config).await? }))
+    }
+
+    fn find(&self, domain: &str) -> Answer<(Arc<Core>, Arc<Entry>)> {
+        Ok((self.core.clone(), self.core.find(domain)?))
+    }
+
+    pub async fn info(&self) -> Answer<api::Info> {
+        Ok(self.core.info())
+    }
+    pub async fn create(&self, wanted: api::CreateDomain) -> Answer<api::Created> {
+        whole(self.core.clone().create(wanted, REQUEST.try_with(Clone::clone).ok())).await
+    }
+    pub async fn list(&self, options: api::ListOptions) -> Answer<Vec<api::Domain>> {
+        let state = options.state.as_deref();
+        let labels: Vec<&str> = options.label.iter().flat_map(|l| l.split(',')).collect();
+        let mut all: Vec<api::Domain> = self.core.all().iter().map(|e| e.describe()).collect();
+        all.retain(|d| {
+            let has = |label: &&str| match label.split_once('=') {
+                Some((key, value)) => d.config.labels.get(key).is_some_and(|v| v == value),
+                None => d.config.labels.contains_key(*label),
+            };
+            let shown = options.all || is_live(d.state) || d.state == api::DomainState::Restarting;
+            state.map_or(shown, |s| crate::accounting::state_name(d.state) == s)
+                && labels.iter().all(has)
+                && options.name.as_ref().is_none_or(|n| d.name.contains(n.as_str()))
+        });
+        all.sort_by(|a, b| b.created_at.cmp(&a.created_at));
+        all.truncate(options.limit.unwrap_or(usize::MAX));
+        Ok(all)
+    }
+    pub async fn inspect(&self, domain: &str) -> Answer<api::Domain> {
+        Ok(self.core.find(domain)?.describe())
+    }
+    pub async fn start(&self, domain: &str) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.start(entry)).await
+    }
+    pub async fn stop(&self, domain: &str, how: api::StopOptions) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.stop(entry, how)).await
+    }
+    pub async fn restart(&self, domain: &str, how: api::StopOptions) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.restart(entry, how)).await
+    }
+    pub async fn kill(&self, domain: &str, how: api::KillOptions) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.kill(&entry, how).await
+    }
+    pub async fn pause(&self, domain: &str) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.pause(entry, true)).await
+    }
+    pub async fn unpause(&self, domain: &str) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.pause(entry, false)).await
+    }
+    pub async fn rename(&self, domain: &str, to: api::Rename) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.rename(entry, to)).await
+    }
+    pub async fn update(&self, domain: &str, to: api::UpdateDomain) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.update(entry, to)).await
+    }
+    pub async fn remove(&self, domain: &str, how: api::RemoveOptions) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.remove(entry, how)).await
+    }
+    pub async fn wait(&self, domain: &str) -> Answer<api::Waited> {
+        let (core, entry) = self.find(domain)?;
+        core.wait(entry).await
+    }
+    pub async fn prune(&self) -> Answer<api::PruneReport> {
+        whole(self.core.clone().prune()).await
+    }
+    pub async fn logs(&self, domain: &str, which: api::LogOptions) -> Answer<LineStream<api::Output>> {
+        let (core, entry) = self.find(domain)?;
+        core.logs(entry, which).await
+    }
+    pub async fn attach(&self, domain: &str, how: api::AttachOptions) -> Answer<LineStream<api::Output>> {
+        let (core, entry) = self.find(domain)?;
+        core.attach(entry, how).await
+    }
+    pub async fn input(&self, domain: &str, bytes: ByteStream, options: api::InputOptions) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.input(entry, bytes, options).await
+    }
+    pub async fn resize(&self, domain: &str, to: api::ResizeTerminal) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.resize(entry, to).await
+    }
+    pub async fn stats(&self, domain: &str) -> Answer<api::DomainStats> {
+        let (core, entry) = self.find(domain)?;
+        core.stats(entry).await
+    }
+    pub async fn top(&self, domain: &str) -> Answer<Vec<api::ProcessInfo>> {
+        let (core, entry) = self.find(domain)?;
+        core.top(entry).await
+    }
+    pub async fn exec(&self, domain: &str, wanted: api::CreateExec) -> Answer<api::Exec> {
+        let (core, entry) = self.find(domain)?;
+        whole(async move { core.exec(entry, wanted).await }).await
+    }
+    pub async fn exec_inspect(&self, exec: &str) -> Answer<api::Exec> {
+        Ok(self.core.execs.find(exec)?.describe())
+    }
+    pub async fn exec_output(&self, exec: &str) -> Answer<LineStream<api::Output>> {
+        Ok(self.core.exec_output(self.core.execs.find(exec)?))
+    }
+    pub async fn exec_input(&self, exec: &str, bytes: ByteStream, options: api::InputOptions) -> Answer<()> {
+        let found = self.core.execs.find(exec)?;
+        self.core.exec_input(&found, bytes, options.close).await
+    }
+    pub async fn exec_resize(&self, exec: &str, to: api::ResizeTerminal) -> Answer<()> {
+        let found = self.core.execs.find(exec)?;
+        self.core.exec_resize(&found, to).await
+    }
+    pub async fn exec_kill(&self, exec: &str, how: api::KillOptions) -> Answer<()> {
+        let found = self.core.execs.find(exec)?;
+        self.core.exec_kill(&found, &how).await
+    }
+    pub async fn archive_out(&self, domain: &str, path: &str) -> Answer<ByteStream> {
+        let (core, entry) = self.find(domain)?;
+        core.builtin_output(entry, vec!["tar-out".into(), path.into()]).await
+    }
+    pub async fn archive_in(&self, domain: &str, path: &str, tar: ByteStream) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.builtin_input(entry, vec!["tar-in".into(), path.into()], tar).await
+    }
+    pub async fn file_read(&self, domain: &str, path: &str) -> Answer<ByteStream> {
+        let (core, entry) = self.find(domain)?;
+        core.builtin_output(entry, vec!["read".into(), path.into()]).await
+    }
+    pub async fn file_write(&self, domain: &str, to: api::WriteFile, bytes: ByteStream) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.file_write(entry, to, bytes).await
+    }
+    pub async fn file_remove(&self, domain: &str, which: api::RemoveFile) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.file_remove(entry, which).await
+    }
+    pub async fn file_info(&self, domain: &str, path: &str) -> Answer<api::FileInfo> {
+        let (core, entry) = self.find(domain)?;
+        core.file_info(entry, path).await
+    }
+    pub async fn file_list(&self, domain: &str, path: &str) -> Answer<Vec<api::FileInfo>> {
+        let (core, entry) = self.find(domain)?;
+        core.file_list(entry, path).await
+    }
+    pub async fn file_watch(&self, domain: &str, path: &str) -> Answer<LineStream<api::FileChange>> {
+        let (core, entry) = self.find(domain)?;
+        core.file_watch(entry, path).await
+    }
+    pub async fn make_directory(&self, domain: &str, path: &str) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.make_directory(entry, path).await
+    }
+    pub async fn freeze(&self, domain: &str, how: api::FreezeDomain) -> Answer<api::FreezeReport> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.freeze(entry, how)).await
+    }
+    pub async fn hibernate(&self, domain: &str) -> Answer<api::Hibernated> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.hibernate(entry)).await
+    }
+    pub async fn wake(&self, domain: &str) -> Answer<api::Domain> {
+        let (core, entry) = self.find(domain)?;
+        whole(core.wake(entry)).await
+    }
+    pub async fn frozen_list(&self) -> Answer<Vec<api::FrozenImage>> {
+        self.core.clone().frozen_list().await
+    }
+    pub async fn frozen_inspect(&self, name: &str) -> Answer<api::FrozenImage> {
+        self.core.clone().frozen_inspect(name.into()).await
+    }
+    pub async fn frozen_remove(&self, name: &str) -> Answer<()> {
+        self.core.clone().frozen_remove(name.into()).await
+    }
+    pub async fn clone_frozen(&self, name: &str, how: api::CloneFrozen) -> Answer<api::Cloned> {
+        whole(self.core.clone().clone_frozen(name.into(), how)).await
+    }
+    pub async fn image_list(&self) -> Answer<Vec<api::Image>> {
+        self.core.clone().image_list().await
+    }
+    pub async fn image_inspect(&self, name: &str) -> Answer<api::Image> {
+        self.core.clone().image_inspect(name.into()).await
+    }
+    pub async fn image_remove(&self, name: &str) -> Answer<()> {
+        self.core.clone().image_remove(name.into()).await
+    }
+    pub async fn image_pull(&self, what: api::PullImage) -> Answer<api::Operation> {
+        self.core.clone().image_pull(what).await
+    }
+    pub async fn image_push(&self, what: api::PushImage) -> Answer<api::Operation> {
+        self.core.clone().image_push(what).await
+    }
+    pub async fn image_import(&self, what: api::ImportImage, tar: ByteStream) -> Answer<api::Image> {
+        self.core.clone().image_import(what, tar).await
+    }
+    pub async fn image_prune(&self) -> Answer<api::ImagePruneReport> {
+        self.core.clone().image_prune().await
+    }
+    pub async fn operation_list(&self) -> Answer<Vec<api::Operation>> {
+        Ok(self.core.operations.list())
+    }
+    pub async fn operation(&self, id: &str, wait: bool) -> Answer<api::Operation> {
+        self.core.operations.status(id, wait).await
+    }
+    pub async fn operation_cancel(&self, id: &str) -> Answer<api::Operation> {
+        self.core.operations.cancel(id)
+    }
+    pub async fn events(&self, which: api::EventOptions) -> Answer<LineStream<api::Event>> {
+        let mut which = which;
+        for (field, text) in [("since", &which.since), ("until", &which.until)] {
+            if text.as_deref().is_some_and(|t| crate::time::parse(t).is_none()) {
+                return Err(crate::wanted::wrong(format!("{field}: no time (RFC 3339)")));
+            }
+        }
+        // A domain that is gone may still have events.
+        if let Some(entry) = which.subject.as_deref().and_then(|s| self.core.find(s).ok()) {
+            which.subject = Some(entry.id.clone());
+        }
+        Ok(self.core.events.listen(&which))
+    }
+    /// Text of the Prometheus endpoint.
+    pub async fn metrics(&self) -> Answer<String> {
+        self.core.metrics().await
+    }
+    /// The answer kept for this idempotency key, if it was used for the same request (a digest of it).
+    pub async fn remembered(&self, key: &str, request: &str) -> Answer<Option<(u16, String)>> {
+        self.core.answers.get(key, request)
+    }
+    /// Keeps an answer for an idempotency key.
+    pub async fn remember(&self, key: &str, request: &str, status: u16, body: &str) -> Answer<()> {
+        self.core.answers.put(&self.core.state, key, request, status, body).await
+    }
+    /// Writes a line of the audit log: who asked for what, and how it ended.
+    pub fn audit(&self, who: &str, what: &str, status: u16) {
+        self.core.audit.add(who, what, status);
+    }
+}
