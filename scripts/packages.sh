@@ -1,11 +1,11 @@
 # Package lists shared by the set-up scripts. Sourced, not run.
 
 # What the host needs. A path per package tells whether it is installed without asking dpkg.
-host_packages=(mmdebstrap erofs-utils busybox-static musl-tools strace gdb runc python3-pytest gcc libc6-dev make
-    curl ca-certificates)
+host_packages=(mmdebstrap erofs-utils busybox-static musl-tools strace gdb runc python3-pytest gcc g++ libc6-dev make
+    curl ca-certificates zstd docker-registry skopeo umoci)
 host_files=(/usr/bin/mmdebstrap /usr/bin/mkfs.erofs /bin/busybox /usr/bin/musl-gcc /usr/bin/strace /usr/bin/gdb
-    /usr/sbin/runc /usr/bin/pytest-3 /usr/bin/gcc /usr/include/stdio.h /usr/bin/make
-    /usr/bin/curl /etc/ssl/certs/ca-certificates.crt)
+    /usr/sbin/runc /usr/bin/pytest-3 /usr/bin/gcc /usr/bin/g++ /usr/include/stdio.h /usr/bin/make
+    /usr/bin/curl /etc/ssl/certs/ca-certificates.crt /usr/bin/zstd /usr/bin/docker-registry /usr/bin/skopeo /usr/bin/umoci)
 
 # What the image `debian` holds beside the essential packages.
 image_suite=bookworm
@@ -16,3 +16,7 @@ image_packages=(busybox bash coreutils findutils grep sed mawk tar gzip perl-bas
 servers_packages=(redis-server redis-tools nginx-light wrk apache2-utils postgresql-15 postgresql-contrib sqlite3
     openssh-server openssh-client rsync stress-ng sysbench procps curl python3-minimal bash coreutils util-linux
     iproute2 ca-certificates busybox passwd)
+
+# What the image `runtimes` holds beside the essential packages: language runtimes, build tools, debuggers.
+runtimes_packages=(busybox bash coreutils procps netbase python3-numpy libpython3.11-testsuite gcc libc6-dev make cmake perl
+    tcl ruby php-cli openjdk-17-jdk-headless nodejs strace gdb libc6-dbg)

@@ -31,4 +31,10 @@ if ! command -v cargo >/dev/null; then
     echo "setup: installing Rust with rustup"
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y -q --profile minimal --default-toolchain none
 fi
+# The guest kernel is built for this target (rust-toolchain.toml). Without it the build falls back to a slower one.
+bare=x86_64-unknown-none
+if command -v rustup >/dev/null && [ ! -d "$(rustc --print target-libdir --target $bare 2>/dev/null)" ]; then
+    echo "setup: installing the Rust target $bare"
+    rustup target add $bare || echo "setup: cannot; the guest kernel will save vector registers at every call" >&2
+fi
 echo "setup: done"

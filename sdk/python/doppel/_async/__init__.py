@@ -1,0 +1,1 @@
+"""The implementation, with asyncio; `generate.py` makes `_sync` of it."""

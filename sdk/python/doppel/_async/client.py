@@ -1,0 +1,206 @@
+"""The connection to a supervisor: requests, streams, repetition, errors.
+
+One HTTP client over a Unix socket or TCP. A request that changes something carries an idempotency key, so that it
+may be sent again when the connection broke before the answer came: the supervisor does it once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from types import TracebackType
+from typing import IO, Any
+
+import httpx
+
+from .._wire import address
+from ..errors import DoppelTimeout, SupervisorUnreachable, from_problem
+from .tasks import in_thread, sleep
+
+#: Bytes of a body in flight.
+CHUNK = 256 * 1024
+#: Pauses before a request is sent again, in seconds.
+PAUSES = (0.1, 0.2, 0.4, 0.8)
+
+
+class AsyncClient:
+    """A connection to a supervisor, which any number of sandboxes may share.
+
+    `host` is `unix:///path`, a path, or `https://host:port`; without it `DOPPEL_HOST`, and without that the local
+    supervisor's socket. `token` (`DOPPEL_TOKEN`) is for servers on TCP, `ca` a file with the certificate that signed
+    theirs. `timeout` is for requests that the supervisor answers at once.
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        *,
+        token: str | None = None,
+        ca: str | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        socket, self.base_url = address(host)
+        self.host = f"unix://{socket}" if socket else self.base_url
+        token = token or os.environ.get("DOPPEL_TOKEN")
+        if token and self.base_url.startswith("http://") and not socket and not _loopback(self.base_url):
+            raise ValueError(f"a token is not sent in clear to {self.base_url}: use https")
+        self._timeout = httpx.Timeout(timeout, connect=10.0, pool=None)
+        self._unlimited = httpx.Timeout(None, connect=10.0)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        # Nothing to verify on a Unix socket, and reading the certificates takes longer than a request.
+        verify = False if socket else ssl.create_default_context(cafile=ca)
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            headers={"authorization": f"Bearer {token}"} if token and not socket else None,
+            timeout=self._timeout,
+            transport=httpx.AsyncHTTPTransport(uds=socket, verify=verify, limits=limits),
+            trust_env=False,
+        )
+        self._users = 1
+
+    def share(self) -> AsyncClient:
+        """One more user: the connection is closed when the last one has closed it."""
+        self._users += 1
+        return self
+
+    async def close(self) -> None:
+        """Ends it for this user."""
+        self._users -= 1
+        if self._users == 0:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: dict[str, Any] | None = None,
+        body: bytes | IO[bytes] | None = None,
+        unlimited: bool = False,
+    ) -> Any:
+        """Sends a request and returns the JSON of the answer; `unlimited` for what takes as long as it takes."""
+        headers = {"idempotency-key": uuid.uuid4().hex} if method in ("POST", "PUT") else {}
+        start = 0
+        if body is not None:
+            headers["content-type"] = "application/octet-stream"
+        again = True
+        if body is not None and not isinstance(body, bytes):
+            again = body.seekable()
+            start = body.tell() if again else 0
+        attempt = 0
+        while True:
+            if attempt and body is not None and not isinstance(body, bytes):
+                body.seek(start)
+            try:
+                response = await self._http.request(
+                    method,
+                    path,
+                    json=json,
+                    params=params,
+                    content=body if body is None or isinstance(body, bytes) else _pieces(body),
+                    headers=headers,
+                    timeout=self._unlimited if unlimited else self._timeout,
+                )
+            except httpx.TimeoutException as error:
+                raise DoppelTimeout(f"no answer from {self.host} to {method} {path}") from error
+            except httpx.TransportError as error:
+                if not again or attempt == len(PAUSES):
+                    raise self._unreachable(error) from error
+            else:
+                if method == "DELETE" and attempt and response.status_code == 404:
+                    return None  # an earlier attempt did it, and its answer was lost
+                return _answer(response)
+            await sleep(PAUSES[attempt])
+            attempt += 1
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, params: dict[str, Any] | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Opens a stream of bytes; it is open when this is entered."""
+        attempt = 0
+        opened = False
+        while True:
+            try:
+                async with self._http.stream(
+                    method, path, params=params, timeout=self._unlimited
+                ) as response:
+                    if not response.is_success:
+                        await response.aread()
+                        _answer(response)
+                    opened = True
+                    yield response.aiter_bytes()
+                    return
+            except httpx.TransportError as error:
+                if opened or attempt == len(PAUSES):
+                    raise self._unreachable(error) from error
+            await sleep(PAUSES[attempt])
+            attempt += 1
+
+    @asynccontextmanager
+    async def lines(self, path: str, params: dict[str, Any] | None = None) -> AsyncIterator[AsyncIterator[Any]]:
+        """Opens a stream of lines of JSON."""
+        async with self.stream("GET", path, params) as pieces:
+            yield _lines(pieces)
+
+    def _unreachable(self, error: Exception) -> SupervisorUnreachable:
+        return SupervisorUnreachable(
+            f"no supervisor at {self.host}: {error or type(error).__name__}; "
+            "start doppeld, or name another one in DOPPEL_HOST"
+        )
+
+
+def connection(client: AsyncClient | None) -> AsyncClient:
+    """A client for one more user: the given one, or a new one."""
+    return client.share() if client is not None else AsyncClient()
+
+
+def _loopback(url: str) -> bool:
+    host = httpx.URL(url).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _answer(response: httpx.Response) -> Any:
+    kind = response.headers.get("content-type", "").split(";")[0]
+    is_json = kind == "application/json" or kind.endswith("+json")
+    try:
+        value = json.loads(response.content) if is_json and response.content else None
+    except ValueError:
+        value = None
+    if not response.is_success:
+        raise from_problem(value, response.status_code, response.text)
+    return value if is_json else response.content
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := await in_thread(file.read, CHUNK):
+        yield piece
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    # Not httpx's own lines: those end at every separator of Unicode, which may stand in a file name.
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield json.loads(line)
+    if rest.strip():
+        yield json.loads(rest)

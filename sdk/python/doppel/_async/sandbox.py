@@ -1,0 +1,294 @@
+"""Sandboxes: domains that programs are run in."""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any
+
+from .._output import Output
+from .._wire import KEEP_ALIVE, Command, argv, present, resources, seconds, segment, strings
+from ..errors import InUse, NotFound
+from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, decode
+from .client import AsyncClient, connection
+from .commands import AsyncCommands
+from .files import AsyncFiles
+from .pty import AsyncPty
+from .template import AsyncTemplate
+
+
+class AsyncSandbox:
+    """A running domain. Made by `create`, `connect`, `Template.clone` or `fork`, not by its constructor.
+
+    As a context manager it is killed at the end if it was made here; one that was connected to lives on.
+    """
+
+    def __init__(self, client: AsyncClient, domain: Domain, *, owned: bool, fork: str | None = None) -> None:
+        self._client = client
+        self._owned = owned
+        self._fork = fork
+        self._path = f"/v1/domains/{domain.id}"
+        self._closed = False
+        #: Unique for ever.
+        self.id = domain.id
+        #: Name when it was made or connected to.
+        self.name = domain.name
+        #: What the supervisor could not enforce although nobody asked for it.
+        self.warnings: list[str] = []
+        #: Programs in it.
+        self.commands = AsyncCommands(client, domain.id)
+        #: Files in it.
+        self.files = AsyncFiles(client, domain.id)
+        #: Terminals in it.
+        self.pty = AsyncPty(client, domain.id)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.id}>"
+
+    @classmethod
+    async def create(
+        cls,
+        image: str,
+        *,
+        name: str | None = None,
+        command: Command | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        hostname: str | None = None,
+        cpus: float | None = None,
+        memory: int | str | None = None,
+        pids: int | None = None,
+        cpu_weight: int | None = None,
+        cpu_reservation: float | None = None,
+        memory_reservation: int | str | None = None,
+        timeout: float | None = None,
+        labels: Mapping[str, str] | None = None,
+        auto_remove: bool = True,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """Makes a sandbox from a root image and starts it.
+
+        It runs until it is killed, or for `timeout` seconds. `command` is its first program, with which it ends:
+        without one it just stays up, `[]` is the image's own. `memory` is bytes or as `512m`. With `auto_remove`
+        off its record and logs stay after its end.
+        """
+        body: dict[str, Any] = present(
+            image=image,
+            name=name,
+            command=KEEP_ALIVE if command is None else argv(command),
+            entrypoint=[] if command is None or command else None,
+            env=strings(env),
+            working_dir=cwd,
+            user=user,
+            hostname=hostname,
+            labels=strings(labels),
+            resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation),
+            timeout_seconds=seconds(timeout),
+            auto_remove=auto_remove,
+        )
+        http = connection(client)
+        try:
+            answer = await http.request(
+                "POST", "/v1/domains", json=body, params={"start": True}, unlimited=True
+            )
+        except BaseException:
+            await http.close()
+            raise
+        sandbox = cls(http, decode(Domain, answer["domain"]), owned=True)
+        sandbox.warnings = list(answer.get("warnings", ()))
+        return sandbox
+
+    @classmethod
+    async def connect(cls, name: str, *, client: AsyncClient | None = None) -> AsyncSandbox:
+        """A sandbox that is there, by its name, its id, or a unique beginning of that."""
+        http = connection(client)
+        try:
+            answer = await http.request("GET", f"/v1/domains/{segment(name)}")
+        except BaseException:
+            await http.close()
+            raise
+        return cls(http, decode(Domain, answer), owned=False)
+
+    @staticmethod
+    async def list(
+        *,
+        all: bool = False,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        state: DomainState | str | None = None,
+        limit: int | None = None,
+        client: AsyncClient | None = None,
+    ) -> builtins.list[Domain]:
+        """The sandboxes that run, or with `all` those that do not too.
+
+        Only those with all these `labels`, with this text in the `name`, in this `state`.
+        """
+        params = present(
+            all=all,
+            label=",".join(f"{k}={v}" if v else k for k, v in labels.items()) if labels else None,
+            name=name,
+            state=None if state is None else str(state),
+            limit=limit,
+        )
+        async with connection(client) as http:
+            return decode(list[Domain], await http.request("GET", "/v1/domains", params=params))
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._owned:
+                await self.kill()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Ends the connection; the sandbox lives on."""
+        if not self._closed:
+            self._closed = True
+            await self._client.close()
+
+    async def kill(self) -> bool:
+        """Ends it at once and removes it. `False` if it was gone already."""
+        try:
+            await self._client.request("DELETE", self._path, params={"force": True}, unlimited=True)
+        except NotFound:
+            return False
+        finally:
+            if self._fork is not None:
+                await _drop(self._client, self._fork)
+        return True
+
+    async def stop(self, timeout: float | None = None) -> Domain:
+        """Asks its first program to end, and kills it after `timeout` seconds (10 if missing)."""
+        body = present(timeout_seconds=seconds(timeout))
+        return await self._domain("POST", "stop", body)
+
+    async def wait(self) -> ExitInfo:
+        """Waits for its end."""
+        answer = await self._client.request("POST", f"{self._path}/wait", unlimited=True)
+        return decode(ExitInfo, answer["exit"])
+
+    async def pause(self) -> None:
+        """Makes it stand still; it keeps its memory."""
+        await self._domain("POST", "pause")
+
+    async def resume(self) -> None:
+        """Lets it go on after `pause`."""
+        await self._domain("POST", "unpause")
+
+    async def hibernate(self) -> FreezeReport:
+        """Puts its memory on disk; it uses none until `wake`."""
+        answer = await self._client.request("POST", f"{self._path}/hibernate", unlimited=True)
+        return decode(FreezeReport, answer["report"])
+
+    async def wake(self) -> None:
+        """Lets it go on after `hibernate`."""
+        await self._domain("POST", "wake")
+
+    async def freeze(self, name: str, *, stop: bool = False, in_memory: bool = False) -> AsyncTemplate:
+        """Makes a frozen image of it, programs and memory and all, from which clones are made.
+
+        It goes on afterwards, unless `stop`.
+        """
+        body = {"frozen": name, "stop": stop, "in_memory": in_memory}
+        answer = await self._client.request("POST", f"{self._path}/freeze", json=body, unlimited=True)
+        template = AsyncTemplate(name, client=self._client)
+        template.report = decode(FreezeReport, answer)
+        return template
+
+    async def fork(self, count: int = 1, *, args: Sequence[str] = ()) -> builtins.list[AsyncSandbox]:
+        """Makes copies of it as it is now, which go on independently.
+
+        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`.
+        """
+        name = f"fork-{self.id}-{uuid.uuid4().hex[:8]}"
+        template = await self.freeze(name, in_memory=True)
+        try:
+            clones = await template.clone(count, args=args)
+        except BaseException:
+            await _drop(self._client, name)
+            raise
+        finally:
+            await template.close()
+        for clone in clones:
+            clone._fork = name
+        return clones
+
+    async def set_timeout(self, timeout: float | None) -> None:
+        """Has it end `timeout` seconds from now, instead of what was said before; `None`: never."""
+        await self._patch(timeout_seconds=0 if timeout is None else max(1, seconds(timeout) or 0))
+
+    async def update(
+        self,
+        *,
+        cpus: float | None = None,
+        memory: int | str | None = None,
+        pids: int | None = None,
+        cpu_weight: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Domain:
+        """Changes its limits, at once, and its labels."""
+        limits = resources(cpus, memory, pids, cpu_weight)
+        return await self._patch(resources=limits or None, labels=None if labels is None else dict(labels))
+
+    async def info(self) -> Domain:
+        """What it is, how it was made, and how it is."""
+        return await self._domain("GET", "")
+
+    async def stats(self) -> DomainStats:
+        """What it uses and has used."""
+        return decode(DomainStats, await self._client.request("GET", f"{self._path}/stats"))
+
+    async def is_running(self) -> bool:
+        """Whether it runs; not if it is paused, hibernated, or gone."""
+        try:
+            return (await self.info()).state == DomainState.RUNNING
+        except NotFound:
+            return False
+
+    async def logs(self, tail: int | None = None) -> str:
+        """What its first program has printed, errors among it; only the last `tail` lines if given."""
+        pieces: list[str] = []
+        async with self.follow(tail=tail, follow=False) as texts:
+            async for text in texts:
+                pieces.append(text)
+        return "".join(pieces)
+
+    @asynccontextmanager
+    async def follow(
+        self, *, tail: int | None = None, follow: bool = True
+    ) -> AsyncIterator[AsyncIterator[str]]:
+        """What its first program prints, as it comes, from its start or the last `tail` lines on."""
+        params = present(follow=follow, tail=tail)
+        async with self._client.lines(f"{self._path}/logs", params) as lines:
+            yield _texts(lines)
+
+    async def _domain(self, method: str, verb: str, body: dict[str, Any] | None = None) -> Domain:
+        path = f"{self._path}/{verb}" if verb else self._path
+        answer = await self._client.request(method, path, json=body, unlimited=method == "POST")
+        return decode(Domain, answer)
+
+    async def _patch(self, **fields: Any) -> Domain:
+        answer = await self._client.request("PATCH", self._path, json=present(**fields))
+        return decode(Domain, answer)
+
+
+async def _drop(client: AsyncClient, frozen: str) -> None:
+    """Removes the frozen image that a fork was made from, unless another fork of it lives."""
+    with suppress(InUse, NotFound):
+        await client.request("DELETE", f"/v1/frozen/{segment(frozen)}")
+
+
+async def _texts(lines: AsyncIterator[Any]) -> AsyncIterator[str]:
+    output = Output(keep=False)
+    async for line in lines:
+        for _, text in output.feed(line):
+            yield text

@@ -1,0 +1,295 @@
+# Made by generate.py of doppel/_async/sandbox.py: change that.
+"""Sandboxes: domains that programs are run in."""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any
+
+from .._output import Output
+from .._wire import KEEP_ALIVE, Command, argv, present, resources, seconds, segment, strings
+from ..errors import InUse, NotFound
+from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, decode
+from .client import Client, connection
+from .commands import Commands
+from .files import Files
+from .pty import Pty
+from .template import Template
+
+
+class Sandbox:
+    """A running domain. Made by `create`, `connect`, `Template.clone` or `fork`, not by its constructor.
+
+    As a context manager it is killed at the end if it was made here; one that was connected to lives on.
+    """
+
+    def __init__(self, client: Client, domain: Domain, *, owned: bool, fork: str | None = None) -> None:
+        self._client = client
+        self._owned = owned
+        self._fork = fork
+        self._path = f"/v1/domains/{domain.id}"
+        self._closed = False
+        #: Unique for ever.
+        self.id = domain.id
+        #: Name when it was made or connected to.
+        self.name = domain.name
+        #: What the supervisor could not enforce although nobody asked for it.
+        self.warnings: list[str] = []
+        #: Programs in it.
+        self.commands = Commands(client, domain.id)
+        #: Files in it.
+        self.files = Files(client, domain.id)
+        #: Terminals in it.
+        self.pty = Pty(client, domain.id)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.id}>"
+
+    @classmethod
+    def create(
+        cls,
+        image: str,
+        *,
+        name: str | None = None,
+        command: Command | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        hostname: str | None = None,
+        cpus: float | None = None,
+        memory: int | str | None = None,
+        pids: int | None = None,
+        cpu_weight: int | None = None,
+        cpu_reservation: float | None = None,
+        memory_reservation: int | str | None = None,
+        timeout: float | None = None,
+        labels: Mapping[str, str] | None = None,
+        auto_remove: bool = True,
+        client: Client | None = None,
+    ) -> Sandbox:
+        """Makes a sandbox from a root image and starts it.
+
+        It runs until it is killed, or for `timeout` seconds. `command` is its first program, with which it ends:
+        without one it just stays up, `[]` is the image's own. `memory` is bytes or as `512m`. With `auto_remove`
+        off its record and logs stay after its end.
+        """
+        body: dict[str, Any] = present(
+            image=image,
+            name=name,
+            command=KEEP_ALIVE if command is None else argv(command),
+            entrypoint=[] if command is None or command else None,
+            env=strings(env),
+            working_dir=cwd,
+            user=user,
+            hostname=hostname,
+            labels=strings(labels),
+            resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation),
+            timeout_seconds=seconds(timeout),
+            auto_remove=auto_remove,
+        )
+        http = connection(client)
+        try:
+            answer = http.request(
+                "POST", "/v1/domains", json=body, params={"start": True}, unlimited=True
+            )
+        except BaseException:
+            http.close()
+            raise
+        sandbox = cls(http, decode(Domain, answer["domain"]), owned=True)
+        sandbox.warnings = list(answer.get("warnings", ()))
+        return sandbox
+
+    @classmethod
+    def connect(cls, name: str, *, client: Client | None = None) -> Sandbox:
+        """A sandbox that is there, by its name, its id, or a unique beginning of that."""
+        http = connection(client)
+        try:
+            answer = http.request("GET", f"/v1/domains/{segment(name)}")
+        except BaseException:
+            http.close()
+            raise
+        return cls(http, decode(Domain, answer), owned=False)
+
+    @staticmethod
+    def list(
+        *,
+        all: bool = False,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        state: DomainState | str | None = None,
+        limit: int | None = None,
+        client: Client | None = None,
+    ) -> builtins.list[Domain]:
+        """The sandboxes that run, or with `all` those that do not too.
+
+        Only those with all these `labels`, with this text in the `name`, in this `state`.
+        """
+        params = present(
+            all=all,
+            label=",".join(f"{k}={v}" if v else k for k, v in labels.items()) if labels else None,
+            name=name,
+            state=None if state is None else str(state),
+            limit=limit,
+        )
+        with connection(client) as http:
+            return decode(list[Domain], http.request("GET", "/v1/domains", params=params))
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._owned:
+                self.kill()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the connection; the sandbox lives on."""
+        if not self._closed:
+            self._closed = True
+            self._client.close()
+
+    def kill(self) -> bool:
+        """Ends it at once and removes it. `False` if it was gone already."""
+        try:
+            self._client.request("DELETE", self._path, params={"force": True}, unlimited=True)
+        except NotFound:
+            return False
+        finally:
+            if self._fork is not None:
+                _drop(self._client, self._fork)
+        return True
+
+    def stop(self, timeout: float | None = None) -> Domain:
+        """Asks its first program to end, and kills it after `timeout` seconds (10 if missing)."""
+        body = present(timeout_seconds=seconds(timeout))
+        return self._domain("POST", "stop", body)
+
+    def wait(self) -> ExitInfo:
+        """Waits for its end."""
+        answer = self._client.request("POST", f"{self._path}/wait", unlimited=True)
+        return decode(ExitInfo, answer["exit"])
+
+    def pause(self) -> None:
+        """Makes it stand still; it keeps its memory."""
+        self._domain("POST", "pause")
+
+    def resume(self) -> None:
+        """Lets it go on after `pause`."""
+        self._domain("POST", "unpause")
+
+    def hibernate(self) -> FreezeReport:
+        """Puts its memory on disk; it uses none until `wake`."""
+        answer = self._client.request("POST", f"{self._path}/hibernate", unlimited=True)
+        return decode(FreezeReport, answer["report"])
+
+    def wake(self) -> None:
+        """Lets it go on after `hibernate`."""
+        self._domain("POST", "wake")
+
+    def freeze(self, name: str, *, stop: bool = False, in_memory: bool = False) -> Template:
+        """Makes a frozen image of it, programs and memory and all, from which clones are made.
+
+        It goes on afterwards, unless `stop`.
+        """
+        body = {"frozen": name, "stop": stop, "in_memory": in_memory}
+        answer = self._client.request("POST", f"{self._path}/freeze", json=body, unlimited=True)
+        template = Template(name, client=self._client)
+        template.report = decode(FreezeReport, answer)
+        return template
+
+    def fork(self, count: int = 1, *, args: Sequence[str] = ()) -> builtins.list[Sandbox]:
+        """Makes copies of it as it is now, which go on independently.
+
+        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`.
+        """
+        name = f"fork-{self.id}-{uuid.uuid4().hex[:8]}"
+        template = self.freeze(name, in_memory=True)
+        try:
+            clones = template.clone(count, args=args)
+        except BaseException:
+            _drop(self._client, name)
+            raise
+        finally:
+            template.close()
+        for clone in clones:
+            clone._fork = name
+        return clones
+
+    def set_timeout(self, timeout: float | None) -> None:
+        """Has it end `timeout` seconds from now, instead of what was said before; `None`: never."""
+        self._patch(timeout_seconds=0 if timeout is None else max(1, seconds(timeout) or 0))
+
+    def update(
+        self,
+        *,
+        cpus: float | None = None,
+        memory: int | str | None = None,
+        pids: int | None = None,
+        cpu_weight: int | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Domain:
+        """Changes its limits, at once, and its labels."""
+        limits = resources(cpus, memory, pids, cpu_weight)
+        return self._patch(resources=limits or None, labels=None if labels is None else dict(labels))
+
+    def info(self) -> Domain:
+        """What it is, how it was made, and how it is."""
+        return self._domain("GET", "")
+
+    def stats(self) -> DomainStats:
+        """What it uses and has used."""
+        return decode(DomainStats, self._client.request("GET", f"{self._path}/stats"))
+
+    def is_running(self) -> bool:
+        """Whether it runs; not if it is paused, hibernated, or gone."""
+        try:
+            return (self.info()).state == DomainState.RUNNING
+        except NotFound:
+            return False
+
+    def logs(self, tail: int | None = None) -> str:
+        """What its first program has printed, errors among it; only the last `tail` lines if given."""
+        pieces: list[str] = []
+        with self.follow(tail=tail, follow=False) as texts:
+            for text in texts:
+                pieces.append(text)
+        return "".join(pieces)
+
+    @contextmanager
+    def follow(
+        self, *, tail: int | None = None, follow: bool = True
+    ) -> Iterator[Iterator[str]]:
+        """What its first program prints, as it comes, from its start or the last `tail` lines on."""
+        params = present(follow=follow, tail=tail)
+        with self._client.lines(f"{self._path}/logs", params) as lines:
+            yield _texts(lines)
+
+    def _domain(self, method: str, verb: str, body: dict[str, Any] | None = None) -> Domain:
+        path = f"{self._path}/{verb}" if verb else self._path
+        answer = self._client.request(method, path, json=body, unlimited=method == "POST")
+        return decode(Domain, answer)
+
+    def _patch(self, **fields: Any) -> Domain:
+        answer = self._client.request("PATCH", self._path, json=present(**fields))
+        return decode(Domain, answer)
+
+
+def _drop(client: Client, frozen: str) -> None:
+    """Removes the frozen image that a fork was made from, unless another fork of it lives."""
+    with suppress(InUse, NotFound):
+        client.request("DELETE", f"/v1/frozen/{segment(frozen)}")
+
+
+def _texts(lines: Iterator[Any]) -> Iterator[str]:
+    output = Output(keep=False)
+    for line in lines:
+        for _, text in output.feed(line):
+            yield text

@@ -1,0 +1,112 @@
+# Made by generate.py of doppel/_async/template.py: change that.
+"""Frozen images, and clones made of them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .._wire import Command, argv, present, resources, seconds, segment, strings
+from ..errors import ApiError, CloneError, from_problem
+from ..models import Domain, FreezeReport, FrozenImage, decode
+from .client import Client, connection
+
+if TYPE_CHECKING:
+    from .sandbox import Sandbox
+
+
+class Template:
+    """A frozen image by its name: a sandbox with its programs running, of which clones are made."""
+
+    def __init__(self, name: str, *, client: Client | None = None) -> None:
+        self._path = f"/v1/frozen/{segment(name)}"
+        self._client = connection(client)
+        self._closed = False
+        #: Its name.
+        self.name = name
+        #: What freezing it cost, if that was done here.
+        self.report: FreezeReport | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __enter__(self) -> Template:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; the frozen image stays."""
+        if not self._closed:
+            self._closed = True
+            self._client.close()
+
+    @staticmethod
+    def list(*, client: Client | None = None) -> builtins.list[FrozenImage]:
+        """All frozen images."""
+        with connection(client) as http:
+            return decode(list[FrozenImage], http.request("GET", "/v1/frozen"))
+
+    def info(self) -> FrozenImage:
+        """What it is."""
+        return decode(FrozenImage, self._client.request("GET", self._path))
+
+    def remove(self) -> None:
+        """Removes it; refused (`InUse`) while a clone lives on it."""
+        self._client.request("DELETE", self._path)
+
+    def clone(
+        self,
+        count: int = 1,
+        *,
+        name: str | None = None,
+        args: Sequence[str] = (),
+        command: Command | None = None,
+        env: Mapping[str, str] | None = None,
+        cpus: float | None = None,
+        memory: int | str | None = None,
+        pids: int | None = None,
+        timeout: float | None = None,
+        labels: Mapping[str, str] | None = None,
+        auto_remove: bool = True,
+    ) -> builtins.list[Sandbox]:
+        """Makes clones, which go on where it was frozen; each has a name, a clock and a randomness of its own.
+
+        `name` gets -1, -2... behind it for several. `args` are the lines a clone reads in `/sys/doppel/args`;
+        `command` runs beside what was frozen, and the clone ends with it. If some cannot be made, `CloneError`
+        has those that could.
+        """
+        body = present(
+            count=count,
+            name=name,
+            args=list(args),
+            command=None if command is None else argv(command),
+            env=strings(env),
+            resources=resources(cpus, memory, pids),
+            timeout_seconds=seconds(timeout),
+            labels=strings(labels),
+            auto_remove=auto_remove,
+        )
+        answer = self._client.request("POST", f"{self._path}/clone", json=body, unlimited=True)
+        from .sandbox import Sandbox
+
+        sandboxes: list[Sandbox] = []
+        errors: list[ApiError] = []
+        for result in answer["results"]:
+            if "domain" in result:
+                domain = decode(Domain, result["domain"])
+                sandboxes.append(Sandbox(self._client.share(), domain, owned=True))
+            else:
+                errors.append(from_problem(result["problem"]))
+        if errors:
+            raise CloneError(sandboxes, errors)
+        return sandboxes
+
+    def fork(self, **options: Any) -> Sandbox:
+        """One clone; options as for `clone`."""
+        return (self.clone(1, **options))[0]

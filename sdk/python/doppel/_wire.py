@@ -1,0 +1,89 @@
+"""How values are written for the interface: commands, sizes, addresses, bodies."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+#: A command as a list is run as it is; as text it is run by the sandbox's own `/bin/sh -c`.
+Command = str | Sequence[str]
+
+DEFAULT_SOCKET = "/run/doppel/doppeld.sock"
+
+#: What a sandbox runs if nothing else is asked for: a first process that collects orphans and ends when told to.
+KEEP_ALIVE = ["/bin/sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait; done"]
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def argv(command: Command) -> list[str]:
+    """Arguments of a command."""
+    if isinstance(command, str):
+        return ["/bin/sh", "-c", command]
+    return list(command)
+
+
+def size(value: int | str | None) -> int | None:
+    """Bytes of a size as Docker writes it: `256m`, `1.5g`, or a number."""
+    if value is None or isinstance(value, int):
+        return value
+    m = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", value.strip().lower())
+    if not m:
+        raise ValueError(f"{value!r} is not a size; say 268435456, '256m' or '1.5g'")
+    return int(float(m[1]) * _UNITS[m[2]])
+
+
+def present(**values: Any) -> dict[str, Any]:
+    """The fields that were given: absent ones are left out of a body."""
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def resources(
+    cpus: float | None = None,
+    memory: int | str | None = None,
+    pids: int | None = None,
+    cpu_weight: int | None = None,
+    cpu_reservation: float | None = None,
+    memory_reservation: int | str | None = None,
+) -> dict[str, Any]:
+    """`Resources` of the interface."""
+    return present(
+        cpus=cpus,
+        memory_bytes=size(memory),
+        pids=pids,
+        cpu_weight=cpu_weight,
+        cpu_reservation=cpu_reservation,
+        memory_reservation_bytes=size(memory_reservation),
+    )
+
+
+def strings(values: Mapping[str, str] | None) -> dict[str, str]:
+    """Environment or labels."""
+    return dict(values or {})
+
+
+def seconds(value: float | None) -> int | None:
+    """Whole seconds, rounded up: what takes half a second gets one."""
+    return None if value is None else -int(-value // 1)
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    if not name or name in (".", ".."):
+        raise ValueError(f"{name!r} is not a name")
+    return quote(name, safe="")
+
+
+def address(host: str | None) -> tuple[str | None, str]:
+    """Socket (if it is one) and base URL of a supervisor: `unix:///path`, `/path`, `http(s)://host:port`."""
+    host = host or os.environ.get("DOPPEL_HOST") or DEFAULT_SOCKET
+    if host.startswith("unix://"):
+        host = host.removeprefix("unix://")
+    if host.startswith("/"):
+        return host, "http://doppel"
+    if not re.match(r"https?://[^/]", host):
+        raise ValueError(f"{host!r} is no address; say unix:///path or https://host:port")
+    return None, host.rstrip("/")

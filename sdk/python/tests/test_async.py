@@ -1,0 +1,628 @@
+"""What users do with the SDK. Written with asyncio; generate.py makes the tests for threads of it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from doppel import (
+    AsyncClient,
+    AsyncImage,
+    AsyncSandbox,
+    AsyncSupervisor,
+    AsyncTemplate,
+    CapacityExceeded,
+    CloneError,
+    CommandExit,
+    CommandNotFound,
+    CommandTimeout,
+    DomainState,
+    DoppelTimeout,
+    FileChangeKind,
+    FileKind,
+    FileNotFound,
+    ImageNotFound,
+    InUse,
+    NameInUse,
+    NotFound,
+    PtySize,
+    RegistryError,
+    SandboxNotFound,
+    SupervisorUnreachable,
+    TemplateNotFound,
+    Unauthorized,
+    WrongState,
+)
+from doppel._async.tasks import AsyncTask, sleep
+from fake import Fake
+
+
+async def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not come true"
+        await sleep(0.02)
+
+
+# -- life
+
+
+async def test_create_and_kill(server):
+    sandbox = await AsyncSandbox.create(
+        "busybox", name="sdk-life", env={"A": "b"}, labels={"team": "x"}, cpus=0.5, memory="256m"
+    )
+    try:
+        info = await sandbox.info()
+        assert info.id == sandbox.id
+        assert info.name == sandbox.name == "sdk-life"
+        assert info.state == DomainState.RUNNING
+        assert info.config.env["A"] == "b"
+        assert info.config.labels == {"team": "x"}
+        assert info.config.resources.cpus == 0.5
+        assert info.config.resources.memory_bytes == 256 << 20
+        assert info.created_at.tzinfo is not None
+        assert await sandbox.is_running()
+    finally:
+        assert await sandbox.kill()
+    assert not await sandbox.is_running()
+    assert not await sandbox.kill()
+    with pytest.raises(SandboxNotFound):
+        await sandbox.info()
+    await sandbox.close()
+
+
+async def test_context_manager_kills_what_it_made(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        async with await AsyncSandbox.connect(sandbox.id[:10]) as other:
+            assert other.id == sandbox.id
+        assert await sandbox.is_running(), "a connection's end is not the sandbox's"
+    with pytest.raises(NotFound):
+        await AsyncSandbox.connect(sandbox.id)
+
+
+async def test_list(server):
+    async with await AsyncSandbox.create("busybox", name="sdk-list", labels={"list": "1", "b": "2"}) as sandbox:
+        assert [d.id for d in await AsyncSandbox.list(labels={"list": "1"})] == [sandbox.id]
+        assert [d.id for d in await AsyncSandbox.list(labels={"list": "1", "b": ""})] == [sandbox.id]
+        assert await AsyncSandbox.list(labels={"list": "2"}) == []
+        assert [d.id for d in await AsyncSandbox.list(name="sdk-li")] == [sandbox.id]
+        assert sandbox.id in [d.id for d in await AsyncSandbox.list(state=DomainState.RUNNING)]
+        assert len(await AsyncSandbox.list(limit=1)) == 1
+
+
+async def test_pause_and_resume(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        await sandbox.pause()
+        assert (await sandbox.info()).state == DomainState.PAUSED
+        assert not await sandbox.is_running()
+        with pytest.raises(WrongState):
+            await sandbox.pause()
+        await sandbox.resume()
+        assert await sandbox.is_running()
+
+
+async def test_timeout(server):
+    async with await AsyncSandbox.create("busybox", timeout=60, auto_remove=False) as sandbox:
+        assert (await sandbox.info()).config.timeout_seconds == 60
+        await sandbox.set_timeout(0.5)
+        before = time.monotonic()
+        assert (await sandbox.wait()).exit_code in (0, 137, 143)
+        assert time.monotonic() - before < 15
+        assert (await sandbox.info()).state == DomainState.EXITED
+
+
+async def test_timeout_is_lifted(server):
+    async with await AsyncSandbox.create("busybox", timeout=1) as sandbox:
+        await sandbox.set_timeout(None)
+        await sleep(1.5)
+        assert await sandbox.is_running()
+
+
+async def test_stop_asks_first(server):
+    async with await AsyncSandbox.create("busybox", auto_remove=False) as sandbox:
+        await sleep(0.3)  # before it listens, the first program of a domain hears no signal
+        before = time.monotonic()
+        await sandbox.stop()
+        assert time.monotonic() - before < 5, "what keeps a sandbox up hears SIGTERM"
+        assert (await sandbox.wait()).exit_code == 0
+
+
+async def test_command_of_its_own_and_logs(server):
+    command = "echo out; echo err >&2; printf '\\303'; sleep 0.1; printf '\\244\\n'; exit 3"
+    async with await AsyncSandbox.create("busybox", command=command, auto_remove=False) as sandbox:
+        assert (await sandbox.wait()).exit_code == 3
+        logs = await sandbox.logs()
+        assert sorted(logs.splitlines()) == ["err", "out", "ä"]
+        async with sandbox.follow() as texts:
+            assert "out\n" in [text async for text in texts]
+
+
+async def test_update_and_stats(server):
+    async with await AsyncSandbox.create("busybox", memory="128m") as sandbox:
+        domain = await sandbox.update(memory="256m", labels={"new": "label"})
+        assert domain.config.resources.memory_bytes == 256 << 20
+        assert domain.config.labels == {"new": "label"}
+        stats = await sandbox.stats()
+        assert stats.id == sandbox.id
+        assert stats.memory.usage_bytes > 0
+        assert stats.pids >= 1
+
+
+# -- refusals
+
+
+async def test_refusals(server):
+    with pytest.raises(ImageNotFound) as refused:
+        await AsyncSandbox.create("no-such-image")
+    assert refused.value.code == "image_not_found"
+    assert refused.value.status == 404
+    assert "no-such-image" in str(refused.value)
+    async with await AsyncSandbox.create("busybox", name="sdk-taken"):
+        with pytest.raises(NameInUse):
+            await AsyncSandbox.create("busybox", name="sdk-taken")
+    with pytest.raises(CapacityExceeded):
+        await AsyncSandbox.create("busybox", memory_reservation="9000g")
+    with pytest.raises(SandboxNotFound):
+        await AsyncSandbox.connect("no-such-sandbox")
+    with pytest.raises(TemplateNotFound):
+        await AsyncTemplate("no-such-template").clone()
+    with pytest.raises(ValueError, match="not a size"):
+        await AsyncSandbox.create("busybox", memory="lots")
+    with pytest.raises(ValueError, match="not a name"):
+        await AsyncSandbox.connect("..")
+
+
+async def test_nobody_answers(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOPPEL_HOST", str(tmp_path / "nobody.sock"))
+    monkeypatch.setattr("doppel._async.client.PAUSES", (0.01,))
+    with pytest.raises(SupervisorUnreachable, match=r"nobody\.sock.*DOPPEL_HOST"):
+        await AsyncSandbox.list()
+    async with AsyncSupervisor() as supervisor:
+        assert not await supervisor.ping()
+
+
+async def test_late_answer(fake):
+    fake.delays["/v1/info"] = 0.5
+    async with AsyncClient(timeout=0.1) as client, AsyncSupervisor(client=client) as supervisor:
+        with pytest.raises(DoppelTimeout):
+            await supervisor.info()
+
+
+async def test_token(monkeypatch):
+    server = Fake(token="secret")
+    try:
+        monkeypatch.setenv("DOPPEL_HOST", server.host)
+        with pytest.raises(Unauthorized):
+            await AsyncSandbox.list()
+        monkeypatch.setenv("DOPPEL_TOKEN", "secret")
+        assert await AsyncSandbox.list() == []
+        async with AsyncClient(server.host, token="wrong") as client:
+            with pytest.raises(Unauthorized):
+                await AsyncSandbox.list(client=client)
+        with pytest.raises(ValueError, match="in clear"):
+            AsyncClient("http://192.0.2.1:7777")
+    finally:
+        server.close()
+
+
+# -- repetition
+
+
+async def test_lost_answer_makes_one_sandbox(fake):
+    fake.drop["POST"] = 2
+    async with await AsyncSandbox.create("busybox", labels={"lost": "1"}) as sandbox:
+        assert [d.id for d in await AsyncSandbox.list(labels={"lost": "1"})] == [sandbox.id]
+        fake.drop["POST"] = 1
+        result = await sandbox.commands.run("echo x >> once")
+        assert result.exit_code == 0
+        assert await sandbox.files.read("/once") == "x\n"
+
+
+async def test_lost_answer_to_removal(fake):
+    sandbox = await AsyncSandbox.create("busybox")
+    fake.drop["DELETE"] = 1
+    assert await sandbox.kill()
+    await sandbox.close()
+
+
+async def test_gives_up(fake, monkeypatch):
+    monkeypatch.setattr("doppel._async.client.PAUSES", (0.01, 0.01))
+    before = len(fake.requests)
+    fake.drop["GET"] = 100
+    with pytest.raises(SupervisorUnreachable):
+        await AsyncSandbox.list()
+    assert fake.requests[before:] == [("GET", "/v1/domains")] * 3
+
+
+async def test_file_is_sent_again_from_its_start(fake, tmp_path):
+    content = os.urandom(1 << 20)
+    (tmp_path / "file").write_bytes(b"skipped" + content)
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        fake.drop["PUT"] = 1
+        with (tmp_path / "file").open("rb") as file:
+            file.seek(7)
+            await sandbox.files.write("/copy", file)
+        assert await sandbox.files.read("/copy", "bytes") == content
+
+
+# -- commands
+
+
+async def test_run(server):
+    async with await AsyncSandbox.create("busybox", env={"WHO": "sandbox"}) as sandbox:
+        result = await sandbox.commands.run("echo hello $WHO; echo oops >&2")
+        assert (result.stdout, result.stderr, result.exit_code) == ("hello sandbox\n", "oops\n", 0)
+        # A list goes nowhere near a shell.
+        assert (await sandbox.commands.run(["echo", "$WHO; ls"])).stdout == "$WHO; ls\n"
+        assert (await sandbox.commands.run("echo $A$WHO", env={"A": "b", "WHO": "me"})).stdout == "bme\n"
+
+
+async def test_exit_codes(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        with pytest.raises(CommandExit, match=r"exit code 7.*sorry") as raised:
+            await sandbox.commands.run("echo out; echo sorry >&2; exit 7")
+        assert raised.value.exit_code == 7
+        assert raised.value.stdout == "out\n"
+        assert raised.value.stderr == "sorry\n"
+        assert (await sandbox.commands.run("exit 9", check=False)).exit_code == 9
+        assert (await sandbox.commands.run("kill -TERM $$", check=False)).exit_code == 143
+        with pytest.raises(CommandNotFound) as missing:
+            await sandbox.commands.run(["no-such-program"])
+        assert missing.value.exit_code == 127
+        assert isinstance(missing.value, FileNotFoundError)
+
+
+async def test_stdin(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        assert (await sandbox.commands.run("cat", stdin="täxt\n")).stdout == "täxt\n"
+        data = os.urandom(700_000)
+        assert (await sandbox.commands.run(["cat"], stdin=data)).stdout_bytes == data
+        assert (await sandbox.commands.run("cat")).stdout == "", "without input there is none"
+        # A program need not read what it is given.
+        assert (await sandbox.commands.run("head -c 3", stdin=b"x" * 1_000_000)).stdout == "xxx"
+        with pytest.raises(ValueError, match="background"):
+            await sandbox.commands.run("cat", stdin=True)
+
+
+async def test_callbacks(server):
+    out, err = [], []
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        command = "printf 'a\\303'; sleep 0.2; printf '\\244b'; echo c >&2"
+        result = await sandbox.commands.run(command, on_stdout=out.append, on_stderr=err.append)
+    assert "".join(out) == result.stdout == "aäb"
+    assert len(out) > 1, "it came as it was printed"
+    assert "".join(err) == "c\n"
+
+
+async def test_failing_callback_ends_the_command(server):
+    def fail(text):
+        raise RuntimeError("callback")
+
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        with pytest.raises(RuntimeError, match="callback"):
+            await sandbox.commands.run("echo x; exec sleep 87654", on_stdout=fail)
+        await sleep(0.3)
+        assert not [p for p in await sandbox.commands.list() if "sleep 87654" in p.command]
+
+
+async def test_command_timeout(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        before = time.monotonic()
+        with pytest.raises(CommandTimeout) as raised:
+            await sandbox.commands.run("echo started; sleep 60", timeout=0.5)
+        assert time.monotonic() - before < 10
+        assert isinstance(raised.value, TimeoutError)
+        assert raised.value.result.stdout == "started\n"
+        assert (await sandbox.commands.run("echo on time", timeout=30)).stdout == "on time\n"
+
+
+async def test_background(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        handle = await sandbox.commands.run("read a; echo got $a; read b; echo got $b", background=True, stdin=True)
+        assert handle.pid > 0
+        assert handle.running
+        with pytest.raises(DoppelTimeout):
+            await handle.wait(0.1)
+        await handle.send_stdin("one\n")
+        await until(lambda: handle.stdout == "got one\n")
+        await handle.send_stdin(b"two")
+        await handle.close_stdin()
+        result = await handle.wait()
+        assert result.stdout == "got one\ngot two\n"
+        assert not handle.running
+        assert not await handle.kill()
+
+
+async def test_background_kill(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        handle = await sandbox.commands.run("sleep 60", background=True)
+        assert await handle.kill()
+        with pytest.raises(CommandExit) as raised:
+            await handle.wait()
+        assert raised.value.exit_code == 137
+        assert (await handle.wait(check=False)).exit_code == 137
+        handle = await sandbox.commands.run("trap 'exit 5' USR1; while :; do sleep 0.05; done", background=True)
+        await sleep(0.3)
+        assert await handle.kill("SIGUSR1")
+        assert (await handle.wait(check=False)).exit_code == 5
+
+
+async def test_background_connects_again(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        first = await sandbox.commands.run("echo early; sleep 0.3; echo late", background=True)
+        await until(lambda: first.stdout == "early\n")
+        async with await AsyncSandbox.connect(sandbox.id) as other:
+            second = await other.commands.connect(first.id)
+            assert second.pid == first.pid
+            assert (await second.wait()).stdout == "early\nlate\n"
+
+
+async def test_many_at_once(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        handles = [await sandbox.commands.run(f"echo {i}; sleep 0.2", background=True) for i in range(20)]
+        assert [(await h.wait()).stdout for h in handles] == [f"{i}\n" for i in range(20)]
+
+
+async def test_processes(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        handle = await sandbox.commands.run(["sleep", "4321"], background=True)
+        found = [p for p in await sandbox.commands.list() if "sleep 4321" in p.command]
+        assert [p.pid for p in found] == [handle.pid]
+        assert await sandbox.commands.kill(handle.pid)
+        assert (await handle.wait(check=False)).exit_code == 137
+        assert not await sandbox.commands.kill(2**22 - 1)
+
+
+# -- files
+
+
+async def test_files(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        files = sandbox.files
+        await files.write("/work/deep/hello.txt", "hellö\n", mode=0o640)
+        assert await files.read("/work/deep/hello.txt") == "hellö\n"
+        assert await files.read("/work/deep/hello.txt", format="bytes") == "hellö\n".encode()
+        info = await files.info("/work/deep/hello.txt")
+        assert (info.name, info.kind, info.size_bytes, info.mode) == ("hello.txt", FileKind.FILE, 7, 0o640)
+        assert info.path == "/work/deep/hello.txt"
+        assert (await sandbox.commands.run("cat deep/hello.txt", cwd="/work")).stdout == "hellö\n"
+        await sandbox.commands.run("ln -s deep link", cwd="/work")
+        assert [(f.name, f.kind, f.target) for f in sorted(await files.list("/work"), key=lambda f: f.name)] == [
+            ("deep", FileKind.DIRECTORY, None),
+            ("link", FileKind.SYMLINK, "deep"),
+        ]
+        assert await files.exists("/work/link")
+        assert not await files.exists("/work/nothing")
+        await files.remove("/work/link")
+        assert not await files.exists("/work/link")
+        assert await files.exists("/work/deep/hello.txt")
+        await files.mkdir("/work/a/b/c")
+        await files.remove("/work", recursive=True)
+        assert not await files.exists("/work")
+        with pytest.raises(FileNotFound) as missing:
+            await files.read("/work/deep/hello.txt")
+        assert isinstance(missing.value, FileNotFoundError)
+
+
+async def test_odd_names_and_large_files(server, tmp_path):
+    content = os.urandom(3 << 20)
+    (tmp_path / "large").write_bytes(content)
+    name = "/work/a b?c=d&e#f%41+\u2028 ü"
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        with (tmp_path / "large").open("rb") as file:
+            await sandbox.files.write(name, file)
+        read = bytearray()
+        async with sandbox.files.open(name) as pieces:
+            async for piece in pieces:
+                read += piece
+        assert bytes(read) == content
+        assert [f.name for f in await sandbox.files.list("/work")] == [name.removeprefix("/work/")]
+
+
+async def test_watch(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        await sandbox.files.mkdir("/work")
+        seen = []
+        async with sandbox.files.watch("/work") as changes:
+            await sandbox.files.write("/work/new\u2028name", "x")
+            async for change in changes:
+                seen.append((change.kind, change.name))
+                if change.kind == FileChangeKind.REMOVED:
+                    break
+                await sandbox.files.remove("/work/new\u2028name") if len(seen) == 1 else None
+        assert seen[0] == (FileChangeKind.CREATED, "new\u2028name")
+        assert seen[-1] == (FileChangeKind.REMOVED, "new\u2028name")
+
+
+async def test_directories(server, tmp_path):
+    up = tmp_path / "up"
+    (up / "sub").mkdir(parents=True)
+    (up / "sub/file").write_text("content")
+    (up / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (up / "run.sh").chmod(0o755)
+    (up / "link").symlink_to("sub/file")
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        await sandbox.files.upload_dir(up, "/work/tree")
+        assert (await sandbox.commands.run("./run.sh", cwd="/work/tree")).stdout == "ran\n"
+        assert (await sandbox.files.info("/work/tree/link")).target == "sub/file"
+        await sandbox.commands.run("ln -s /etc/passwd out; mkfifo pipe; ln run.sh hard", cwd="/work/tree")
+        left_out = await sandbox.files.download_dir("/work/tree", tmp_path / "down")
+    assert sorted(name.removeprefix("./") for name in left_out) == ["out", "pipe"]
+    down = tmp_path / "down"
+    assert (down / "sub/file").read_text() == "content"
+    assert (down / "link").read_text() == "content"
+    assert os.access(down / "run.sh", os.X_OK)
+    assert (down / "hard").read_text() == (down / "run.sh").read_text()
+    assert sorted(p.name for p in down.iterdir()) == ["hard", "link", "run.sh", "sub"]
+
+
+# -- terminals
+
+
+async def test_pty(server):
+    shown = bytearray()
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        shell = await sandbox.pty.create(shown.extend, PtySize(rows=30, columns=90))
+        await shell.send("test -t 0 && echo is''tty; stty size\n")
+        await until(lambda: b"istty" in shown and b"30 90" in shown)
+        await shell.resize(PtySize(rows=40, columns=100))
+        await shell.send("stty size; echo $TERM\n")
+        await until(lambda: b"40 100" in shown and b"xterm-256color" in shown)
+        await shell.send("sleep 100\n")
+        await sleep(0.3)
+        await shell.send("\x03")
+        await shell.send("echo ali''ve\n")
+        await until(lambda: b"alive" in shown)
+        await shell.send("exit 4\n")
+        assert (await shell.wait(10)).exit_code == 4
+        other = await sandbox.pty.create()
+        assert await other.kill()
+        assert (await other.wait(10)).exit_code == 137
+
+
+# -- freezing
+
+
+async def test_freeze_and_clone(server):
+    name = f"sdk-template-{os.getpid()}"
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        template = await sandbox.freeze(name)
+        assert template.report is not None
+        assert template.report.bytes > 0
+        assert await sandbox.is_running()
+        assert name in [f.name for f in await AsyncTemplate.list()]
+        assert (await template.info()).image
+        clones = await template.clone(3, name="sdk-clone", labels={"clone": "1"})
+        try:
+            assert [c.name for c in clones] == ["sdk-clone-1", "sdk-clone-2", "sdk-clone-3"]
+            assert all([await c.is_running() for c in clones])
+            assert (await clones[0].info()).cloned_from == name
+            with pytest.raises(InUse):
+                await template.remove()
+            await clones[1].kill()
+            with pytest.raises(CloneError) as raised:
+                await template.clone(3, name="sdk-clone")
+            assert [s.name for s in raised.value.sandboxes] == ["sdk-clone-2"]
+            assert [type(e) for e in raised.value.errors] == [NameInUse, NameInUse]
+            clones += raised.value.sandboxes
+        finally:
+            for clone in clones:
+                await clone.kill()
+                await clone.close()
+        async with await template.fork() as one:
+            assert await one.is_running()
+        await template.remove()
+        await template.close()
+        with pytest.raises(TemplateNotFound):
+            await AsyncTemplate(name).info()
+
+
+async def test_fork(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        before = len(await AsyncTemplate.list())
+        one, two = await sandbox.fork(2)
+        assert len({sandbox.id, one.id, two.id}) == 3
+        async with one, two:
+            assert await one.is_running()
+            assert len(await AsyncTemplate.list()) == before + 1
+        assert len(await AsyncTemplate.list()) == before, "the last one removes what they were made from"
+
+
+async def test_clones_have_the_files(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        await sandbox.files.write("/work/state", "warm")
+        (clone,) = await sandbox.fork()
+        async with clone:
+            assert await clone.files.read("/work/state") == "warm"
+            await clone.files.write("/work/state", "changed")
+            assert await sandbox.files.read("/work/state") == "warm"
+
+
+async def test_hibernate_and_wake(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        report = await sandbox.hibernate()
+        assert report.bytes > 0
+        assert (await sandbox.info()).state == DomainState.HIBERNATED
+        await sandbox.wake()
+        assert await sandbox.is_running()
+
+
+# -- images and the supervisor
+
+
+async def test_images(server):
+    assert "busybox" in [i.name for i in await AsyncImage.list()]
+    assert (await AsyncImage.get("busybox")).digest
+    with pytest.raises(ImageNotFound):
+        await AsyncImage.get("registry.example/no/such:image")
+
+
+async def test_pull(fake):
+    steps = []
+    name = "127.0.0.1:5000/library/tool:1"
+    pulled = await AsyncImage.pull(name, plain_http=True, on_progress=steps.append)
+    assert pulled.name == name
+    assert steps[-1].done_bytes == 100
+    assert (await AsyncImage.pull(name, name="tool")).name == "tool"
+    await AsyncImage.push("tool", name)
+    await AsyncImage.remove("tool")
+    with pytest.raises(RegistryError, match="no such image"):
+        await AsyncImage.pull("127.0.0.1:5000/missing")
+
+
+async def test_interrupted_pull_is_cancelled(fake):
+    def fail(progress):
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        await AsyncImage.pull("127.0.0.1:5000/endless", on_progress=fail)
+    assert [o["state"] for o in fake.operations.values()][-1] == "cancelled"
+
+
+async def test_load(fake, tmp_path):
+    import tarfile
+
+    (tmp_path / "file").write_text("x")
+    with tarfile.open(tmp_path / "tree.tar", "w") as tar:
+        tar.add(tmp_path / "file", arcname="file")
+    assert (await AsyncImage.load(tmp_path / "tree.tar", "loaded")).files == 1
+    assert (await AsyncImage.prune()).removed == []
+    await AsyncImage.remove("loaded")
+
+
+async def test_supervisor(server):
+    async with AsyncSupervisor() as supervisor:
+        assert await supervisor.ping()
+        assert (await supervisor.version()).version
+        info = await supervisor.info()
+        assert info.cpus >= 1
+        assert info.memory_bytes > 1 << 20
+        assert "doppel_" in await supervisor.metrics()
+
+
+async def test_events(server):
+    seen = []
+    async with AsyncSupervisor() as supervisor:
+        async with supervisor.events() as events:
+            async with await AsyncSandbox.create("busybox") as sandbox:
+                pass
+            async for event in events:
+                if event.subject == sandbox.id:
+                    seen.append(str(event.kind))
+                    if event.kind == "remove":
+                        break
+    life = ["create", "start", "die", "remove"]
+    assert [kind for kind in seen if kind in life] == life
+
+
+async def test_one_client_for_many(server):
+    async with AsyncClient() as client:
+        sandboxes = [await AsyncSandbox.create("busybox", client=client) for _ in range(3)]
+        tasks = [AsyncTask(s.commands.run, f"echo {i}") for i, s in enumerate(sandboxes)]
+        assert [(await t.join()).stdout for t in tasks] == ["0\n", "1\n", "2\n"]
+        for sandbox in sandboxes:
+            async with sandbox:
+                pass
+        assert await AsyncSandbox.list(client=client) is not None

@@ -1,0 +1,75 @@
+"""Callers that do not wait for the end: what they started is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from doppel import AsyncSandbox, Sandbox
+
+
+def gone(sandbox, command, seconds=5.0):
+    end = time.monotonic() + seconds
+    while any(command in p.command for p in sandbox.commands.list()):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+async def test_cancelled_command_is_ended(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sandbox.commands.run(["sleep", "7531"]), 0.3)
+        assert await asyncio.to_thread(gone_by_name, sandbox.name, "sleep 7531")
+
+
+def gone_by_name(name, command):
+    with Sandbox.connect(name) as sandbox:
+        return gone(sandbox, command)
+
+
+async def test_cancelled_wait_ends_nothing(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        handle = await sandbox.commands.run("sleep 0.5; echo done", background=True)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(handle.wait(), 0.1)
+        assert (await handle.wait()).stdout == "done\n"
+
+
+async def test_a_hundred_commands_of_one_sandbox(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        results = await asyncio.gather(*(sandbox.commands.run(["echo", str(n)]) for n in range(100)))
+        assert [r.stdout for r in results] == [f"{n}\n" for n in range(100)]
+
+
+PROGRAM = """
+from doppel import Sandbox
+with Sandbox.connect({name!r}) as sandbox:
+    print("begin", flush=True)
+    sandbox.commands.run(["sleep", "9753"])
+"""
+
+
+def test_ctrl_c_ends_the_command(server):
+    with Sandbox.create("busybox") as sandbox:
+        program = [sys.executable, "-c", PROGRAM.format(name=sandbox.name)]
+        user = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        try:
+            assert user.stdout.readline() == b"begin\n"
+            end = time.monotonic() + 5
+            while not any("sleep 9753" in p.command for p in sandbox.commands.list()):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            os.kill(user.pid, signal.SIGINT)
+            assert b"KeyboardInterrupt" in user.communicate(timeout=10)[1]
+        finally:
+            user.kill()
+        assert gone(sandbox, "sleep 9753")
+        assert sandbox.is_running(), "it was only connected to"

@@ -1,0 +1,629 @@
+# Made by generate.py of tests/test_async.py: change that.
+"""What users do with the SDK. Written with asyncio; generate.py makes the tests for threads of it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from doppel import (
+    Client,
+    Image,
+    Sandbox,
+    Supervisor,
+    Template,
+    CapacityExceeded,
+    CloneError,
+    CommandExit,
+    CommandNotFound,
+    CommandTimeout,
+    DomainState,
+    DoppelTimeout,
+    FileChangeKind,
+    FileKind,
+    FileNotFound,
+    ImageNotFound,
+    InUse,
+    NameInUse,
+    NotFound,
+    PtySize,
+    RegistryError,
+    SandboxNotFound,
+    SupervisorUnreachable,
+    TemplateNotFound,
+    Unauthorized,
+    WrongState,
+)
+from doppel._sync.tasks import Task, sleep
+from fake import Fake
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "did not come true"
+        sleep(0.02)
+
+
+# -- life
+
+
+def test_create_and_kill(server):
+    sandbox = Sandbox.create(
+        "busybox", name="sdk-life", env={"A": "b"}, labels={"team": "x"}, cpus=0.5, memory="256m"
+    )
+    try:
+        info = sandbox.info()
+        assert info.id == sandbox.id
+        assert info.name == sandbox.name == "sdk-life"
+        assert info.state == DomainState.RUNNING
+        assert info.config.env["A"] == "b"
+        assert info.config.labels == {"team": "x"}
+        assert info.config.resources.cpus == 0.5
+        assert info.config.resources.memory_bytes == 256 << 20
+        assert info.created_at.tzinfo is not None
+        assert sandbox.is_running()
+    finally:
+        assert sandbox.kill()
+    assert not sandbox.is_running()
+    assert not sandbox.kill()
+    with pytest.raises(SandboxNotFound):
+        sandbox.info()
+    sandbox.close()
+
+
+def test_context_manager_kills_what_it_made(server):
+    with Sandbox.create("busybox") as sandbox:
+        with Sandbox.connect(sandbox.id[:10]) as other:
+            assert other.id == sandbox.id
+        assert sandbox.is_running(), "a connection's end is not the sandbox's"
+    with pytest.raises(NotFound):
+        Sandbox.connect(sandbox.id)
+
+
+def test_list(server):
+    with Sandbox.create("busybox", name="sdk-list", labels={"list": "1", "b": "2"}) as sandbox:
+        assert [d.id for d in Sandbox.list(labels={"list": "1"})] == [sandbox.id]
+        assert [d.id for d in Sandbox.list(labels={"list": "1", "b": ""})] == [sandbox.id]
+        assert Sandbox.list(labels={"list": "2"}) == []
+        assert [d.id for d in Sandbox.list(name="sdk-li")] == [sandbox.id]
+        assert sandbox.id in [d.id for d in Sandbox.list(state=DomainState.RUNNING)]
+        assert len(Sandbox.list(limit=1)) == 1
+
+
+def test_pause_and_resume(server):
+    with Sandbox.create("busybox") as sandbox:
+        sandbox.pause()
+        assert (sandbox.info()).state == DomainState.PAUSED
+        assert not sandbox.is_running()
+        with pytest.raises(WrongState):
+            sandbox.pause()
+        sandbox.resume()
+        assert sandbox.is_running()
+
+
+def test_timeout(server):
+    with Sandbox.create("busybox", timeout=60, auto_remove=False) as sandbox:
+        assert (sandbox.info()).config.timeout_seconds == 60
+        sandbox.set_timeout(0.5)
+        before = time.monotonic()
+        assert (sandbox.wait()).exit_code in (0, 137, 143)
+        assert time.monotonic() - before < 15
+        assert (sandbox.info()).state == DomainState.EXITED
+
+
+def test_timeout_is_lifted(server):
+    with Sandbox.create("busybox", timeout=1) as sandbox:
+        sandbox.set_timeout(None)
+        sleep(1.5)
+        assert sandbox.is_running()
+
+
+def test_stop_asks_first(server):
+    with Sandbox.create("busybox", auto_remove=False) as sandbox:
+        sleep(0.3)  # before it listens, the first program of a domain hears no signal
+        before = time.monotonic()
+        sandbox.stop()
+        assert time.monotonic() - before < 5, "what keeps a sandbox up hears SIGTERM"
+        assert (sandbox.wait()).exit_code == 0
+
+
+def test_command_of_its_own_and_logs(server):
+    command = "echo out; echo err >&2; printf '\\303'; sleep 0.1; printf '\\244\\n'; exit 3"
+    with Sandbox.create("busybox", command=command, auto_remove=False) as sandbox:
+        assert (sandbox.wait()).exit_code == 3
+        logs = sandbox.logs()
+        assert sorted(logs.splitlines()) == ["err", "out", "ä"]
+        with sandbox.follow() as texts:
+            assert "out\n" in [text for text in texts]
+
+
+def test_update_and_stats(server):
+    with Sandbox.create("busybox", memory="128m") as sandbox:
+        domain = sandbox.update(memory="256m", labels={"new": "label"})
+        assert domain.config.resources.memory_bytes == 256 << 20
+        assert domain.config.labels == {"new": "label"}
+        stats = sandbox.stats()
+        assert stats.id == sandbox.id
+        assert stats.memory.usage_bytes > 0
+        assert stats.pids >= 1
+
+
+# -- refusals
+
+
+def test_refusals(server):
+    with pytest.raises(ImageNotFound) as refused:
+        Sandbox.create("no-such-image")
+    assert refused.value.code == "image_not_found"
+    assert refused.value.status == 404
+    assert "no-such-image" in str(refused.value)
+    with Sandbox.create("busybox", name="sdk-taken"):
+        with pytest.raises(NameInUse):
+            Sandbox.create("busybox", name="sdk-taken")
+    with pytest.raises(CapacityExceeded):
+        Sandbox.create("busybox", memory_reservation="9000g")
+    with pytest.raises(SandboxNotFound):
+        Sandbox.connect("no-such-sandbox")
+    with pytest.raises(TemplateNotFound):
+        Template("no-such-template").clone()
+    with pytest.raises(ValueError, match="not a size"):
+        Sandbox.create("busybox", memory="lots")
+    with pytest.raises(ValueError, match="not a name"):
+        Sandbox.connect("..")
+
+
+def test_nobody_answers(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOPPEL_HOST", str(tmp_path / "nobody.sock"))
+    monkeypatch.setattr("doppel._sync.client.PAUSES", (0.01,))
+    with pytest.raises(SupervisorUnreachable, match=r"nobody\.sock.*DOPPEL_HOST"):
+        Sandbox.list()
+    with Supervisor() as supervisor:
+        assert not supervisor.ping()
+
+
+def test_late_answer(fake):
+    fake.delays["/v1/info"] = 0.5
+    with Client(timeout=0.1) as client, Supervisor(client=client) as supervisor:
+        with pytest.raises(DoppelTimeout):
+            supervisor.info()
+
+
+def test_token(monkeypatch):
+    server = Fake(token="secret")
+    try:
+        monkeypatch.setenv("DOPPEL_HOST", server.host)
+        with pytest.raises(Unauthorized):
+            Sandbox.list()
+        monkeypatch.setenv("DOPPEL_TOKEN", "secret")
+        assert Sandbox.list() == []
+        with Client(server.host, token="wrong") as client:
+            with pytest.raises(Unauthorized):
+                Sandbox.list(client=client)
+        with pytest.raises(ValueError, match="in clear"):
+            Client("http://192.0.2.1:7777")
+    finally:
+        server.close()
+
+
+# -- repetition
+
+
+def test_lost_answer_makes_one_sandbox(fake):
+    fake.drop["POST"] = 2
+    with Sandbox.create("busybox", labels={"lost": "1"}) as sandbox:
+        assert [d.id for d in Sandbox.list(labels={"lost": "1"})] == [sandbox.id]
+        fake.drop["POST"] = 1
+        result = sandbox.commands.run("echo x >> once")
+        assert result.exit_code == 0
+        assert sandbox.files.read("/once") == "x\n"
+
+
+def test_lost_answer_to_removal(fake):
+    sandbox = Sandbox.create("busybox")
+    fake.drop["DELETE"] = 1
+    assert sandbox.kill()
+    sandbox.close()
+
+
+def test_gives_up(fake, monkeypatch):
+    monkeypatch.setattr("doppel._sync.client.PAUSES", (0.01, 0.01))
+    before = len(fake.requests)
+    fake.drop["GET"] = 100
+    with pytest.raises(SupervisorUnreachable):
+        Sandbox.list()
+    assert fake.requests[before:] == [("GET", "/v1/domains")] * 3
+
+
+def test_file_is_sent_again_from_its_start(fake, tmp_path):
+    content = os.urandom(1 << 20)
+    (tmp_path / "file").write_bytes(b"skipped" + content)
+    with Sandbox.create("busybox") as sandbox:
+        fake.drop["PUT"] = 1
+        with (tmp_path / "file").open("rb") as file:
+            file.seek(7)
+            sandbox.files.write("/copy", file)
+        assert sandbox.files.read("/copy", "bytes") == content
+
+
+# -- commands
+
+
+def test_run(server):
+    with Sandbox.create("busybox", env={"WHO": "sandbox"}) as sandbox:
+        result = sandbox.commands.run("echo hello $WHO; echo oops >&2")
+        assert (result.stdout, result.stderr, result.exit_code) == ("hello sandbox\n", "oops\n", 0)
+        # A list goes nowhere near a shell.
+        assert (sandbox.commands.run(["echo", "$WHO; ls"])).stdout == "$WHO; ls\n"
+        assert (sandbox.commands.run("echo $A$WHO", env={"A": "b", "WHO": "me"})).stdout == "bme\n"
+
+
+def test_exit_codes(server):
+    with Sandbox.create("busybox") as sandbox:
+        with pytest.raises(CommandExit, match=r"exit code 7.*sorry") as raised:
+            sandbox.commands.run("echo out; echo sorry >&2; exit 7")
+        assert raised.value.exit_code == 7
+        assert raised.value.stdout == "out\n"
+        assert raised.value.stderr == "sorry\n"
+        assert (sandbox.commands.run("exit 9", check=False)).exit_code == 9
+        assert (sandbox.commands.run("kill -TERM $$", check=False)).exit_code == 143
+        with pytest.raises(CommandNotFound) as missing:
+            sandbox.commands.run(["no-such-program"])
+        assert missing.value.exit_code == 127
+        assert isinstance(missing.value, FileNotFoundError)
+
+
+def test_stdin(server):
+    with Sandbox.create("busybox") as sandbox:
+        assert (sandbox.commands.run("cat", stdin="täxt\n")).stdout == "täxt\n"
+        data = os.urandom(700_000)
+        assert (sandbox.commands.run(["cat"], stdin=data)).stdout_bytes == data
+        assert (sandbox.commands.run("cat")).stdout == "", "without input there is none"
+        # A program need not read what it is given.
+        assert (sandbox.commands.run("head -c 3", stdin=b"x" * 1_000_000)).stdout == "xxx"
+        with pytest.raises(ValueError, match="background"):
+            sandbox.commands.run("cat", stdin=True)
+
+
+def test_callbacks(server):
+    out, err = [], []
+    with Sandbox.create("busybox") as sandbox:
+        command = "printf 'a\\303'; sleep 0.2; printf '\\244b'; echo c >&2"
+        result = sandbox.commands.run(command, on_stdout=out.append, on_stderr=err.append)
+    assert "".join(out) == result.stdout == "aäb"
+    assert len(out) > 1, "it came as it was printed"
+    assert "".join(err) == "c\n"
+
+
+def test_failing_callback_ends_the_command(server):
+    def fail(text):
+        raise RuntimeError("callback")
+
+    with Sandbox.create("busybox") as sandbox:
+        with pytest.raises(RuntimeError, match="callback"):
+            sandbox.commands.run("echo x; exec sleep 87654", on_stdout=fail)
+        sleep(0.3)
+        assert not [p for p in sandbox.commands.list() if "sleep 87654" in p.command]
+
+
+def test_command_timeout(server):
+    with Sandbox.create("busybox") as sandbox:
+        before = time.monotonic()
+        with pytest.raises(CommandTimeout) as raised:
+            sandbox.commands.run("echo started; sleep 60", timeout=0.5)
+        assert time.monotonic() - before < 10
+        assert isinstance(raised.value, TimeoutError)
+        assert raised.value.result.stdout == "started\n"
+        assert (sandbox.commands.run("echo on time", timeout=30)).stdout == "on time\n"
+
+
+def test_background(server):
+    with Sandbox.create("busybox") as sandbox:
+        handle = sandbox.commands.run("read a; echo got $a; read b; echo got $b", background=True, stdin=True)
+        assert handle.pid > 0
+        assert handle.running
+        with pytest.raises(DoppelTimeout):
+            handle.wait(0.1)
+        handle.send_stdin("one\n")
+        until(lambda: handle.stdout == "got one\n")
+        handle.send_stdin(b"two")
+        handle.close_stdin()
+        result = handle.wait()
+        assert result.stdout == "got one\ngot two\n"
+        assert not handle.running
+        assert not handle.kill()
+
+
+def test_background_kill(server):
+    with Sandbox.create("busybox") as sandbox:
+        handle = sandbox.commands.run("sleep 60", background=True)
+        assert handle.kill()
+        with pytest.raises(CommandExit) as raised:
+            handle.wait()
+        assert raised.value.exit_code == 137
+        assert (handle.wait(check=False)).exit_code == 137
+        handle = sandbox.commands.run("trap 'exit 5' USR1; while :; do sleep 0.05; done", background=True)
+        sleep(0.3)
+        assert handle.kill("SIGUSR1")
+        assert (handle.wait(check=False)).exit_code == 5
+
+
+def test_background_connects_again(server):
+    with Sandbox.create("busybox") as sandbox:
+        first = sandbox.commands.run("echo early; sleep 0.3; echo late", background=True)
+        until(lambda: first.stdout == "early\n")
+        with Sandbox.connect(sandbox.id) as other:
+            second = other.commands.connect(first.id)
+            assert second.pid == first.pid
+            assert (second.wait()).stdout == "early\nlate\n"
+
+
+def test_many_at_once(server):
+    with Sandbox.create("busybox") as sandbox:
+        handles = [sandbox.commands.run(f"echo {i}; sleep 0.2", background=True) for i in range(20)]
+        assert [(h.wait()).stdout for h in handles] == [f"{i}\n" for i in range(20)]
+
+
+def test_processes(server):
+    with Sandbox.create("busybox") as sandbox:
+        handle = sandbox.commands.run(["sleep", "4321"], background=True)
+        found = [p for p in sandbox.commands.list() if "sleep 4321" in p.command]
+        assert [p.pid for p in found] == [handle.pid]
+        assert sandbox.commands.kill(handle.pid)
+        assert (handle.wait(check=False)).exit_code == 137
+        assert not sandbox.commands.kill(2**22 - 1)
+
+
+# -- files
+
+
+def test_files(server):
+    with Sandbox.create("busybox") as sandbox:
+        files = sandbox.files
+        files.write("/work/deep/hello.txt", "hellö\n", mode=0o640)
+        assert files.read("/work/deep/hello.txt") == "hellö\n"
+        assert files.read("/work/deep/hello.txt", format="bytes") == "hellö\n".encode()
+        info = files.info("/work/deep/hello.txt")
+        assert (info.name, info.kind, info.size_bytes, info.mode) == ("hello.txt", FileKind.FILE, 7, 0o640)
+        assert info.path == "/work/deep/hello.txt"
+        assert (sandbox.commands.run("cat deep/hello.txt", cwd="/work")).stdout == "hellö\n"
+        sandbox.commands.run("ln -s deep link", cwd="/work")
+        assert [(f.name, f.kind, f.target) for f in sorted(files.list("/work"), key=lambda f: f.name)] == [
+            ("deep", FileKind.DIRECTORY, None),
+            ("link", FileKind.SYMLINK, "deep"),
+        ]
+        assert files.exists("/work/link")
+        assert not files.exists("/work/nothing")
+        files.remove("/work/link")
+        assert not files.exists("/work/link")
+        assert files.exists("/work/deep/hello.txt")
+        files.mkdir("/work/a/b/c")
+        files.remove("/work", recursive=True)
+        assert not files.exists("/work")
+        with pytest.raises(FileNotFound) as missing:
+            files.read("/work/deep/hello.txt")
+        assert isinstance(missing.value, FileNotFoundError)
+
+
+def test_odd_names_and_large_files(server, tmp_path):
+    content = os.urandom(3 << 20)
+    (tmp_path / "large").write_bytes(content)
+    name = "/work/a b?c=d&e#f%41+\u2028 ü"
+    with Sandbox.create("busybox") as sandbox:
+        with (tmp_path / "large").open("rb") as file:
+            sandbox.files.write(name, file)
+        read = bytearray()
+        with sandbox.files.open(name) as pieces:
+            for piece in pieces:
+                read += piece
+        assert bytes(read) == content
+        assert [f.name for f in sandbox.files.list("/work")] == [name.removeprefix("/work/")]
+
+
+def test_watch(server):
+    with Sandbox.create("busybox") as sandbox:
+        sandbox.files.mkdir("/work")
+        seen = []
+        with sandbox.files.watch("/work") as changes:
+            sandbox.files.write("/work/new\u2028name", "x")
+            for change in changes:
+                seen.append((change.kind, change.name))
+                if change.kind == FileChangeKind.REMOVED:
+                    break
+                sandbox.files.remove("/work/new\u2028name") if len(seen) == 1 else None
+        assert seen[0] == (FileChangeKind.CREATED, "new\u2028name")
+        assert seen[-1] == (FileChangeKind.REMOVED, "new\u2028name")
+
+
+def test_directories(server, tmp_path):
+    up = tmp_path / "up"
+    (up / "sub").mkdir(parents=True)
+    (up / "sub/file").write_text("content")
+    (up / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (up / "run.sh").chmod(0o755)
+    (up / "link").symlink_to("sub/file")
+    with Sandbox.create("busybox") as sandbox:
+        sandbox.files.upload_dir(up, "/work/tree")
+        assert (sandbox.commands.run("./run.sh", cwd="/work/tree")).stdout == "ran\n"
+        assert (sandbox.files.info("/work/tree/link")).target == "sub/file"
+        sandbox.commands.run("ln -s /etc/passwd out; mkfifo pipe; ln run.sh hard", cwd="/work/tree")
+        left_out = sandbox.files.download_dir("/work/tree", tmp_path / "down")
+    assert sorted(name.removeprefix("./") for name in left_out) == ["out", "pipe"]
+    down = tmp_path / "down"
+    assert (down / "sub/file").read_text() == "content"
+    assert (down / "link").read_text() == "content"
+    assert os.access(down / "run.sh", os.X_OK)
+    assert (down / "hard").read_text() == (down / "run.sh").read_text()
+    assert sorted(p.name for p in down.iterdir()) == ["hard", "link", "run.sh", "sub"]
+
+
+# -- terminals
+
+
+def test_pty(server):
+    shown = bytearray()
+    with Sandbox.create("busybox") as sandbox:
+        shell = sandbox.pty.create(shown.extend, PtySize(rows=30, columns=90))
+        shell.send("test -t 0 && echo is''tty; stty size\n")
+        until(lambda: b"istty" in shown and b"30 90" in shown)
+        shell.resize(PtySize(rows=40, columns=100))
+        shell.send("stty size; echo $TERM\n")
+        until(lambda: b"40 100" in shown and b"xterm-256color" in shown)
+        shell.send("sleep 100\n")
+        sleep(0.3)
+        shell.send("\x03")
+        shell.send("echo ali''ve\n")
+        until(lambda: b"alive" in shown)
+        shell.send("exit 4\n")
+        assert (shell.wait(10)).exit_code == 4
+        other = sandbox.pty.create()
+        assert other.kill()
+        assert (other.wait(10)).exit_code == 137
+
+
+# -- freezing
+
+
+def test_freeze_and_clone(server):
+    name = f"sdk-template-{os.getpid()}"
+    with Sandbox.create("busybox") as sandbox:
+        template = sandbox.freeze(name)
+        assert template.report is not None
+        assert template.report.bytes > 0
+        assert sandbox.is_running()
+        assert name in [f.name for f in Template.list()]
+        assert (template.info()).image
+        clones = template.clone(3, name="sdk-clone", labels={"clone": "1"})
+        try:
+            assert [c.name for c in clones] == ["sdk-clone-1", "sdk-clone-2", "sdk-clone-3"]
+            assert all([c.is_running() for c in clones])
+            assert (clones[0].info()).cloned_from == name
+            with pytest.raises(InUse):
+                template.remove()
+            clones[1].kill()
+            with pytest.raises(CloneError) as raised:
+                template.clone(3, name="sdk-clone")
+            assert [s.name for s in raised.value.sandboxes] == ["sdk-clone-2"]
+            assert [type(e) for e in raised.value.errors] == [NameInUse, NameInUse]
+            clones += raised.value.sandboxes
+        finally:
+            for clone in clones:
+                clone.kill()
+                clone.close()
+        with template.fork() as one:
+            assert one.is_running()
+        template.remove()
+        template.close()
+        with pytest.raises(TemplateNotFound):
+            Template(name).info()
+
+
+def test_fork(server):
+    with Sandbox.create("busybox") as sandbox:
+        before = len(Template.list())
+        one, two = sandbox.fork(2)
+        assert len({sandbox.id, one.id, two.id}) == 3
+        with one, two:
+            assert one.is_running()
+            assert len(Template.list()) == before + 1
+        assert len(Template.list()) == before, "the last one removes what they were made from"
+
+
+def test_clones_have_the_files(server):
+    with Sandbox.create("busybox") as sandbox:
+        sandbox.files.write("/work/state", "warm")
+        (clone,) = sandbox.fork()
+        with clone:
+            assert clone.files.read("/work/state") == "warm"
+            clone.files.write("/work/state", "changed")
+            assert sandbox.files.read("/work/state") == "warm"
+
+
+def test_hibernate_and_wake(server):
+    with Sandbox.create("busybox") as sandbox:
+        report = sandbox.hibernate()
+        assert report.bytes > 0
+        assert (sandbox.info()).state == DomainState.HIBERNATED
+        sandbox.wake()
+        assert sandbox.is_running()
+
+
+# -- images and the supervisor
+
+
+def test_images(server):
+    assert "busybox" in [i.name for i in Image.list()]
+    assert (Image.get("busybox")).digest
+    with pytest.raises(ImageNotFound):
+        Image.get("registry.example/no/such:image")
+
+
+def test_pull(fake):
+    steps = []
+    name = "127.0.0.1:5000/library/tool:1"
+    pulled = Image.pull(name, plain_http=True, on_progress=steps.append)
+    assert pulled.name == name
+    assert steps[-1].done_bytes == 100
+    assert (Image.pull(name, name="tool")).name == "tool"
+    Image.push("tool", name)
+    Image.remove("tool")
+    with pytest.raises(RegistryError, match="no such image"):
+        Image.pull("127.0.0.1:5000/missing")
+
+
+def test_interrupted_pull_is_cancelled(fake):
+    def fail(progress):
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        Image.pull("127.0.0.1:5000/endless", on_progress=fail)
+    assert [o["state"] for o in fake.operations.values()][-1] == "cancelled"
+
+
+def test_load(fake, tmp_path):
+    import tarfile
+
+    (tmp_path / "file").write_text("x")
+    with tarfile.open(tmp_path / "tree.tar", "w") as tar:
+        tar.add(tmp_path / "file", arcname="file")
+    assert (Image.load(tmp_path / "tree.tar", "loaded")).files == 1
+    assert (Image.prune()).removed == []
+    Image.remove("loaded")
+
+
+def test_supervisor(server):
+    with Supervisor() as supervisor:
+        assert supervisor.ping()
+        assert (supervisor.version()).version
+        info = supervisor.info()
+        assert info.cpus >= 1
+        assert info.memory_bytes > 1 << 20
+        assert "doppel_" in supervisor.metrics()
+
+
+def test_events(server):
+    seen = []
+    with Supervisor() as supervisor:
+        with supervisor.events() as events:
+            with Sandbox.create("busybox") as sandbox:
+                pass
+            for event in events:
+                if event.subject == sandbox.id:
+                    seen.append(str(event.kind))
+                    if event.kind == "remove":
+                        break
+    life = ["create", "start", "die", "remove"]
+    assert [kind for kind in seen if kind in life] == life
+
+
+def test_one_client_for_many(server):
+    with Client() as client:
+        sandboxes = [Sandbox.create("busybox", client=client) for _ in range(3)]
+        tasks = [Task(s.commands.run, f"echo {i}") for i, s in enumerate(sandboxes)]
+        assert [(t.join()).stdout for t in tasks] == ["0\n", "1\n", "2\n"]
+        for sandbox in sandboxes:
+            with sandbox:
+                pass
+        assert Sandbox.list(client=client) is not None
