@@ -5,15 +5,15 @@ PYTEST := python3 -m pytest -q
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: setup build image image-servers demo test check bench
+.PHONY: setup build image image-servers image-runtimes demo soak test test-sdk test-all loom check bench
 
 # Debian packages and the Rust toolchain.
 setup:
 	scripts/setup.sh
 
-# The command, at target/release/doppel.
+# The command and the supervisor, at target/release/doppel and doppeld.
 build: setup
-	cargo build --release --locked -p doppel-cli
+	cargo build --release --locked -p doppel-cli -p doppel-supervisor
 
 # The root images `debian` and `busybox`, in the image store.
 image: build
@@ -23,13 +23,31 @@ image: build
 image-servers: build
 	scripts/mkimages $(DOPPEL) servers
 
+# The root image `runtimes`: language runtimes, build tools, debuggers.
+image-runtimes: build
+	scripts/mkimages $(DOPPEL) runtimes
+
 # The main job: unmodified Debian programs in a domain.
 demo: image
 	scripts/demo $(DOPPEL)
 
-test: image
-	cargo test --workspace --locked --exclude doppel-guest-image
-	$(PYTEST) tests
+test: image image-servers image-runtimes loom test-sdk
+	cargo run --quiet --locked -p xtask -- vectors
+	cargo test --workspace --locked --no-fail-fast --exclude doppel-guest-image
+	$(PYTEST) tests || { echo 'What failed, once more and alone:'; $(PYTEST) --last-failed tests; }
+
+# The Python SDK: its tests, mypy and ruff.
+test-sdk: image
+	scripts/setup-sdk
+	target/sdk-venv/bin/python -m pytest -q sdk/python/tests
+
+# The scheduler's wait protocol under all interleavings (guest/algo/src/park/model.rs).
+loom: setup
+	RUSTFLAGS='--cfg loom' cargo test --quiet --release --locked --lib -p doppel-algo --target-dir target/loom park::model
+
+# With the tests that take too long for every day.
+test-all: export TEST_ALL = 1
+test-all: test
 
 check: setup
 	cargo fmt --all --check
@@ -39,5 +57,10 @@ check: setup
 	cargo run --quiet --locked -p xtask -- deny
 	cargo run --quiet --locked -p xtask -- compat --check
 
-bench: image
+bench: image image-servers image-runtimes
 	python3 bench/run.py $(DOPPEL)
+
+# Servers and stressors for about an hour in one domain, and 10,000 freezes with clones; each with a look for leaks.
+soak: image-servers
+	tests/soak_freezer.py $(DOPPEL)
+	tests/soak.py $(DOPPEL)

@@ -155,6 +155,12 @@ static void spawn_run(long n) {
         MUST(waitpid(c, &st, 0) == c && st == 0);
     }
 }
+// A parent with 1 GiB of private memory, all of it touched.
+static void big_open(void) {
+    char *m = mmap(NULL, 1 << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(m != MAP_FAILED);
+    for (long i = 0; i < 1 << 30; i += 4096) m[i] = 1;
+}
 static void mmap_run(long n) {
     while (n--) {
         char *m = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -213,6 +219,9 @@ static const struct workload { const char *name; void (*open)(void); void (*run)
     {"fork+exit+wait", none, fork_run, none},
     {"fork+exec+wait", none, exec_run, none},
     {"posix_spawn+wait", none, spawn_run, none},
+    {"fork+exit+wait, 1 GB parent", big_open, fork_run, none},
+    {"fork+exec+wait, 1 GB parent", big_open, exec_run, none},
+    {"posix_spawn+wait, 1 GB parent", big_open, spawn_run, none},
     {"mmap+touch 64 KB+munmap", none, mmap_run, none},
     {"page fault", none, fault_run, none},
 };

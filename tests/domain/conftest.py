@@ -62,14 +62,14 @@ class Native:
 class Domain:
     name = "domain"
 
-    def argv(self, *argv, image="debian", env=(), opts=()):
+    def argv(self, *argv, image="debian", env=(), workdir="/tmp", opts=()):
         extra = [x for k, v in dict(env).items() for x in ("-e", f"{k}={v}")]
-        return [DOPPEL, "run", "--rm", "-i", "-w", "/tmp", "-e", "HOME=/tmp", *extra, *opts, image, "--", *argv]
+        return [DOPPEL, "run", "--rm", "-i", "-w", workdir, "-e", "HOME=/tmp", *extra, *opts, image, "--", *argv]
 
-    def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), opts=()):
+    def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), workdir="/tmp", opts=()):
         if argv[0].startswith("/t/"):
             image = "domain-tests"
-        return call(self.argv(*argv, image=image, env=env, opts=opts), stdin, timeout)
+        return call(self.argv(*argv, image=image, env=env, workdir=workdir, opts=opts), stdin, timeout)
 
     def start(self, *argv, image="debian", env=(), opts=(), **kw):
         """The running `doppel run`, its standard streams as pipes."""
@@ -80,7 +80,7 @@ class Domain:
 
 
 def have_image(name):
-    return subprocess.run([DOPPEL, "image", "inspect", name], capture_output=True).returncode == 0
+    return subprocess.run([DOPPEL, "image", "inspect", "--quick", name], capture_output=True).returncode == 0
 
 
 @pytest.fixture(scope="session")
@@ -122,8 +122,8 @@ def programs():
         if not (root / "bin" / applet).exists():
             (root / "bin" / applet).symlink_to("busybox")
     built = set()
-    for src in (HERE / "progs").glob("*.c"):
-        cc = "musl-gcc" if src.stem.startswith("musl") else "gcc"
+    for src in [*(HERE / "progs").glob("*.c"), *(HERE / "progs").glob("*.cc")]:
+        cc = "musl-gcc" if src.stem.startswith("musl") else "g++" if src.suffix == ".cc" else "gcc"
         if shutil.which(cc):
             subprocess.run([cc, "-O2", "-static", "-pthread", "-Wall", "-o", root / "t" / src.stem, src], check=True)
             built.add(src.stem)

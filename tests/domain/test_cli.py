@@ -165,6 +165,12 @@ def test_two_domains_do_not_see_each_other(domain):
     p.communicate()
 
 
+def test_input_tells_how_much_is_there(place):
+    """FIONREAD, which Java asks before it reads standard input."""
+    code = "import fcntl, select, struct; select.select([0], [], []); print(struct.unpack('i', fcntl.ioctl(0, 0x541b, b'....'))[0])"
+    assert place.run("python3", "-c", code, stdin=b"hello").ok() == "5\n"
+
+
 def test_many_domains_at_once(domain):
     ps = [domain.start("sh", "-c", f"echo {i}; cat", image="busybox") for i in range(20)]
     for i, p in enumerate(ps):
@@ -191,13 +197,19 @@ class Terminal:
         while not (m := re.search(pattern, self.text)):
             if time.monotonic() > end:
                 pytest.fail(f"no {pattern!r} in {self.text[-1000:]!r}")
-            if select.select([self.master], [], [], 0.1)[0]:
-                try:
-                    self.text += os.read(self.master, 4096).decode(errors="replace")
-                except OSError:
-                    pytest.fail(f"terminal closed; no {pattern!r} in {self.text[-1000:]!r}")
+            if not self.look(0.1):
+                pytest.fail(f"terminal closed; no {pattern!r} in {self.text[-1000:]!r}")
         self.text = self.text[m.end():]
         return m
+
+    def look(self, seconds):
+        """Takes what comes within this time; false once the terminal is closed."""
+        if select.select([self.master], [], [], seconds)[0]:
+            try:
+                self.text += os.read(self.master, 4096).decode(errors="replace")
+            except OSError:
+                return False
+        return True
 
     def type(self, text):
         os.write(self.master, text.encode())

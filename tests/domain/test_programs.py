@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from conftest import DOPPEL, domain_memory
+from conftest import BUILD, DOPPEL, domain_memory
 
 THREADED_C = r"""
 #include <pthread.h>
@@ -64,6 +64,63 @@ def test_signals_in_patched_calls(place, need):
         assert place.run("/t/windows", timeout=90, opts=opts).ok() == "windows ok\n"
 
 
+def test_timers_in_patched_calls(place, need):
+    """All registers, vector and mask registers and flags survive calls of 8 threads under a storm of timer signals."""
+    need("storm")
+    for opts in [(), ("--no-patch",)] if place.name == "domain" else [()]:
+        assert place.run("/t/storm", timeout=60, opts=opts).ok() == "storm ok\n"
+
+
+def in_tmp(place, program, *args):
+    """The command that runs a copy of a program from a file that no image has."""
+    copy = "d=$(mktemp -d) && cat < $0 > $d/p && chmod 755 $d/p && exec $d/p \"$@\""
+    if place.name == "native":
+        return ("/bin/sh", "-c", copy, str(BUILD / "image/t" / program), *args)
+    return ("/bin/busybox", "sh", "-c", copy, f"/t/{program}", *args)
+
+
+def run_copy(place, program, *args, opts=(), timeout=90):
+    more = {} if place.name == "native" else {"image": "domain-tests"}
+    return place.run(*in_tmp(place, program, *args), opts=opts, timeout=timeout, **more)
+
+
+def test_code_that_appears_later(place, need):
+    """Code made, rewritten, moved, replaced and forked by its program, with calls that are patched meanwhile."""
+    need("late")
+    if place.name == "native":
+        assert place.run("/t/late", "code").ok() == "code ok\n"
+        return
+    assert run_copy(place, "late", "code", "patched").ok() == "code ok\n"
+    assert run_copy(place, "late", "code", opts=("--no-patch",)).ok() == "code ok\n"
+
+
+def test_code_rewritten_under_threads(place, need):
+    need("late")
+    assert run_copy(place, "late", "threads").ok() == "threads ok\n"
+
+
+def test_late_patches_are_fast(domain, need):
+    """A program from no image, static: its calls become several times faster."""
+    need("late")
+    fast = float(run_copy(domain, "late", "speed").ok())
+    slow = float(run_copy(domain, "late", "speed", opts=("--no-patch",)).ok())
+    assert fast * 5 < slow, (fast, slow)
+
+
+def test_signals_in_late_patches(domain, need):
+    """As the tests above, in copies whose calls are patched at run time."""
+    for program, *args in [("windows",), ("storm", "patched"), ("thrown",)]:
+        need(program)
+        assert run_copy(domain, program, *args).ok() == f"{program} ok\n"
+
+
+def test_exceptions_through_patched_calls(place, need):
+    """A C++ exception thrown by a signal handler unwinds through the signal frame and the interrupted call."""
+    need("thrown")
+    for opts in [(), ("--no-patch",)] if place.name == "domain" else [()]:
+        assert place.run("/t/thrown", timeout=60, opts=opts).ok() == "thrown ok\n"
+
+
 def test_inspect_counts_patches(domain):
     """The image `debian` is patched: at least nine in ten sites of all its programs."""
     report = json.loads(subprocess.run([DOPPEL, "image", "inspect", "--quick", "--json", "debian"],
@@ -83,6 +140,12 @@ def test_calls_preserve_state(place, need):
 def test_fork_from_16_threads(place, need):
     need("forkstorm")
     assert place.run("/t/forkstorm", "1000", timeout=180).ok() == "forkstorm ok\n"
+
+
+def test_signals_from_all_sides(place, need):
+    """Kicks and ends of children reach a computing thread faster than it handles them."""
+    need("kickstorm")
+    assert place.run("/t/kickstorm", timeout=90).ok() == "kickstorm ok\n"
 
 
 def test_ten_thousand_spawns_without_leak(domain, need):

@@ -345,6 +345,83 @@ CASE(vfork_exec_from_large_process) {
     }
     CHECK(m[12345678] == 1);
 }
+// A forked copy this large may be left to the host to take apart while the new program runs.
+static char *large(void) {
+    char *m = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(m != MAP_FAILED);
+    memset(m, 1, 64 << 20);
+    return m;
+}
+CASE(exec_from_large_forked_copy) {
+    char *m = large(), pid[16];
+    int *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    for (int i = 0; i < 20; i++) {
+        int p[2];
+        char c;
+        CHECK_EQ(pipe2(p, O_CLOEXEC), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            m[12345678] = 2;
+            shared[0] = i + 1;
+            sprintf(pid, "%d", getpid());
+            execl(t_self, "p", "@tid", pid, NULL);
+            _exit(100);
+        }
+        close(p[1]);
+        CHECK_EQ(read(p[0], &c, 1), 0);
+        close(p[0]);
+        CHECK_EQ(shared[0], i + 1);
+        CHECK_EQ(join(child), 0);
+    }
+    CHECK(m[12345678] == 1);
+}
+CASE(exec_from_large_copy_keeps_pending_and_mask) {
+    large();
+    pid_t child = fork();
+    if (child == 0) {
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGHUP);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        raise(SIGHUP);
+        execl(t_self, "p", "@pending", NULL);
+        _exit(100);
+    }
+    CHECK_EQ(join(child), 0);
+}
+CASE(exec_from_thread_of_large_copy) {
+    large();
+    for (int i = 0; i < 5; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            pthread_t t;
+            pthread_create(&t, NULL, spin_thread, NULL);
+            pthread_create(&t, NULL, exec_thread, NULL);
+            pause();
+        }
+        CHECK_EQ(join(child), 0);
+    }
+}
+CASE(exec_from_large_copies_at_once_some_killed) {
+    large();
+    pid_t child[8];
+    char code[16];
+    for (int i = 0; i < 8; i++) {
+        if ((child[i] = fork()) == 0) {
+            sprintf(code, "%d", i);
+            execl(t_self, "p", "@exit", code, NULL);
+            _exit(100);
+        }
+        if (i % 3 == 2) kill(child[i], SIGKILL);
+    }
+    for (int i = 0; i < 8; i++) {
+        int st;
+        CHECK_EQ(waitpid(child[i], &st, 0), child[i]);
+        if (i % 3 == 2 && WIFSIGNALED(st)) CHECK_EQ(WTERMSIG(st), SIGKILL);
+        else CHECK_EQ(WEXITSTATUS(st), i);
+    }
+}
 CASE(exec_stress_100) {
     for (int i = 0; i < 100; i++) CHECK_EQ(RUN("@exit", "7"), 7);
 }

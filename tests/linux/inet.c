@@ -428,3 +428,74 @@ CASE(msg_nosignal_and_sigpipe) {
     shutdown(c, SHUT_WR);
     CHECK_EQ(join(SPAWN({ write(c, "x", 1); })), 128 + SIGPIPE);
 }
+// Sends one datagram, with a control message of an int unless `type` is -1; the values of two that came with it.
+static void marked(int af, int level, int type, int value, int out, int in, int first, int second, int got[2]) {
+    struct iovec v = {"x", 1};
+    union { struct cmsghdr h; char b[CMSG_SPACE(sizeof(int))]; } u;
+    char b[8], c[256];
+    union addr to;
+    struct msghdr m = {.msg_name = &to, .msg_namelen = loop(&to, af, port_of(in)), .msg_iov = &v, .msg_iovlen = 1};
+    if (type >= 0) {
+        m.msg_control = &u, m.msg_controllen = CMSG_SPACE(sizeof value);
+        u.h = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof value), .cmsg_level = level, .cmsg_type = type};
+        memcpy(CMSG_DATA(&u.h), &value, sizeof value);
+    }
+    CHECK_EQ(sendmsg(out, &m, 0), 1);
+    struct iovec r = {b, sizeof b};
+    struct msghdr g = {.msg_iov = &r, .msg_iovlen = 1, .msg_control = c, .msg_controllen = sizeof c};
+    CHECK_EQ(recvmsg(in, &g, 0), 1);
+    got[0] = got[1] = -1;
+    for (struct cmsghdr *k = CMSG_FIRSTHDR(&g); k; k = CMSG_NXTHDR(&g, k)) {
+        int n = 0;
+        memcpy(&n, CMSG_DATA(k), k->cmsg_len - CMSG_LEN(0) < sizeof n ? 1 : sizeof n);
+        if (k->cmsg_level == level && k->cmsg_type == first) got[0] = n;
+        if (k->cmsg_level == level && k->cmsg_type == second) got[1] = n;
+    }
+}
+static int udp_bound(int af) {
+    int s = CHECK_OK(socket(af, SOCK_DGRAM, 0));
+    union addr a;
+    CHECK_OK(bind(s, &a.sa, loop(&a, af, 0)));
+    return s;
+}
+CASE(udp6_hop_limit_and_traffic_class) {
+    int a = udp_bound(AF_INET6), b = udp_bound(AF_INET6), on = 1, got[2];
+    CHECK_OK(setsockopt(b, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof on));
+    CHECK_OK(setsockopt(b, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &on, sizeof on));
+    marked(AF_INET6, IPPROTO_IPV6, -1, 0, a, b, IPV6_HOPLIMIT, IPV6_TCLASS, got);
+    CHECK_EQ(got[0], 64);
+    CHECK_EQ(got[1], 0);
+    marked(AF_INET6, IPPROTO_IPV6, IPV6_TCLASS, 0x28, a, b, IPV6_HOPLIMIT, IPV6_TCLASS, got);
+    CHECK_EQ(got[1], 0x28);
+    marked(AF_INET6, IPPROTO_IPV6, IPV6_HOPLIMIT, 3, a, b, IPV6_HOPLIMIT, IPV6_TCLASS, got);
+    CHECK_EQ(got[0], 3);
+    CHECK_EQ(got[1], 0);
+    int hops = 7, class = 0x10;
+    CHECK_OK(setsockopt(a, IPPROTO_IPV6, IPV6_UNICAST_HOPS, &hops, sizeof hops));
+    CHECK_OK(setsockopt(a, IPPROTO_IPV6, IPV6_TCLASS, &class, sizeof class));
+    marked(AF_INET6, IPPROTO_IPV6, IPV6_HOPLIMIT, -1, a, b, IPV6_HOPLIMIT, IPV6_TCLASS, got);
+    CHECK_EQ(got[0], 7);
+    CHECK_EQ(got[1], 0x10);
+}
+CASE(udp4_time_to_live_and_type_of_service) {
+    int a = udp_bound(AF_INET), b = udp_bound(AF_INET), on = 1, got[2];
+    CHECK_OK(setsockopt(b, IPPROTO_IP, IP_RECVTOS, &on, sizeof on));
+    CHECK_OK(setsockopt(b, IPPROTO_IP, IP_RECVTTL, &on, sizeof on));
+    marked(AF_INET, IPPROTO_IP, IP_TTL, 9, a, b, IP_TTL, IP_TOS, got);
+    CHECK_EQ(got[0], 9);
+    CHECK_EQ(got[1], 0);
+    int tos = 0x08;
+    CHECK_OK(setsockopt(a, IPPROTO_IP, IP_TOS, &tos, sizeof tos));
+    marked(AF_INET, IPPROTO_IP, -1, 0, a, b, IP_TTL, IP_TOS, got);
+    CHECK_EQ(got[0], 64);
+    CHECK_EQ(got[1], 0x08);
+    marked(AF_INET, IPPROTO_IP, IP_TOS, 0x10, a, b, IP_TTL, IP_TOS, got);
+    CHECK_EQ(got[1], 0x10);
+    int zero = 0;
+    union { struct cmsghdr h; char b[CMSG_SPACE(sizeof(int))]; } u = {.h = {CMSG_LEN(sizeof zero), IPPROTO_IP, IP_TTL}};
+    struct iovec v = {"x", 1};
+    union addr to;
+    struct msghdr m = {&to, loop(&to, AF_INET, port_of(b)), &v, 1, &u, sizeof u, 0};
+    memcpy(CMSG_DATA(&u.h), &zero, sizeof zero);
+    CHECK_ERR(sendmsg(a, &m, 0), EINVAL);
+}

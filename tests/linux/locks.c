@@ -114,6 +114,21 @@ CASE(posix_lock_deadlock) {
     lk(a, F_SETLK, F_UNLCK, 0, 0);
     join(p);
 }
+// Nobody waits while holding, so there is never a circle, however the waiters' turns fall.
+CASE(posix_lock_taking_turns_is_no_deadlock) {
+    scratch();
+    int a = mkfile("f", "");
+    pid_t p[4];
+    for (int k = 0; k < 4; k++)
+        p[k] = SPAWN({
+            for (int i = 0; i < 5000; i++) {
+                CHECK(lk(a, F_SETLKW, i % 3 ? F_WRLCK : F_RDLCK, i % 2, 2) == 0);
+                if (i % 8 == 0) sched_yield();
+                CHECK(lk(a, F_SETLK, F_UNLCK, 0, 0) == 0);
+            }
+        });
+    for (int k = 0; k < 4; k++) CHECK_EQ(join(p[k]), 0);
+}
 CASE(posix_lock_mode_check) {
     scratch();
     close(mkfile("f", ""));

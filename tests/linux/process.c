@@ -266,6 +266,17 @@ CASE(pidfd_poll_and_signal) {
     CHECK_EQ(poll(&pf, 1, 2000), 1);
     CHECK_EQ(join(p), 128 + SIGKILL);
 }
+CASE(pidfd_send_signal_to_a_proc_directory) {
+    pid_t p = SPAWN({ pause(); });
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d", p);
+    int fd = CHECK_OK(open(path, O_RDONLY | O_DIRECTORY)), other = CHECK_OK(open("/proc", O_RDONLY | O_DIRECTORY));
+    CHECK_ERR(syscall(SYS_pidfd_send_signal, other, SIGKILL, NULL, 0), EBADF);
+    CHECK_OK(syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0));
+    CHECK_OK(syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0));
+    CHECK_EQ(join(p), 128 + SIGKILL);
+    CHECK_ERR(syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0), ESRCH);
+}
 CASE(wait4_rusage) {
     pid_t p = SPAWN({ volatile char *m = malloc(8 << 20); for (int i = 0; i < 8 << 20; i += 4096) m[i] = 1; for (volatile long i = 0; i < 100000000; i++) {} });
     struct rusage ru;

@@ -550,3 +550,15 @@ CASE(memory_through_proc) {
     CHECK_OK(ptrace(PTRACE_POKEUSER, p, offsetof(struct user, regs.rip), (long)answer));
     finish(p, 7);
 }
+CASE(a_reaped_tracee_is_a_child_no_more) {
+    // Its death by a signal, its reaping and the next wait follow each other closely.
+    for (int i = 0; i < 100; i++) {
+        pid_t p = TRACED(raise(SIGTERM); pause());
+        CHECK_OK(ptrace(PTRACE_CONT, p, 0, 0));
+        wait_stop(p, SIGTERM);
+        CHECK_OK(ptrace(PTRACE_CONT, p, 0, SIGTERM));
+        CHECK_EQ(waitpid(-1, &st, __WALL), p);
+        CHECK(WIFSIGNALED(st) && WTERMSIG(st) == SIGTERM);
+        CHECK_ERR(waitpid(-1, &st, __WALL | WNOHANG), ECHILD);
+    }
+}

@@ -21,7 +21,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BUILD = ROOT / "target" / "linux-tests"
-IMAGE = "linux-tests"
+IMAGE = os.environ.get("T_IMAGE", "linux-tests")
 DOPPEL = pathlib.Path(os.environ.get("DOPPEL", ROOT / "target" / "release" / "doppel"))
 SUITES = sorted(p.stem for p in HERE.glob("*.c"))
 MUSL = ["process", "threads", "futex", "faults", "pipes"]

@@ -6,6 +6,7 @@ failure message lists the cases that failed.
 import importlib.util
 import os
 import pathlib
+import sys
 
 import pytest
 
@@ -13,6 +14,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 spec = importlib.util.spec_from_file_location("linux_run", HERE / "run.py")
 run = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run)
+sys.modules["run"] = run
+cover = importlib.util.spec_from_file_location("linux_coverage", HERE / "coverage.py")
+coverage = importlib.util.module_from_spec(cover)
+cover.loader.exec_module(coverage)
 NAMES = run.SUITES + [f"{s}-musl" for s in run.MUSL]
 
 
@@ -28,8 +33,20 @@ def image(programs):
     run.make_image(list(programs.values()))
 
 
+# Cases that fail in a domain, with the reason; docs/COMPATIBILITY.md names each limit. One that passes fails the test.
+KNOWN = {
+    "image_file_map_follows_later_writes": "maps of an image file made before its first write keep the old content (mmap)",
+}
+
+
 def failed(got):
     return [f"{n}: {why}" for n, (state, why) in got.items() if state == "not ok"]
+
+
+def test_every_promised_call_has_a_case(image):
+    """Rows of docs/COMPATIBILITY.md marked full or partial that no case makes; see coverage.py."""
+    made = coverage.cases_by_call(run.build())
+    assert not [n for n in coverage.promised() if not made[n] and n not in coverage.SILENT]
 
 
 @pytest.mark.parametrize("suite", NAMES)
@@ -49,4 +66,8 @@ def test_domain(suite, programs, image):
     if suite not in programs:
         pytest.skip("no musl-gcc")
     p = programs[suite]
-    assert not failed(run.run_suite(run.in_domain, p, run.cases_of(p), 180))
+    got = run.run_suite(run.in_domain, p, run.cases_of(p), 180)
+    for name in KNOWN.keys() & got.keys():
+        assert got.pop(name)[0] != "ok", f"{name} passes now: take it out of KNOWN"
+        print(f"known limit: {name}: {KNOWN[name]}")
+    assert not failed(got)

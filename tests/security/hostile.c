@@ -149,7 +149,7 @@ static int aimed(const char *what, long from) {
             nr = SYS_tgkill, a[0] = k / 3 == 299 ? -1 : k / 3, a[1] = k / 3 == 299 ? -1 : k / 3, a[2] = sig[k % 3];
         } else if (!strcmp(what, "clone")) {  // every flag alone and with the usual ones
             if (k >= 64) break;
-            nr = SYS_clone, a[0] = k < 32 ? 1ul << k : (1ul << (k - 32)) | 0x50f00;
+            nr = SYS_clone, a[0] = k < 32 ? 1ul << k : (1ul << (k - 32)) | 0x150f00;
             a[1] = k & 1 ? (long)page + 4096 : 0;
         } else if (!strcmp(what, "mmap")) {  // every descriptor, shared and private, writable and executable
             if (k >= 64 * 4) break;

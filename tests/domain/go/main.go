@@ -1,4 +1,4 @@
-// A static Go program: 1,000 goroutines, garbage collection under pressure, timers, loopback
+// A static Go program (with the argument `serve`, the one of serve.go): 1,000 goroutines, garbage collection under pressure, timers, loopback
 // sockets, signals and child processes.
 package main
 
@@ -24,6 +24,10 @@ func must(ok bool, what string) {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		serve()
+		return
+	}
 	if len(os.Args) > 1 { // the child
 		fmt.Print("child ", os.Args[1])
 		os.Exit(5)

@@ -1,0 +1,55 @@
+"""Tables of results: {row: {runtime: [value, ...]}} with the units of rows as `UNITS` has them."""
+import statistics
+
+# Unit: how a value is shown, and whether more is better.
+UNITS = {
+    "ns": (lambda v: f"{v:.1f} ns" if v < 1000 else f"{v / 1000:.2f} µs" if v < 1e6 else f"{v / 1e6:.2f} ms" if v < 1e9 else f"{v / 1e9:.2f} s", False),
+    "KiB": (lambda v: f"{v:.0f} KiB", False),
+    "/s": (lambda v: f"{v:.0f}/s" if v >= 100 else f"{v:.1f}/s", True),
+    "MB/s": (lambda v: f"{v:.0f} MB/s", True),
+}
+
+
+def spread(values):
+    """Half the distance between the quartiles."""
+    if len(values) < 4:
+        return (max(values) - min(values)) / 2
+    q = statistics.quantiles(values, n=4)
+    return (q[2] - q[0]) / 2
+
+
+def ratio(per, name):
+    """A runtime's median over the native one, or None."""
+    if not per.get(name) or not per.get("native"):
+        return None
+    base = statistics.median(per["native"])
+    return statistics.median(per[name]) / base if base else None
+
+
+def cell(per, name, unit):
+    values = per.get(name)
+    if not values:
+        return "–"
+    mid = statistics.median(values)
+    r = ratio(per, name) if name != "native" and unit != "KiB" else None
+    around = f" ±{100 * spread(values) / mid:.0f} %" if mid and len(values) > 1 else ""
+    return f"{UNITS[unit][0](mid)}{around}" + (f" ({r:.2f}×)" if r is not None else "")
+
+
+def verdict(per, unit, target):
+    """The target as a ratio to native, and whether Doppel holds it."""
+    if target is None:
+        return ""
+    r = ratio(per, "doppel")
+    more = UNITS[unit][1]
+    mark = "" if r is None else " ✓" if (r >= target if more else r <= target) else " ✗"
+    return f"{'≥' if more else '≤'} {target}{mark}"
+
+
+def table(rows, units, targets, names):
+    lines = ["| operation | " + " | ".join(names) + " | target |", "|---|" + "---:|" * (len(names) + 1)]
+    for title, per in rows.items():
+        unit = units[title]
+        cells = [cell(per, n, unit) for n in names]
+        lines.append(f"| {title} | " + " | ".join(cells) + f" | {verdict(per, unit, targets.get(title))} |")
+    return "\n".join(lines)

@@ -1,0 +1,165 @@
+"""The runtimes that are compared: the host itself, Doppel, runc and gVisor's runsc.
+
+Key types: `Native` and its likes. `argv(*command, image=…)` is the command line that runs `command` on the files of
+an image; `run(…)` runs it to its end and gives its output, or raises `Failed`. All runtimes use the same files: an
+image is unpacked once for those that want a directory. Natively, `bench` runs as it is and other images run in a
+chroot with /proc, /dev and a tmpfs on /tmp, so that programs and their versions are the same everywhere.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent
+WORK = BENCH / "work"
+# A small image of this benchmark's own: a static program and busybox.
+OWN = "bench"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENTER = """
+# A CPU group of its own, as the others have: on a busy machine its share would be another one.
+cpu=/sys/fs/cgroup/cpu/bench-native
+mkdir -p $cpu 2>/dev/null && echo $$ 2>/dev/null >$cpu/cgroup.procs
+mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=1777 tmp "$0/tmp" &&
+exec chroot "$0" /usr/bin/env -i PATH="$PATH" HOME=/root "$@"
+"""
+
+
+class Failed(Exception):
+    """A command that did not succeed; `out` is what it printed."""
+
+    def __init__(self, text, out=""):
+        super().__init__(text)
+        self.out = out
+
+
+class Native:
+    name = "native"
+
+    def __init__(self, roots):
+        # Directories of the images: `Roots`.
+        self.roots = roots
+
+    def argv(self, *command, image=OWN):
+        root = self.roots.of(image)
+        if image == OWN:
+            return [str(root / command[0].lstrip("/")), *command[1:]]
+        # A PID namespace, so that nothing outlives the command.
+        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, str(root), *command]
+
+    def run(self, *command, image=OWN, timeout=300):
+        """What the command prints."""
+        argv = self.argv(*command, image=image)
+        try:
+            p = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.clean()
+            raise Failed(f"{self.name}: {command[0]} did not end in {timeout} s") from None
+        if p.returncode:
+            raise Failed(f"{self.name}: {command[0]} ended with {p.returncode}: {(p.stderr or p.stdout).strip()[-300:]}", p.stdout)
+        return p.stdout
+
+    def clean(self):
+        """Takes away what a killed command may have left."""
+
+
+class Doppel(Native):
+    name = "doppel"
+
+    def __init__(self, roots, path):
+        super().__init__(roots)
+        self.path = path
+
+    def argv(self, *command, image=OWN):
+        return [self.path, "run", "--rm", image, "--", *command]
+
+
+class Oci(Native):
+    """runc or runsc, on a minimal bundle."""
+
+    def __init__(self, roots, name, *options):
+        super().__init__(roots)
+        self.name, self.options, self.count = name, options, 0
+        self.bundle = WORK / name
+        self.bundle.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["runc", "spec"], cwd=self.bundle, capture_output=True)
+        self.config = json.loads((self.bundle / "config.json").read_text())
+        self.config["process"]["terminal"] = False
+        self.config["process"]["env"] = [f"PATH={PATH}", "HOME=/root"]
+        # Servers change to a user of their own.
+        more = ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE", "CAP_SYS_CHROOT"]
+        for caps in self.config["process"]["capabilities"].values():
+            caps += more
+        self.mounts = self.config["mounts"]
+        self.id = None
+
+    def argv(self, *command, image=OWN):
+        tmp = {"destination": "/tmp", "type": "tmpfs", "source": "tmp", "options": ["mode=1777"]}
+        self.config["root"] = {"path": str(self.roots.of(image)), "readonly": False}
+        self.config["mounts"] = self.mounts if image == OWN else [*self.mounts, tmp]
+        self.config["process"]["args"] = list(command)
+        (self.bundle / "config.json").write_text(json.dumps(self.config))
+        self.count += 1
+        self.id = f"bench-{os.getpid()}-{self.count}"
+        return [self.name, *self.options, "run", "--bundle", str(self.bundle), self.id]
+
+    def clean(self):
+        subprocess.run([self.name, *self.options, "kill", self.id, "KILL"], capture_output=True)
+        time.sleep(0.2)
+        subprocess.run([self.name, *self.options, "delete", "--force", self.id], capture_output=True)
+
+
+class Roots:
+    """Directories with the files of images."""
+
+    def __init__(self, doppel):
+        self.doppel, self.known = doppel, {}
+
+    def of(self, image):
+        """The directory of an image, unpacked if it has not been."""
+        if image not in self.known:
+            self.known[image] = own() if image == OWN else self.unpack(image)
+        return self.known[image]
+
+    def unpack(self, image):
+        p = subprocess.run([self.doppel, "image", "inspect", "--quick", "--json", image], capture_output=True, text=True)
+        if p.returncode:
+            raise Failed(f"no image {image}: {p.stderr.strip()[-200:]}")
+        digest = json.loads(p.stdout)["digest"]
+        root = WORK / f"root-{image}-{digest[:16]}"
+        if not root.exists():
+            for old in WORK.glob(f"root-{image}-*"):
+                shutil.rmtree(old)
+            store = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
+            part = WORK / "root-part"
+            shutil.rmtree(part, ignore_errors=True)
+            subprocess.run(["fsck.erofs", f"--extract={part}", store / f"images/sha256-{digest}.erofs"], check=True, capture_output=True)
+            part.rename(root)
+        return root
+
+
+def own():
+    """Builds the root file system of the image `bench`."""
+    root = WORK / "rootfs"
+    for d in ("bin", "tmp", "proc", "sys", "dev", "etc"):
+        (root / d).mkdir(parents=True, exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    subprocess.run(["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / "micro", BENCH / "src/micro.c"], check=True)
+    shutil.copy("/bin/busybox", root / "bin/busybox")
+    return root
+
+
+def present(doppel):
+    """The runtimes of this machine, the host first."""
+    roots = Roots(doppel)
+    runtimes = [Native(roots)]
+    if doppel and os.path.exists(doppel):
+        subprocess.run([doppel, "image", "rm", OWN], capture_output=True)
+        subprocess.run([doppel, "image", "import", roots.of(OWN), OWN], check=True, stdout=subprocess.DEVNULL)
+        runtimes.append(Doppel(roots, doppel))
+    if shutil.which("runc"):
+        runtimes.append(Oci(roots, "runc"))
+        if shutil.which("runsc"):
+            runtimes.append(Oci(roots, "runsc", "--platform=systrap", "--network=none", "--ignore-cgroups"))
+    return runtimes

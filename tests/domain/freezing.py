@@ -1,0 +1,86 @@
+"""What the freezer's tests have in common: calling `doppel`, names that are cleaned up, a look for what was left."""
+import glob
+import json
+import os
+import pathlib
+import re
+
+import pytest
+
+from conftest import DOPPEL, call, domain_cgroups, eventually
+
+NAMES = pathlib.Path("/run/doppel/names")
+
+
+def doppel_call(*argv, stdin=b"", timeout=60, env=None):
+    return call([DOPPEL, *map(str, argv)], stdin, timeout, env={**os.environ, **(env or {})})
+
+
+def refused(*argv, env=None):
+    """The one-line error of a command that must fail."""
+    r = doppel_call(*argv, env=env)
+    assert r.code != 0, f"{argv} was not refused: {r.out}"
+    assert r.err.startswith("doppel: ") and "panicked" not in r.err, r.err
+    return r.err
+
+
+@pytest.fixture
+def names():
+    """Makes names for frozen images, which are removed afterwards."""
+    made = []
+
+    def name(text="i"):
+        made.append(f"fzt-{os.getpid()}-{len(made)}-{text}")
+        return made[-1]
+
+    yield name
+    for n in made:
+        doppel_call("frozen", "rm", n)
+
+
+@pytest.fixture
+def clean(doppel):
+    """Checks that nothing was left behind."""
+    groups, files = empty_groups(), set(left_files())
+    yield
+    if empty_groups() - groups or set(left_files()) - files:
+        # What a killed `doppel` leaves is taken away by the next one.
+        doppel_call("run", "--rm", "busybox", "--", "true").ok()
+    assert eventually(lambda: not empty_groups() - groups), empty_groups() - groups
+    assert set(left_files()) <= files, set(left_files()) - files
+
+
+def empty_groups():
+    """Cgroups of domains that are gone; those of other domains on this host are not our business."""
+    def empty(group):
+        try:
+            return not open(f"{group}/cgroup.procs").read()
+        except OSError:
+            return False
+    ours = lambda g: "-fzt-" in g or "-" not in os.path.basename(g)  # noqa: E731
+    return {g for g in domain_cgroups() if ours(g) and empty(g)}
+
+
+def left_files():
+    store = os.environ.get("DOPPEL_STORE", "/var/lib/doppel")
+    return glob.glob(f"{store}/frozen/.*") + glob.glob("/dev/shm/doppel-frozen*/.*") + [str(n) for n in NAMES.iterdir() if n.name.startswith("fzt-")]
+
+
+def answers(name):
+    """Whether a domain of this name runs and can be asked."""
+    return doppel_call("stats", name).code == 0
+
+
+def path_of(name):
+    store = os.environ.get("DOPPEL_STORE", "/var/lib/doppel")
+    return next(p for p in [*glob.glob(f"/dev/shm/doppel-frozen*/{name}.frozen"), f"{store}/frozen/{name}.frozen"] if os.path.exists(p))
+
+
+def clones(frozen, *opts):
+    """What each clone printed, as JSON says it."""
+    return [json.loads(line) for line in doppel_call("clone", "--json", *opts, frozen).ok().splitlines()]
+
+
+def root_file(image):
+    """Where the store keeps a root image."""
+    return re.search(r"^file +(\S+)$", doppel_call("image", "inspect", "--quick", image).ok(), re.M)[1]

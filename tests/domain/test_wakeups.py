@@ -1,0 +1,39 @@
+"""Waiting and waking: nothing is lost, an idle domain costs no CPU time."""
+import os
+import time
+
+import pytest
+
+from conftest import descendants
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_wakeup_is_lost(place, programs, seed):
+    """Tokens passed among threads of many processes, with SIGKILL in between (progs/wakestorm.c)."""
+    assert place.run("/t/wakestorm", str(seed), "4", timeout=90).ok().startswith("ok: ")
+
+
+def cpu_seconds(pids):
+    """CPU time of processes."""
+    total = 0
+    for pid in pids:
+        f = open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1].split()
+        total += int(f[11]) + int(f[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def test_an_idle_domain_costs_no_cpu_time(domain):
+    """Neither threads that wait for ever nor those that just had short waits keep spinning."""
+    warm = "for i in 1 2 3 4 5 6 7 8 9; do echo $i | cat | cat > /dev/null; done; echo ready; sleep 1000 | sleep 1000"
+    p = domain.start("sh", "-c", warm, image="busybox")
+    try:
+        assert p.stdout.readline() == b"ready\n"
+        time.sleep(0.5)
+        pids = list(descendants(p.pid))
+        assert len(pids) >= 4, "init, the shell and two programs"
+        before = cpu_seconds(pids)
+        time.sleep(2)
+        assert cpu_seconds(pids) - before <= 0.02
+    finally:
+        p.kill()
+        p.wait()

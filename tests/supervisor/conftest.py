@@ -1,0 +1,240 @@
+"""Fixtures of the supervisor's tests: a `doppeld` of its own on a temporary socket, and a client.
+
+`doppeld` is one supervisor for the whole session, with a state directory of its own and the images of this host's
+store. `Doppeld` starts others: tests that kill it, or configure it, make their own with `new_doppeld`.
+`supervisor.get/post/...` speak HTTP over the socket and give `Answer`s.
+"""
+import base64
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.parse
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
+DOPPELD = os.environ.get("DOPPELD", str(pathlib.Path(DOPPEL).parent / "doppeld"))
+STORE = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
+
+
+class Connection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path, timeout=60):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+class Answer:
+    """Status, headers and body of an answer."""
+
+    def __init__(self, response):
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def lines(self):
+        return [json.loads(line) for line in self.body.splitlines()]
+
+    def ok(self, status=None):
+        """The JSON, after checking that it is a success."""
+        assert self.status == status if status else self.status < 300, f"{self.status}: {self.body[:2000]!r}"
+        return json.loads(self.body) if self.body else None
+
+    def problem(self, status, code):
+        """The problem's detail, after checking its status and code."""
+        assert self.headers["content-type"] == "application/problem+json", self.body[:500]
+        assert (self.status, self.json["code"]) == (status, code), self.body[:2000]
+        assert self.json["status"] == status
+        return self.json["detail"]
+
+
+class Doppeld:
+    """A running supervisor over a directory of its own."""
+
+    def __init__(self, directory=None, config="", args=(), env=None):
+        self.dir = pathlib.Path(directory or tempfile.mkdtemp(prefix="doppeld-"))
+        self.store, self.runtime = self.dir / "store", self.dir / "run"
+        self.store.mkdir(exist_ok=True)
+        if not (self.store / "images").exists():
+            self.take_images()
+        self.socket = self.runtime / "doppeld.sock"
+        self.config = self.dir / "doppeld.toml"
+        self.config.write_text(f'store = "{self.store}"\nruntime = "{self.runtime}"\n{config}')
+        self.args, self.env, self.process = list(args), dict(env or {}), None
+
+    def take_images(self):
+        """Gives it this host's images: links to the files, copies of the names, so that it may remove them."""
+        for part in ("images", "names"):
+            (self.store / part).mkdir()
+            for path in (STORE / part).glob("*"):
+                if part == "images":
+                    (self.store / part / path.name).symlink_to(path)
+                else:
+                    shutil.copy(path, self.store / part / path.name, follow_symlinks=False)
+
+    def start(self, wait=True):
+        self.log = open(self.dir / "log", "ab")
+        argv = [DOPPELD, "--config", str(self.config), *self.args]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env={**os.environ, **self.env})
+        deadline = time.monotonic() + 60
+        while wait:
+            try:
+                if self.get("/v1/ping").status == 200:
+                    break
+            except OSError:
+                pass
+            assert self.process.poll() is None, f"doppeld ended: {self.logged()}"
+            assert time.monotonic() < deadline, f"doppeld does not answer: {self.logged()}"
+            time.sleep(0.02)
+        return self
+
+    def logged(self):
+        return (self.dir / "log").read_text(errors="replace")[-4000:]
+
+    def kill(self):
+        """kill -9; domains and keeper live on."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        """Asks it to end; gives its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    def close(self):
+        """Ends it, its keeper and all domains, and removes its directory."""
+        if self.process and self.process.poll() is None:
+            self.kill()
+        for pid in self.keepers():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        deadline = time.monotonic() + 10
+        while self.keepers() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def keepers(self):
+        """Process ids of the keepers over this directory."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                argv = (entry / "cmdline").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if state != "Z" and b"keep" in argv and str(self.runtime).encode() in argv:
+                found.append(int(entry.name))
+        return found
+
+    def connection(self, timeout=60):
+        return Connection(self.socket, timeout)
+
+    def ask(self, method, path, /, body=None, headers=None, timeout=60, **query):
+        if query:
+            path += "?" + urllib.parse.urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items()})
+        headers = dict(headers or {})
+        if body is not None and not isinstance(body, (bytes, str)) and not hasattr(body, "read") and not hasattr(body, "__next__"):
+            body = json.dumps(body)
+            headers.setdefault("Content-Type", "application/json")
+        connection = self.connection(timeout)
+        try:
+            connection.request(method, path, body, headers)
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path, /, **kw):
+        return self.ask("GET", path, **kw)
+
+    def post(self, path, /, body=None, **kw):
+        return self.ask("POST", path, body, **kw)
+
+    def put(self, path, /, body=None, **kw):
+        return self.ask("PUT", path, body, **kw)
+
+    def patch(self, path, /, body=None, **kw):
+        return self.ask("PATCH", path, body, **kw)
+
+    def delete(self, path, /, **kw):
+        return self.ask("DELETE", path, **kw)
+
+    def cli(self, *argv, stdin=b"", timeout=60, env=None):
+        """Runs the `doppel` command against this supervisor."""
+        env = {**os.environ, "DOPPEL_HOST": f"unix://{self.socket}", "DOPPEL_STORE": str(self.store), **(env or {})}
+        return subprocess.run([DOPPEL, *argv], input=stdin, capture_output=True, timeout=timeout, env=env)
+
+
+def output_of(lines):
+    """Standard output and standard error of an output stream's lines, and the last one's exit code."""
+    out = {"stdout": b"", "stderr": b""}
+    code = None
+    for line in lines:
+        if line["type"] in out:
+            out[line["type"]] += base64.b64decode(line["data"])
+        elif line["type"] == "exit":
+            code = line["exit_code"]
+    return out["stdout"], out["stderr"], code
+
+
+def have_image(name):
+    return subprocess.run([DOPPEL, "image", "inspect", "--quick", name], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def binaries():
+    for program in (DOPPEL, DOPPELD):
+        if not os.path.exists(program):
+            pytest.skip(f"no {program}: make build")
+    if os.geteuid() != 0:
+        pytest.skip("doppeld runs as root")
+
+
+@pytest.fixture(scope="session")
+def supervisor(binaries):
+    one = Doppeld().start()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def new_doppeld(binaries):
+    """Makes supervisors that end with the test."""
+    made = []
+
+    def make(**kw):
+        one = Doppeld(**kw)
+        made.append(one)
+        return one
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def busybox(binaries):
+    if not have_image("busybox"):
+        pytest.skip("no image busybox: make image")
+    return "busybox"

@@ -1,0 +1,199 @@
+"""The command's verbs on real domains: Docker's output, streams, terminals, exit codes."""
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import DOPPEL
+
+
+@pytest.fixture
+def d(supervisor, busybox):
+    """The supervisor; what a test leaves behind is removed."""
+    yield supervisor
+    for line in supervisor.cli("ps", "-aq", "--no-trunc").stdout.decode().split():
+        supervisor.cli("rm", "-f", line)
+
+
+def ok(p):
+    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
+    return p.stdout.decode()
+
+
+def env(d):
+    return {**os.environ, "DOPPEL_HOST": f"unix://{d.socket}", "DOPPEL_STORE": str(d.store)}
+
+
+def eventually(check, what, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_run(d):
+    assert ok(d.cli("run", "--rm", "busybox", "echo", "hi")) == "hi\n"
+    p = d.cli("run", "--rm", "-e", "A=1", "busybox", "sh", "-c", "echo $A; echo err >&2; exit 7")
+    assert (p.returncode, p.stdout, p.stderr) == (7, b"1\n", b"err\n")
+    assert ok(d.cli("ps", "-aq")) == "", "--rm leaves nothing"
+    assert d.cli("run", "--rm", "busybox", "sh", "-c", "sleep 9 & kill -9 $!; wait $!").returncode == 137
+    assert d.cli("run", "--rm", "busybox", "no-such-command").returncode == 127
+    assert d.cli("run", "--rm", "busybox", "/etc").returncode == 126
+    assert d.cli("run", "--rm", "no-such-image").returncode == 125
+    assert ok(d.cli("ps", "-aq")) == ""
+
+
+def test_run_with_input(d):
+    data = os.urandom(300_000)
+    p = d.cli("run", "--rm", "-i", "busybox", "cat", stdin=data)
+    assert p.returncode == 0 and p.stdout == data, (p.returncode, len(p.stdout), p.stderr)
+    # Without -i there is none.
+    assert d.cli("run", "--rm", "busybox", "cat", stdin=b"x").stdout == b""
+
+
+def test_a_life(d):
+    made = ok(d.cli("run", "-d", "--name", "web", "--label", "a=b", "busybox", "sh", "-c", "echo up; sleep 1000")).strip()
+    assert re.fullmatch("[0-9a-f]{16}", made)
+    heading, row = ok(d.cli("ps")).splitlines()
+    assert heading.split() == ["DOMAIN", "ID", "IMAGE", "COMMAND", "CREATED", "STATUS", "NAMES"]
+    assert row.startswith(made[:12]) and row.endswith("web") and " Up " in row and '"sh -c' in row
+    assert ok(d.cli("ps", "--format", "{{.Names}} {{.State}} {{.Labels}}")) == "web running a=b\n"
+    assert json.loads(ok(d.cli("ps", "--json")))["Names"] == "web"
+    assert ok(d.cli("inspect", "-f", "{{.Config.Image}} {{json .Config.Labels}}", "web")) == 'busybox {"a":"b"}\n'
+    assert json.loads(ok(d.cli("inspect", made[:8])))[0]["name"] == "web"
+    eventually(lambda: ok(d.cli("logs", "web")) == "up\n", "no log")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z up\n", ok(d.cli("logs", "-t", "--tail", "1", "web")))
+    ok(d.cli("pause", "web"))
+    assert "(Paused)" in ok(d.cli("ps"))
+    ok(d.cli("unpause", "web"))
+    ok(d.cli("rename", "web", "web2"))
+    ok(d.cli("update", "--pids-limit", "50", "web2"))
+    assert ok(d.cli("inspect", "-f", "{{.Config.Resources.Pids}}", "web2")) == "50\n"
+    stats = ok(d.cli("stats", "--no-stream")).splitlines()
+    assert "CPU %" in stats[0] and "web2" in stats[1]
+    assert json.loads(ok(d.cli("stats", "--json", "web2")))["Name"] == "web2"
+    assert ok(d.cli("kill", "-s", "TERM", "web2")) == "web2\n"
+    ok(d.cli("stop", "-t", "1", "web2"))
+    assert "Exited" in ok(d.cli("ps", "-a")) and ok(d.cli("ps", "-q")) == ""
+    assert ok(d.cli("wait", "web2")).strip() in ("137", "143")
+    ok(d.cli("start", "web2"))
+    refused = d.cli("rm", "web2")
+    assert refused.returncode == 1 and b"web2" in refused.stderr
+    several = d.cli("rm", "-f", "web2", "nobody")
+    assert (several.returncode, several.stdout) == (1, b"web2\n") and b"nobody" in several.stderr
+
+
+def test_create_start_attach(d):
+    ok(d.cli("create", "--name", "job", "busybox", "sh", "-c", "echo out; exit 3"))
+    assert ok(d.cli("ps", "-a", "--format", "{{.Status}}")) == "Created\n"
+    for _ in range(2):
+        p = d.cli("start", "-a", "job")
+        assert (p.returncode, p.stdout) == (3, b"out\n"), p.stderr
+    assert d.cli("create", "--name", "job", "busybox").returncode == 125, "the name is taken"
+    assert "removed" in ok(d.cli("prune", "-f"))
+    assert ok(d.cli("ps", "-aq")) == ""
+
+
+def test_events(d):
+    begun = time.time() - 1
+    ok(d.cli("run", "--rm", "--name", "eve", "busybox", "true"))
+    lines = ok(d.cli("events", "--since", str(begun), "--until", str(time.time() + 1), "--format", "{{.Kind}} {{.Name}}")).splitlines()
+    assert [l for l in lines if l.endswith(" eve")][:3] == ["create eve", "start eve", "die eve"], lines
+
+
+def test_logs_follow(d):
+    ok(d.cli("run", "-d", "--name", "slow", "busybox", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done"))
+    assert ok(d.cli("logs", "-f", "slow")) == "1\n2\n3\n"
+
+
+def test_signals_go_to_the_program(d):
+    p = subprocess.Popen([DOPPEL, "run", "--rm", "busybox", "sh", "-c", "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.05; done"], stdout=subprocess.PIPE, env=env(d))
+    assert p.stdout.readline() == b"ready\n"
+    p.send_signal(signal.SIGTERM)
+    assert p.communicate(timeout=60)[0] == b"got it\n" and p.returncode == 9
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, d, *argv):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(DOPPEL, ["doppel", *argv], {**env(d), "TERM": "dumb"})
+        self.seen = b""
+
+    def expect(self, text, seconds=30):
+        deadline = time.monotonic() + seconds
+        while text not in self.seen:
+            if not select.select([self.fd], [], [], max(0, deadline - time.monotonic()))[0]:
+                pytest.fail(f"no {text!r} in {self.seen!r}")
+            try:
+                self.seen += os.read(self.fd, 65536)
+            except OSError:
+                assert text in self.seen, f"ended without {text!r}: {self.seen!r}"
+        self.seen = self.seen.split(text, 1)[1]
+
+    def type(self, text):
+        os.write(self.fd, text)
+
+    def end(self):
+        status = os.waitpid(self.pid, 0)[1]
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+def test_terminal(d):
+    import fcntl, struct, termios
+
+    t = Terminal(d, "run", "--rm", "-it", "busybox", "sh")
+    t.expect(b"# ")
+    t.type(b"tty; echo a$((40+2))b\r")
+    t.expect(b"/dev/")
+    t.expect(b"a42b")
+    fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 101, 0, 0))
+    os.kill(t.pid, signal.SIGWINCH)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        t.type(b"stty size; echo mark\r")
+        t.expect(b"mark\r\n")
+        if b"33 101" in t.seen:
+            break
+        t.expect(b"# ")
+        time.sleep(0.1)
+    t.type(b"stty size\r")
+    t.expect(b"33 101")
+    t.type(b"exit 5\r")
+    assert t.end() == 5
+
+
+def test_detach_and_attach(d):
+    t = Terminal(d, "run", "-it", "--name", "shell", "busybox", "sh")
+    t.expect(b"# ")
+    t.type(b"x=kept\r")
+    t.expect(b"# ")
+    t.type(b"\x10\x11")
+    t.expect(b"detached")
+    assert t.end() == 0
+    assert ok(d.cli("ps", "--format", "{{.Names}}")) == "shell\n"
+    t = Terminal(d, "attach", "shell")
+    t.type(b"echo $x$x\r")
+    t.expect(b"keptkept")
+    t.type(b"exit 4\r")
+    assert t.end() == 4
+
+
+def test_ps_is_quick(d):
+    """`doppel ps` is a few milliseconds of work: the best of many is what it costs."""
+    times = []
+    for _ in range(30):
+        begun = time.monotonic()
+        ok(d.cli("ps"))
+        times.append(time.monotonic() - begun)
+    assert min(times) < 0.1, min(times)
