@@ -34,7 +34,8 @@ demo: image
 test: image image-servers image-runtimes loom test-sdk
 	cargo run --quiet --locked -p xtask -- vectors
 	cargo test --workspace --locked --no-fail-fast --exclude doppel-guest-image
-	$(PYTEST) tests || { echo 'What failed, once more and alone:'; $(PYTEST) --last-failed tests; }
+	$(PYTEST) tests || { echo 'What failed, once more and alone:'; $(PYTEST) --last-failed tests; } \
+	    || { echo 'What failed twice, a last time:'; $(PYTEST) --last-failed tests; }
 
 # The Python SDK: its tests, mypy and ruff.
 test-sdk: image

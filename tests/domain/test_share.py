@@ -83,9 +83,10 @@ def test_equal_pages_are_shared_and_stay_right(frozen):
     assert len(ends) == N and len(hashes) == 1, ends
     duplicates = (N - 1) * 20 << 20
     assert max(s["saved"] for s in series) >= duplicates * 2 / 3, series
-    peak = max(s["private"] for s in series)
-    low = min(s["private"] for s in series[series.index(max(series, key=lambda s: s["private"])):])
-    assert low <= peak - duplicates * 2 / 3, "the processes' own memory falls"
+    # Merging may be under way before the last clone has filled its memory, so the peak seen is not all there was.
+    peak = max(series, key=lambda s: s["private"])
+    low = min(s["private"] for s in series[series.index(peak):])
+    assert low <= (N * 20 << 20) - duplicates * 2 / 3, "the processes' own memory falls"
     sharing = best[0]["sharing"]
     assert sharing["file_bytes"] < 60 << 20, "what only one clone has is not kept"
     levels = sharing["levels"]

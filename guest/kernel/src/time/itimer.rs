@@ -95,8 +95,9 @@ impl ProcessTimers {
 }
 
 fn itimerval((left, interval): (u64, u64)) -> Itimerval {
-    // Rounded up: zero would mean disarmed.
-    Itimerval { interval: Timeval::from_ns(interval), value: Timeval::from_ns(left.next_multiple_of(1000)) }
+    // Cut as on Linux, but an armed timer never shows zero: that would mean disarmed.
+    let left = if left == 0 { 0 } else { left.max(1000) };
+    Itimerval { interval: Timeval::from_ns(interval), value: Timeval::from_ns(left) }
 }
 
 fn getitimer(a: &Args) -> Result<u64> {
