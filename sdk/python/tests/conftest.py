@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from doppel import Client, CommandNotFound, InvalidRequest, Sandbox, Unsupported
 
 from fake import Fake
 
+# A job in the background of a shell starts with SIGINT ignored, and what it starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs/api.md"
