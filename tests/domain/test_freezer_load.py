@@ -8,13 +8,14 @@ import json
 import os
 import random
 import re
+import struct
 import subprocess
 import time
 
 import pytest
 
-from conftest import DOPPEL, HERE, eventually, have_image
-from freezing import answers, clean, doppel_call, names  # noqa: F401
+from conftest import DOPPEL, HERE, descendants, eventually, have_image
+from freezing import answers, clean, doppel_call, names, path_of  # noqa: F401
 from images import need_image
 from test_cli import Terminal
 
@@ -45,24 +46,30 @@ def clone(frozen, *opts):
         p.communicate()
 
 
+def frozen_and_cloned(names, name):  # noqa: F811
+    """Freezes a domain at some moment, and a clone of it; both and a clone of the clone go on."""
+    first, second = names("first"), names("second")
+    time.sleep(random.random() * 0.05)
+    doppel_call("freeze", "--in-memory", name, first).ok()
+    # The original works on meanwhile.
+    with clone(first, "--name", f"{name}-c") as c:
+        assert eventually(lambda: answers(f"{name}-c"), 60)
+        time.sleep(random.random() * 0.2)
+        doppel_call("freeze", "--in-memory", f"{name}-c", second).ok()
+        assert say(c) == "ok\n"
+    with clone(second) as c:
+        assert say(c) == "ok\n"
+    doppel_call("frozen", "rm", first, second)
+
+
 def survives(domain, names, *argv, image):  # noqa: F811
     """Freezes a program under load, and a clone of it; all go on."""
     tag = f"fzt-{os.getpid()}-{image}"
-    first, second = names("first"), names("second")
     p = domain.start(*argv, image=image, opts=["--name", tag])
     try:
         line = p.stdout.readline()
         assert line == b"ready\n", (line, p.stderr.read())
-        time.sleep(random.random() * 0.05)
-        doppel_call("freeze", "--in-memory", tag, first).ok()
-        # The original works on meanwhile.
-        with clone(first, "--name", f"{tag}-c") as c:
-            assert eventually(lambda: answers(f"{tag}-c"), 20)
-            time.sleep(random.random() * 0.2)
-            doppel_call("freeze", "--in-memory", f"{tag}-c", second).ok()
-            assert say(c) == "ok\n"
-        with clone(second) as c:
-            assert say(c) == "ok\n"
+        frozen_and_cloned(names, tag)
         assert say(p) == "ok\n"
     finally:
         p.kill()
@@ -77,6 +84,29 @@ def test_redis(domain, names, clean):  # noqa: F811
 def test_postgres(domain, names, clean):  # noqa: F811
     need_image("servers", "image-servers")
     survives(domain, names, "bash", "-c", script("postgres.sh"), image="servers")
+
+
+def test_traced_again_and_again(domain, names, clean):  # noqa: F811
+    """A program under strace, 20 times frozen and cloned, each clone frozen and cloned too: neither tracer nor tracee waits for ever."""
+    need_image("runtimes", "image-runtimes")
+    tag, argv = f"fzt-{os.getpid()}-strace", ["bash", "-c", script("strace.sh")]
+    p = domain.start(*argv, image="runtimes", opts=["--name", tag])
+    try:
+        line = p.stdout.readline()
+        assert line == b"ready\n", (line, p.stderr.read())
+        for _ in range(20):
+            frozen_and_cloned(names, tag)
+        assert say(p) == "ok\n"
+    finally:
+        p.kill()
+        p.communicate()
+
+
+def test_debugged(domain, names, clean):  # noqa: F811
+    """Threads that a breakpoint stops all the time."""
+    need_image("runtimes", "image-runtimes")
+    source = f"cat >/tmp/ticks.c <<'C'\n{(LOAD / 'ticks.c').read_text()}C\ngcc -g -O0 -pthread -o /tmp/ticks /tmp/ticks.c\n"
+    survives(domain, names, "bash", "-c", source + script("gdb.sh"), image="runtimes")
 
 
 def test_jvm(domain, names, clean):  # noqa: F811
@@ -184,3 +214,82 @@ def test_shell_with_a_terminal(domain, clean):  # noqa: F811
     finally:
         t.close()
         doppel_call("frozen", "rm", f"{name}.asleep")
+
+
+def segments(path):
+    """Runs of saved pages by address space: (address, length, offset), as abi/machine/src/frozen.rs has them."""
+    spaces = {}
+    with open(path, "rb") as f:
+        header = f.read(560)
+        for _ in range(struct.unpack_from("<Q", header, 40)[0]):
+            space, _, *run = struct.unpack("<iIQQQ", f.read(32))
+            if space > 0:
+                spaces.setdefault(space, []).append(run)
+    return spaces
+
+
+def mapped(pid, inode):
+    """What a process maps of a file: (start, end, offset)."""
+    found = []
+    for line in open(f"/proc/{pid}/maps"):
+        (start, end), offset, ino = (int(x, 16) for x in line.split()[0].split("-")), int(line.split()[2], 16), line.split()[4]
+        if int(ino) == inode:
+            found.append((start, end, offset))
+    return found
+
+
+def memory_differs(pid, inode, spaces, image):
+    """What a process that goes on from an image has otherwise than the address space that it is; none if there is no such."""
+    there = mapped(pid, inode)
+    for runs in spaces.values():
+        # Neighbours may have become one mapping, and one may have been cut where a mapping of the program ends.
+        offsets = [o - a for a, _, o in runs]
+        if not any(o - start in offsets for start, _, o in there):
+            continue
+        with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+            for address, length, offset in runs:
+                memory.seek(address)
+                image.seek(offset)
+                if memory.read(length) != image.read(length):
+                    return f"{pid}: {length:#x} bytes at {address:#x}"
+        return ""
+    return None
+
+
+def test_redis_in_clones_is_byte_for_byte_what_was_frozen(domain, names, clean):  # noqa: F811
+    """Before they run, that is: every saved page is where it was, in a process of its own for each address space."""
+    need_image("servers", "image-servers")
+    tag, frozen, held = f"fzt-{os.getpid()}-bytes", names("bytes"), 3
+    waiting = script("redis.sh").replace("read -r _", "read -r _ || sleep 1000")
+    p = domain.start("bash", "-c", waiting, image="servers", opts=["--name", tag])
+    try:
+        line = p.stdout.readline()
+        assert line == b"ready\n", (line, p.stderr.read())
+        doppel_call("freeze", "--in-memory", tag, frozen).ok()
+    finally:
+        p.kill()
+        p.communicate()
+    path = path_of(frozen)
+    inode, spaces = os.stat(path).st_ino, segments(path)
+    assert len(spaces) > 3, "a shell, the server, its clients"
+
+    def differences(domain_pid):
+        with open(path, "rb", 0) as image:
+            found = [memory_differs(pid, inode, spaces, image) for pid in descendants(domain_pid)]
+        found = [f for f in found if f is not None]
+        return found if len(found) == len(spaces) else ["not all there"]
+
+    # One more is let go, and waits; the others are held as long as it does.
+    c = subprocess.Popen([DOPPEL, "clone", "--repeat", "1", "-n", str(held + 1), frozen], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        assert eventually(lambda: len(first_processes(c.pid)) == held + 1, 60)
+        alike = lambda: sum(not any(differences(pid)) for pid in first_processes(c.pid))  # noqa: E731
+        assert eventually(lambda: alike() >= held, 60), [differences(pid) for pid in first_processes(c.pid)]
+    finally:
+        c.kill()
+        c.communicate()
+
+
+def first_processes(pid):
+    """Those of the domains that a process runs."""
+    return [int(c) for t in os.listdir(f"/proc/{pid}/task") for c in open(f"/proc/{pid}/task/{t}/children").read().split()]
