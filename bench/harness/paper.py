@@ -37,14 +37,19 @@ def ms(values):
     return f"{statistics.median(values):.2f} ms ({values[0]:.2f}–{values[-1]:.2f})"
 
 
+def rate(setup):
+    """How fast a set-up became an image, all its latency counted."""
+    return f"{setup['image_kib'] * 1024 / statistics.median(setup['suspend_ms']) / 1e6:.2f} GB/s"
+
+
 def latencies(data):
     """Fig. 5.1 and Table 5.1."""
     out = ["## Suspend and resume (Fig. 5.1)\n"]
     setups = data.get("setups", {})
     if not setups:
         return [*out, "Not measured yet.\n"]
-    rows = [[name, f"{s['image_kib']} KiB", f"{s['processes']}", f"{s['segments']}", ms(s["stop_ms"]), ms(s["pause_ms"]), ms(s["suspend_ms"]), ms(s["resume_ms"])] for name, s in setups.items()]
-    out.append(table(["set-up", "frozen image", "processes", "segments", "until all stands still", "copied in (the pause)", "suspend: until the image is complete", "resume: `doppel clone`, to first output"], rows))
+    rows = [[name, f"{s['image_kib']} KiB", f"{s['processes']}", f"{s['segments']}", ms(s["stop_ms"]), ms(s["pause_ms"]), ms(s["suspend_ms"]), rate(s), ms(s["resume_ms"])] for name, s in setups.items()]
+    out.append(table(["set-up", "frozen image", "processes", "segments", "until all stands still", "copied in (the pause)", "suspend: until the image is complete", "bytes a second", "resume: `doppel clone`, to first output"], rows))
     out.append("Medians (least–most). Images in memory. Resume includes opening the image and checking every byte of it, once a command.\n")
     out.append("## Memory overheads (Table 5.1)\n")
     rows = [[name, f"{s['image_kib']} KiB", f"{s['tables_kib']} KiB ({100 * s['tables_kib'] / s['image_kib']:.2f} %)", f"{s['resume_kib']['own']:.0f} KiB", f"{s['resume_kib']['kernel']:.0f} KiB"] for name, s in setups.items()]

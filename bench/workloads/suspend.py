@@ -1,4 +1,4 @@
-"""Suspend and resume of a minimal and a heavy set-up (the paper's Fig. 5.1 and Table 5.1), and waking from disk.
+"""Suspend and resume of a minimal, a medium and a heavy set-up (the paper's Fig. 5.1 and Table 5.1), and waking from disk.
 
 Suspend is `doppel freeze` of a running domain with the image in memory, as the command reports it; resume is
 `doppel clone --json`, from the command's start to the clone's first output.
@@ -32,7 +32,16 @@ if read("generation") == "0": time.sleep(1000)
 if read("args"): time.sleep({STAY})
 os._exit(0)
 """
-SETUPS = {"minimal: a shell": ("busybox", ["sh", "-c", MINIMAL]), "heavy: Python with 150 MiB, Node.js, 4 shells": ("runtimes", ["python3", "-c", HEAVY])}
+MEDIUM = f"""
+import os, time
+data = os.urandom(17 << 20)
+open("/sys/power/state", "w").write("freeze\\n")
+print("here", flush=True)
+read = lambda name: open("/sys/doppel/" + name).read().strip()
+if read("generation") == "0": time.sleep(1000)
+if read("args"): time.sleep({STAY})
+"""
+SETUPS = {"minimal: a shell": ("busybox", ["sh", "-c", MINIMAL]), "medium: Python, 20 MB": ("debian", ["python3", "-c", MEDIUM]), "heavy: Python with 150 MiB, Node.js, 4 shells": ("runtimes", ["python3", "-c", HEAVY])}
 SLEEPER = """
 import os, time
 ballast = os.urandom(44 << 20)
