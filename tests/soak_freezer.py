@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import subprocess
 import sys
 import tempfile
@@ -197,7 +198,8 @@ def state(doppel, tag):
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             exe = os.readlink(f"/proc/{pid}/exe")
-            if exe != doppel and "doppel" not in exe:
+            # A guest kernel is a file of the store or a memory file; other programs of ours may be built or tested.
+            if exe != doppel and not re.search(r"/guest-kernel-\w+$|memfd:doppel-kernel", exe):
                 continue
             # A domain's process is below this doppel, or below one that is gone and so is our affair.
             up, above = pid, exe
