@@ -25,6 +25,8 @@ pub(super) const UNLINKED: u32 = 1;
 pub(super) const MOUNTPOINT: u32 = 2;
 /// Looked up since the last [`prune`].
 const USED: u32 = 4;
+/// A handle names this directory: [`prune`] spares it, for its place could not be found again.
+const HANDLED: u32 = 8;
 
 /// The right to change the names of a directory.
 #[derive(Default)]
@@ -166,6 +168,13 @@ impl Dentry {
             self.flags.fetch_or(flag, Ordering::AcqRel);
         } else {
             self.flags.fetch_and(!flag, Ordering::AcqRel);
+        }
+    }
+
+    /// A handle is given for the file it stands for.
+    pub(super) fn give_handle(&self) {
+        if self.kind == FileType::Directory {
+            self.set(HANDLED, true);
         }
     }
 
@@ -353,7 +362,7 @@ fn prune(roots: &[Arc<Dentry>]) {
         let mut doomed: Vec<*const Dentry> = Vec::new();
         for e in d.entries.get(&w).iter() {
             let Entry::Child(c) = e else { continue };
-            let used = c.flags.fetch_and(!USED, Ordering::Relaxed) & (USED | MOUNTPOINT) != 0;
+            let used = c.flags.fetch_and(!USED, Ordering::Relaxed) & (USED | MOUNTPOINT | HANDLED) != 0;
             if !used && Arc::strong_count(c) == 1 && c.entries.get(&w).is_empty() {
                 doomed.push(Arc::as_ptr(c));
             } else if c.kind == FileType::Directory {

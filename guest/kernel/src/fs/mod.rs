@@ -29,6 +29,7 @@ pub mod synthetic;
 pub mod sys_attr;
 pub mod sys_dir;
 pub mod sys_fcntl;
+pub mod sys_handle;
 pub mod sys_mount;
 pub mod sys_names;
 pub mod sys_open;

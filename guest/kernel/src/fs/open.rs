@@ -66,16 +66,7 @@ pub fn open(
     mode: u32,
 ) -> Result<Arc<File>> {
     if flags & O_PATH != 0 {
-        let p = walker.resolve(base, name, flags & O_NOFOLLOW == 0)?;
-        if flags & O_DIRECTORY != 0 && p.dentry().kind() != FileType::Directory {
-            return Err(Errno::ENOTDIR);
-        }
-        return Ok(File::new(
-            Arc::new(Named),
-            p.inode().clone(),
-            p,
-            flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW),
-        ));
+        return named(walker.resolve(base, name, flags & O_NOFOLLOW == 0)?, flags);
     }
     if flags & O_TMPFILE == O_TMPFILE {
         return tmpfile(caller, walker, base, name, flags, mode);
@@ -166,7 +157,19 @@ fn again(caller: &Caller, f: Arc<File>, flags: u32) -> Result<Arc<File>> {
     Ok(new)
 }
 
-/// Opens what exists, with all checks.
+/// An O_PATH descriptor of a place.
+fn named(p: Path, flags: u32) -> Result<Arc<File>> {
+    if flags & O_DIRECTORY != 0 && p.dentry().kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    Ok(File::new(Arc::new(Named), p.inode().clone(), p, flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW)))
+}
+
+/// Opens a place that was found otherwise than by name.
+pub(super) fn found(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
+    if flags & O_PATH != 0 { named(p, flags) } else { existing(caller, p, flags) }
+}
+
 /// Opens what was found, if the caller may.
 pub fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
     let kind = p.dentry().kind();

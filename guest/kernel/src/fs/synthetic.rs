@@ -183,6 +183,46 @@ impl SyntheticInode {
     }
 }
 
+impl SyntheticInode {
+    /// The names that lead from here to the object with a number.
+    pub fn names_to(&self, ino: u64) -> Option<Vec<Vec<u8>>> {
+        let Node::Dir(d) = &self.node else { return None };
+        if ino == self.ino {
+            return Some(Vec::new());
+        }
+        let mut names = Vec::new();
+        seek(&**d, self.ino, ino, &mut names).then_some(names)
+    }
+}
+
+/// Looks for the number `ino` below a directory, whose own is `at`; puts the names that lead there behind `names`.
+fn seek(dir: &dyn Directory, at: u64, ino: u64, names: &mut Vec<Vec<u8>>) -> bool {
+    let mut dirs = Vec::new();
+    let mut found = None;
+    dir.list(0, &mut |_, name, kind| {
+        if child_ino(at, name) == ino {
+            found = Some(name.to_vec());
+        } else if kind == FileType::Directory {
+            dirs.push(name.to_vec());
+        }
+        found.is_none()
+    });
+    if let Some(n) = found {
+        names.push(n);
+        return true;
+    }
+    for n in dirs {
+        let Some(Node::Dir(d)) = dir.lookup(&n) else { continue };
+        let number = child_ino(at, &n);
+        names.push(n);
+        if seek(&*d, number, ino, names) {
+            return true;
+        }
+        names.pop();
+    }
+    false
+}
+
 impl Inode for SyntheticInode {
     fn stat(&self) -> Stat {
         let (mode, nlink) = match &self.node {

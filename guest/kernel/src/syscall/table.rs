@@ -20,6 +20,7 @@ pub const FAMILIES: &[(&str, &[Syscall])] = &[
     ("File attributes", crate::fs::sys_stat::CALLS),
     ("Directories", crate::fs::sys_dir::CALLS),
     ("Names", crate::fs::sys_names::CALLS),
+    ("File handles", crate::fs::sys_handle::CALLS),
     ("Changing attributes", crate::fs::sys_attr::CALLS),
     ("Descriptor control", crate::fs::sys_fcntl::CALLS),
     ("Extended attributes", crate::fs::sys_xattr::CALLS),

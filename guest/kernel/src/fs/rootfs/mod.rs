@@ -4,9 +4,11 @@
 //! entries) come from the image until first changed, so inode numbers, hard links and open files stay the
 //! same across the change. A changed node of the image is kept by [`Fs::keep`]; a clean one lives only as
 //! long as somebody holds it. New nodes are held by their directory's entries.
-//! Lock order: directory body (of two: by address) → node table → meta → content → page object.
+//! Lock order: directory body (of two: by address) → node table → meta → content → page object; the table of handles
+//! is taken alone.
 
 mod dir;
+mod handled;
 mod node;
 mod regular;
 mod xattr;
@@ -39,6 +41,7 @@ pub struct Fs {
     image: Option<Erofs<'static>>,
     next_ino: AtomicU64,
     nodes: SpinLock<BTreeMap<u64, Slot>>,
+    handled: handled::Handled,
     /// What its files may hold; none: as much as the domain.
     quota: Option<Arc<Quota>>,
     /// Inodes that are not the image's, and the most there may be.
@@ -64,6 +67,7 @@ pub(super) fn from_image() -> Arc<Node> {
         image: Some(erofs),
         next_ino: AtomicU64::new(boot::start_info().image_size / 32 + 1),
         nodes: SpinLock::default(),
+        handled: handled::Handled::default(),
         quota: None,
         inodes: AtomicU64::new(0),
         inode_limit: INODES,
@@ -103,6 +107,7 @@ pub fn tmpfs(o: TmpfsOptions) -> Arc<Node> {
         image: None,
         next_ino: AtomicU64::new(1),
         nodes: SpinLock::default(),
+        handled: handled::Handled::default(),
         quota: (o.size != 0).then(|| Arc::new(Quota::new(o.size.div_ceil(PAGE)))),
         inodes: AtomicU64::new(0),
         inode_limit: if o.inodes == 0 { u64::MAX } else { o.inodes },

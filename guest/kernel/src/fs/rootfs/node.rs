@@ -204,6 +204,7 @@ impl Node {
     /// The last name is gone: a removed directory counts as having none.
     pub(super) fn lose_last_name(&self) {
         self.meta.lock().nlink = 0;
+        self.fs.handled.unnamed(self.ino);
         if let Some(i) = &self.lower {
             self.fs.let_go(i.nid);
         }
@@ -249,6 +250,7 @@ impl Drop for Node {
                 self.fs.inodes.fetch_sub(1, Ordering::Relaxed);
             }
         }
+        self.fs.handled.gone(self.ino);
         // A tree of directories (an unmounted tmpfs) is taken apart without recursion.
         if let Body::Dir(d) = &mut self.body {
             let mut stack: Vec<Arc<Self>> = d.write().take_nodes();
