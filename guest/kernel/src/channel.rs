@@ -8,12 +8,12 @@ use alloc::string::ToString;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use doppel_abi_machine::ring;
 use doppel_abi_machine::session::{SESSION_RING_COUNT, session_state};
+use doppel_abi_machine::{ring, state};
 use doppel_machine::console::Ring;
 use doppel_machine::sync::{Once, SpinLock};
 use doppel_machine::user::UserPtr;
-use doppel_machine::{host, session};
+use doppel_machine::{boot, host, session};
 
 use crate::fs::file::{flags, poll};
 use crate::fs::{File, FileOps, Input, Output, Stat};
@@ -200,8 +200,12 @@ impl Channel {
         });
     }
 
-    /// The session's process has ended with this wait status.
+    /// The session's process has ended with this wait status. One that is killed because the domain ends has not: the
+    /// host says of it what became of the domain, and must not find the kill first.
     pub fn ended(&self, status: i32) {
+        if boot::vregs().state.load(Ordering::SeqCst) == state::EXITED {
+            return;
+        }
         self.tell(|h| {
             if h.state.load(Ordering::Relaxed) != session_state::ENDED {
                 h.status.store(status, Ordering::Relaxed);
