@@ -107,15 +107,16 @@ fn follow(
             }
             let Some(what) = kind(mask).filter(|_| !name.is_empty()) else { continue };
             let full = join(&prefix, &name);
-            say(c, what, &full).map_err(|f| f.errno)?;
+            // Before it is told: who hears of a directory may rely on hearing of what is then put into it.
             if recursive
                 && mask & event::IN_ISDIR != 0
                 && what == b"created"
                 && let Ok(child) = c.child(&dir, &name)
             {
                 // It may be gone again.
-                let _ = add(c, instance, watched, &child, full, true);
+                let _ = add(c, instance, watched, &child, full.clone(), true);
             }
+            say(c, what, &full).map_err(|f| f.errno)?;
         }
     }
 }
