@@ -7,20 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from doppel import AsyncSandbox, Sandbox
-
-
-def gone(sandbox, command, seconds=5.0):
-    end = time.monotonic() + seconds
-    while any(command in p.command for p in sandbox.commands.list()):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
+from test_sync import gone, until
 
 
 async def test_cancelled_command_is_ended(server):
@@ -37,9 +28,10 @@ def gone_by_name(name, command):
 
 async def test_cancelled_wait_ends_nothing(server):
     async with await AsyncSandbox.create("busybox") as sandbox:
-        handle = await sandbox.commands.run("sleep 0.5; echo done", background=True)
+        handle = await sandbox.commands.run("read x; echo done", background=True, stdin=True)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(handle.wait(), 0.1)
+        await handle.send_stdin("go on\n")
         assert (await handle.wait()).stdout == "done\n"
 
 
@@ -63,12 +55,9 @@ def test_ctrl_c_ends_the_command(server):
         user = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         try:
             assert user.stdout.readline() == b"begin\n"
-            end = time.monotonic() + 5
-            while not any("sleep 9753" in p.command for p in sandbox.commands.list()):
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            until(lambda: any("sleep 9753" in p.command for p in sandbox.commands.list()))
             os.kill(user.pid, signal.SIGINT)
-            assert b"KeyboardInterrupt" in user.communicate(timeout=10)[1]
+            assert b"KeyboardInterrupt" in user.communicate(timeout=60)[1]
         finally:
             user.kill()
         assert gone(sandbox, "sleep 9753")

