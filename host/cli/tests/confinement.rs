@@ -39,7 +39,7 @@ fn left_behind(name: &str) -> Vec<String> {
 
 fn soon(mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(5) {
+    while start.elapsed() < Duration::from_secs(60) {
         if condition() {
             return true;
         }

@@ -43,6 +43,17 @@ impl Place {
     async fn open(&self) -> Arc<Supervisor> {
         Supervisor::open(self.config()).await.expect("opens")
     }
+
+    /// Another one, after one whose tasks end and whose state is closed a moment after it was dropped.
+    async fn open_again(&self) -> Arc<Supervisor> {
+        let mut again = None;
+        eventually("the state is free", async || {
+            again = Supervisor::open(self.config()).await.ok();
+            again.is_some()
+        })
+        .await;
+        again.expect("checked")
+    }
 }
 
 fn image() -> String {
@@ -82,7 +93,7 @@ fn text(outputs: &[api::Output]) -> String {
 async fn eventually(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !is().await {
-        assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -94,6 +105,11 @@ fn run(test: impl AsyncFnOnce(&Place)) {
     drop(runtime);
     // A keeper without domains ends by itself; waiting for it here would take seconds.
     stop_keeper(&place.config().runtime);
+}
+
+/// Waits until its console has had something: its script says when it is ready.
+async fn ready(sup: &Supervisor, name: &str) {
+    eventually("it is ready", async || sup.stats(name).await.unwrap().console_bytes > 0).await;
 }
 
 /// Pid of the keeper of this runtime directory.
@@ -166,22 +182,22 @@ fn input_attach_stop_kill() {
         // Stopping: by its signal, then by force.
         sup.create(api::CreateDomain {
             name: Some("kind".into()),
-            ..sh("trap 'exit 7' TERM; while :; do sleep 1; done")
+            ..sh("trap 'exit 7' TERM; echo ready; while :; do sleep 1; done")
         })
         .await
         .unwrap();
         sup.start("kind").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        ready(&sup, "kind").await;
         let stopped = sup.stop("kind", api::StopOptions::default()).await.unwrap();
         assert_eq!((stopped.state, stopped.exit.unwrap().exit_code), (DomainState::Exited, 7));
         sup.create(api::CreateDomain {
             name: Some("deaf".into()),
-            ..sh("trap '' TERM; while :; do sleep 1; done")
+            ..sh("trap '' TERM; echo ready; while :; do sleep 1; done")
         })
         .await
         .unwrap();
         sup.start("deaf").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        ready(&sup, "deaf").await;
         assert_eq!(
             sup.remove("deaf", api::RemoveOptions::default()).await.unwrap_err().code,
             Code::WrongState
@@ -199,7 +215,8 @@ fn input_attach_stop_kill() {
         .unwrap();
         sup.start("p").await.unwrap();
         assert_eq!(sup.pause("p").await.unwrap().state, DomainState::Paused);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // What it had printed before arrives.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let before = sup.stats("p").await.unwrap().console_bytes;
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(sup.stats("p").await.unwrap().console_bytes, before);
@@ -251,9 +268,9 @@ fn restart_policies() {
         // One that goes when it ends, and one whose time is limited.
         let gone = api::CreateDomain { auto_remove: true, ..named("g", "exit 5", RestartPolicy::No) };
         sup.create(gone).await.unwrap();
-        let waiting = sup.wait("g");
-        sup.start("g").await.unwrap();
-        assert_eq!(waiting.await.unwrap().exit.exit_code, 5);
+        let (ended, started) = tokio::join!(sup.wait("g"), sup.start("g"));
+        assert!(started.is_ok());
+        assert_eq!(ended.unwrap().exit.exit_code, 5);
         eventually("it is removed", async || sup.inspect("g").await.is_err()).await;
         let short = api::CreateDomain {
             timeout_seconds: Some(1),
@@ -303,18 +320,18 @@ fn a_new_supervisor_adopts_and_a_dead_keeper_is_reported() {
         sup.create(api::CreateDomain { name: Some("short".into()), ..sh("sleep 0.5; exit 9") })
             .await
             .unwrap();
-        sup.start("short").await.unwrap();
+        let short = sup.start("short").await.unwrap().pid;
         let pids: Vec<_> =
             sup.list(api::ListOptions::default()).await.unwrap().iter().map(|d| d.pid).collect();
         drop(sup);
-        // Tasks end and the state is closed a moment later. The short one ends meanwhile.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let sup = place.open().await;
+        let lives = |pid: i32| Path::new(&format!("/proc/{pid}")).exists();
+        eventually("the short one ends meanwhile", async || !short.is_some_and(lives)).await;
+        let sup = place.open_again().await;
+        let exit = sup.wait("short").await.unwrap().exit;
+        assert_eq!((exit.exit_code, exit.reason), (9, None));
         let found = sup.list(api::ListOptions::default()).await.unwrap();
         assert_eq!(found.len(), 20);
         assert!(found.iter().all(|d| d.state == DomainState::Running && pids.contains(&d.pid)));
-        let exit = sup.wait("short").await.unwrap().exit;
-        assert_eq!((exit.exit_code, exit.reason), (9, None));
         sup.kill("d0", api::KillOptions::default()).await.unwrap();
         assert_eq!(sup.wait("d0").await.unwrap().exit.exit_code, 137);
         stop_keeper(&place.config().runtime);
@@ -339,7 +356,7 @@ fn freeze_clone_hibernate_wake() {
             .await
             .unwrap();
         sup.start("w").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        ready(&sup, "w").await;
         let how = api::FreezeDomain { frozen: "warm".into(), stop: false, in_memory: false };
         let report = sup.freeze("w", how.clone()).await.unwrap();
         assert!(report.bytes > 0);
@@ -364,8 +381,7 @@ fn freeze_clone_hibernate_wake() {
         sup.hibernate("w").await.unwrap();
         assert_eq!(sup.inspect("w").await.unwrap().state, DomainState::Hibernated);
         drop(sup);
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let sup = place.open().await;
+        let sup = place.open_again().await;
         assert_eq!(sup.inspect("w").await.unwrap().state, DomainState::Hibernated);
         assert_eq!(sup.wake("w").await.unwrap().state, DomainState::Running);
         sup.hibernate("w").await.unwrap();
