@@ -82,7 +82,7 @@ static void *closer(void *a) {
     }
     return NULL;
 }
-CASE_LIMIT(fork_while_another_thread_closes, 30) {
+CASE(fork_while_another_thread_closes) {
     scratch();
     int keep = mkfile("a", "a");
     pthread_t t[2];
@@ -120,7 +120,7 @@ static void *storm(void *a) {
     }
     return NULL;
 }
-CASE_LIMIT(open_read_close_storm_8_threads, 30) {
+CASE(open_read_close_storm_8_threads) {
     scratch();
     for (char n[2] = "a"; n[0] < 'i'; n[0]++) close(mkfile(n, n));
     pthread_t t[8];

@@ -122,7 +122,7 @@ CASE(o_append_always_at_end) {
     CHECK(!strcmp(slurp("f"), "x2345678"));
     CHECK_EQ(lseek(b, 0, SEEK_CUR), 7);
 }
-CASE_LIMIT(o_append_atomic_across_processes, 20) {
+CASE(o_append_atomic_across_processes) {
     scratch();
     close(mkfile("f", ""));
     pid_t p[4];

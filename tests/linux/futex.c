@@ -236,7 +236,7 @@ static void *ponger(void *a) {
     }
     return a;
 }
-CASE_LIMIT(ping_pong_5000, 20) {
+CASE(ping_pong_5000) {
     pp = shared_word();
     pthread_t t = start(ponger, NULL);
     for (uint32_t i = 0; i < 5000; i++) {
@@ -246,7 +246,7 @@ CASE_LIMIT(ping_pong_5000, 20) {
     }
     pthread_join(t, NULL);
 }
-CASE_LIMIT(process_ping_pong_2000, 20) {
+CASE(process_ping_pong_2000) {
     pp = shared_word();
     pid_t p = SPAWN({
         for (uint32_t i = 0; i < 2000; i++) {

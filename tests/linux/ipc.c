@@ -117,7 +117,7 @@ CASE(sem_wait_is_never_restarted) {
     CHECK_EQ(semctl(id, 0, GETNCNT), 0);
     semctl(id, 0, IPC_RMID);
 }
-CASE_LIMIT(sem_ping_pong, 30) {
+CASE(sem_ping_pong) {
     int id = semget(IPC_PRIVATE, 2, IPC_CREAT | 0600);
     pid_t c = SPAWN({ for (int i = 0; i < 2000; i++) CHECK(sop(id, 0, -1, 0) == 0 && sop(id, 1, 1, 0) == 0); });
     for (int i = 0; i < 2000; i++) CHECK(sop(id, 0, 1, 0) == 0 && sop(id, 1, -1, 0) == 0);
@@ -270,7 +270,7 @@ CASE(pidfd_poll_and_getfd) {
     CHECK_ERR(syscall(SYS_pidfd_open, -1, 0), EINVAL);
 }
 // One writer, one reader in another process, sizes of all kinds: every byte in its place.
-CASE_LIMIT(pipe_bytes_survive, 30) {
+CASE(pipe_bytes_survive) {
     int p[2];
     CHECK(pipe(p) == 0);
     enum { TOTAL = 8 << 20 };
@@ -302,7 +302,7 @@ CASE_LIMIT(pipe_bytes_survive, 30) {
     CHECK_EQ(join(c), 0);
 }
 // Writes of up to PIPE_BUF bytes from many processes are never mixed.
-CASE_LIMIT(pipe_atomic_writes, 30) {
+CASE(pipe_atomic_writes) {
     int p[2];
     CHECK(pipe(p) == 0);
     enum { WRITERS = 6, ROUNDS = 300 };
@@ -334,7 +334,7 @@ CASE_LIMIT(pipe_atomic_writes, 30) {
     }
     CHECK_EQ(messages, WRITERS * ROUNDS);
 }
-CASE_LIMIT(pipe_ping_pong, 30) {
+CASE(pipe_ping_pong) {
     int p[2], q[2];
     CHECK(pipe(p) == 0 && pipe(q) == 0);
     pid_t c = SPAWN({
@@ -357,7 +357,7 @@ static void *ring(void *arg) {
     }
     return NULL;
 }
-CASE_LIMIT(eventfd_ring_of_threads, 30) {
+CASE(eventfd_ring_of_threads) {
     pthread_t t[8];
     for (int i = 0; i < 8; i++) ring_fd[i] = eventfd(0, 0);
     for (long i = 0; i < 8; i++) CHECK(pthread_create(&t[i], NULL, ring, (void *)i) == 0);
@@ -410,8 +410,8 @@ static void stress(uint32_t mode) {
     CHECK(epoll_ctl(st_ep, EPOLL_CTL_ADD, stop, &e) == 0);
     for (int i = 0; i < 4; i++) pthread_join(r[i], NULL);
 }
-CASE_LIMIT(epoll_edge_stress, 30) { stress(EPOLLET); }
-CASE_LIMIT(epoll_level_stress, 30) { stress(0); }
+CASE(epoll_edge_stress) { stress(EPOLLET); }
+CASE(epoll_level_stress) { stress(0); }
 // One-shot: never two threads with the same descriptor, nothing lost.
 static int os_busy[16];
 static void *os_reader(void *arg) {
@@ -429,7 +429,7 @@ static void *os_reader(void *arg) {
         if (epoll_ctl(st_ep, EPOLL_CTL_MOD, st_fd[i], &e)) abort();
     }
 }
-CASE_LIMIT(epoll_oneshot_stress, 30) {
+CASE(epoll_oneshot_stress) {
     pthread_t r[4], w[4];
     st_ep = epoll_create1(0);
     for (int i = 0; i < 16; i++) {
@@ -447,7 +447,7 @@ CASE_LIMIT(epoll_oneshot_stress, 30) {
     for (int i = 0; i < 4; i++) pthread_join(r[i], NULL);
 }
 // Processes share one instance; its users come and go.
-CASE_LIMIT(epoll_shared_by_processes, 30) {
+CASE(epoll_shared_by_processes) {
     int ep = epoll_create1(0), p[2], done[2];
     CHECK(pipe(p) == 0 && pipe(done) == 0);
     struct epoll_event e = {EPOLLIN | EPOLLEXCLUSIVE, {.fd = p[0]}};

@@ -97,7 +97,7 @@ CASE(blocking_large_write_completes) {
     CHECK_EQ(n, 1 << 20);
     CHECK_EQ(join(c), 0);
 }
-CASE_LIMIT(small_writes_never_interleave, 20) {
+CASE(small_writes_never_interleave) {
     mk(0);
     pid_t c[4];
     for (int i = 0; i < 4; i++)
@@ -398,14 +398,14 @@ static void relayed(int domain, int nonblock) {
     CHECK_EQ(join(w), 0);
     CHECK_EQ(join(r), 0);
 }
-CASE_LIMIT(splice_relay_tcp, 20) { relayed(AF_INET, 0); }
-CASE_LIMIT(splice_relay_tcp_nonblocking, 20) { relayed(AF_INET, 1); }
-CASE_LIMIT(splice_relay_unix_nonblocking, 20) { relayed(AF_UNIX, 1); }
-CASE_LIMIT(splice_relay_tcp_edge, 20) {
+CASE(splice_relay_tcp) { relayed(AF_INET, 0); }
+CASE(splice_relay_tcp_nonblocking) { relayed(AF_INET, 1); }
+CASE(splice_relay_unix_nonblocking) { relayed(AF_UNIX, 1); }
+CASE(splice_relay_tcp_edge) {
     wait_for = edge;
     relayed(AF_INET, 1);
 }
-CASE_LIMIT(splice_relay_unix_edge, 20) {
+CASE(splice_relay_unix_edge) {
     wait_for = edge;
     relayed(AF_UNIX, 1);
 }
@@ -435,7 +435,7 @@ CASE(many_pipes) {
         CHECK(read(q[i][0], &v, sizeof v) == sizeof v && v == i);
     }
 }
-CASE_LIMIT(process_ring, 20) {
+CASE(process_ring) {
     // A token goes 50 times round 10 processes.
     int q[10][2];
     for (int i = 0; i < 10; i++) CHECK(pipe(q[i]) == 0);

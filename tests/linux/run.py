@@ -134,7 +134,7 @@ def main():
     ap.add_argument("--domain-only", action="store_true", help="take the native column as passed")
     ap.add_argument("--suite", action="append", default=[])
     ap.add_argument("--json")
-    ap.add_argument("--limit", type=int, default=180, help="seconds a suite may take")
+    ap.add_argument("--limit", type=int, default=600, help="seconds a suite may take")
     ap.add_argument("-v", action="store_true", help="print every case, not only differences")
     opt = ap.parse_args()
     programs = build()

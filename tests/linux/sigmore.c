@@ -203,7 +203,7 @@ static void burn(long ms) {
     do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
     while (ts.tv_sec * 1000LL + ts.tv_nsec / 1000000 < end);
 }
-CASE_LIMIT(rlimit_cpu_soft_then_hard, 30) {
+CASE(rlimit_cpu_soft_then_hard) {
     struct rlimit l = {1, 2};
     pid_t p = SPAWN({
         on_signal(SIGXCPU, note, 0);
@@ -265,7 +265,7 @@ static void *flood(void *a) {
     while (received < 4000) msleep(1);
     return NULL;
 }
-CASE_LIMIT(threads_flood_each_other_without_loss, 30) {
+CASE(threads_flood_each_other_without_loss) {
     on_signal(SIGRTMIN + 1, add, SA_RESTART);
     pthread_t t[4];
     for (long i = 0; i < 4; i++) pthread_create(&t[i], NULL, flood, (void *)i);
@@ -278,7 +278,7 @@ static void clobber(int s, siginfo_t *si, void *u) {
     __asm__ volatile("pcmpeqd %%xmm0,%%xmm0; pcmpeqd %%xmm1,%%xmm1; pcmpeqd %%xmm7,%%xmm7; pcmpeqd %%xmm15,%%xmm15; fninit; std; cld"
                      ::: "xmm0", "xmm1", "xmm7", "xmm15");
 }
-CASE_LIMIT(vector_and_integer_state_survive_async_signals, 20) {
+CASE(vector_and_integer_state_survive_async_signals) {
     on_signal(SIGALRM, clobber, SA_RESTART);
     struct itimerval it = {{0, 300}, {0, 300}}, z = {{0, 0}, {0, 0}};
     CHECK(setitimer(ITIMER_REAL, &it, NULL) == 0);

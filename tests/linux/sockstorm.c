@@ -138,7 +138,7 @@ static int rows(const char *file, const char *what) {
     for (char *p = slurp(file); (p = strstr(p, what)); p++) n++;
     return n;
 }
-CASE_LIMIT(random_calls_from_many, 60) {
+CASE(random_calls_from_many) {
     scratch();
     for (int i = 0; i < SLOTS; i++) slot[i] = -1;
     pid_t k[3];
@@ -151,7 +151,7 @@ CASE_LIMIT(random_calls_from_many, 60) {
     for (int i = 0; i < 3; i++) CHECK_EQ(join(k[i]), 0);
     EVENTUALLY(rows("/proc/net/unix", "storm") == 0);
 }
-CASE_LIMIT(chains_in_flight_from_many, 60) {
+CASE(chains_in_flight_from_many) {
     // Sockets sent over sockets sent over sockets, by processes that end in the middle.
     pid_t k[4];
     for (int i = 0; i < 4; i++) k[i] = SPAWN({

@@ -325,20 +325,20 @@ static int bad_one(const struct bad_call *c, long replace) {
     if (r == -1 && e == EFAULT) return 0;
     FAIL("%s with pointer %#lx: %ld errno %d (%s)", c->name, replace, r, e, strerror(e));
 }
-CASE_LIMIT(efault_low_address, 20) {
+CASE(efault_low_address) {
     for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) bad_one(&calls[i], 0x10);
 }
-CASE_LIMIT(efault_no_access_page, 20) {
+CASE(efault_no_access_page) {
     void *p = noaccess();
     for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) bad_one(&calls[i], (long)p);
 }
-CASE_LIMIT(efault_kernel_half, 20) {
+CASE(efault_kernel_half) {
     for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) bad_one(&calls[i], 0xffff888000001000ul);
 }
-CASE_LIMIT(efault_non_canonical, 20) {
+CASE(efault_non_canonical) {
     for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) bad_one(&calls[i], 0x7000000000000000ul);
 }
-CASE_LIMIT(efault_one_case_each, 60) {
+CASE(efault_one_case_each) {
     // Each call in a process of its own so that one wrong call names itself.
     int bad = 0;
     for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) {

@@ -58,7 +58,7 @@ def test_native(suite, programs, tmp_path, monkeypatch):
         os.chmod(p, os.stat(p).st_mode | 0o111)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     p = programs[suite]
-    assert not failed(run.run_suite(run.native, p, run.cases_of(p), 180))
+    assert not failed(run.run_suite(run.native, p, run.cases_of(p), 600))
 
 
 @pytest.mark.parametrize("suite", NAMES)
@@ -66,7 +66,7 @@ def test_domain(suite, programs, image):
     if suite not in programs:
         pytest.skip("no musl-gcc")
     p = programs[suite]
-    got = run.run_suite(run.in_domain, p, run.cases_of(p), 180)
+    got = run.run_suite(run.in_domain, p, run.cases_of(p), 600)
     for name in KNOWN.keys() & got.keys():
         assert got.pop(name)[0] != "ok", f"{name} passes now: take it out of KNOWN"
         print(f"known limit: {name}: {KNOWN[name]}")

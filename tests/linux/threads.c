@@ -73,7 +73,7 @@ static void *inc_fn(void *a) {
     }
     return a;
 }
-CASE_LIMIT(mutex_stress, 30) {
+CASE(mutex_stress) {
     pthread_t t[8];
     for (int i = 0; i < 8; i++) t[i] = go(inc_fn, NULL);
     for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
@@ -91,7 +91,7 @@ static void *pingpong(void *a) {
     }
     return NULL;
 }
-CASE_LIMIT(cond_ping_pong, 30) {
+CASE(cond_ping_pong) {
     pthread_t a = go(pingpong, (void *)0), b = go(pingpong, (void *)1);
     pthread_join(a, NULL);
     pthread_join(b, NULL);
@@ -105,7 +105,7 @@ static void *barrier_loop(void *a) {
     }
     return a;
 }
-CASE_LIMIT(barrier_stress, 30) {
+CASE(barrier_stress) {
     pthread_t t[4];
     pthread_barrier_init(&bar, NULL, 4);
     for (int i = 0; i < 4; i++) t[i] = go(barrier_loop, NULL);
@@ -150,7 +150,7 @@ static void *rw_fn(void *a) {
     }
     return NULL;
 }
-CASE_LIMIT(rwlock_stress, 30) {
+CASE(rwlock_stress) {
     pthread_t t[4];
     for (long i = 0; i < 4; i++) t[i] = go(rw_fn, (void *)i);
     for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
@@ -175,7 +175,7 @@ static void *spin(void *a) {
     while (!stop) {}
     return a;
 }
-CASE_LIMIT(preemption_of_spinning_threads, 20) {
+CASE(preemption_of_spinning_threads) {
     pthread_t t[6];
     for (int i = 0; i < 6; i++) t[i] = go(spin, NULL);
     msleep(100);  // the main thread must get to run again
@@ -186,7 +186,7 @@ static void *spin_count(void *a) {
     while (!stop) ++*(volatile long *)a;
     return NULL;
 }
-CASE_LIMIT(spinning_threads_share_cpu, 20) {
+CASE(spinning_threads_share_cpu) {
     long n[4] = {0};
     pthread_t t[4];
     for (int i = 0; i < 4; i++) t[i] = go(spin_count, &n[i]);
@@ -289,7 +289,7 @@ static void *fork_fn(void *a) {
     for (int i = 0; i < 20; i++) CHECK_EQ(join(SPAWN({ _exit(3); })), 3);
     return a;
 }
-CASE_LIMIT(fork_from_many_threads, 30) {
+CASE(fork_from_many_threads) {
     pthread_t t[8];
     for (int i = 0; i < 8; i++) t[i] = go(fork_fn, NULL);
     for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
@@ -363,7 +363,7 @@ static void *fp_fn(void *a) {
     CHECK(x == z);
     return NULL;
 }
-CASE_LIMIT(fp_registers_survive_switches, 20) {
+CASE(fp_registers_survive_switches) {
     pthread_t t[6];
     for (long i = 0; i < 6; i++) t[i] = go(fp_fn, (void *)i);
     for (int i = 0; i < 6; i++) pthread_join(t[i], NULL);
@@ -402,7 +402,7 @@ static void *alloc_fn(void *a) {
     for (int i = 0; i < 64; i++) free(p[i]);
     return NULL;
 }
-CASE_LIMIT(malloc_stress_threads, 30) {
+CASE(malloc_stress_threads) {
     pthread_t t[8];
     for (long i = 0; i < 8; i++) t[i] = go(alloc_fn, (void *)i);
     for (int i = 0; i < 8; i++) pthread_join(t[i], NULL);
