@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import uuid
 
 import pytest
 
@@ -77,6 +78,36 @@ class Domain:
             image = "domain-tests"
         kw = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kw}
         return subprocess.Popen(self.argv(*argv, image=image, env=env, opts=opts), **kw)
+
+
+class Running:
+    """A domain whose command says "up" and runs on, and what can be started in it."""
+
+    def __init__(self, image, *command, opts=()):
+        self.name = "exec-" + uuid.uuid4().hex[:10]
+        argv = [DOPPEL, "run", "--name", self.name, *opts, image, "--", *command]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.first = self.process.stdout.readline()
+        assert self.first == b"up\n", self.first + self.process.stdout.read()
+
+    def argv(self, *command, opts=()):
+        return [DOPPEL, "exec", *opts, self.name, *command]
+
+    def exec(self, *command, opts=(), stdin=b"", timeout=60):
+        return call(self.argv(*command, opts=opts), stdin, timeout)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def box():
+    """A domain for all tests of a file."""
+    domain = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
+    yield domain
+    domain.stop()
 
 
 def have_image(name):
@@ -176,7 +207,7 @@ def still_there(procs):
     return left
 
 
-def eventually(check, seconds=5):
+def eventually(check, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if check():

@@ -23,7 +23,7 @@ def test_exit_code_of_program(domain, code):
 def test_exit_code_tool_error(domain):
     for argv in (["run", "no-such-image", "--", "true"], ["run", "--no-such-option"], ["run", "--memory", "nonsense", "busybox", "--", "true"],
                  ["run", "busybox"], ["frobnicate"]):
-        r = subprocess.run([DOPPEL, *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30)
+        r = subprocess.run([DOPPEL, *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
         assert r.returncode == 125 and r.stderr.strip(), (argv, r)
 
 
@@ -70,12 +70,12 @@ def test_stdin_interactive_line_by_line(domain):
         p.stdin.flush()
         assert p.stdout.readline() == b"line %d\n" % i
     p.stdin.close()
-    assert p.wait(20) == 0
+    assert p.wait(60) == 0
 
 
 def test_without_i_stdin_is_empty(domain):
     argv = [a for a in domain.argv("cat", image="busybox") if a != "-i"]
-    r = subprocess.run(argv, input=b"not for you", capture_output=True, timeout=30)
+    r = subprocess.run(argv, input=b"not for you", capture_output=True, timeout=60)
     assert (r.returncode, r.stdout) == (0, b"")
 
 
@@ -83,7 +83,7 @@ def test_stdout_closed_early(domain):
     p = domain.start("sh", "-c", "yes", image="busybox", stdin=subprocess.DEVNULL)
     assert p.stdout.read(100) == b"y\n" * 50
     p.stdout.close()
-    assert p.wait(20) in (141, 1, 125)
+    assert p.wait(60) in (141, 1, 125)
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
@@ -92,20 +92,18 @@ def test_signal_forwarded(domain, sig):
     assert p.stdout.readline() == b"ready\n"
     p.send_signal(sig)
     assert p.stdout.readline() == b"got\n"
-    assert p.wait(20) == 9
+    assert p.wait(60) == 9
 
 
 def test_signal_default_action(domain):
-    p = domain.start("sh", "-c", "echo ready; exec sleep 60", image="busybox", stdin=subprocess.DEVNULL)
-    assert p.stdout.readline() == b"ready\n"
-    time.sleep(0.2)
-    p.terminate()
-    # Process 1 of a domain, like a container's, ignores signals it has no handler for.
-    try:
-        assert p.wait(2) == 143
-    except subprocess.TimeoutExpired:
-        p.kill()
-        p.wait()
+    """Process 1 of a domain, like a container's, ignores signals it has no handler for."""
+    p = domain.start("cat", image="busybox")
+    for line in (b"before\n", b"after\n", b"long after\n"):
+        p.stdin.write(line)
+        p.stdin.flush()
+        assert p.stdout.readline() == line
+        p.terminate()
+    assert p.communicate(timeout=60)[0] == b"" and p.returncode == 0
 
 
 def test_environment(domain):
@@ -113,7 +111,7 @@ def test_environment(domain):
     lines = r.ok().split("\n")
     assert "FOO=bar baz" in lines and "EMPTY=" in lines and any(x.startswith("PATH=") for x in lines)
     p = subprocess.run(domain.argv("env", image="busybox", opts=["-e", "PASSED"]), env={**os.environ, "PASSED": "on", "SECRET": "x"},
-                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert "PASSED=on" in p.stdout and "SECRET" not in p.stdout
 
 
@@ -176,7 +174,7 @@ def test_many_domains_at_once(domain):
     for i, p in enumerate(ps):
         assert p.stdout.readline() == b"%d\n" % i
     for p in ps:
-        out, err = p.communicate(b"bye", timeout=30)
+        out, err = p.communicate(b"bye", timeout=60)
         assert (p.returncode, out) == (0, b"bye"), err
 
 
@@ -192,7 +190,7 @@ class Terminal:
                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.text = ""
 
-    def expect(self, pattern, seconds=20):
+    def expect(self, pattern, seconds=60):
         end = time.monotonic() + seconds
         while not (m := re.search(pattern, self.text)):
             if time.monotonic() > end:
@@ -226,6 +224,10 @@ class Terminal:
         os.close(self.slave)
 
 
+# A child says that it runs: from then on keys are signals, and it is the one who gets them.
+A_JOB = "sh -c 'echo go''ing; exec sleep 1000'\r"
+
+
 @pytest.fixture
 def terminal(domain):
     made = []
@@ -247,15 +249,15 @@ def test_terminal_shell(terminal):
     t.type("stty size\r")
     t.expect("24 80")
     t.type("exit 3\r")
-    assert t.p.wait(20) == 3
+    assert t.p.wait(60) == 3
     assert termios.tcgetattr(t.slave) == t.before  # the caller's terminal is as it was
 
 
 def test_terminal_interrupt_and_eof(terminal):
     t = terminal("sh")
     t.expect("PROMPT> ")
-    t.type("sleep 100\r")
-    time.sleep(0.3)
+    t.type(A_JOB)
+    t.expect("going")
     t.type("\x03")
     t.expect("PROMPT> ")
     t.type("echo code $?\r")
@@ -263,20 +265,20 @@ def test_terminal_interrupt_and_eof(terminal):
     # The shell is back at its prompt, with the terminal raw: an EOF typed earlier is lost, on Linux too.
     t.expect("PROMPT> ")
     t.type("\x04")
-    assert t.p.wait(20) in (0, 130)
+    assert t.p.wait(60) in (0, 130)
 
 
 def test_terminal_suspend_and_job_control(terminal):
     t = terminal("bash", "--norc", image="debian")
     t.expect(r"[#$>] ")
-    t.type("sleep 77\r")
-    time.sleep(0.3)
+    t.type(A_JOB)
+    t.expect("going")
     t.type("\x1a")
     t.expect("Stopped")
     t.type("jobs; bg; kill %1; wait; echo end$?\r")
     t.expect(r"end\d+")
     t.type("exit 0\r")
-    assert t.p.wait(20) == 0
+    assert t.p.wait(60) == 0
 
 
 def test_terminal_resize(terminal):
@@ -285,9 +287,9 @@ def test_terminal_resize(terminal):
     t.type("trap 'echo winch' WINCH; stty size\r")
     t.expect("30 100")
     t.resize(50, 132)
-    time.sleep(0.3)
-    t.type("stty size\r")
-    t.expect("50 132")
+    # It comes to the domain's terminal a moment later.
+    t.type("until stty size | grep '50 132'; do sleep 0.05; done; echo al''so\r")
+    t.expect(r"\n50 132\r\n[^$]*also")
 
 
 def test_terminal_python_repl(terminal):
@@ -296,7 +298,7 @@ def test_terminal_python_repl(terminal):
     t.type("print(2**100)\r")
     t.expect("1267650600228229401496703205376")
     t.type("exit(4)\r")
-    assert t.p.wait(20) == 4
+    assert t.p.wait(60) == 4
 
 
 @pytest.mark.parametrize("victim", ["first", "last", "all but first"])
@@ -304,14 +306,13 @@ def test_sudden_death_of_a_host_process(domain, victim):
     cgroups = domain_cgroups()
     p = domain.start("sh", "-c", "sleep 100 & sleep 100 & sleep 100 & echo ready; wait", image="busybox", stdin=subprocess.DEVNULL)
     assert p.stdout.readline() == b"ready\n"
-    time.sleep(0.3)
+    assert eventually(lambda: len(descendants(p.pid)) >= 5), "init, the shell and three programs"
     procs = descendants(p.pid)
     guests = sorted(procs)
-    assert len(guests) >= 4
     for pid in {"first": guests[:1], "last": guests[-1:], "all but first": guests[1:]}[victim]:
         with contextlib.suppress(ProcessLookupError):  # the first death may have ended the domain already
             os.kill(pid, signal.SIGKILL)
-    out, err = p.communicate(timeout=20)
+    out, err = p.communicate(timeout=60)
     assert p.returncode == 125 and b"doppel" in err and err.strip(), (p.returncode, err)
     assert eventually(lambda: not still_there(procs)), still_there(procs)
     assert eventually(lambda: domain_cgroups() <= cgroups), domain_cgroups() - cgroups
@@ -327,8 +328,6 @@ def test_killed_tool_leaves_nothing(domain):
 
 
 def test_background_processes_end_with_the_first(domain):
-    start = time.monotonic()
     cgroups = domain_cgroups()
     assert domain.run("sh", "-c", "sleep 1000 & sleep 1000 & echo out", image="busybox").ok() == "out\n"
-    assert time.monotonic() - start < 20
     assert eventually(lambda: domain_cgroups() <= cgroups)

@@ -7,15 +7,7 @@ import subprocess
 import tarfile
 
 import pytest
-from conftest import DOPPEL, call
-from test_exec import Running
-
-
-@pytest.fixture(scope="module")
-def box():
-    domain = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
-    yield domain
-    domain.stop()
+from conftest import DOPPEL, Running, call
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ def test_strace_counts(shell):
 
 
 def test_strace_attaches_and_detaches(shell):
-    out = shell("./threads loop > pid & sleep 0.3; P=$!; timeout -s INT 1 strace -p $P -o log; sleep 0.2; kill -0 $P && echo alive; "
+    out = shell("./threads loop > pid & P=$!; until [ -s pid ]; do sleep 0.05; done; strace -p $P -o log & S=$!; "
+                "until [ -s log ] && [ $(grep -c 'nanosleep.* = 0' log) -gt 10 ]; do kill -0 $S || exit; sleep 0.05; done; kill -INT $S; wait $S; kill -0 $P && echo alive; "
                 "grep State: /proc/$P/status; kill $P; wait $P; echo code $?; head -50 log")
     assert "alive\n" in out and "code 143" in out, out
     assert re.search(r"State:\t[SR] ", out), out
@@ -142,5 +143,5 @@ def test_gdb_follows_a_child(shell):
 def test_gdb_attaches_and_detaches(shell):
     attach = gdb("attach '$P'", "backtrace", "set var watched = 1000000", "detach", args=None).replace("'attach '$P''", "\"attach $P\"")
     again = gdb("attach '$P'", "print watched > 1000000", "kill", args=None).replace("'attach '$P''", "\"attach $P\"")
-    out = shell(f"./threads loop > pid & P=$!; sleep 0.3; {attach}; sleep 0.3; kill -0 $P && echo alive; {again}; wait $P; echo code $?")
+    out = shell(f"./threads loop > pid & P=$!; until [ -s pid ]; do sleep 0.05; done; {attach}; sleep 0.3; kill -0 $P && echo alive; {again}; wait $P; echo code $?")
     assert re.search(r"#\d+ .*main \(argc=2", out) and "alive\n" in out and "$1 = 1" in out and "code 137" in out, out

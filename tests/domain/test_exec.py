@@ -12,36 +12,7 @@ import time
 import uuid
 
 import pytest
-from conftest import DOPPEL, call
-
-
-class Running:
-    """A domain that runs, and what can be started in it."""
-
-    def __init__(self, image, *command, opts=()):
-        self.name = "exec-" + uuid.uuid4().hex[:10]
-        argv = [DOPPEL, "run", "--name", self.name, *opts, image, "--", *command]
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.first = self.process.stdout.readline()
-        assert self.first == b"up\n", self.first + self.process.stdout.read()
-
-    def argv(self, *command, opts=()):
-        return [DOPPEL, "exec", *opts, self.name, *command]
-
-    def exec(self, *command, opts=(), stdin=b"", timeout=60):
-        return call(self.argv(*command, opts=opts), stdin, timeout)
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def box():
-    domain = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
-    yield domain
-    domain.stop()
+from conftest import DOPPEL, Running, call, eventually
 
 
 def test_exit_codes(box):
@@ -110,17 +81,15 @@ def test_many_at_once(box):
 
 def test_more_than_there_is_room_for(box):
     """Of 130 sessions two are refused; when others end there is room again."""
-    sleepers = [subprocess.Popen(box.argv("sleep", "100"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(130)]
+    command = box.argv("sh", "-c", "echo up; exec sleep 1000")
+    sleepers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(130)]
     try:
-        deadline = time.monotonic() + 60
-        while sum(p.poll() is not None for p in sleepers) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        # The refused ones end without a word.
+        assert sorted(p.stdout.readline() for p in sleepers) == [b""] * 2 + [b"up\n"] * 128
     finally:
-        time.sleep(1)
         for p in sleepers:
             p.terminate()
-        ends = [(p.communicate(timeout=30)[1], p.returncode) for p in sleepers]
+        ends = [(p.communicate(timeout=60)[1], p.returncode) for p in sleepers]
     assert sorted(code for _, code in ends) == [125] * 2 + [143] * 128
     assert all(b"128 sessions" in err for err, code in ends if code == 125)
     assert box.exec("true").code == 0
@@ -131,19 +100,19 @@ def test_signals_are_passed_on(box):
         p = subprocess.Popen(box.argv("sh", "-c", "echo ready; sleep 100"), stdout=subprocess.PIPE)
         assert p.stdout.readline() == b"ready\n"
         p.send_signal(number)
-        assert p.wait(timeout=10) == code
+        assert p.wait(timeout=60) == code
         p.stdout.close()
     p = subprocess.Popen(box.argv("sh", "-c", "trap 'echo caught; exit 3' USR1; echo ready; while :; do sleep 0.1; done"),
                          stdout=subprocess.PIPE)
     assert p.stdout.readline() == b"ready\n"
     p.send_signal(10)
-    out, _ = p.communicate(timeout=10)
+    out, _ = p.communicate(timeout=60)
     # The whole group has it, the shell's own child too, which dies of it.
     assert b"caught\n" in out and p.returncode == 3
 
 
 def test_a_reader_that_goes_away(box):
-    r = call(["sh", "-c", " ".join(box.argv("yes")) + " | head -n 2"], b"", 20)
+    r = call(["sh", "-c", " ".join(box.argv("yes")) + " | head -n 2"], b"", 60)
     assert r.out == "y\ny\n"
     wait_until_gone(box, "yes")
 
@@ -166,7 +135,7 @@ def test_a_caller_that_is_killed(box):
 
 
 def wait_until_gone(box, what):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(line.split(None, 2)[2].startswith(what) or f"-c {what}" in line
               for line in box.exec("ps").ok().splitlines()[1:]):
         assert time.monotonic() < deadline, box.exec("ps").out
@@ -174,9 +143,8 @@ def wait_until_gone(box, what):
 
 
 def test_children_left_behind_do_not_hold_it(box):
-    begun = time.monotonic()
+    # The call ends long before the child does, or fails for its length.
     assert box.exec("sh", "-c", "sleep 300 & echo started").ok() == "started\n"
-    assert time.monotonic() - begun < 20
     box.exec("pkill", "-f", "sleep 300")
 
 
@@ -187,11 +155,10 @@ def test_the_domain_ends_meanwhile():
     for p in sessions:
         assert p.stdout.readline() == b"ready\n"
     domain.process.terminate()
-    assert domain.process.wait(timeout=20) == 5
+    assert domain.process.wait(timeout=60) == 5
     for p in sessions:
-        _, err = p.communicate(timeout=20)
-        # Its program is killed a moment before the domain is gone: who looks in between sees only that.
-        assert p.returncode == 137 and (not err or b"has ended" in err)
+        _, err = p.communicate(timeout=60)
+        assert p.returncode == 137 and b"has ended" in err, (p.returncode, err)
     domain.stop()
 
 
@@ -207,7 +174,7 @@ class Terminal:
         os.close(slave)
         self.seen = ""
 
-    def until(self, text, timeout=20):
+    def until(self, text, timeout=60):
         deadline = time.monotonic() + timeout
         while text not in self.seen:
             assert select.select([self.master], [], [], max(0, deadline - time.monotonic()))[0], self.seen
@@ -223,10 +190,14 @@ class Terminal:
     def type(self, text):
         os.write(self.master, text.encode())
 
-    def end(self, timeout=20):
+    def end(self, timeout=60):
         code = self.process.wait(timeout=timeout)
         os.close(self.master)
         return code
+
+
+# A child says that it runs: from then on keys are signals, and it is the one who gets them.
+A_JOB = "sh -c 'echo go''ing; exec sleep 1000'\n"
 
 
 def set_size(fd, rows, columns):
@@ -240,12 +211,13 @@ def test_terminal(box):
     assert "/dev/pts/0" in (out := t.until("\r\ndone")) and "33 101" in out
     set_size(t.master, 50, 60)
     t.until("# ")
-    t.type("sleep 0.3; stty size; echo don''e\n")
-    assert "50 60" in t.until("\r\ndone")
+    # The size comes to the domain's terminal a moment later.
+    t.type("until stty size | grep '50 60'; do sleep 0.05; done; echo don''e\n")
+    t.until("\r\ndone")
     t.until("# ")
     # Ctrl-C ends what runs, not the shell.
-    t.type("sleep 100\n")
-    time.sleep(0.5)
+    t.type(A_JOB)
+    t.until("going")
     t.type("\x03")
     t.until("# ")
     t.type("exit 9\n")
@@ -258,18 +230,15 @@ def test_terminal_that_goes_away(box):
     t.until("ready")
     t.process.kill()
     t.end()
-    deadline = time.monotonic() + 10
-    while box.exec("cat", "/tmp/hup").out != "hup\n":
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert eventually(lambda: box.exec("cat", "/tmp/hup").out == "hup\n")
 
 
 def test_job_control():
     domain = Running("debian", "sh", "-c", "echo up; exec sleep 1000")
     t = Terminal(domain, "bash", "--norc", "-i")
     t.until("# ")
-    t.type("sleep 100\n")
-    time.sleep(0.7)
+    t.type(A_JOB)
+    t.until("going")
     t.type("\x1a")
     t.until("Stopped")
     t.type("bg; jobs\n")
@@ -318,8 +287,8 @@ def test_freeze_with_live_sessions(image):
     assert cat.stdout.readline() == b"after\n"
     assert writer.stdout.readline() == b"x\n"
     cat.stdin.close()
-    assert cat.wait(timeout=10) == 0
-    archive.communicate(timeout=30)
+    assert cat.wait(timeout=60) == 0
+    archive.communicate(timeout=60)
     assert archive.returncode == 0
     for p in (reader, writer, watch, terminal.process):
         p.kill()
@@ -330,15 +299,10 @@ def test_freeze_with_live_sessions(image):
     clone = subprocess.Popen([DOPPEL, "clone", image, "--name", domain.name + "-c"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT)
     domain.name += "-c"
-    deadline = time.monotonic() + 20
-    while True:
-        r = domain.exec("sh", "-c", "cd /tmp; cat reader writer terminal")
-        if r.out == "1\nbroken\nhup\n":
-            break
-        assert clone.poll() is None and time.monotonic() < deadline, (r.out, r.err)
-        time.sleep(0.2)
-    left = domain.exec("ps").ok()
-    assert "cat" not in left.replace("cat reader", "") and "watch" not in left and "tar-out" not in left
+    told = lambda: domain.exec("sh", "-c", "cd /tmp; cat reader writer terminal").out == "1\nbroken\nhup\n"  # noqa: E731
+    assert eventually(lambda: told() or clone.poll() is not None) and clone.poll() is None, domain.exec("ps").out
+    gone = lambda: not [x for x in ("cat", "watch", "tar-out") if x in domain.exec("ps").ok()]  # noqa: E731
+    assert eventually(gone), domain.exec("ps").out
     assert domain.exec("cat", opts=["-i"], stdin=b"x" * 100_000).ok() == "x" * 100_000
     clone.kill()
     clone.communicate()
@@ -351,17 +315,12 @@ def test_hibernate_and_wake(image):
     cat.stdin.flush()
     assert cat.stdout.readline() == b"x\n"
     assert frozen("hibernate", domain.name).code == 0
-    cat.communicate(timeout=20)
+    cat.communicate(timeout=60)
     assert cat.returncode == 137
     woken = subprocess.Popen([DOPPEL, "wake", domain.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    deadline = time.monotonic() + 20
-    while domain.exec("true").code != 0:
-        assert time.monotonic() < deadline and woken.poll() is None
-        time.sleep(0.1)
-    deadline = time.monotonic() + 10
-    while "cat" in domain.exec("ps").ok():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert eventually(lambda: domain.exec("true").code == 0 or woken.poll() is not None) and woken.poll() is None
+    assert eventually(lambda: "cat" not in domain.exec("ps").ok())
     woken.kill()
     woken.communicate()
     domain.stop()
+    assert eventually(lambda: frozen("frozen", "rm", f"{domain.name}.asleep").code == 0)

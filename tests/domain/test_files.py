@@ -3,18 +3,9 @@ import io
 import os
 import subprocess
 import tarfile
-import time
 
 import pytest
-from conftest import DOPPEL, call
-from test_exec import Running
-
-
-@pytest.fixture(scope="module")
-def box():
-    domain = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
-    yield domain
-    domain.stop()
+from conftest import DOPPEL, call, eventually
 
 
 @pytest.fixture
@@ -216,20 +207,24 @@ def test_watch(box, at):
     p.wait()
     p.stdout.close()
     # Without its caller it ends.
-    deadline = time.monotonic() + 10
-    while b"watch" in builtin(box, "processes"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert eventually(lambda: b"watch" not in builtin(box, "processes"))
 
 
 def test_processes(box):
     p = subprocess.Popen([DOPPEL, "exec", "-u", "7:8", box.name, "sh", "-c", "echo ready; sleep 100; true"], stdout=subprocess.PIPE)
     assert p.stdout.readline() == b"ready\n"
-    found = {}
-    for line in builtin(box, "processes").split(b"\0")[:-1]:
-        pid, ppid, uid, gid, state, threads, cpu, age, rss, command = line.split(b" ", 9)
-        found[command] = (int(pid), int(ppid), int(uid), int(gid), state, int(threads))
-        assert int(cpu) >= 0 and int(age) > 0 and int(rss) > 0
+
+    def processes():
+        found = {}
+        for line in builtin(box, "processes").split(b"\0")[:-1]:
+            pid, ppid, uid, gid, state, threads, cpu, age, rss, command = line.split(b" ", 9)
+            found[command] = (int(pid), int(ppid), int(uid), int(gid), state, int(threads))
+            assert int(cpu) >= 0 and int(age) > 0 and (int(rss) > 0 or state == b"Z")
+        return found
+
+    # The shell's child is there a moment after its word, and is the shell first.
+    assert eventually(lambda: b"sleep 100" in processes()), processes()
+    found = processes()
     shell = found[b"sh -c echo ready; sleep 100; true"]
     assert shell[1:4] == (0, 7, 8) and found[b"sleep 100"][1] == shell[0]
     assert found[b"sleep 1000"] == (1, 0, 0, 0, b"S", 1)

@@ -92,7 +92,7 @@ def test_the_wall_clock_is_right(image, names):
 
 
 LOAD = r"""
-import hashlib, multiprocessing as mp, os, subprocess, sys, threading, time
+import hashlib, multiprocessing as mp, select, subprocess, threading
 def work(seed):
     h = hashlib.sha256(str(seed).encode())
     for _ in range(30000): h.update(h.digest())
@@ -108,7 +108,8 @@ def main():
     for t in threads: t.start()
     with mp.Pool(3) as pool:
         print("ready", flush=True)
-        for _ in range(int(sys.argv[1])):
+        # Six rounds, and on until there is a line of input or its end, as there is in a clone.
+        while len(seen) < 6 or not select.select([0], [], [], 0)[0]:
             assert pool.map(work, range(4)) == expected
             shell = "seq 20000 | tee /tmp/x | sort -n | sha256sum | cut -c1-8; wc -l < /tmp/x"
             out = subprocess.check_output(["bash", "-o", "pipefail", "-c", shell], text=True)
@@ -125,7 +126,7 @@ main()
 def test_frozen_under_load(domain, names, clean):
     """Python with threads, a pool of processes and shell pipelines, frozen twice at moments of nobody's choosing."""
     one, two = names("one"), names("two")
-    p = domain.start("python3", "-c", LOAD, "6", opts=["--name", "fzt-load"])
+    p = domain.start("python3", "-c", LOAD, opts=["--name", "fzt-load"])
     assert p.stdout.readline() == b"ready\n"
     time.sleep(0.2)
     doppel_call("freeze", "--in-memory", "fzt-load", one).ok()
@@ -134,27 +135,31 @@ def test_frozen_under_load(domain, names, clean):
     for frozen in (one, two):
         c = clones(frozen)[0]
         assert c["exit_code"] == 0 and c["stdout"] == "end True True 1\n", c
-    out, err = p.communicate(timeout=60)
+    out, err = p.communicate(b"end\n", timeout=60)
     assert (p.returncode, out) == (0, b"end True True 0\n"), err
 
 
 def test_hibernate_and_wake(domain, clean):
     """Same identity, same work, twice; a second wake finds nothing to wake."""
-    script = "import time,sys\nn=0\nprint(open('/proc/sys/kernel/random/boot_id').read().strip(), flush=True)\n" \
-        "while True:\n n+=1; open('/tmp/n','w').write(str(n)); time.sleep(0.02)\n if n==60: break\n" \
-        "print(n, open('/proc/sys/kernel/random/boot_id').read().strip(), open('/sys/doppel/generation').read().strip(), flush=True)"
+    script = "import select,sys\nn=0\nprint(open('/proc/sys/kernel/random/boot_id').read().strip(), flush=True)\n" \
+        "while not select.select([0], [], [], 0.02)[0]:\n n+=1; open('/tmp/n','w').write(str(n))\n" \
+        "print(n > 0, open('/proc/sys/kernel/random/boot_id').read().strip(), open('/sys/doppel/generation').read().strip(), flush=True)"
     p = domain.start("python3", "-c", script, opts=["--name", "fzt-sleepy"])
     boot_id = p.stdout.readline().decode().strip()
+    count = lambda: int(doppel_call("exec", "fzt-sleepy", "cat", "/tmp/n").out or 0)  # noqa: E731
+    before = 0
     for _ in range(2):
-        time.sleep(0.3)
+        assert eventually(lambda: count() > before), "it goes on"
+        before = count()
         doppel_call("hibernate", "fzt-sleepy").ok()
-        p.communicate(timeout=20)
+        # Its input stays open: its end would be news to the program.
+        assert p.wait(60) == 0
         assert "no domain named" in refused("freeze", "fzt-sleepy", "fzt-none")
-        p = subprocess.Popen([DOPPEL, "wake", "fzt-sleepy"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert eventually(lambda: answers("fzt-sleepy"), 10)
+        p = subprocess.Popen([DOPPEL, "wake", "-i", "fzt-sleepy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert eventually(lambda: answers("fzt-sleepy"))
         assert "fzt-sleepy" in refused("wake", "fzt-sleepy")
-    out, err = p.communicate(timeout=30)
-    assert (p.returncode, out.decode()) == (0, f"60 {boot_id} 0\n"), err
+    out, err = p.communicate(b"end\n", timeout=60)
+    assert (p.returncode, out.decode()) == (0, f"True {boot_id} 0\n"), err
 
 
 def test_wrong_requests(domain, image, names, clean):
@@ -169,10 +174,10 @@ def test_wrong_requests(domain, image, names, clean):
     doppel_call("freeze", "fzt-taken", frozen).ok()
     assert "exists" in refused("freeze", "fzt-taken", frozen)
     clone = subprocess.Popen([DOPPEL, "clone", "-i", "--name", "fzt-clone", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert eventually(lambda: answers("fzt-clone"), 10)
+    assert eventually(lambda: answers("fzt-clone"))
     assert "in use" in refused("frozen", "rm", frozen)
-    assert clone.communicate(b"cloned\n", timeout=20)[0] == b"cloned\n"
-    assert p.communicate(b"unharmed\n", timeout=20)[0] == b"unharmed\n"
+    assert clone.communicate(b"cloned\n", timeout=60)[0] == b"cloned\n"
+    assert p.communicate(b"unharmed\n", timeout=60)[0] == b"unharmed\n"
     doppel_call("frozen", "rm", frozen).ok()
 
 
@@ -196,7 +201,7 @@ def test_disk_full(image, tmp_path, domain, clean):
         for _ in range(3):
             assert "No space left" in refused("freeze", "fzt-full", "outside", env=env)
             assert os.listdir(small / "frozen") == []
-        out, err = p.communicate(b"go\n", timeout=30)
+        out, err = p.communicate(b"go\n", timeout=60)
         assert (p.returncode, out) == (0, b"5\nTrue\n") and b"No space left" in err, (out, err)
         assert os.listdir(small / "frozen") == []
     finally:
@@ -287,14 +292,14 @@ def test_killed_at_any_moment(domain, names, clean):
         victim = [p.pid, rnd.choice(oldest), f.pid][i % 3]
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-        out, err = f.communicate(timeout=20)
+        out, err = f.communicate(timeout=60)
         if victim == f.pid:
             # The domain does not care.
             frozen = names()
             doppel_call("freeze", f"fzt-kill{i}", frozen).ok()
             p.kill()
-        p.communicate(timeout=20)
-        assert eventually(lambda: not still_there(inside), 5), still_there(inside)
+        p.communicate(timeout=60)
+        assert eventually(lambda: not still_there(inside)), still_there(inside)
         assert f.returncode in (0, -9) or err.startswith(b"doppel: "), err
         # The image is there whole or not at all.
         if frozen in doppel_call("frozen", "ls").ok():
@@ -306,18 +311,18 @@ def test_killed_clones_leave_nothing(domain, names, clean):
     p = domain.start("sh", "-c", "echo ready; sleep 1000 | sleep 1000", image="busybox", opts=["--name", "fzt-many"])
     assert p.stdout.readline() == b"ready\n"
     doppel_call("freeze", "--stop", "fzt-many", frozen).ok()
-    p.communicate(timeout=20)
+    p.communicate(timeout=60)
     c = subprocess.Popen([DOPPEL, "clone", "-n", "8", frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert eventually(lambda: len(descendants(c.pid)) >= 8 * 4, 15), "each has init, sh and two sleeps"
+    assert eventually(lambda: len(descendants(c.pid)) >= 8 * 4), "each has init, sh and two sleeps"
     inside = descendants(c.pid)
     c.kill()
-    c.communicate(timeout=20)
-    assert eventually(lambda: not still_there(inside), 5)
+    c.communicate(timeout=60)
+    assert eventually(lambda: not still_there(inside))
     doppel_call("frozen", "rm", frozen).ok()
 
 
 @pytest.mark.parametrize("name, argv, say, answer", [
-    ("node", ["node", "-e", "let n=0;setInterval(()=>n++,5);console.log('ready');process.stdin.on('data',d=>{console.log(`${d}`.trim(),n>0);process.exit(0)})"], b"hello\n", b"hello true\n"),
+    ("node", ["node", "-e", "let n=0;setInterval(()=>n++||console.log('ready'),5);process.stdin.on('data',d=>{console.log(`${d}`.trim(),n>0);process.exit(0)})"], b"hello\n", b"hello true\n"),
     ("python", ["python3", "-c", "import json,re,sqlite3,asyncio\nprint('ready',flush=True)\nprint(json.dumps(input()))"], b"hello\n", b'"hello"\n'),
 ])
 def test_warm_runtimes(domain, names, clean, name, argv, say, answer):
@@ -327,12 +332,11 @@ def test_warm_runtimes(domain, names, clean, name, argv, say, answer):
     frozen = names(name)
     p = domain.start(*argv, image=image, opts=["--name", f"fzt-{name}"])
     assert p.stdout.readline() == b"ready\n"
-    time.sleep(0.1)
     doppel_call("freeze", f"fzt-{name}", frozen).ok()
     for _ in range(2):
-        r = call([DOPPEL, "clone", "-i", frozen], say, 30)
+        r = call([DOPPEL, "clone", "-i", frozen], say, 60)
         assert r.out.encode() == answer, r.err
-    assert p.communicate(say, timeout=20)[0] == answer
+    assert p.communicate(say, timeout=60)[0] == answer
 
 
 def test_waits_on_standard_streams(domain, names, clean):
@@ -344,7 +348,7 @@ def test_waits_on_standard_streams(domain, names, clean):
     assert p.stderr.readline() == b"ready\n"
     doppel_call("freeze", "fzt-streams", frozen).ok()
     c = subprocess.Popen([DOPPEL, "clone", "-i", "--name", "fzt-streamsc", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert eventually(lambda: answers("fzt-streamsc"), 20)
+    assert eventually(lambda: answers("fzt-streamsc"))
     for which in (c, p):
         for word in (b"one", b"two"):
             which.stdin.write(word + b"\n")

@@ -156,7 +156,7 @@ def test_clones_that_share_pages(domain, names, clean):  # noqa: F811
     tag = f"fzt-{os.getpid()}-share"
     p = subprocess.Popen([DOPPEL, "clone", "--share", "-n", "2", "--name", tag, warm], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        assert eventually(lambda: answers(f"{tag}-1") and answers(f"{tag}-2"), 20)
+        assert eventually(lambda: answers(f"{tag}-1") and answers(f"{tag}-2"))
         for i in (1, 2):
             assert eventually(lambda: stats(f"{tag}-{i}")["shared_bytes"] > 3 << 20, PATIENCE), stats(f"{tag}-{i}")
         doppel_call("freeze", "--in-memory", f"{tag}-1", one).ok()
@@ -197,7 +197,7 @@ def test_shell_with_a_terminal(domain, clean):  # noqa: F811
         cat_answers(t)
         for rows, columns in ((24, 80), (50, 132)):
             doppel_call("hibernate", name).ok()
-            assert t.p.wait(20) == 0
+            assert t.p.wait(60) == 0
             t.close()
             t = Terminal([DOPPEL, "wake", "-i", name], rows=rows, cols=columns)
             cat_answers(t)
@@ -210,7 +210,7 @@ def test_shell_with_a_terminal(domain, clean):  # noqa: F811
         t.type("\x03")
         t.expect("PROMPT> ")
         t.type("kill %1; exit 3\r")
-        assert t.p.wait(20) == 3
+        assert t.p.wait(60) == 3
     finally:
         t.close()
         doppel_call("frozen", "rm", f"{name}.asleep")

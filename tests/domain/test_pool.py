@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import DOPPEL, call, domain_cgroups
+from conftest import DOPPEL, call, domain_cgroups, eventually
 
 WARM = """
 import os, socket, sys
@@ -72,15 +72,14 @@ def test_nothing_is_left(frozen):
 def test_what_clones_have_in_common(frozen):
     """Of one process' clones: the empty mount, network, IPC and UTS namespaces, and nothing else."""
     sleeping = f"{frozen}-sleep"
-    call([DOPPEL, "run", "--freeze-as", sleeping, "--in-memory", "--freeze-stop", "debian", "--", "sh", "-c", "echo freeze >/sys/power/state; sleep 20"], b"", 60).ok()
+    call([DOPPEL, "run", "--freeze-as", sleeping, "--in-memory", "--freeze-stop", "debian", "--", "sh", "-c", "echo freeze >/sys/power/state; exec sleep 1000"], b"", 60).ok()
     p = subprocess.Popen([DOPPEL, "clone", "-n", "3", "--json", sleeping], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 20
-        while len(first := children(p.pid)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)
+        # The filter is the last thing a process is given.
+        confined = lambda: [c for c in children(p.pid) if "\nSeccomp:\t2\n" in open(f"/proc/{c}/status").read()]
+        assert eventually(lambda: len(confined()) == 3)
+        first = confined()
         seen = lambda kind: {os.readlink(f"/proc/{c}/ns/{kind}") for c in first}
-        assert len(first) == 3
         for kind in ("pid", "cgroup"):
             assert len(seen(kind)) == 3, kind
         for kind in ("mnt", "net", "ipc", "uts"):
@@ -106,23 +105,30 @@ def children(pid):
 def test_what_a_clone_costs_the_process_that_runs_it(frozen):
     """Two descriptors, no thread, and less than 20 KB of memory and page tables, so that one process can run 10,000."""
     sleeping = f"{frozen}-sleep2"
-    call([DOPPEL, "run", "--freeze-as", sleeping, "--in-memory", "--freeze-stop", "debian", "--", "sh", "-c", "echo freeze >/sys/power/state; echo up; exec sleep 60"], b"", 60).ok()
+    call([DOPPEL, "run", "--freeze-as", sleeping, "--in-memory", "--freeze-stop", "debian", "--", "sh", "-c", "echo freeze >/sys/power/state; echo up; exec sleep 1000"], b"", 60).ok()
     few, many = 10, 110
     costs = []
+
+    def cost(p):
+        status = dict(line.split(":", 1) for line in open(f"/proc/{p.pid}/status"))
+        kib = sum(int(status[k].split()[0]) for k in ("RssAnon", "VmPTE"))
+        return kib, len(os.listdir(f"/proc/{p.pid}/fd")), int(status["Threads"])
+
+    def settled(p):
+        """Threads that start clones are there from the first on, the reaper from the first end on; nothing moves any more."""
+        before = cost(p)
+        time.sleep(0.5)
+        return cost(p) == before
+
     try:
         for n in (few, many):
             p = subprocess.Popen([DOPPEL, "clone", "-n", str(n), "--warm", "--json", sleeping], stdout=subprocess.DEVNULL)
-            deadline = time.monotonic() + 60
-            while len(children(p.pid)) < n and time.monotonic() < deadline:
-                time.sleep(0.05)
-            # Threads that start clones are there from the first on; the reaper comes with the first end.
-            time.sleep(1)
-            status = dict(line.split(":", 1) for line in open(f"/proc/{p.pid}/status"))
-            kib = sum(int(status[k].split()[0]) for k in ("RssAnon", "VmPTE"))
-            costs.append((kib, len(os.listdir(f"/proc/{p.pid}/fd")), int(status["Threads"])))
-            assert len(children(p.pid)) == n
-            p.kill()
-            p.wait()
+            try:
+                assert eventually(lambda: len(children(p.pid)) == n and settled(p))
+                costs.append(cost(p))
+            finally:
+                p.kill()
+                p.wait()
     finally:
         call([DOPPEL, "frozen", "rm", sleeping], b"", 20)
     (kib, fds, threads) = (b - a for a, b in zip(*costs))

@@ -81,11 +81,10 @@ def test_bash_job_control(place):
     script = r"""
 set -m
 sleep 30 & p=$!
-kill -STOP %1; sleep 0.2
-jobs | grep -q Stopped && echo stopped
+kill -STOP %1
+until jobs | grep -q Stopped; do sleep 0.05; done; echo stopped
 bg %1 >/dev/null
-sleep 0.1
-jobs | grep -q Running && echo running
+until jobs | grep -q Running; do sleep 0.05; done; echo running
 kill %1
 wait $p 2>/dev/null
 echo "code $?"
@@ -205,8 +204,9 @@ def test_curl_loopback(place):
         pytest.skip("curl is not installed natively")
     script = r"""
 mkdir www; seq 100000 > www/f
-python3 -m http.server 8731 --bind 127.0.0.1 -d www >/dev/null 2>&1 & p=$!
-for i in $(seq 50); do curl -sf http://127.0.0.1:8731/f -o got && break; sleep 0.1; done
+python3 -u -m http.server 0 --bind 127.0.0.1 -d www >log 2>&1 & p=$!
+until port=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' log) && [ -n "$port" ]; do kill -0 $p || exit; sleep 0.1; done
+curl -sf "http://127.0.0.1:$port/f" -o got
 kill $p; cmp www/f got && echo same
 """
     assert place.run("bash", "-c", script).ok().strip() == "same"

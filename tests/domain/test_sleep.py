@@ -31,7 +31,7 @@ while True:
 """
 
 
-def doppel(*argv, timeout=30):
+def doppel(*argv, timeout=60):
     return subprocess.run([DOPPEL, *argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
 
 
@@ -68,7 +68,7 @@ class Sleeper:
     def hibernate(self):
         p = doppel("hibernate", self.name)
         assert p.returncode == 0, p.stderr
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, (out, err)
 
     def wake(self, *options):
@@ -78,7 +78,7 @@ class Sleeper:
 
     def end(self):
         self.tell("end")
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, (out, err)
 
 
@@ -142,7 +142,7 @@ def test_crash_goes_back_to_the_last_sleep(sleeper):
     sleeper.process.kill()
     sleeper.process.communicate()
     # Its processes die after it; the last of them gives up the image.
-    assert listed(sleeper.name) and eventually(lambda: unused(sleeper.image), 10)
+    assert listed(sleeper.name) and eventually(lambda: unused(sleeper.image))
     sleeper.wake()
     sleeper.end()
     assert not listed(sleeper.name)
@@ -152,7 +152,7 @@ def test_working_set_is_recorded_and_used(sleeper):
     sleeper.hibernate()
     sleeper.wake()
     touched = sleeper.image.with_suffix(".touched")
-    eventually(touched.exists, 10)
+    assert eventually(touched.exists)
     lines = touched.read_text().splitlines()
     assert lines[0] == "doppel touched pages 1" and lines[1:]
     # It holds for the image of the next sleep.
@@ -180,10 +180,10 @@ def test_damage_outside_the_working_set_ends_the_domain(sleeper):
     at = next(i for i in range(len(data) - 4096, 0, -4096) if len(set(data[i:i + 4096])) > 250)
     flip(sleeper.image, at)
     sleeper.start("wake", "-i", sleeper.name)
-    assert sleeper.process.wait(timeout=20) == 125
+    assert sleeper.process.wait(timeout=60) == 125
     err = sleeper.process.stderr.read()
     assert "damaged" in err and "is kept" in err, err
-    assert eventually(lambda: unused(sleeper.image), 10)
+    assert eventually(lambda: unused(sleeper.image))
     # All is checked first without a working set.
     p = doppel("wake", "--no-prefetch", sleeper.name)
     assert p.returncode == 125 and "damaged" in p.stderr

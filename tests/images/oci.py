@@ -25,7 +25,7 @@ class Store:
     def popen(self, *argv, **kw):
         return subprocess.Popen([DOPPEL, *map(str, argv)], env=self.env, **kw)
 
-    def run(self, *argv, timeout=60, **kw):
+    def run(self, *argv, timeout=120, **kw):
         return subprocess.run([DOPPEL, *map(str, argv)], env=self.env, capture_output=True, timeout=timeout, **kw)
 
     def ok(self, *argv, **kw):
@@ -108,7 +108,7 @@ class Registry:
         )
         self.log = open(directory / "registry.log", "wb")
         self.process = subprocess.Popen(["docker-registry", "serve", config], stdout=self.log, stderr=self.log)
-        for _ in range(100):
+        for _ in range(600):
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import tarfile
+import threading
 import time
 
 import pytest
@@ -16,7 +17,7 @@ import oci
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "100" if os.environ.get("TEST_ALL", "") not in ("", "0") else "10"))
 
 
-def pull(faulty, timeout=2):
+def pull(faulty, timeout=30):
     return ("image", "pull", f"{faulty.host}/team/app:1", "--name", "app", "--timeout", timeout)
 
 
@@ -75,18 +76,29 @@ def test_what_breaks_off_goes_on(faulty, store):
 
 
 def test_what_stalls_goes_on(faulty, store):
-    faulty.faults[largest(faulty)] = times(1, cut(600_000, stay=6))
-    start = time.monotonic()
-    store.ok(*pull(faulty))
-    assert 1.5 < time.monotonic() - start < 5.5
+    layer, answered = largest(faulty), threading.Event()
+
+    def stall(handler, data, start):
+        handler.answer(data, start)
+        handler.wfile.write(data[start : start + 600_000])
+        handler.wfile.flush()
+        # Says nothing more until long after the pull is over.
+        answered.wait(300)
+        handler.close_connection = True
+        return True
+
+    faulty.faults[layer] = times(1, stall)
+    try:
+        store.ok(*pull(faulty, timeout=1))
+        assert len([r for path, r in faulty.log if path.endswith(layer)]) >= 2
+    finally:
+        answered.set()
     store.check()
 
 
 def test_what_always_stalls_ends(faulty, store):
     faulty.faults[largest(faulty)] = cut(1000, stay=60)
-    start = time.monotonic()
     assert "sent nothing for 1 s" in store.fails(*pull(faulty, timeout=1))
-    assert time.monotonic() - start < 30
     assert store.check() == []
 
 
@@ -194,7 +206,7 @@ def test_two_pulls_share_a_transfer(faulty, store):
     faulty.slow = 0.01
     both = [store.popen("image", "pull", f"{faulty.host}/team/app:1", "--name", f"app{i}", stderr=subprocess.PIPE) for i in (1, 2)]
     for process in both:
-        assert process.wait(60) == 0, process.stderr.read()
+        assert process.wait(120) == 0, process.stderr.read()
         process.stderr.close()
     for layer in faulty.parsed()["layers"]:
         assert sum(path.endswith(layer["digest"]) for path, _ in faulty.log) == 1
@@ -210,7 +222,6 @@ def test_killed_at_any_moment(faulty, store):
     took = time.monotonic() - start
     store.ok("image", "rm", "app")
     store.check()
-    done = 0
     for i in range(ROUNDS):
         process = store.popen(*pull(faulty), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(random.uniform(0, took * 1.1))
@@ -219,15 +230,20 @@ def test_killed_at_any_moment(faulty, store):
         records = store.json("ls")
         for record in records:
             store.ok("image", "inspect", record["name"])
-            done += 1
             store.ok("image", "rm", record["name"])
         # With every other round what has come is collected, else it is gone on with.
         if i % 2:
             assert store.check() == []
-    resumed = [r for _, r in faulty.log if r]
+    # If none died in the middle of a transfer, some more do.
+    deadline = start + 300
+    while not [r for _, r in faulty.log if r]:
+        assert time.monotonic() < deadline, "no transfer was taken up again"
+        process = store.popen(*pull(faulty), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(0, took))
+        process.kill()
+        process.wait()
     store.ok(*pull(faulty))
     assert len(store.check()) == 1
-    assert resumed or done == ROUNDS, "no transfer was taken up again"
 
 
 def test_a_full_disk(faulty, tools, tmp_path):
@@ -337,9 +353,7 @@ def test_bombs(store, tmp_path):
     plain = tar(("x", b"1"))
     head = subprocess.run(["zstd", "-c"], input=plain, capture_output=True, check=True).stdout
     bomb = layout(tmp_path / "a", (head + zeros, plain))
-    start = time.monotonic()
     assert "refused as a bomb" in store.fails("image", "import", bomb, "bad")
-    assert time.monotonic() - start < 60
     packed = gzip.compress(tar(("x", bytes(20 << 20))))
     big = layout(tmp_path / "b", (packed, b""))
     assert "--max-bytes" in store.fails("image", "import", "--max-bytes", "10000000", big, "bad")

@@ -91,7 +91,7 @@ def watch(image):
     after = snapshot()
     for k in before:
         assert before[k] == after[k], f"the host's {k} changed"
-    out, _ = other.communicate(b"still well", timeout=30)
+    out, _ = other.communicate(b"still well", timeout=60)
     assert out == b"still well" and other.returncode == 0, "another domain was hurt"
     shutil.rmtree(CANARY, ignore_errors=True)
 
@@ -107,7 +107,8 @@ class Attempt:
         with selectors.DefaultSelector() as s:
             s.register(p.stdout, selectors.EVENT_READ)
             while True:
-                if not s.select(silence):
+                # Its start takes as long as the machine is busy; what it tries, as long as we wait.
+                if not s.select(silence if text else 60):
                     self.hung = True
                     p.kill()
                     break
@@ -222,7 +223,7 @@ def test_what_the_host_sees_of_a_domain(image):
             assert os.listdir(f"/proc/{q}/root/") == [] or os.readlink(f"/proc/{q}/root") != "/", "sees the host's files"
     finally:
         p.stdin.close()
-        p.wait(20)
+        p.wait(60)
 
 
 def test_host_calls_at_most_as_documented(gate):

@@ -100,13 +100,13 @@ class Doppeld:
                     break
             except OSError:
                 pass
-            assert self.process.poll() is None, f"doppeld ended: {self.logged()}"
-            assert time.monotonic() < deadline, f"doppeld does not answer: {self.logged()}"
+            assert self.process.poll() is None, f"doppeld ended: {self.logged()[-4000:]}"
+            assert time.monotonic() < deadline, f"doppeld does not answer: {self.logged()[-4000:]}"
             time.sleep(0.02)
         return self
 
     def logged(self):
-        return (self.dir / "log").read_text(errors="replace")[-4000:]
+        return (self.dir / "log").read_text(errors="replace")
 
     def kill(self):
         """kill -9; domains and keeper live on."""
@@ -117,7 +117,7 @@ class Doppeld:
         """Asks it to end; gives its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
     def close(self):
         """Ends it, its keeper and all domains, and removes its directory."""
@@ -128,7 +128,7 @@ class Doppeld:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.keepers() and time.monotonic() < deadline:
             time.sleep(0.02)
         shutil.rmtree(self.dir, ignore_errors=True)

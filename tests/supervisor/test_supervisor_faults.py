@@ -36,18 +36,15 @@ def processes(d):
 
 def consistent(d):
     """Every domain there is runs, or ended, and nothing runs that nobody knows."""
-    domains = d.get("/v1/domains?all=true").ok()
-    live = {x["pid"] for x in domains if x["state"] in ("running", "paused")}
-    deadline = time.monotonic() + 15
-    while set(processes(d)) != live:
-        assert time.monotonic() < deadline, (processes(d), live, domains)
-        time.sleep(0.1)
+    deadline = time.monotonic() + 60
+    while True:
         domains = d.get("/v1/domains?all=true").ok()
         live = {x["pid"] for x in domains if x["state"] in ("running", "paused")}
-    ids = {x["id"] for x in domains}
-    left = {p.name for p in (d.store / "domains").iterdir()} - ids
-    assert not left, f"directories of domains that are no more: {left}"
-    return domains
+        left = {p.name for p in (d.store / "domains").iterdir()} - {x["id"] for x in domains}
+        if set(processes(d)) == live and not left:
+            return domains
+        assert time.monotonic() < deadline, (processes(d), live, domains, f"directories of domains that are no more: {left}")
+        time.sleep(0.1)
 
 
 def clear(d):
@@ -105,7 +102,7 @@ def test_killed_during_freeze_and_clone(own):
         time.sleep(0.1)
         killed_during(own, lambda: own.post(f"/v1/domains/{x['id']}/freeze", {"frozen": f"z{i}"}))
         assert [y["state"] for y in consistent(own)] == ["running"]
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         if not [z for z in own.get("/v1/frozen").ok() if z["name"] == f"z{i}"]:
             # The keeper may still be writing it.
             while (a := own.post(f"/v1/domains/{x['id']}/freeze", {"frozen": f"z{i}"})).status != 200:
@@ -117,7 +114,7 @@ def test_killed_during_freeze_and_clone(own):
         clones = [y for y in consistent(own) if y.get("cloned_from")]
         assert all(y["state"] in ("created", "running") for y in clones), clones
         clear(own)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while own.delete(f"/v1/frozen/z{i}").status == 409:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -129,7 +126,7 @@ def test_keeper_killed(own):
         own.post("/v1/domains?start=true", sleeper(f"k{i}")).ok()
     for pid in own.keepers():
         os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while any(x["state"] != "dead" for x in own.get("/v1/domains?all=true").ok()):
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -184,9 +181,12 @@ def test_cycles_leave_nothing(own):
     before = [(open_files(p), resident(p)) for p in pids]
     for _ in range(CYCLES):
         cycle()
-    time.sleep(0.5)
+    deadline = time.monotonic() + 60
     for (files, memory), pid in zip(before, pids):
-        assert open_files(pid) <= files + 3
+        # The last cycle's are closed a moment later.
+        while open_files(pid) > files + 3:
+            assert time.monotonic() < deadline, (files, open_files(pid))
+            time.sleep(0.1)
         assert resident(pid) <= memory + (4 << 20) + CYCLES * 1500, (memory, resident(pid))
     assert consistent(own) == []
     assert resident(own.process.pid) < 30 << 20
