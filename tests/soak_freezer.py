@@ -246,7 +246,7 @@ def leaks(before, after):
 def settled(take, before=None):
     """The state once what has ended is gone."""
     now = take()
-    for _ in range(50):
+    for _ in range(300):
         if before is not None and not leaks(before, now):
             break
         time.sleep(0.2)

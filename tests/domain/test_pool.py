@@ -1,4 +1,5 @@
 """Clones that are made ready before they are wanted (`doppel clone --warm` and `--repeat`), and what clones share."""
+import contextlib
 import json
 import os
 import re
@@ -61,12 +62,17 @@ def test_nothing_is_left(frozen):
     clones(frozen, "--repeat", "1", "-n", "4")
     ends = clones(frozen, "--repeat", "2", "-n", "4")
     assert not {e["name"] for e in ends} & {os.path.basename(g) for g in domain_cgroups()}
-    # Every link of the runtime directory belongs to a process that lives.
-    alive = set(os.listdir("/run/doppel/holders"))
-    for kind in ("ids", "names"):
-        paths = [f"/run/doppel/{kind}/{f}" for f in os.listdir(f"/run/doppel/{kind}")]
-        links = {os.readlink(p) for p in paths if os.path.islink(p)}
-        assert links <= alive | set(os.listdir("/run/doppel/holders")), links - alive
+
+    def dead_links():
+        """Links of the runtime directory to processes that are gone."""
+        found = set()
+        for kind in ("ids", "names"):
+            for link in os.scandir(f"/run/doppel/{kind}"):
+                with contextlib.suppress(FileNotFoundError):
+                    found.add(os.readlink(link.path))
+        return found - set(os.listdir("/run/doppel/holders"))
+
+    assert eventually(lambda: not dead_links()), dead_links()
 
 
 def test_what_clones_have_in_common(frozen):

@@ -9,7 +9,7 @@ import soak_freezer  # noqa: E402
 
 
 def test_cycles_leave_nothing(doppel):
-    p = subprocess.run([sys.executable, ROOT / "tests/soak_freezer.py", DOPPEL, "--cycles", "45"], capture_output=True, text=True, timeout=120)
+    p = subprocess.run([sys.executable, ROOT / "tests/soak_freezer.py", DOPPEL, "--cycles", "45"], capture_output=True, text=True, timeout=240)
     assert p.returncode == 0 and p.stdout.startswith("45 cycles (96 clones)"), p.stdout + p.stderr
 
 

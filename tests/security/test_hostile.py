@@ -144,7 +144,7 @@ def test_every_call_through_the_gate(watch, gate, start):
     """The domain may die of it; nobody else may."""
     at, pattern, end, runs = start, 0, min(start + 99, HIGHEST), 0
     while at <= end:
-        a = Attempt("gate", hex(gate), at, end, pattern, silence=3)
+        a = Attempt("gate", hex(gate), at, end, pattern, silence=1)
         runs += 1
         if a.survived:
             break
@@ -161,7 +161,7 @@ def test_every_call_through_the_gate(watch, gate, start):
 def test_aimed_through_the_gate(watch, gate, what):
     k = 0
     while True:
-        a = Attempt("aimed", hex(gate), what, k, silence=3)
+        a = Attempt("aimed", hex(gate), what, k, silence=1)
         if a.survived:
             break
         assert a.tried, a.why()

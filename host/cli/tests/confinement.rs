@@ -71,7 +71,7 @@ fn a_domain_is_born_with_nothing() {
         ("stat /sys", "2"),
         ("stat /dev", "2"),
         ("stat /etc", "2"),
-        ("stat /work", "2"),
+        ("stat /home", "2"),
         ("cwd", "/"),
         // EMFILE: not one more descriptor can be had.
         ("open / -1", "24"),
@@ -249,7 +249,8 @@ fn killing_doppel_ends_the_domain() {
     assert!(soon(|| !std::path::Path::new(&format!("/proc/{pid}")).exists()));
     // The next domain sweeps up.
     assert!(run(&[], "report").status.success());
-    assert_eq!(left_behind("t-orphan"), [""; 0]);
+    // Or another one that started at the same time does, and has not finished.
+    assert!(soon(|| left_behind("t-orphan").is_empty()), "{:?}", left_behind("t-orphan"));
 }
 
 #[test]

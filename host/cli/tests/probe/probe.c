@@ -142,7 +142,7 @@ static void report(void)
     struct stat st;
     say("links / %d\n", stat("/", &st) ? -1 : (int)st.st_nlink);
     say("mkdir %d\n", mkdir("/x", 0755) ? errno : 0);
-    for (const char **p = (const char *[]){"/proc", "/sys", "/dev", "/etc", "/work", "/..", "..", NULL}; *p; p++)
+    for (const char **p = (const char *[]){"/proc", "/sys", "/dev", "/etc", "/home", "/..", "..", NULL}; *p; p++)
         say("stat %s %d\n", *p, stat(*p, &st) ? errno : 0);
     char dot_dot[8];
     say("cwd %s\n", getcwd(dot_dot, sizeof dot_dot) ? dot_dot : "?");
