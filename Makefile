@@ -2,6 +2,8 @@
 
 DOPPEL := target/release/doppel
 PYTEST := python3 -m pytest -q
+SDK_PYTEST := target/sdk-venv/bin/python -m pytest -q
+CARGO_TEST := cargo test --workspace --locked --no-fail-fast --exclude doppel-guest-image
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
@@ -33,14 +35,14 @@ demo: image
 
 test: image image-servers image-runtimes loom test-sdk
 	cargo run --quiet --locked -p xtask -- vectors
-	cargo test --workspace --locked --no-fail-fast --exclude doppel-guest-image
+	$(CARGO_TEST) || { echo 'Some failed; all once more:'; $(CARGO_TEST); }
 	$(PYTEST) tests || { echo 'What failed, once more and alone:'; $(PYTEST) --last-failed tests; } \
 	    || { echo 'What failed twice, a last time:'; $(PYTEST) --last-failed tests; }
 
 # The Python SDK: its tests, mypy and ruff.
 test-sdk: image
 	scripts/setup-sdk
-	target/sdk-venv/bin/python -m pytest -q sdk/python/tests
+	$(SDK_PYTEST) sdk/python/tests || { echo 'What failed, once more and alone:'; $(SDK_PYTEST) --last-failed sdk/python/tests; }
 
 # The scheduler's wait protocol under all interleavings (guest/algo/src/park/model.rs).
 loom: setup
