@@ -234,16 +234,40 @@ def test_killed_at_any_moment(faulty, store):
         # With every other round what has come is collected, else it is gone on with.
         if i % 2:
             assert store.check() == []
-    # If none died in the middle of a transfer, some more do.
-    deadline = start + 300
-    while not [r for _, r in faulty.log if r]:
-        assert time.monotonic() < deadline, "no transfer was taken up again"
-        process = store.popen(*pull(faulty), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(random.uniform(0, took))
-        process.kill()
-        process.wait()
     store.ok(*pull(faulty))
     assert len(store.check()) == 1
+
+
+def test_killed_in_the_middle_of_a_transfer(faulty, store):
+    """What has come of it is used."""
+    layer, sent, go_on = largest(faulty), threading.Event(), threading.Event()
+
+    def stall(handler, data, start):
+        handler.answer(data, start)
+        handler.wfile.write(data[start : start + 600_000])
+        handler.wfile.flush()
+        sent.set()
+        go_on.wait(300)
+        handler.close_connection = True
+        return True
+
+    faulty.faults[layer] = times(1, stall)
+    process = store.popen(*pull(faulty), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert sent.wait(60)
+        # What was sent is written a moment later.
+        part = store.path / "partial" / layer.replace(":", "-")
+        deadline = time.monotonic() + 60
+        while part.stat().st_size == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+        go_on.set()
+    store.ok(*pull(faulty))
+    assert [r for path, r in faulty.log if path.endswith(layer)][-1].startswith("bytes="), faulty.log
+    store.check()
 
 
 def test_a_full_disk(faulty, tools, tmp_path):
