@@ -42,7 +42,8 @@ CASE(rename_dot_names) {
     CHECK_ERR(rename("a/.", "b"), EBUSY);
     CHECK_ERR(rename("a/..", "b"), EBUSY);
     CHECK_ERR(rename("a", "."), EBUSY);
-    CHECK_ERR(rename("/", "x"), EBUSY);
+    // EXDEV where the scratch directory is on another mount.
+    CHECK(rename("/", "x") == -1 && (errno == EBUSY || errno == EXDEV));
     CHECK_ERR(rename("a", ""), ENOENT);
 }
 CASE(rename_trailing_slash) {

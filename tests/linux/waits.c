@@ -93,9 +93,9 @@ CASE(clone_children_need_clone_flag) {
     CHECK_ERR(waitpid(c, NULL, 0), ECHILD);
     int st;
     CHECK(waitpid(c, &st, __WCLONE) == c && WEXITSTATUS(st) == 5);
+    signal(SIGUSR2, SIG_IGN);
     pid_t d = syscall(SYS_clone, SIGUSR2, 0, 0, 0, 0);
     if (d == 0) _exit(6);
-    signal(SIGUSR2, SIG_IGN);
     CHECK(waitpid(d, &st, __WALL) == d && WEXITSTATUS(st) == 6);
 }
 static void *wait_in_thread(void *a) {
