@@ -5,4 +5,4 @@ if (c.isPrimary) {
   for (let i = 0; i < n; i++) c.fork();
   c.on("listening", (w, a) => { if (++up == n) for (let i = 0; i < 60; i++) h.get({host: "127.0.0.1", port: a.port, agent: false}, r => {
     let s = ""; r.on("data", d => s += d); r.on("end", () => { seen.add(s); if (!--left) { console.log("workers", seen.size); c.disconnect(); } }); }); });
-} else h.createServer((q, r) => r.end("" + process.pid)).listen(8099, "127.0.0.1");
+} else h.createServer((q, r) => r.end("" + process.pid)).listen(0, "127.0.0.1");

@@ -1,21 +1,24 @@
 <?php
 // PHP's own web server with worker processes, asked by several clients at once; then processes, streams, files and fibers.
 file_put_contents("/tmp/app.php", '<?php if ($_SERVER["REQUEST_URI"] == "/big") { echo str_repeat("x", 1000000); return; } echo strrev(file_get_contents("php://input"));');
-$server = proc_open([PHP_BINARY, "-S", "127.0.0.1:8088", "/tmp/app.php"], [["pipe", "r"], ["file", "/tmp/server.log", "w"], ["file", "/tmp/server.log", "a"]], $pipes, "/tmp", ["PHP_CLI_SERVER_WORKERS" => "4"]);
-for ($i = 0; $i < 500 && !($c = @fsockopen("127.0.0.1", 8088)); $i++) usleep(10000);
+$free = stream_socket_server("tcp://127.0.0.1:0");
+$at = stream_socket_get_name($free, false);
+fclose($free);
+$server = proc_open([PHP_BINARY, "-S", $at, "/tmp/app.php"], [["pipe", "r"], ["file", "/tmp/server.log", "w"], ["file", "/tmp/server.log", "a"]], $pipes, "/tmp", ["PHP_CLI_SERVER_WORKERS" => "4"]);
+for ($i = 0; $i < 6000 && !($c = @stream_socket_client("tcp://$at")); $i++) usleep(10000);
 fclose($c);
 $good = 0;
 for ($round = 0; $round < 25; $round++) {
     $open = [];
     for ($i = 0; $i < 8; $i++) {
-        $s = stream_socket_client("tcp://127.0.0.1:8088", $no, $text, 10);
+        $s = stream_socket_client("tcp://$at", $no, $text, 60);
         $body = "round $round client $i";
         fwrite($s, "POST / HTTP/1.0\r\nContent-Length: " . strlen($body) . "\r\n\r\n$body");
         $open[$i] = [$s, $body, ""];
     }
     while ($open) {
         $read = array_column($open, 0); $write = $except = null;
-        stream_select($read, $write, $except, 10);
+        stream_select($read, $write, $except, 60);
         foreach ($open as $i => [$s, $body, $got]) if (in_array($s, $read, true)) {
             $data = fread($s, 8192);
             if ($data === "" && feof($s)) {
@@ -27,7 +30,7 @@ for ($round = 0; $round < 25; $round++) {
     }
 }
 echo "http $good\n";
-echo "big ", strlen(file_get_contents("http://127.0.0.1:8088/big")), "\n";
+echo "big ", strlen(file_get_contents("http://$at/big")), "\n";
 proc_terminate($server);
 echo "stopped ", proc_close($server) >= -1 ? "yes" : "no", "\n";
 $p = proc_open(["sort", "-n"], [["pipe", "r"], ["pipe", "w"]], $io);
