@@ -234,12 +234,13 @@ impl Cgroup {
 
     /// On v1, processes of the host usually sit in the root group, where each weighs as much as a whole
     /// group. So that a domain weighs as much as one of them, the parent of all domains weighs as much as
-    /// there are domains, within reason: idle ones count as well.
+    /// there are domains, but no more than one a CPU: idle ones count as well, and their weight goes to those that
+    /// are busy.
     fn weigh_parent(&self) {
         let Some((_, dir)) = self.dirs.iter().find(|(c, _)| !self.v2 && *c == "cpu") else { return };
         let Some(parent) = dir.parent() else { return };
         let Ok(meta) = fs::metadata(parent) else { return };
-        let most = 4 * rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
+        let most = rustix::thread::sched_getaffinity(None).map_or(1, |set| u64::from(set.count()));
         let domains = meta.nlink().saturating_sub(2).clamp(1, most.max(1));
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         // A matter of fairness only: if another process wrote something else meanwhile, whoever starts or ends next
