@@ -44,9 +44,10 @@ test-sdk: image
 	scripts/setup-sdk
 	$(SDK_PYTEST) sdk/python/tests || { echo 'What failed, once more and alone:'; $(SDK_PYTEST) --last-failed sdk/python/tests; }
 
-# The scheduler's wait protocol under all interleavings (guest/algo/src/park/model.rs).
+# The scheduler's wait protocol and the rings under all interleavings (guest/algo/src/park/model.rs, ring/src/model.rs).
 loom: setup
 	RUSTFLAGS='--cfg loom' cargo test --quiet --release --locked --lib -p doppel-algo --target-dir target/loom park::model
+	RUSTFLAGS='--cfg loom' cargo test --quiet --release --locked --lib -p doppel-ring --target-dir target/loom model
 
 # With the tests that take too long for every day.
 test-all: export TEST_ALL = 1

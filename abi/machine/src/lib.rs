@@ -46,6 +46,8 @@ pub mod layout {
     pub const FROZEN_BASE: u64 = 0x7ee0_0000_0000;
     /// Largest size of these tables in bytes.
     pub const FROZEN_MAX: u64 = 1 << 30;
+    /// The channel to the network service (`abi/service`).
+    pub const NETWORK_BASE: u64 = 0x7ef0_0000_0000;
     /// End (exclusive) of the guest kernel's region.
     pub const KERNEL_END: u64 = 0x7f00_0000_0000;
     /// Size of a page in bytes.
@@ -69,6 +71,10 @@ pub mod fd {
     /// Share file (memfd, opened read-only): pages that clones of the same image have in common; only in clones
     /// that share.
     pub const SHARE: i32 = 6;
+    /// Channel to the network service (memfd, see `abi/service`); only in domains with a network.
+    pub const NETWORK: i32 = 7;
+    /// The network service's doorbell: an eventfd.
+    pub const NETWORK_DOORBELL: i32 = 8;
 }
 
 /// Host signal used to make a vCPU enter the guest kernel (SIGURG: harmless where no handler is set).
@@ -88,7 +94,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -159,6 +165,12 @@ pub struct StartInfo {
     pub resume_flags: u32,
     /// Which clone of its frozen image this is, from 1 on; 0 in a domain that was booted or woken.
     pub clone_index: u32,
+    /// 1: there is a channel to the network service, whose page of virtual registers is used.
+    pub network: u32,
+    /// IPv4 address of the domain in its virtual network.
+    pub ip4: [u8; 4],
+    /// IPv6 address there.
+    pub ip6: [u8; 16],
 }
 
 /// Flags of [`StartInfo::resume_flags`].
@@ -230,6 +242,8 @@ pub mod event {
     pub const SESSION: u64 = 1 << 9;
     /// [`super::VirtualRegisters::memory_limit`] or `memory_target` changed.
     pub const MEMORY: u64 = 1 << 10;
+    /// The network service has news in its channel. It posts this itself.
+    pub const NETWORK: u64 = 1 << 11;
     /// Used inside the guest: a request for PID 1 (new address space, timer) was queued.
     pub const KERNEL: u64 = 1 << 63;
 }
@@ -344,7 +358,7 @@ pub struct RingHeader {
 
 // Pinned layouts: docs/machine-interface.md.
 const _: () = {
-    assert!(size_of::<StartInfo>() == 136);
+    assert!(size_of::<StartInfo>() == 160);
     assert!(size_of::<BootArgs>() == 28);
     assert!(size_of::<VirtualRegisters>() == 104);
     assert!(size_of::<RingHeader>() == 128);

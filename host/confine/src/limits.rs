@@ -40,6 +40,8 @@ pub const NAMESPACES: u64 = 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x2000_000
 /// `CLONE_NEWUSER`, added when the caller is not root.
 pub const USER_NAMESPACE: u64 = 0x1000_0000;
 
+/// Host uid and gid of service domains.
+pub const SERVICE_UID: u32 = FIRST_UID - 1;
 /// First host uid and gid of domains: domain id N runs as `FIRST_UID + N`.
 pub const FIRST_UID: u32 = 0x7000_0000;
 /// How many domain ids (and host uids) there are.

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 
 use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::{RingHeader, VirtualRegisters};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, net::SocketHeader};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// A structure that may live in memory shared with a hostile peer.
@@ -25,6 +26,16 @@ unsafe impl SharedLayout for RingHeader {}
 unsafe impl SharedLayout for VirtualRegisters {}
 // SAFETY: atomics only.
 unsafe impl SharedLayout for SessionHeader {}
+// SAFETY: atomics only.
+unsafe impl SharedLayout for ChannelHeader {}
+// SAFETY: atomics only.
+unsafe impl SharedLayout for Bells {}
+// SAFETY: atomics, and padding that nobody reads.
+unsafe impl SharedLayout for Requests {}
+// SAFETY: as above.
+unsafe impl SharedLayout for Answers {}
+// SAFETY: as above.
+unsafe impl SharedLayout for SocketHeader {}
 
 /// A shared, writable mapping of a whole descriptor.
 #[derive(Debug)]
@@ -59,6 +70,23 @@ impl SharedMap {
         }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
+    }
+
+    /// Puts `len` bytes of another descriptor, from `from` on, in the place of those at `offset`; whole pages.
+    ///
+    /// # Errors
+    /// What `mmap` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn overlay(&mut self, offset: usize, len: usize, fd: BorrowedFd<'_>, from: u64) -> io::Result<()> {
+        let at = self.at(offset, len);
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: replaces pages of our own mapping, into which nobody has a reference: it is borrowed mutably.
+        unsafe {
+            rustix::mm::mmap(at.as_ptr().cast(), len, both, MapFlags::SHARED | MapFlags::FIXED, fd, from)
+        }?;
+        Ok(())
     }
 
     /// Pointer to `len` bytes at `offset`.

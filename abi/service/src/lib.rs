@@ -1,0 +1,109 @@
+//! The contract between a guest kernel and a service domain (docs/services.md): what lies where in the memory file they
+//! share, its *channel*, and what they say to each other in it.
+//!
+//! Key types: [`ChannelHeader`], [`Requests`] and [`Answers`] (rings of entries), [`net`] (what the entries of the
+//! network service mean). Numbers and layouts only; both sides compile this.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod net;
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use doppel_ring::{Entries, Header, Marks, Slot};
+
+/// Both sides must have the same.
+pub const VERSION: u32 = 1;
+/// First word of a channel: "doppelch".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"doppelch");
+
+/// Offsets in a channel.
+pub mod layout {
+    /// [`super::ChannelHeader`].
+    pub const HEADER: u64 = 0;
+    /// [`super::Bells`] of the guest kernel for the service domain.
+    pub const TO_SERVICE: u64 = 4 << 10;
+    /// [`super::Bells`] of the service domain for the guest kernel.
+    pub const TO_GUEST: u64 = 8 << 10;
+    /// The domain's virtual registers (`abi/machine`), in which the service domain posts an event when it has news.
+    pub const REGISTERS: u64 = 12 << 10;
+    /// [`super::Requests`].
+    pub const REQUESTS: u64 = 64 << 10;
+    /// [`super::Answers`].
+    pub const ANSWERS: u64 = 128 << 10;
+    /// Where what belongs to one kind of service begins.
+    pub const SERVICE: u64 = 1 << 20;
+}
+
+/// Objects (sockets) of a channel.
+pub const OBJECTS: u32 = 4 * doppel_ring::Dirty::LIMIT;
+/// Entries of each ring.
+pub const ENTRIES: usize = 256;
+
+/// First page of a channel.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ChannelHeader {
+    /// [`MAGIC`]; who makes the channel writes it.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// The service domain's: which one serves now. It begins at 1 and rises when one is replaced; 0: none yet.
+    pub epoch: AtomicU32,
+    /// The guest kernel's: the epoch for which it has begun anew. Until both are equal neither touches a ring.
+    pub guest_epoch: AtomicU32,
+    /// 1: the guest kernel wants an event at the next news. It sets this word, the service domain takes it.
+    pub guest_sleeps: AtomicU32,
+    /// 1: the service domain sleeps, or is about to: the guest kernel rings its doorbell.
+    pub service_sleeps: AtomicU32,
+}
+
+/// Which objects want a look: one side marks, the other takes.
+pub type Bells = [Marks; 4];
+
+/// What the guest kernel asks.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Requests {
+    /// The ring's words.
+    pub header: Header,
+    /// Its entries.
+    pub slots: [Slot; ENTRIES],
+}
+
+/// What the service domain says.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Answers {
+    /// The ring's words.
+    pub header: Header,
+    /// Its entries.
+    pub slots: [Slot; ENTRIES],
+}
+
+impl Requests {
+    /// As a ring.
+    #[must_use]
+    pub fn ring(&self) -> Entries<'_> {
+        Entries::new(&self.header, &self.slots)
+    }
+}
+
+impl Answers {
+    /// As a ring.
+    #[must_use]
+    pub fn ring(&self) -> Entries<'_> {
+        Entries::new(&self.header, &self.slots)
+    }
+}
+
+// Pinned: docs/services.md.
+const _: () = {
+    assert!(size_of::<ChannelHeader>() == 32);
+    assert!(size_of::<Bells>() <= 4096);
+    assert!(layout::REQUESTS + size_of::<Requests>() as u64 <= layout::ANSWERS);
+    assert!(layout::ANSWERS + size_of::<Answers>() as u64 <= layout::SERVICE);
+};

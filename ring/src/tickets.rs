@@ -1,0 +1,74 @@
+//! Requests under way, each to be completed once.
+//!
+//! A completion names its request by a ticket that the peer sends back. A ticket has the number of a place, how often
+//! that place was used, and the epoch, so a second completion, one of an earlier request, one of a service domain that
+//! is no more, and a number somebody made up all fit nothing.
+
+use alloc::vec::Vec;
+
+/// What a request carries and its completion brings back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(pub u64);
+
+/// The requests of one epoch.
+#[derive(Debug)]
+pub struct Tickets<T> {
+    epoch: u16,
+    places: Vec<Place<T>>,
+    free: Vec<u16>,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    uses: u32,
+    request: Option<T>,
+}
+
+impl<T> Tickets<T> {
+    /// No request yet.
+    #[must_use]
+    pub const fn new(epoch: u16) -> Self {
+        Self { epoch, places: Vec::new(), free: Vec::new() }
+    }
+
+    /// A ticket for a request; gives it back if 65,536 are under way.
+    ///
+    /// # Errors
+    /// The request, for which there is no place.
+    pub fn issue(&mut self, request: T) -> Result<Ticket, T> {
+        let at = match self.free.pop() {
+            Some(at) => at,
+            None => match u16::try_from(self.places.len()) {
+                Ok(at) => {
+                    self.places.push(Place { uses: 0, request: None });
+                    at
+                }
+                Err(_) => return Err(request),
+            },
+        };
+        let place = &mut self.places[usize::from(at)];
+        place.uses = place.uses.wrapping_add(1);
+        place.request = Some(request);
+        Ok(Ticket(u64::from(self.epoch) << 48 | u64::from(place.uses) << 16 | u64::from(at)))
+    }
+
+    /// The request of a ticket, which is used up; `None` if the ticket fits nothing.
+    pub fn complete(&mut self, ticket: Ticket) -> Option<T> {
+        let at = (ticket.0 & 0xffff) as u16;
+        let uses = (ticket.0 >> 16) as u32;
+        if ticket.0 >> 48 != u64::from(self.epoch) {
+            return None;
+        }
+        let place = self.places.get_mut(usize::from(at)).filter(|p| p.uses == uses)?;
+        let request = place.request.take()?;
+        self.free.push(at);
+        Some(request)
+    }
+
+    /// Begins another epoch; what was under way comes back and will never be completed.
+    pub fn begin(&mut self, epoch: u16) -> Vec<T> {
+        self.epoch = epoch;
+        self.free.clear();
+        self.places.drain(..).filter_map(|p| p.request).collect()
+    }
+}

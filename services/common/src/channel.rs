@@ -1,0 +1,213 @@
+//! One domain's channel, from the service domain's side.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+use doppel_abi_machine::{VirtualRegisters, event};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, MAGIC, OBJECTS, Requests, VERSION, layout};
+use doppel_ring::{Broken, Consumer, Dirty, Entry, Producer};
+use doppel_sys::shared::{SharedLayout, SharedMap};
+use rustix::event::EventfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::thread::futex;
+
+/// Makes a channel of `size` bytes: its memory file, and the doorbell of the service domain.
+///
+/// # Errors
+/// What the host says.
+pub fn make(size: u64) -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("doppel-channel", flags)?;
+    rustix::fs::ftruncate(&memory, size)?;
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    let map = SharedMap::new(memory.as_fd(), PAGE)?;
+    let header: &ChannelHeader = map.get(0);
+    header.version.store(VERSION, Ordering::Relaxed);
+    header.magic.store(MAGIC, Ordering::Release);
+    let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    Ok((memory, doorbell))
+}
+
+const PAGE: usize = 4096;
+
+/// What a look at a channel brought.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// Requests, in order.
+    pub requests: Vec<Entry>,
+    /// Objects the guest kernel marked.
+    pub marked: Vec<u32>,
+}
+
+/// A service domain's end of a channel.
+#[derive(Debug)]
+pub struct Channel {
+    map: SharedMap,
+    doorbell: OwnedFd,
+    epoch: u32,
+    /// The guest kernel has begun this epoch.
+    agreed: bool,
+    requests: Consumer,
+    answers: Producer,
+    /// Something was published or marked since the guest kernel was last woken.
+    news: bool,
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).expect("a 64-bit host")
+}
+
+impl Channel {
+    /// Opens the channel in `memory`, which was made by [`make`] with this size, and begins a new epoch.
+    ///
+    /// # Errors
+    /// What the host says; or that the file is no sealed channel of this size.
+    pub fn open(memory: &OwnedFd, doorbell: OwnedFd, size: u64) -> io::Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(memory)?;
+        let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not a channel: {what}"));
+        if !seals.contains(SealFlags::SHRINK) || rustix::fs::fstat(memory)?.st_size.cast_unsigned() != size {
+            return Err(bad("its size"));
+        }
+        let map = SharedMap::new(memory.as_fd(), at(size))?;
+        let header: &ChannelHeader = map.get(at(layout::HEADER));
+        if header.magic.load(Ordering::Acquire) != MAGIC || header.version.load(Ordering::Relaxed) != VERSION
+        {
+            return Err(bad("its magic or version"));
+        }
+        // Never 0, and another than the last one, whatever the guest kernel has made of it.
+        let epoch = header.epoch.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        header.epoch.store(epoch, Ordering::SeqCst);
+        let mut c = Self {
+            map,
+            doorbell,
+            epoch,
+            agreed: false,
+            requests: Consumer::default(),
+            answers: Producer::default(),
+            news: true,
+        };
+        c.wake();
+        Ok(c)
+    }
+
+    /// What the guest kernel rings when it wants to be heard while the service domain sleeps.
+    #[must_use]
+    pub fn doorbell(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
+    }
+
+    /// The memory, for buffers.
+    #[must_use]
+    pub fn memory(&self) -> &SharedMap {
+        &self.map
+    }
+
+    /// A structure in the memory.
+    #[must_use]
+    pub fn get<T: SharedLayout>(&self, offset: u64) -> &T {
+        self.map.get(at(offset))
+    }
+
+    fn header(&self) -> &ChannelHeader {
+        self.get(layout::HEADER)
+    }
+
+    /// Whether the guest kernel has begun this epoch. Before that nothing in the rings means anything.
+    pub fn agreed(&mut self) -> bool {
+        self.agreed = self.agreed || self.header().guest_epoch.load(Ordering::Acquire) == self.epoch;
+        self.agreed
+    }
+
+    /// Takes at most `most` requests, and all marks.
+    ///
+    /// # Errors
+    /// The guest kernel broke the protocol.
+    pub fn hear(&mut self, most: usize) -> Result<Heard, Broken> {
+        let mut heard = Heard::default();
+        if !self.agreed() {
+            return Ok(heard);
+        }
+        let requests: &Requests = self.map.get(at(layout::REQUESTS));
+        let ring = requests.ring();
+        while heard.requests.len() < most
+            && let Some(entry) = self.requests.pop(&ring)?
+        {
+            heard.requests.push(entry);
+        }
+        if self.requests.release(&ring) {
+            self.news = true;
+        }
+        let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
+        for (bank, marks) in (0..).zip(bells) {
+            Dirty(marks).take(|i| heard.marked.push(bank * Dirty::LIMIT + i));
+        }
+        Ok(heard)
+    }
+
+    /// Asks for the doorbell; false if there is something to hear now.
+    ///
+    /// # Errors
+    /// The guest kernel broke the protocol.
+    pub fn sleep(&mut self) -> Result<bool, Broken> {
+        self.header().service_sleeps.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !self.agreed() {
+            return Ok(true);
+        }
+        let requests: &Requests = self.map.get(at(layout::REQUESTS));
+        let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
+        Ok(self.requests.waiting(&requests.ring())? == 0 && !bells.iter().any(|m| Dirty(m).any()))
+    }
+
+    /// Clears the doorbell.
+    pub fn rung(&self) {
+        // Nothing to read is as good.
+        let _ = rustix::io::read(&self.doorbell, &mut [0; 8]);
+    }
+
+    /// Puts an answer into the ring; false if it is full. It is seen after [`Self::wake`].
+    ///
+    /// # Errors
+    /// The guest kernel broke the protocol.
+    pub fn answer(&mut self, entry: &Entry) -> Result<bool, Broken> {
+        let answers: &Answers = self.map.get(at(layout::ANSWERS));
+        let fits = self.answers.push(&answers.ring(), entry)?;
+        self.news |= fits;
+        Ok(fits)
+    }
+
+    /// Marks an object for the guest kernel. It is seen after [`Self::wake`].
+    pub fn mark(&mut self, object: u32) {
+        assert!(object < OBJECTS, "object {object}");
+        let bells: &Bells = self.map.get(at(layout::TO_GUEST));
+        Dirty(&bells[(object / Dirty::LIMIT) as usize]).mark(object % Dirty::LIMIT);
+        self.news = true;
+    }
+
+    /// Publishes, and wakes the guest kernel if there is news for it and it sleeps.
+    pub fn wake(&mut self) {
+        if !std::mem::take(&mut self.news) {
+            return;
+        }
+        let answers: &Answers = self.map.get(at(layout::ANSWERS));
+        // All news wake by one word, so the ring's own is not looked at.
+        let _ = self.answers.publish(&answers.ring());
+        let header = self.header();
+        fence(Ordering::SeqCst);
+        if header.guest_sleeps.load(Ordering::Relaxed) != 0
+            && header.guest_sleeps.swap(0, Ordering::AcqRel) != 0
+        {
+            self.post();
+        }
+    }
+
+    /// Posts the event (docs/machine-interface.md).
+    fn post(&self) {
+        let registers: &VirtualRegisters = self.get(layout::REGISTERS);
+        registers.pending.fetch_or(event::NETWORK, Ordering::SeqCst);
+        registers.event_seq.fetch_add(1, Ordering::SeqCst);
+        // The only possible failure is an unmapped word, and ours is mapped.
+        let _ = futex::wake(&registers.event_seq, futex::Flags::empty(), i32::MAX.unsigned_abs());
+    }
+}

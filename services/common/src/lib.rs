@@ -1,0 +1,11 @@
+//! What all service domains have in common (DESIGN §7, VirtuOS §3-4).
+//!
+//! Key type: [`Channel`], a service domain's end of the memory file it shares with one guest kernel.
+//! Boundary: everything in a channel is an allegation of the domain; what breaks the protocol is [`Broken`], and the
+//! caller gives the channel up, which concerns that domain only.
+#![forbid(unsafe_code)]
+
+mod channel;
+
+pub use channel::{Channel, Heard, make};
+pub use doppel_ring::Broken;

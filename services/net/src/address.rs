@@ -1,0 +1,23 @@
+//! Addresses of channels and addresses of the host.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use doppel_abi_service::net::End;
+
+/// The host's form of an address. A v4-mapped one is IPv4.
+pub(crate) fn socket_addr(end: &End) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(end.ip).to_canonical(), end.port)
+}
+
+/// The channel's form of an address.
+pub(crate) fn end(address: SocketAddr) -> End {
+    End { ip: bytes(address.ip()), port: address.port() }
+}
+
+/// The channel's form of an address without a port.
+pub(crate) fn bytes(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}

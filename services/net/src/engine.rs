@@ -1,0 +1,234 @@
+//! All clients of one shard on one thread: events, fairness, connections between domains.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use doppel_abi_service::{OBJECTS, net};
+use doppel_ring::Ticket;
+use doppel_service::Channel;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::client::{Client, Settings, Wish};
+use crate::stream::Turn;
+
+/// Names a client of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(usize);
+
+/// The token of the supervisor's socket.
+const CONTROL: Token = Token(usize::MAX - 1);
+/// Bytes a stream moves in one direction before the next one's turn.
+const BUDGET: usize = 256 << 10;
+/// Events taken from the host at once.
+const EVENTS: usize = 256;
+/// Tokens of a client: its sockets, then its doorbell, then its published ports.
+const TOKENS: usize = 1 << 20;
+const DOORBELL: usize = OBJECTS as usize;
+
+/// One shard of the network service.
+#[derive(Debug)]
+pub struct Engine {
+    poll: Poll,
+    events: Events,
+    clients: Vec<Option<Client>>,
+    /// Whose turn it is, in order.
+    turns: VecDeque<usize>,
+    /// Who is in `turns`.
+    queued: Vec<bool>,
+}
+
+impl Engine {
+    /// Without clients.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            poll: Poll::new()?,
+            events: Events::with_capacity(EVENTS),
+            clients: Vec::new(),
+            turns: VecDeque::new(),
+            queued: Vec::new(),
+        })
+    }
+
+    /// Takes a client on: its channel's memory file and doorbell, from `doppel_service::make`.
+    ///
+    /// # Errors
+    /// What the host says, or that the file is no channel.
+    pub fn attach(
+        &mut self,
+        memory: &OwnedFd,
+        doorbell: OwnedFd,
+        settings: Settings,
+    ) -> io::Result<ClientId> {
+        let channel = Channel::open(memory, doorbell, net::SIZE)?;
+        let i = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.clients.push(None);
+            self.queued.push(false);
+            self.clients.len() - 1
+        });
+        let watch = |fd: &dyn AsRawFd, token: usize| {
+            self.poll.registry().register(
+                &mut SourceFd(&fd.as_raw_fd()),
+                Token(i * TOKENS + token),
+                Interest::READABLE,
+            )
+        };
+        watch(&channel.doorbell(), DOORBELL)?;
+        for (n, p) in settings.published.iter().enumerate() {
+            watch(&p.listener, DOORBELL + 1 + n)?;
+        }
+        self.clients[i] = Some(Client::new(channel, settings));
+        self.queue(i);
+        Ok(ClientId(i))
+    }
+
+    /// Has turns tell when `control` is readable.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn watch_control(&self, control: BorrowedFd<'_>) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&control.as_raw_fd()), CONTROL, Interest::READABLE)
+    }
+
+    /// Forgets a client; its connections end.
+    pub fn detach(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id.0).and_then(Option::take) {
+            // The supervisor has published sockets and the doorbell too, so that closing ours does not end the watch.
+            let published = client.settings.published.iter().map(|p| p.listener.as_raw_fd());
+            for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
+                let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+            }
+        }
+    }
+
+    /// Whether a client is still served. One that broke the protocol is not.
+    #[must_use]
+    pub fn serves(&self, id: ClientId) -> bool {
+        self.clients.get(id.0).is_some_and(Option::is_some)
+    }
+
+    fn queue(&mut self, i: usize) {
+        if !std::mem::replace(&mut self.queued[i], true) {
+            self.turns.push_back(i);
+        }
+    }
+
+    /// Waits for something to do, at most this long, and gives every client that has some a turn. True: the supervisor
+    /// has said something.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn turn(&mut self, most: Option<Duration>) -> io::Result<bool> {
+        let wait = if self.turns.is_empty() { most } else { Some(Duration::ZERO) };
+        match self.poll.poll(&mut self.events, wait) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(false),
+            r => r?,
+        }
+        let mut told = false;
+        for event in &self.events {
+            if event.token() == CONTROL {
+                told = true;
+                continue;
+            }
+            let (i, token) = (event.token().0 / TOKENS, event.token().0 % TOKENS);
+            let Some(Some(client)) = self.clients.get_mut(i) else { continue };
+            if token == DOORBELL {
+                client.channel.rung();
+            } else if token > DOORBELL {
+                client.called(token - DOORBELL - 1);
+            } else {
+                let number = u32::try_from(token).expect("below OBJECTS");
+                let ended = event.is_error() || event.is_read_closed() || event.is_write_closed();
+                client.happened(number, event.is_readable(), event.is_writable(), ended);
+            }
+            if !std::mem::replace(&mut self.queued[i], true) {
+                self.turns.push_back(i);
+            }
+        }
+        for _ in 0..self.turns.len() {
+            let Some(i) = self.turns.pop_front() else { break };
+            self.queued[i] = false;
+            self.serve(i);
+        }
+        Ok(told)
+    }
+
+    fn serve(&mut self, i: usize) {
+        let Some(client) = &mut self.clients[i] else { return };
+        let turn = client.turn(BUDGET);
+        let wishes = std::mem::take(&mut client.wishes);
+        if turn.is_err() {
+            // Its own fault; what it had is closed with it.
+            self.detach(ClientId(i));
+            return;
+        }
+        let more = turn == Ok(Turn::More) || !wishes.is_empty();
+        for wish in wishes {
+            match wish {
+                Wish::Watch(number) => self.watch(i, number),
+                Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
+            }
+        }
+        if more {
+            self.queue(i);
+        }
+    }
+
+    /// Has the poll tell of a socket's events.
+    fn watch(&mut self, i: usize, number: u32) {
+        let Some(client) = &self.clients[i] else { return };
+        let Some(fd) = client.descriptor(number) else { return };
+        let token = Token(i * TOKENS + number as usize);
+        let both = Interest::READABLE | Interest::WRITABLE;
+        // A connection whose events are not told would hang: without memory for it, it is not one.
+        if self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token, both).is_err()
+            && let Some(client) = &mut self.clients[i]
+        {
+            client.happened(number, true, true, true);
+        }
+    }
+
+    /// Connects a socket of one domain to another domain.
+    fn join(&mut self, i: usize, socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16) {
+        let result = self.peer(i, to, from_port);
+        let Some(client) = &mut self.clients[i] else { return };
+        match result {
+            Ok(link) => {
+                client.begin_stream(socket, link, ticket);
+                self.watch(i, socket);
+            }
+            Err(why) => client.refuse(ticket, why),
+        }
+        self.queue(i);
+    }
+
+    /// One end of a pair, whose other end a listener of another domain has been given.
+    fn peer(&mut self, i: usize, to: SocketAddr, from_port: u16) -> Result<OwnedFd, Errno> {
+        let Some(caller) = &self.clients[i] else { return Err(Errno::NETUNREACH) };
+        let from: IpAddr = if to.is_ipv4() { caller.settings.ip4.into() } else { caller.settings.ip6.into() };
+        let network = caller.settings.network;
+        let found = self.clients.iter().position(|c| {
+            c.as_ref().is_some_and(|c| c.settings.network == network && c.settings.is_own(to.ip()))
+        });
+        // Others than those on one network are not there.
+        let Some(j) = found.filter(|j| *j != i) else { return Err(Errno::HOSTUNREACH) };
+        let Some(called) = &mut self.clients[j] else { return Err(Errno::HOSTUNREACH) };
+        let allowed = called.settings.rules.inbound(from, to.port(), crate::Protocol::Tcp);
+        let listener = called.listener(to.ip(), to.port()).filter(|_| allowed).ok_or(Errno::CONNREFUSED)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        if !called.give(listener, theirs, SocketAddr::new(from, from_port)) {
+            return Err(Errno::CONNREFUSED);
+        }
+        self.queue(j);
+        Ok(ours)
+    }
+}

@@ -1,0 +1,26 @@
+//! The network service domain: executes sockets of domains on its host's TCP/IP (docs/services.md).
+//!
+//! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
+//! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
+//! (bytes between a channel and a host socket), `engine` (events, fairness, what concerns two clients).
+//!
+//! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
+//! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
+#![forbid(unsafe_code)]
+
+mod address;
+mod client;
+mod engine;
+mod manager;
+mod rules;
+mod serve;
+mod stream;
+
+pub use client::{Published, Settings};
+pub use engine::{ClientId, Engine};
+pub use manager::{Attachment, Manager, Wanted};
+pub use rules::{Action, Pattern, Protocol, Rule, Rules};
+pub use serve::serve;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! The supervisor's side: starts the service domain, attaches domains, replaces a service domain that has died.
+//!
+//! Everything a successor needs is kept here: channels, doorbells, rules, and the listening sockets of published ports,
+//! in whose backlog connections wait meanwhile.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use doppel_abi_service::net::SIZE;
+use doppel_confine::limits::SERVICE_UID;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+use crate::rules::Rules;
+use crate::serve::{DESCRIPTORS, Order, PACKET};
+
+/// What a domain wants of the network.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The domain's name.
+    pub name: String,
+    /// Its virtual network.
+    pub network: u32,
+    /// What it may do.
+    pub rules: Rules,
+    /// Addresses of the host and the ports of the domain they lead to.
+    pub published: Vec<(SocketAddr, u16)>,
+}
+
+/// A domain's part in the network; dropped, it has none any more.
+#[derive(Debug)]
+pub struct Attachment {
+    manager: Arc<Shared>,
+    key: u64,
+    /// The channel's memory file.
+    pub memory: Arc<OwnedFd>,
+    /// The service's doorbell.
+    pub doorbell: Arc<OwnedFd>,
+    /// Its IPv4 address.
+    pub ip4: Ipv4Addr,
+    /// Its IPv6 address.
+    pub ip6: Ipv6Addr,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let mut state = self.manager.lock();
+        state.members.remove(&self.key);
+        // A service domain that is dead has forgotten it.
+        let _ = state.send(&Order::Detach { key: self.key }, &[]);
+    }
+}
+
+/// Runs one service domain.
+#[derive(Debug)]
+pub struct Manager(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared(Mutex<State>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // What it protects is whole at any moment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    command: Command,
+    control: OwnedFd,
+    members: BTreeMap<u64, Member>,
+    /// How often a service domain was replaced.
+    replaced: u64,
+    pid: u32,
+}
+
+#[derive(Debug)]
+struct Member {
+    wanted: Wanted,
+    memory: Arc<OwnedFd>,
+    doorbell: Arc<OwnedFd>,
+    listeners: Vec<OwnedFd>,
+}
+
+/// Keys: the last two bytes of an IPv4 address, from 2 on (1 is the host).
+const FIRST: u64 = 2;
+const LAST: u64 = 65_533;
+/// Service domains that die faster than this one after the other are given a pause.
+const STEADY: Duration = Duration::from_millis(50);
+
+fn ip4(key: u64) -> Ipv4Addr {
+    let [.., high, low] = key.to_be_bytes();
+    Ipv4Addr::new(10, 88, high, low)
+}
+
+fn ip6(key: u64) -> Ipv6Addr {
+    let low = u16::try_from(key).expect("below LAST");
+    Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, low)
+}
+
+impl Manager {
+    /// Starts a service domain with `command`, whose standard input becomes its control socket (`serve`). It ends when
+    /// the last of this manager and its attachments is dropped.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn start(mut command: Command) -> io::Result<Self> {
+        let (child, control) = spawn(&mut command)?;
+        let state = State { command, control, members: BTreeMap::new(), replaced: 0, pid: child.id() };
+        let shared = Arc::new(Shared(Mutex::new(state)));
+        let watched = Arc::downgrade(&shared);
+        std::thread::Builder::new().name("network".into()).spawn(move || {
+            let mut child = child;
+            loop {
+                let begun = Instant::now();
+                // Nothing but a child of ours can be waited for, so this cannot fail.
+                let _ = child.wait();
+                if begun.elapsed() < STEADY {
+                    std::thread::sleep(STEADY);
+                }
+                let Some(shared) = watched.upgrade() else { return };
+                match shared.lock().replace() {
+                    Ok(next) => child = next,
+                    Err(error) => eprintln!("doppel: cannot start a network service: {error}"),
+                }
+            }
+        })?;
+        Ok(Self(shared))
+    }
+
+    /// Gives a domain its part in the network.
+    ///
+    /// # Errors
+    /// A port that cannot be published, or what the host says.
+    pub fn attach(&self, wanted: Wanted) -> io::Result<Attachment> {
+        if wanted.published.len() + 2 > DESCRIPTORS {
+            let text = format!("{} published ports: at most {}", wanted.published.len(), DESCRIPTORS - 2);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let listeners = wanted.published.iter().map(|(at, _)| listen(*at)).collect::<io::Result<_>>()?;
+        let (memory, doorbell) = doppel_service::make(SIZE)?;
+        let (memory, doorbell) = (Arc::new(memory), Arc::new(doorbell));
+        let mut state = self.0.lock();
+        let key = (FIRST..=LAST)
+            .find(|k| !state.members.contains_key(k))
+            .ok_or_else(|| io::Error::other("the virtual network has no address left"))?;
+        let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), listeners };
+        // One that has died is replaced, and its successor is told of all members.
+        let _ = state.tell(key, &member);
+        state.members.insert(key, member);
+        Ok(Attachment { manager: self.0.clone(), key, memory, doorbell, ip4: ip4(key), ip6: ip6(key) })
+    }
+
+    /// Process id of the service domain, and how often it was replaced.
+    #[must_use]
+    pub fn service(&self) -> (u32, u64) {
+        let state = self.0.lock();
+        (state.pid, state.replaced)
+    }
+}
+
+impl State {
+    fn replace(&mut self) -> io::Result<Child> {
+        let (child, control) = spawn(&mut self.command)?;
+        self.control = control;
+        self.pid = child.id();
+        self.replaced += 1;
+        for (key, member) in &self.members {
+            self.tell(*key, member)?;
+        }
+        Ok(child)
+    }
+
+    fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
+        let wanted = &member.wanted;
+        let order = Order::Attach {
+            key,
+            name: wanted.name.clone(),
+            network: wanted.network,
+            ip4: ip4(key),
+            ip6: ip6(key),
+            rules: wanted.rules.clone(),
+            ports: wanted.published.iter().map(|(_, port)| *port).collect(),
+        };
+        let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd()];
+        descriptors.extend(member.listeners.iter().map(AsFd::as_fd));
+        self.send(&order, &descriptors)
+    }
+
+    fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = serde_json::to_vec(order)?;
+        if bytes.len() > PACKET {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many rules for one domain"));
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let parts = [IoSlice::new(&bytes)];
+        rustix::net::sendmsg(&self.control, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // It owns nothing and may signal nobody. An ordinary user's has that user's id.
+    if rustix::process::geteuid().is_root() {
+        command.uid(SERVICE_UID).gid(SERVICE_UID);
+    }
+    Ok((command.stdin(Stdio::from(theirs)).spawn()?, ours))
+}
+
+/// A listening socket of the host for a published port.
+fn listen(at: SocketAddr) -> io::Result<OwnedFd> {
+    let listener = TcpListener::bind(at)
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener.into())
+}

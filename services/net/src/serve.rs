@@ -1,0 +1,109 @@
+//! The service domain's process: an engine, and what the supervisor tells it over its standard input.
+//!
+//! That is a sequenced-packet socket; a packet is an [`Order`] as JSON, with its descriptors. Its end is the process'.
+
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use rustix::process::{Resource, Rlimit};
+use serde::{Deserialize, Serialize};
+
+use crate::client::{Published, Settings};
+use crate::engine::{ClientId, Engine};
+use crate::rules::Rules;
+
+/// Longest packet in bytes, and most descriptors of one.
+pub(crate) const PACKET: usize = 64 << 10;
+pub(crate) const DESCRIPTORS: usize = 128;
+
+/// What the supervisor says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Serve a domain. Descriptors: channel, doorbell, then a listening socket for each published port.
+    Attach {
+        key: u64,
+        name: String,
+        network: u32,
+        ip4: Ipv4Addr,
+        ip6: Ipv6Addr,
+        rules: Rules,
+        ports: Vec<u16>,
+    },
+    /// Serve it no more.
+    Detach { key: u64 },
+}
+
+/// Serves until `control` ends.
+///
+/// # Errors
+/// What the host says.
+pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    // A connection is a descriptor.
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
+    let mut engine = Engine::new()?;
+    rustix::io::ioctl_fionbio(control, true)?;
+    engine.watch_control(control)?;
+    let mut clients: HashMap<u64, ClientId> = HashMap::new();
+    loop {
+        if !engine.turn(None)? {
+            continue;
+        }
+        while let Some((order, descriptors)) = match receive(control) {
+            Ok(packet) => packet,
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(e) => return Err(e),
+        } {
+            match order {
+                Order::Attach { key, name, network, ip4, ip6, rules, ports } => {
+                    let mut descriptors = descriptors.into_iter();
+                    let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
+                        return Err(io::Error::other("an order to attach without a channel"));
+                    };
+                    let published = ports
+                        .into_iter()
+                        .zip(descriptors)
+                        .map(|(port, listener)| Published { port, listener });
+                    let settings =
+                        Settings { name, network, ip4, ip6, rules, published: published.collect() };
+                    clients.insert(key, engine.attach(&memory, doorbell, settings)?);
+                }
+                Order::Detach { key } => {
+                    if let Some(id) = clients.remove(&key) {
+                        engine.detach(id);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The next packet; `None` if none waits.
+fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; PACKET];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let got = match rustix::net::recvmsg(control, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        Err(rustix::io::Errno::AGAIN) => return Ok(None),
+        r => r?,
+    };
+    if got.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::other("an order longer than orders are"));
+    }
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            descriptors.extend(fds);
+        }
+    }
+    Ok(Some((serde_json::from_slice(&bytes[..got.bytes])?, descriptors)))
+}

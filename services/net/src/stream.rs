@@ -1,0 +1,178 @@
+//! Bytes between a channel and a socket of the host, moved by the host kernel in place.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use doppel_abi_service::net::{SocketHeader, down_buffer, up_buffer};
+use doppel_ring::{Reader, Ticket, Writer};
+use doppel_service::{Broken, Channel};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+/// A connected stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    number: u32,
+    link: OwnedFd,
+    up: Reader,
+    down: Writer,
+    /// The host's socket may have bytes, or room: until it says otherwise (edges of epoll).
+    pub readable: bool,
+    pub writable: bool,
+    /// The peer has ended its side: no event will tell so again.
+    pub ending: bool,
+    /// Nothing more is sent, or received.
+    up_ended: bool,
+    down_ended: bool,
+    /// The guest kernel has given it up; it goes once everything is sent.
+    pub closing: bool,
+    /// The request that did so.
+    pub closed_by: Option<Ticket>,
+}
+
+/// How a turn of a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing to do until something happens.
+    Idle,
+    /// The budget is used up.
+    More,
+}
+
+impl Stream {
+    pub fn new(number: u32, link: OwnedFd) -> Self {
+        Self {
+            number,
+            link,
+            up: Reader::default(),
+            down: Writer::default(),
+            readable: true,
+            writable: true,
+            ending: false,
+            up_ended: false,
+            down_ended: false,
+            closing: false,
+            closed_by: None,
+        }
+    }
+
+    pub fn link(&self) -> &OwnedFd {
+        &self.link
+    }
+
+    /// Whether nothing is left to be done for a guest kernel that has given it up.
+    pub fn is_over(&self) -> bool {
+        self.closing && self.up_ended
+    }
+
+    fn header<'c>(&self, channel: &'c Channel) -> &'c SocketHeader {
+        crate::client::socket_header(channel, self.number)
+    }
+
+    /// Moves what can be moved, at most `budget` bytes each way.
+    pub fn turn(&mut self, channel: &mut Channel, budget: usize) -> Result<Turn, Broken> {
+        let up = self.send(channel, budget)?;
+        let down = self.receive(channel, budget)?;
+        Ok(if up == Turn::More || down == Turn::More { Turn::More } else { Turn::Idle })
+    }
+
+    fn send(&mut self, channel: &mut Channel, budget: usize) -> Result<Turn, Broken> {
+        let mut done = 0;
+        while !self.up_ended {
+            if done >= budget {
+                return Ok(Turn::More);
+            }
+            let stream = self.header(channel).up();
+            // Before the look for bytes: those that came before the end are sent.
+            let ended = self.closing || self.up.closed(&stream);
+            let span = self.up.span(&stream, 0)?;
+            if span.len == 0 {
+                if ended {
+                    self.up_ended = true;
+                    // A peer that has gone is told by reading.
+                    let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
+                } else if !self.up.sleep(&stream)? {
+                    continue;
+                }
+                break;
+            }
+            if !self.writable {
+                break;
+            }
+            let offset = at(up_buffer(self.number)) + span.offset;
+            match channel.memory().write_to(self.link.as_fd(), offset, span.len.min(budget - done)) {
+                Ok(n) => {
+                    done += n;
+                    if self.up.advance(&stream, n) {
+                        channel.mark(self.number);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => self.fail(channel, &e),
+            }
+        }
+        Ok(Turn::Idle)
+    }
+
+    fn receive(&mut self, channel: &mut Channel, budget: usize) -> Result<Turn, Broken> {
+        let mut done = 0;
+        while !self.down_ended && self.readable {
+            if done >= budget {
+                return Ok(Turn::More);
+            }
+            let stream = self.header(channel).down();
+            let span = self.down.span(&stream)?;
+            if span.len == 0 || self.closing {
+                if self.closing || !self.down.sleep(&stream)? {
+                    // Nobody will read, or there is room now.
+                    if self.closing || self.down.hung_up(&stream) {
+                        self.down_ended = true;
+                    }
+                    continue;
+                }
+                break;
+            }
+            let offset = at(down_buffer(self.number)) + span.offset;
+            let want = span.len.min(budget - done);
+            match channel.memory().read_from(&self.link, offset, want) {
+                Ok(0) => {
+                    self.down_ended = true;
+                    if self.down.close(&self.header(channel).down()) {
+                        channel.mark(self.number);
+                    }
+                }
+                Ok(n) => {
+                    done += n;
+                    // Less than asked for: the host's socket is empty, and says so when it is no more.
+                    self.readable = n == want || self.ending;
+                    if self.down.advance(&stream, n) {
+                        channel.mark(self.number);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.readable = false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => self.fail(channel, &e),
+            }
+        }
+        Ok(Turn::Idle)
+    }
+
+    /// The connection is no more: an error for the guest kernel, and the end in both directions.
+    fn fail(&mut self, channel: &mut Channel, error: &io::Error) {
+        let number = Errno::from_io_error(error).unwrap_or(Errno::IO).raw_os_error();
+        let header = self.header(channel);
+        header.error.store(number.unsigned_abs(), Ordering::Release);
+        // Whether or not it asked, the guest kernel is told below.
+        let _ = self.down.close(&header.down());
+        let _ = self.up.hang_up(&header.up());
+        self.up_ended = true;
+        self.down_ended = true;
+        channel.mark(self.number);
+    }
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).expect("a 64-bit host")
+}

@@ -1,0 +1,417 @@
+//! The engine with guest kernels of a few lines, and peers on the host's loopback.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use doppel_abi_service::net::{
+    Answer, End, Request, SIZE, SocketHeader, SocketOption, down_buffer, up_buffer,
+};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
+use doppel_ring::{Consumer, Dirty, Producer, Reader, Ticket, Writer};
+use doppel_sys::shared::SharedMap;
+use rustix::io::Errno;
+
+use crate::*;
+
+/// What a guest kernel does with a channel, without waiting.
+struct Guest {
+    map: SharedMap,
+    doorbell: OwnedFd,
+    requests: Producer,
+    answers: Consumer,
+    id: ClientId,
+    tickets: u64,
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).unwrap()
+}
+
+impl Guest {
+    fn new(engine: &mut Engine, last: u8, rules: Rules, published: Vec<Published>) -> Self {
+        let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
+        let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
+        let settings = Settings {
+            name: format!("d{last}"),
+            network: 1,
+            ip4: Ipv4Addr::new(10, 88, 0, last),
+            ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
+            rules,
+            published,
+        };
+        let id = engine.attach(&memory, doorbell.try_clone().unwrap(), settings).unwrap();
+        let guest = Self {
+            map,
+            doorbell,
+            requests: Producer::default(),
+            answers: Consumer::default(),
+            id,
+            tickets: 0,
+        };
+        guest.begin();
+        guest
+    }
+
+    fn begin(&self) {
+        let header: &ChannelHeader = self.map.get(0);
+        self.map.get::<Requests>(at(layout::REQUESTS)).header.reset();
+        self.map.get::<Answers>(at(layout::ANSWERS)).header.reset();
+        header.guest_epoch.store(header.epoch.load(Ordering::Acquire), Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        rustix::io::write(&self.doorbell, &1u64.to_ne_bytes()).unwrap();
+    }
+
+    fn socket(&self, n: u32) -> &SocketHeader {
+        self.map.get(at(net_sockets()) + n as usize * size_of::<SocketHeader>())
+    }
+
+    fn ask(&mut self, request: Request) -> Ticket {
+        self.tickets += 1;
+        let ring = self.map.get::<Requests>(at(layout::REQUESTS)).ring();
+        assert!(self.requests.push(&ring, &request.encode(Ticket(self.tickets))).unwrap());
+        let _ = self.requests.publish(&ring);
+        self.ring();
+        Ticket(self.tickets)
+    }
+
+    fn answer(&mut self) -> Option<Answer> {
+        let ring = self.map.get::<Answers>(at(layout::ANSWERS)).ring();
+        let entry = self.answers.pop(&ring).unwrap()?;
+        let _ = self.answers.release(&ring);
+        Some(Answer::decode(&entry).unwrap())
+    }
+
+    fn mark(&self, n: u32) {
+        let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
+        Dirty(&bells[(n / Dirty::LIMIT) as usize]).mark(n % Dirty::LIMIT);
+        self.ring();
+    }
+}
+
+fn net_sockets() -> u64 {
+    doppel_abi_service::net::SOCKETS
+}
+
+/// A connection of a guest, with its private indices.
+struct Connection {
+    n: u32,
+    up: Writer,
+    down: Reader,
+}
+
+impl Connection {
+    fn new(n: u32) -> Self {
+        Self { n, up: Writer::default(), down: Reader::default() }
+    }
+
+    /// Sends what there is room for.
+    fn send(&mut self, g: &Guest, bytes: &[u8]) -> usize {
+        let stream = g.socket(self.n).up();
+        let span = self.up.span(&stream).unwrap();
+        let n = span.len.min(bytes.len());
+        g.map.write(at(up_buffer(self.n)) + span.offset, &bytes[..n]);
+        if self.up.advance(&stream, n) {
+            g.mark(self.n);
+        }
+        if n == 0 {
+            // As before a sleep: it asks to be marked when there is room.
+            let _ = self.up.sleep(&stream).unwrap();
+        }
+        n
+    }
+
+    /// Receives what is there; `None` at the end.
+    fn receive(&mut self, g: &Guest) -> Option<Vec<u8>> {
+        let stream = g.socket(self.n).down();
+        let ended = self.down.closed(&stream);
+        let span = self.down.span(&stream, 0).unwrap();
+        if span.len == 0 {
+            let _ = self.down.sleep(&stream).unwrap();
+            return if ended { None } else { Some(Vec::new()) };
+        }
+        let mut bytes = vec![0; span.len];
+        g.map.read(at(down_buffer(self.n)) + span.offset, &mut bytes);
+        if self.down.advance(&stream, span.len) {
+            g.mark(self.n);
+        }
+        Some(bytes)
+    }
+
+    fn end(&self, g: &Guest) {
+        if self.up.close(&g.socket(self.n).up()) {
+            g.mark(self.n);
+        }
+    }
+}
+
+/// Turns the engine until `f` has something, for at most half a minute.
+fn until<T>(engine: &mut Engine, mut f: impl FnMut(&mut Engine) -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(t) = f(engine) {
+            return t;
+        }
+        assert!(Instant::now() < end, "nothing came");
+        engine.turn(Some(Duration::from_millis(1))).unwrap();
+    }
+}
+
+fn end_of(address: SocketAddr) -> End {
+    crate::address::end(address)
+}
+
+fn own(last: u8, port: u16) -> End {
+    end_of(SocketAddr::new(Ipv4Addr::new(10, 88, 0, last).into(), port))
+}
+
+/// Rules that let a domain reach the host's loopback, where the tests' peers are.
+fn to_loopback() -> Rules {
+    let network = Some((Ipv4Addr::LOCALHOST.into(), 8));
+    let pattern = Pattern { network, ports: 0..=u16::MAX, protocol: None };
+    Rules { outbound: vec![Rule { pattern, action: Action::Allow }], inbound: Vec::new() }
+}
+
+fn done(engine: &mut Engine, g: &mut Guest, ticket: Ticket) -> u16 {
+    until(engine, |_| match g.answer()? {
+        Answer::Done { ticket: t, error, .. } if t == ticket => Some(error),
+        other => panic!("{other:?}"),
+    })
+}
+
+fn connected(engine: &mut Engine, g: &mut Guest, to: SocketAddr) -> Connection {
+    g.socket(5).reset();
+    let ticket = g.ask(Request::Connect { socket: 5, from: own(1, 40000), to: end_of(to) });
+    assert_eq!(done(engine, g, ticket), 0);
+    Connection::new(5)
+}
+
+#[test]
+fn a_domain_connects_to_a_server_and_megabytes_come_back() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap();
+    let echo = std::thread::spawn(move || {
+        let (mut s, _) = server.accept().unwrap();
+        let mut bytes = vec![0; 65536];
+        loop {
+            match s.read(&mut bytes).unwrap() {
+                0 => return,
+                n => s.write_all(&bytes[..n]).unwrap(),
+            }
+        }
+    });
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 1, to_loopback(), Vec::new());
+    let mut c = connected(&mut engine, &mut g, to);
+    let text: Vec<u8> = (0..5_000_000u32).map(|i| (i ^ i >> 8) as u8).collect();
+    let (mut sent, mut back) = (0, Vec::new());
+    until(&mut engine, |_| {
+        if sent < text.len() {
+            sent += c.send(&g, &text[sent..]);
+            if sent == text.len() {
+                c.end(&g);
+            }
+        }
+        match c.receive(&g) {
+            Some(bytes) => back.extend(bytes),
+            None => return Some(()),
+        }
+        None
+    });
+    assert!(back == text, "{} bytes came back", back.len());
+    let ticket = g.ask(Request::Close { socket: 5, reset: false });
+    assert_eq!(done(&mut engine, &mut g, ticket), 0);
+    echo.join().unwrap();
+}
+
+#[test]
+fn a_published_port_leads_to_the_domains_listener() {
+    let host = TcpListener::bind("127.0.0.1:0").unwrap();
+    host.set_nonblocking(true).unwrap();
+    let address = host.local_addr().unwrap();
+    let mut engine = Engine::new().unwrap();
+    let published = vec![Published { port: 80, listener: host.into() }];
+    let mut g = Guest::new(&mut engine, 1, Rules::default(), published);
+    // The caller comes before the server listens: it waits.
+    let mut caller = TcpStream::connect(address).unwrap();
+    for _ in 0..3 {
+        engine.turn(Some(Duration::from_millis(1))).unwrap();
+    }
+    assert_eq!(g.answer(), None);
+    let any = End { ip: crate::address::bytes(Ipv4Addr::UNSPECIFIED.into()), port: 80 };
+    g.ask(Request::Listen { socket: 3, at: any, backlog: 16 });
+    let mut accepted = None;
+    until(&mut engine, |_| {
+        match g.answer()? {
+            Answer::Done { error, .. } => assert_eq!(error, 0),
+            Answer::Accepted { listener, socket, peer } => {
+                assert_eq!((listener, peer), (3, end_of(caller.local_addr().unwrap())));
+                accepted = Some(socket);
+            }
+        }
+        accepted
+    });
+    let mut c = Connection::new(accepted.unwrap());
+    assert_eq!(c.send(&g, b"hello"), 5);
+    c.end(&g);
+    caller.set_nonblocking(true).unwrap();
+    let mut got = Vec::new();
+    until(&mut engine, |_| match caller.read_to_end(&mut got) {
+        Ok(_) => Some(()),
+        Err(e) => {
+            assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock);
+            None
+        }
+    });
+    assert_eq!(got, b"hello");
+}
+
+#[test]
+fn domains_of_one_network_reach_each_other_and_no_others() {
+    let mut engine = Engine::new().unwrap();
+    let mut server = Guest::new(&mut engine, 2, Rules::default(), Vec::new());
+    let mut client = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    server.ask(Request::Listen { socket: 0, at: own(2, 7), backlog: 1 });
+    until(&mut engine, |_| server.answer());
+    for (to, error) in [(own(2, 8), Errno::CONNREFUSED), (own(3, 7), Errno::HOSTUNREACH)] {
+        let ticket = client.ask(Request::Connect { socket: 5, from: own(1, 40000), to });
+        assert_eq!(i32::from(done(&mut engine, &mut client, ticket)), error.raw_os_error());
+    }
+    let mut a = connected(&mut engine, &mut client, SocketAddr::new(Ipv4Addr::new(10, 88, 0, 2).into(), 7));
+    let (number, peer) = until(&mut engine, |_| match server.answer()? {
+        Answer::Accepted { socket, peer, .. } => Some((socket, peer)),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(peer, own(1, 40000), "the server sees the client's own address");
+    let mut b = Connection::new(number);
+    a.send(&client, b"ping");
+    let got = until(&mut engine, |_| b.receive(&server).filter(|g| !g.is_empty()));
+    assert_eq!(got, b"ping");
+    let ticket = client.ask(Request::Set { socket: 5, option: SocketOption::NoDelay, value: 1 });
+    assert_eq!(done(&mut engine, &mut client, ticket), 0);
+}
+
+#[test]
+fn the_host_is_reached_by_a_rule_only() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = SocketAddr::new(Ipv4Addr::new(10, 88, 0, 1).into(), server.local_addr().unwrap().port());
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    let ticket = g.ask(Request::Connect { socket: 1, from: own(1, 0), to: end_of(to) });
+    assert_eq!(i32::from(done(&mut engine, &mut g, ticket)), Errno::ACCESS.raw_os_error());
+    let pattern = Pattern { network: Some((to.ip(), 32)), ports: 0..=u16::MAX, protocol: None };
+    let rules = Rules { outbound: vec![Rule { pattern, action: Action::Allow }], inbound: Vec::new() };
+    let mut g = Guest::new(&mut engine, 2, rules, Vec::new());
+    connected(&mut engine, &mut g, to);
+    server.accept().unwrap();
+}
+
+#[test]
+fn what_no_rule_allows_is_refused() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    let to = end_of(server.local_addr().unwrap());
+    let ticket = g.ask(Request::Connect { socket: 1, from: own(1, 0), to });
+    assert_eq!(i32::from(done(&mut engine, &mut g, ticket)), Errno::ACCESS.raw_os_error());
+}
+
+#[test]
+fn a_reset_is_an_error_and_an_end() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap();
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 1, to_loopback(), Vec::new());
+    let mut c = connected(&mut engine, &mut g, to);
+    let (peer, _) = server.accept().unwrap();
+    socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    until(&mut engine, |_| c.receive(&g).is_none().then_some(()));
+    let error = g.socket(5).error.swap(0, Ordering::SeqCst);
+    assert_eq!(i32::try_from(error).unwrap(), Errno::CONNRESET.raw_os_error());
+}
+
+#[test]
+fn a_domain_that_breaks_the_protocol_loses_the_network_alone() {
+    let mut engine = Engine::new().unwrap();
+    let good = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    for kind in 0..3 {
+        let mut bad = Guest::new(&mut engine, 2, Rules::default(), Vec::new());
+        engine.turn(Some(Duration::ZERO)).unwrap();
+        let ring = bad.map.get::<Requests>(at(layout::REQUESTS)).ring();
+        let entry = match kind {
+            0 => [u64::MAX; 8],
+            1 => Request::Close { socket: 0, reset: false }.encode(Ticket(1)).map(|w| w | 7),
+            // A number that only the service domain gives.
+            _ => Request::Listen { socket: 9000, at: End::default(), backlog: 1 }.encode(Ticket(1)),
+        };
+        bad.requests.push(&ring, &entry).unwrap();
+        let _ = bad.requests.publish(&ring);
+        bad.ring();
+        let id = bad.id;
+        until(&mut engine, |e| (!e.serves(id)).then_some(()));
+        assert!(engine.serves(good.id));
+    }
+}
+
+#[test]
+fn private_addresses_are_known_in_all_their_guises() {
+    for ip in [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.31.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "255.255.255.255",
+        "224.0.0.1",
+        "::",
+        "::1",
+        "fe80::1",
+        "fd00:ec2::254",
+        "ff02::1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+        "::127.0.0.1",
+        "2001:db8::1",
+    ] {
+        assert!(rules::is_private(ip.parse().unwrap()), "{ip}");
+    }
+    for ip in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101"] {
+        assert!(!rules::is_private(ip.parse().unwrap()), "{ip}");
+    }
+}
+
+#[test]
+fn the_first_rule_that_fits_decides() {
+    let rule = |network: &str, bits, ports, action| Rule {
+        pattern: Pattern {
+            network: Some((network.parse().unwrap(), bits)),
+            ports,
+            protocol: Some(Protocol::Tcp),
+        },
+        action,
+    };
+    let rules = Rules {
+        outbound: vec![
+            rule("10.1.0.0", 16, 443..=443, Action::Allow),
+            rule("0.0.0.0", 0, 25..=25, Action::Deny),
+        ],
+        inbound: vec![rule("192.0.2.0", 24, 0..=u16::MAX, Action::Deny)],
+    };
+    let out = |ip: &str, port, p| rules.outbound(ip.parse().unwrap(), port, p);
+    assert!(out("10.1.2.3", 443, Protocol::Tcp));
+    assert!(!out("10.1.2.3", 443, Protocol::Udp), "the rule is for TCP");
+    assert!(!out("10.1.2.3", 80, Protocol::Tcp));
+    assert!(!out("1.1.1.1", 25, Protocol::Tcp));
+    assert!(out("1.1.1.1", 80, Protocol::Tcp));
+    assert!(out("2606:4700::1111", 25, Protocol::Tcp), "a rule of IPv4 is none of IPv6");
+    assert!(!rules.inbound("192.0.2.9".parse().unwrap(), 80, Protocol::Tcp));
+    assert!(rules.inbound("192.0.3.9".parse().unwrap(), 80, Protocol::Tcp));
+}
