@@ -92,6 +92,7 @@ fn init_loop() -> ! {
     if doppel_machine::frozen::is_clone() {
         kernel().freezer.resume();
     } else {
+        crate::net::remote::event();
         task::start_init(boot::boot_data());
     }
     let v = boot::vregs();
@@ -163,6 +164,9 @@ fn serve(events: u64) {
     }
     if events & event::MEMORY != 0 {
         crate::tidy::give_back();
+    }
+    if events & event::NETWORK != 0 {
+        crate::net::remote::event();
     }
     if events & event::SESSION != 0 {
         crate::sessions::event();

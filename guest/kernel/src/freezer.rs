@@ -229,6 +229,7 @@ impl Freezer {
         if !data.argv.is_empty() {
             task::start_command(data);
         }
+        crate::net::remote::resumed();
         self.thaws.fetch_add(1, Ordering::SeqCst);
         self.go_on();
         sessions::hang_up_lost();

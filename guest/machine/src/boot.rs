@@ -13,6 +13,8 @@ use doppel_abi_machine::{
     BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegisters, control, event, fd, layout,
 };
 
+use doppel_abi_service::{layout as channel, net};
+
 use crate::cpu::ThreadObject;
 use crate::host::{self, nr};
 use crate::sync::{Once, SpinLock};
@@ -133,6 +135,13 @@ pub unsafe fn boot(stack: *const u64, start: &Start) -> ! {
         assert!(si.magic == START_MAGIC && si.version == VERSION, "boot: host and guest kernel do not match");
         map_shared(layout::ARENA_BASE, si.arena_size, PROT_READ | PROT_WRITE, fd::ARENA, 0, f);
         map_shared(layout::PAGEFILE_BASE, si.pagefile_size, PROT_READ | PROT_WRITE, fd::PAGEFILE, 0, f);
+        if si.network != 0 {
+            let all = PROT_READ | PROT_WRITE;
+            map_shared(layout::NETWORK_BASE, net::SIZE, all, fd::NETWORK, 0, f);
+            // The network service posts events too, so the registers are in its channel.
+            let registers = layout::CONTROL_BASE + control::VREGS;
+            map_shared(registers, layout::PAGE, all, fd::NETWORK, channel::REGISTERS, MAP_FIXED);
+        }
         let image = si.image_size.next_multiple_of(layout::PAGE);
         map_shared(layout::IMAGE_BASE, image, PROT_READ, fd::IMAGE, 0, f);
         if si.frozen_tables == 0 {

@@ -15,6 +15,7 @@ mod frozen_cmd;
 mod image_cmd;
 mod image_oci_cmd;
 mod manual;
+mod network;
 mod remote;
 mod run_cmd;
 mod sleep_cmd;
@@ -103,6 +104,9 @@ enum Verb {
     Completion(manual::CompletionArgs),
     /// Write the manual's pages into a directory.
     Man(manual::ManArgs),
+    /// Serve sockets of domains; the supervisor's orders come on standard input.
+    #[command(name = network::SERVICE, hide = true)]
+    NetworkService,
     /// Show what the security tests need to know.
     #[command(subcommand, hide = true)]
     Debug(debug_cmd::DebugCommand),
@@ -156,6 +160,7 @@ fn main() -> ExitCode {
         Verb::Frozen(command) => frozen_cmd::run(command).map(|()| ExitCode::SUCCESS),
         Verb::Image(args) => image_cmd::run(args).map(|()| ExitCode::SUCCESS),
         Verb::Stats(args) => stats_cmd::run(&args),
+        Verb::NetworkService => network::service(),
         Verb::Debug(command) => debug_cmd::run(&command),
     };
     match result {

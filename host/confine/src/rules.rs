@@ -115,9 +115,9 @@ pub const ALLOWED: &[Rule] = &[
         number: 1,
         name: "write",
         site: Site::Gate,
-        any_of: &[&[is(0, "fd", fd::DOORBELL as u64), is(2, "count", 8)]],
-        arguments: "fd doorbell, 8 bytes",
-        why: "ring the doorbell: adds to one eventfd, which the host reads and zeroes",
+        any_of: &[&[one_of(0, "fd", &[fd::DOORBELL as u32, fd::NETWORK_DOORBELL as u32]), is(2, "count", 8)]],
+        arguments: "fd doorbell or the network service's, 8 bytes",
+        why: "ring a doorbell: adds to an eventfd, which the host or the network service reads and zeroes",
     },
     Rule {
         number: 9,

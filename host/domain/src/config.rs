@@ -1,7 +1,10 @@
 //! What a caller asks of a domain.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::{Error, Resources};
 
@@ -53,6 +56,21 @@ pub struct DomainConfig {
     /// Let the domain live on when the thread that started it ends. Its console then stands still for good: for
     /// callers who see to its end themselves.
     pub outlives_parent: bool,
+    /// Its network; none: only its own loopback.
+    pub network: Option<NetworkLink>,
+}
+
+/// A domain's channel to the network service (`services/net`), and its addresses.
+#[derive(Clone, Debug)]
+pub struct NetworkLink {
+    /// The channel's memory file.
+    pub memory: Arc<OwnedFd>,
+    /// The service's doorbell.
+    pub doorbell: Arc<OwnedFd>,
+    /// IPv4 address in the virtual network.
+    pub ip4: Ipv4Addr,
+    /// IPv6 address.
+    pub ip6: Ipv6Addr,
 }
 
 /// Least memory limit: below this not even the guest kernel fits.
@@ -87,6 +105,7 @@ impl DomainConfig {
             freeze_stop: false,
             capture: false,
             outlives_parent: false,
+            network: None,
         }
     }
 

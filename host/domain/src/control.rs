@@ -48,7 +48,14 @@ impl Memory {
             resume.image.fill(&arena, &pagefile)?;
         }
         let size = usize::try_from(control::SIZE).expect("the control area fits in memory");
-        let map = SharedMap::new(control_fd.as_fd(), size).map_err(Error::host("map the control area"))?;
+        let mut map =
+            SharedMap::new(control_fd.as_fd(), size).map_err(Error::host("map the control area"))?;
+        if let Some(network) = &config.network {
+            let at = usize::try_from(control::VREGS).expect("inside the control area");
+            let page = usize::try_from(layout::PAGE).expect("a page");
+            map.overlay(at, page, network.memory.as_fd(), doppel_abi_service::layout::REGISTERS)
+                .map_err(Error::host("map the network service's channel"))?;
+        }
 
         let boot_args = boot_args(config, facts.winsize)?;
         let filter_bytes = kernel.filter();
@@ -74,6 +81,9 @@ impl Memory {
             frozen_tables: header.map_or(0, |h| h.tables_len),
             resume_flags: facts.resume.map_or(0, Resume::flags),
             clone_index: facts.resume.map_or(0, |r| r.index),
+            network: config.network.is_some().into(),
+            ip4: config.network.as_ref().map_or([0; 4], |n| n.ip4.octets()),
+            ip6: config.network.as_ref().map_or([0; 16], |n| n.ip6.octets()),
         };
         let offset = |o: u64| usize::try_from(o).expect("inside the control area");
         map.write(offset(control::START_INFO), &start_info_bytes(&info));
@@ -125,6 +135,9 @@ fn start_info_bytes(info: &StartInfo) -> Vec<u8> {
     out.extend(info.frozen_tables.to_le_bytes());
     out.extend(info.resume_flags.to_le_bytes());
     out.extend(info.clone_index.to_le_bytes());
+    out.extend(info.network.to_le_bytes());
+    out.extend(info.ip4);
+    out.extend(info.ip6);
     assert_eq!(out.len(), size_of::<StartInfo>(), "StartInfo changed: see docs/machine-interface.md");
     out
 }

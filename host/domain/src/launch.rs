@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use doppel_abi_machine::boot_flags;
+use doppel_abi_machine::{boot_flags, fd};
 use doppel_confine::limits::{FIRST_UID, LIMITS, Limit, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE};
 use doppel_sys::child::{self, ChildPlan};
 use doppel_sys::signal::SignalFd;
@@ -27,6 +27,8 @@ use crate::{Domain, DomainConfig, Error, Kernel, Output, Resources, Sharing, nam
 /// has the share file as seventh.
 const RLIMIT_NOFILE: u32 = 7;
 const CLONE_DESCRIPTORS: u64 = 6;
+/// And in a domain with a network.
+const NETWORK_DESCRIPTORS: u64 = fd::NETWORK_DOORBELL as u64 + 1;
 
 impl Domain {
     /// Builds a domain and starts its guest kernel.
@@ -123,6 +125,7 @@ impl Domain {
         };
         let arguments = [CString::new(format!("doppel:{}", identity.label())).unwrap_or_default()];
         let limit = |l: &Limit| match l.resource {
+            RLIMIT_NOFILE if config.network.is_some() => NETWORK_DESCRIPTORS,
             RLIMIT_NOFILE if resume.is_some() => CLONE_DESCRIPTORS + u64::from(share.is_some()),
             _ => l.value,
         };
@@ -138,6 +141,11 @@ impl Domain {
         ];
         descriptors.extend(resume.as_ref().map(|r| r.image.file().as_fd()));
         descriptors.extend(share.as_ref().map(|s| s.descriptor()));
+        if let Some(network) = &config.network {
+            // Numbers it has no use for lead to its image.
+            descriptors.resize_with(fd::NETWORK as usize, || image.as_fd());
+            descriptors.extend([network.memory.as_fd(), network.doorbell.as_fd()]);
+        }
         // Blocked before the fork, so that none is lost between.
         let signals = if config.capture {
             None

@@ -43,7 +43,7 @@ mod shelf;
 mod terminal;
 
 pub use cgroup::{Resources, Usage, cgroups};
-pub use config::{DomainConfig, LEAST_MEMORY, MOST_CPUS};
+pub use config::{DomainConfig, LEAST_MEMORY, MOST_CPUS, NetworkLink};
 pub use domain::{Domain, Killer, Outcome};
 pub use elf::Gates;
 pub use error::Error;

@@ -59,14 +59,19 @@ pub struct Common {
 }
 
 impl Common {
-    /// Defaults for a new socket.
+    /// Defaults for a new socket of the current process.
     pub fn new(domain: u16, kind: u32, protocol: i32) -> Self {
+        Self::of_user(domain, kind, protocol, current().process.cred().fsuid)
+    }
+
+    /// Defaults for a new socket of this user.
+    pub fn of_user(domain: u16, kind: u32, protocol: i32, uid: u32) -> Self {
         Self {
             domain,
             kind,
             protocol,
             ino: kernel().next_id(),
-            uid: current().process.cred().fsuid,
+            uid,
             switches: AtomicU64::new(0),
             sndbuf: AtomicUsize::new(DEFAULT_BUF),
             rcvbuf: AtomicUsize::new(DEFAULT_BUF),

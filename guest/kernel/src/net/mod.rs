@@ -15,6 +15,7 @@ pub mod ioctl;
 mod msg;
 pub mod netlink;
 mod options;
+pub mod remote;
 pub mod socket;
 pub mod unix;
 

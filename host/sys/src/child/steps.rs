@@ -229,7 +229,7 @@ fn arrange_descriptors(p: &mut Prepared<'_>) -> Result<i64, Failure> {
     let executable = park(p.plan.executable.as_raw_fd())?;
     // The old number may be overwritten below.
     p.life = park(p.life)? as RawFd;
-    let mut parked = [0i64; 8];
+    let mut parked = [0i64; 9];
     if descriptors.len() > parked.len() {
         return Err((DESCRIPTORS, libc::EINVAL));
     }

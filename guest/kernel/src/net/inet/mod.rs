@@ -5,6 +5,7 @@
 //! ENETUNREACH until a service domain provides it. Key types: [`tcp::Tcp`], [`udp::Udp`], [`Ports`].
 //! Lock order: one socket's `inner` at a time; port table → nothing.
 
+mod fartcp;
 mod ipopts;
 pub mod tcp;
 mod tcpio;
@@ -18,6 +19,7 @@ use doppel_algo::net::ports::{
 };
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
 use doppel_machine::sync::SpinLock;
+use doppel_machine::{boot, network};
 
 use super::Common;
 use super::consts::{SO_REUSEADDR, SO_REUSEPORT};
@@ -74,25 +76,45 @@ impl End {
 
 /// Whether an address is one of this domain.
 pub fn is_local(ip: &Ip) -> bool {
-    *ip == LOOPBACK6 || unmapped(ip).is_some_and(|v4| v4[0] == 127)
+    *ip == LOOPBACK6 || unmapped(ip).is_some_and(|v4| v4[0] == 127) || is_own(ip)
+}
+
+/// Whether it is the domain's address in its virtual network.
+fn is_own(ip: &Ip) -> bool {
+    network::is_there() && *ip == own_address(ip)
+}
+
+/// The domain's address in its virtual network, of the same family as `like`.
+fn own_address(like: &Ip) -> Ip {
+    let info = boot::start_info();
+    if unmapped(like).is_some() { mapped(info.ip4) } else { info.ip6 }
 }
 
 fn is_multicast(ip: &Ip) -> bool {
     unmapped(ip).map_or(ip[0] == 0xff, |v4| (224..240).contains(&v4[0]))
 }
 
-/// Where a connection or datagram to `to` goes: wildcards mean loopback. ENETUNREACH outside the domain.
-pub fn route(mut to: End) -> Result<End> {
+/// Where a connection or datagram to `to` goes: wildcards mean loopback.
+fn to_loopback(mut to: End) -> End {
     if to.ip == ANY4 {
         to.ip = LOOPBACK4;
     } else if to.ip == ANY6 {
         to.ip = LOOPBACK6;
     }
+    to
+}
+
+/// The same. ENETUNREACH outside the domain.
+pub fn route(to: End) -> Result<End> {
+    let to = to_loopback(to);
     if is_local(&to.ip) { Ok(to) } else { Err(Errno::ENETUNREACH) }
 }
 
 /// The source address used towards a local address.
 pub fn source_for(to: &Ip) -> Ip {
+    if is_own(to) {
+        return *to;
+    }
     if unmapped(to).is_some() { LOOPBACK4 } else { LOOPBACK6 }
 }
 

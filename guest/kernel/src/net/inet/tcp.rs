@@ -15,11 +15,14 @@ use doppel_machine::sync::SpinLock;
 
 use super::ipopts::IpOptions;
 use super::tcpopts::TcpOptions;
-use super::{End, Ports, binding, check_bind, claim, ipopts, route, source_for, tcpio, tcpopts};
+use super::{
+    End, Ports, binding, check_bind, claim, fartcp, ipopts, is_local, source_for, tcpio, tcpopts, to_loopback,
+};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::{Common, wait};
 use crate::net::consts::{self as c, RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_STREAM};
+use crate::net::remote::{self, Far};
 use crate::net::socket::{Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
 use crate::{Errno, Result, kernel};
@@ -28,7 +31,7 @@ use crate::{Errno, Result, kernel};
 const SNDBUF: usize = 87_040;
 /// See [`SNDBUF`].
 const RCVBUF: usize = 131_072;
-const BOTH: u8 = RCV_SHUTDOWN | SEND_SHUTDOWN;
+pub(super) const BOTH: u8 = RCV_SHUTDOWN | SEND_SHUTDOWN;
 
 /// Where an endpoint is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub(super) enum State {
 
 /// What the last non-blocking connect left to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     Nothing,
     /// Connected, and the next connect says so by succeeding.
     Success,
@@ -55,21 +58,25 @@ enum Told {
 
 pub(super) struct Inner {
     pub(super) state: State,
-    told: Told,
-    local: End,
-    remote: End,
+    pub(super) told: Told,
+    pub(super) local: End,
+    pub(super) remote: End,
     /// The port held in the port table, and whether bind asked for it.
-    port: Option<u16>,
+    pub(super) port: Option<u16>,
     explicit: bool,
     pub(super) peer: Option<Arc<Tcp>>,
+    /// Instead of a peer: the connection outside the domain.
+    pub(super) far: Option<Arc<Far>>,
+    /// As what a listener is known to the network service.
+    pub(super) listener: Option<u32>,
     /// RCV: no more comes (FIN); SEND: no more goes.
     pub(super) shut: u8,
     pub(super) recv: Stream<()>,
     /// Urgent byte not yet taken, and how many bytes before it are still to be read.
     pub(super) urgent: Option<u8>,
     pub(super) mark: Option<usize>,
-    backlog: VecDeque<Arc<Tcp>>,
-    max_backlog: usize,
+    pub(super) backlog: VecDeque<Arc<Tcp>>,
+    pub(super) max_backlog: usize,
     /// Server ends of connections the backlog has no room for.
     pending: VecDeque<Arc<Tcp>>,
     pub(super) ip: IpOptions,
@@ -86,7 +93,18 @@ pub struct Tcp {
 impl Tcp {
     /// A new socket of `family`.
     pub fn new(family: u16) -> Arc<Self> {
-        let common = Common::new(family, SOCK_STREAM, c::SOL_TCP);
+        Self::with(Common::new(family, SOCK_STREAM, c::SOL_TCP))
+    }
+
+    /// The server's end of a connection to this listener.
+    pub(super) fn server(&self) -> Arc<Self> {
+        let s = Self::with(Common::of_user(self.family(), SOCK_STREAM, c::SOL_TCP, self.common.uid));
+        s.common.inherit(&self.common);
+        s
+    }
+
+    fn with(common: Common) -> Arc<Self> {
+        let family = common.domain;
         common.sndbuf.store(SNDBUF, Ordering::Relaxed);
         common.rcvbuf.store(RCVBUF, Ordering::Relaxed);
         let any = End::unspecified(family);
@@ -101,6 +119,8 @@ impl Tcp {
                 port: None,
                 explicit: false,
                 peer: None,
+                far: None,
+                listener: None,
                 shut: 0,
                 recv: Stream::default(),
                 urgent: None,
@@ -119,6 +139,10 @@ impl Tcp {
             Some(a) => a,
             None => unreachable!("a method runs on a live socket"),
         }
+    }
+
+    pub(super) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
     }
 
     fn family(&self) -> u16 {
@@ -156,7 +180,7 @@ impl Tcp {
     }
 
     /// Binds the port of a socket that has none.
-    fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
+    pub(super) fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
         let v6only = self.inner.lock().ip.v6only;
         let ports = kernel().service::<Ports>();
         let port = claim(&ports.tcp, &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
@@ -183,7 +207,7 @@ impl Tcp {
     }
 
     /// The other end refused, reset or vanished: nothing more can be sent or received, except what is queued.
-    fn reset(&self, e: Errno) {
+    pub(super) fn reset(&self, e: Errno) {
         let peer = {
             let mut i = self.inner.lock();
             if i.state == State::Dead {
@@ -231,7 +255,11 @@ impl Tcp {
         {
             return Err(Errno::ENETUNREACH);
         }
-        let to = route(to)?;
+        let to = to_loopback(to);
+        if !is_local(&to.ip) {
+            let network = remote::network().ok_or(Errno::ENETUNREACH)?;
+            return self.far_dial(&network, to, nonblock);
+        }
         let local = self.inner.lock().local;
         let source = source_for(&to.ip);
         if self.inner.lock().port.is_none() {
@@ -246,8 +274,7 @@ impl Tcp {
                 .and_then(|b| b.what.upgrade())
         };
         let Some(l) = listener else { return self.refused(nonblock) };
-        let server = Self::new(l.family());
-        server.common.inherit(&l.common);
+        let server = l.server();
         {
             let (ip, tcp) = {
                 let i = l.inner.lock();
@@ -321,7 +348,7 @@ impl Tcp {
     }
 
     /// Blocks until a connection in the making stands or falls.
-    fn await_connection(&self) -> Result<()> {
+    pub(super) fn await_connection(&self) -> Result<()> {
         let r = wait(&self.common.wq, false, self.common.send_deadline(), || {
             if let Some(e) = self.common.take_error() {
                 return Some(Err(e));
@@ -353,7 +380,7 @@ impl Tcp {
 
     /// connect to AF_UNSPEC: breaks the connection, and the socket can be used again.
     fn disconnect(&self) {
-        let (peer, queued) = {
+        let (peer, far, queued) = {
             let mut i = self.inner.lock();
             if i.state == State::Listening {
                 return;
@@ -362,8 +389,9 @@ impl Tcp {
             i.shut = 0;
             i.told = Told::Nothing;
             i.remote = End::unspecified(self.family());
-            (i.peer.take(), i.recv.clear())
+            (i.peer.take(), i.far.take(), i.recv.clear())
         };
+        self.leave_far(far, None, true);
         if let Some(p) = peer {
             p.common.uncharge(queued);
             p.reset(Errno::ECONNRESET);
@@ -373,7 +401,7 @@ impl Tcp {
     }
 
     fn close(&self) {
-        let (was, peer, unread, waiting) = {
+        let (was, peer, (far, listener), unread, waiting) = {
             let mut i = self.inner.lock();
             let was = core::mem::replace(&mut i.state, State::Dead);
             if was == State::Dead {
@@ -385,12 +413,13 @@ impl Tcp {
                 w.extend(core::mem::take(&mut i.pending));
                 w.into()
             };
-            (was, i.peer.take(), i.recv.clear(), waiting)
+            (was, i.peer.take(), (i.far.take(), i.listener.take()), i.recv.clear(), waiting)
         };
         self.unbind(true);
+        let abort = self.common.linger.load(Ordering::Relaxed) == 0;
+        self.leave_far(far, listener, abort || was == State::Connecting);
         if let Some(p) = peer {
             p.common.uncharge(unread);
-            let abort = self.common.linger.load(Ordering::Relaxed) == 0;
             if unread > 0 || abort || was == State::Connecting {
                 p.reset(Errno::ECONNRESET);
             } else {
@@ -399,7 +428,12 @@ impl Tcp {
         }
         for s in waiting {
             let client = s.inner.lock().peer.take();
-            s.inner.lock().state = State::Dead;
+            let far = {
+                let mut i = s.inner.lock();
+                i.state = State::Dead;
+                i.far.take()
+            };
+            s.leave_far(far, None, true);
             if let Some(cl) = client {
                 let connecting = cl.inner.lock().state == State::Connecting;
                 cl.reset(if connecting { Errno::ECONNREFUSED } else { Errno::ECONNRESET });
@@ -448,6 +482,8 @@ impl SocketOps for Tcp {
         i.max_backlog = usize::try_from(backlog).unwrap_or(c::SOMAXCONN).min(c::SOMAXCONN);
         i.state = State::Listening;
         i.shut = 0;
+        drop(i);
+        self.listen_far();
         Ok(())
     }
 
@@ -541,6 +577,14 @@ impl SocketOps for Tcp {
                 State::Listening => return Ok(()),
                 State::Connecting | State::Closed | State::Dead => return Err(Errno::ENOTCONN),
             }
+            if let Some(far) = &i.far {
+                if how & SEND_SHUTDOWN != 0 {
+                    far.end();
+                }
+                if how & RCV_SHUTDOWN != 0 {
+                    far.hang_up();
+                }
+            }
             let fin = how & SEND_SHUTDOWN != 0 && i.shut & SEND_SHUTDOWN == 0;
             i.shut |= how;
             (i.state == State::Listening, if fin { i.peer.clone() } else { None })
@@ -548,6 +592,8 @@ impl SocketOps for Tcp {
         if listening {
             // Stops listening; the port stays bound.
             let waiting: Vec<_> = {
+                let listener = self.inner.lock().listener.take();
+                self.leave_far(None, listener, true);
                 let mut i = self.inner.lock();
                 i.state = State::Closed;
                 i.shut = 0;
@@ -574,6 +620,9 @@ impl SocketOps for Tcp {
         let i = self.inner.lock();
         if i.state == State::Listening {
             return if i.backlog.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM };
+        }
+        if let Some(far) = &i.far {
+            return fartcp::events(self, far, &i);
         }
         let mut ev = 0;
         if i.shut == BOTH || matches!(i.state, State::Closed | State::Dead) {
@@ -626,7 +675,7 @@ impl SocketOps for Tcp {
         if i.state == State::Listening {
             return Err(Errno::EINVAL);
         }
-        Ok(i.recv.len())
+        Ok(i.far.as_ref().map_or(i.recv.len(), |f| f.available()))
     }
 
     fn unsent_bytes(&self) -> Result<usize> {
@@ -634,7 +683,7 @@ impl SocketOps for Tcp {
             return Err(Errno::EINVAL);
         }
         // Everything is acknowledged as soon as it is in the peer's queue.
-        Ok(0)
+        Ok(self.far().map_or(0, |f| f.unsent()))
     }
 
     fn at_mark(&self) -> Result<bool> {

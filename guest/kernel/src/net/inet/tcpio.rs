@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 
 use doppel_algo::net::stream::{Chunk, SMALL};
 
+use super::fartcp;
 use super::tcp::{State, Tcp};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
@@ -26,6 +27,9 @@ const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
 
 /// Sends all of `input`.
 pub(super) fn send(s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
+    if let Some(far) = s.far() {
+        return fartcp::send(s, &far, input, msg);
+    }
     let nonblock = msg.flags & MSG_DONTWAIT != 0;
     let deadline = s.common.send_deadline();
     if input.remaining() == 0 {
@@ -124,6 +128,9 @@ pub(super) fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received
     }
     if want == 0 {
         return Ok(r);
+    }
+    if let Some(far) = s.far() {
+        return fartcp::recv(s, &far, out, flags);
     }
     let nonblock = flags & MSG_DONTWAIT != 0;
     let lowat = s.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;

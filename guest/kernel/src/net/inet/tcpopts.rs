@@ -3,8 +3,12 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use doppel_abi_service::net::SocketOption;
+
 use super::tcp::Tcp;
+use crate::net::consts::SO_KEEPALIVE;
 use crate::net::options::int;
+use crate::net::remote::{self, Network};
 use crate::{Errno, Result};
 
 const TCP_MAXSEG: i32 = 2;
@@ -67,7 +71,35 @@ pub(super) fn set(s: &Tcp, name: i32, value: &[u8]) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     s.inner.lock().tcp.set.insert(name, v);
+    if let (Some(far), Some(network)) = (s.far(), remote::network()) {
+        tell_one(&network, far.number(), name, v);
+    }
     Ok(())
+}
+
+/// Tells the network service what was set of a connection before it had it.
+pub(super) fn tell(s: &Tcp, network: &Network, number: u32) {
+    let set = s.inner.lock().tcp.set.clone();
+    for (name, v) in set {
+        tell_one(network, number, name, v);
+    }
+    if s.common.on(SO_KEEPALIVE) {
+        network.set(number, SocketOption::KeepAlive, 1);
+    }
+}
+
+fn tell_one(network: &Network, number: u32, name: i32, v: i32) {
+    let option = match name {
+        1 => SocketOption::NoDelay,
+        3 => SocketOption::Cork,
+        4 => SocketOption::KeepIdle,
+        5 => SocketOption::KeepInterval,
+        6 => SocketOption::KeepCount,
+        18 => SocketOption::UserTimeout,
+        // The rest stays here, to be shown again.
+        _ => return,
+    };
+    network.set(number, option, v.unsigned_abs());
 }
 
 /// getsockopt

@@ -1,0 +1,312 @@
+//! TCP endpoints whose other end is outside the domain: the network service executes them (`net::remote`).
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_service::net as abi;
+
+use super::tcp::{BOTH, Inner, State, Tcp, Told};
+use super::tcpopts;
+use super::{End, own_address};
+use crate::fs::file::poll;
+use crate::fs::{Input, Output};
+use crate::net::common::wait;
+use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN};
+use crate::net::remote::{self, Far, Network};
+use crate::net::socket::{Received, SendMsg};
+use crate::{Errno, Result};
+
+const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
+const WRITABLE: u32 = poll::POLLOUT | poll::POLLWRNORM;
+
+impl From<End> for abi::End {
+    fn from(e: End) -> Self {
+        Self { ip: e.ip, port: e.port }
+    }
+}
+
+impl From<abi::End> for End {
+    fn from(e: abi::End) -> Self {
+        Self { ip: e.ip, port: e.port }
+    }
+}
+
+impl Tcp {
+    /// The stream outside, if this endpoint has one.
+    pub(super) fn far(&self) -> Option<Arc<Far>> {
+        self.inner.lock().far.clone()
+    }
+
+    /// Connects to an address outside.
+    pub(super) fn far_dial(&self, network: &Network, to: End, nonblock: bool) -> Result<()> {
+        let source = own_address(&to.ip);
+        if self.inner.lock().port.is_none() {
+            self.bind_to(End { ip: source, port: 0 }, false).map_err(|_| Errno::EADDRNOTAVAIL)?;
+        } else if self.inner.lock().local.is_any() {
+            self.inner.lock().local.ip = source;
+        }
+        let number = network.number(&self.weak())?;
+        let from = {
+            let mut i = self.inner.lock();
+            i.state = State::Connecting;
+            i.shut = 0;
+            i.remote = to;
+            i.far = Some(network.far(number));
+            i.local
+        };
+        network.connect(number, self.weak(), from.into(), to.into());
+        if nonblock {
+            self.inner.lock().told = Told::Success;
+            return Err(Errno::EINPROGRESS);
+        }
+        self.await_connection()
+    }
+
+    /// The service has connected it, or could not.
+    pub fn far_connected(&self, result: Result<()>) {
+        let Some(network) = remote::network() else { return };
+        let far = {
+            let mut i = self.inner.lock();
+            if i.state != State::Connecting {
+                return;
+            }
+            match result {
+                Ok(()) => {
+                    i.state = State::Established;
+                    i.far.clone()
+                }
+                Err(_) => i.far.take(),
+            }
+        };
+        let Some(far) = far else { return };
+        match result {
+            Ok(()) => {
+                tcpopts::tell(self, &network, far.number());
+                self.common.wake_all(WRITABLE);
+            }
+            Err(e) => {
+                network.forget(far.number());
+                self.reset(e);
+            }
+        }
+    }
+
+    /// Whether it takes connections from outside.
+    pub fn far_listens(&self) -> bool {
+        self.inner.lock().listener.is_some()
+    }
+
+    /// Has the service give it connections, if it is bound to what can be reached from outside.
+    pub(super) fn listen_far(&self) {
+        let Some(network) = remote::network() else { return };
+        let local = self.inner.lock().local;
+        let outside = local.is_any() || local.ip == own_address(&local.ip);
+        if !outside || self.far_listens() {
+            return;
+        }
+        // Without a number it takes what comes from inside.
+        if let Ok(n) = network.number(&self.weak()) {
+            self.inner.lock().listener = Some(n);
+            self.far_listen(&network, n);
+        }
+    }
+
+    /// Registers the listener, at a new service domain again.
+    pub fn far_listen(&self, network: &Network, n: u32) {
+        let (at, backlog) = {
+            let i = self.inner.lock();
+            (i.local, i.max_backlog)
+        };
+        network.listen(n, at.into(), backlog);
+    }
+
+    /// A listener has been given a connection; false if it does not listen any more.
+    pub fn far_accepted(&self, far: Arc<Far>, peer: abi::End) -> bool {
+        let Some(network) = remote::network() else { return false };
+        let server = self.server();
+        network.enter(far.number(), Arc::downgrade(&server));
+        {
+            let mut i = self.inner.lock();
+            if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
+                return false;
+            }
+            {
+                let mut s = server.inner.lock();
+                (s.ip, s.tcp) = (i.ip.clone(), i.tcp.clone());
+                s.state = State::Established;
+                s.local = End { ip: own_address(&peer.ip), port: i.local.port };
+                s.remote = peer.into();
+                s.far = Some(far.clone());
+            }
+            i.backlog.push_back(server.clone());
+        }
+        tcpopts::tell(&server, &network, far.number());
+        self.common.wake_read(READABLE);
+        true
+    }
+
+    /// The service has marked it: bytes or room came, or the connection ended.
+    pub fn far_news(&self) {
+        let Some(far) = self.far() else { return };
+        if let Some(e) = far.take_error() {
+            let mut i = self.inner.lock();
+            i.shut = BOTH;
+            drop(i);
+            self.common.set_error(e);
+        }
+        let hup = if far.ended() { poll::POLLRDHUP } else { 0 };
+        self.common.wake_read(READABLE | hup);
+        if far.room() > 0 {
+            self.common.wake_write(WRITABLE);
+        }
+        if !self.common.rq.is_empty() {
+            // Whoever polls for edges wants to know of what comes next too.
+            far.wait_for_bytes();
+        }
+    }
+
+    /// The service domain that had this connection is no more.
+    pub fn far_lost(&self) {
+        let far = {
+            let mut i = self.inner.lock();
+            i.listener = None;
+            i.far.take()
+        };
+        if far.is_some() {
+            self.reset(Errno::ECONNRESET);
+        }
+    }
+
+    /// Gives up what it has outside.
+    pub(super) fn leave_far(&self, far: Option<Arc<Far>>, listener: Option<u32>, abort: bool) {
+        let Some(network) = remote::network() else { return };
+        if let Some(f) = far {
+            network.close(f.number(), abort || f.available() > 0);
+        }
+        if let Some(n) = listener {
+            network.close(n, true);
+        }
+    }
+}
+
+/// Sends all of `input`.
+pub(super) fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
+    let nonblock = msg.flags & MSG_DONTWAIT != 0;
+    let deadline = s.common.send_deadline();
+    loop {
+        let room = wait(&s.common.wq, nonblock, deadline, || {
+            if let Some(e) = s.common.take_error() {
+                return Some(Err(e));
+            }
+            let (state, shut) = {
+                let i = s.inner.lock();
+                (i.state, i.shut)
+            };
+            match state {
+                State::Established if shut & SEND_SHUTDOWN == 0 => {
+                    (far.room() > 0 || !waits(|| far.wait_for_room())).then_some(Ok(()))
+                }
+                State::Connecting => None,
+                _ => Some(Err(Errno::EPIPE)),
+            }
+        });
+        if let Err(e) = room {
+            return if input.done() > 0 { Ok(input.done()) } else { Err(e) };
+        }
+        far.send(input)?;
+        if input.remaining() == 0 {
+            return Ok(input.done());
+        }
+    }
+}
+
+/// Asks to be told, after a look at what has been told already; false if there is no need to wait.
+fn waits(ask: impl Fn() -> bool) -> bool {
+    if !ask() {
+        return false;
+    }
+    remote::look();
+    ask()
+}
+
+/// Receives up to what `out` takes.
+pub(super) fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    let mut r = Received::default();
+    let want = out.remaining();
+    let nonblock = flags & MSG_DONTWAIT != 0;
+    let peek = flags & MSG_PEEK != 0;
+    let lowat = s.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
+    let target = if flags & MSG_WAITALL != 0 { want } else { lowat.min(want) };
+    // With MSG_PEEK the bytes stay, so wait until enough are there; never for more than a buffer holds.
+    let need = if peek { target.min(abi::BUFFER as usize) } else { 1 };
+    let deadline = s.common.recv_deadline();
+    while r.len < want {
+        match wait(&s.common.rq, nonblock, deadline, || ready(s, far, need)) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(_) if r.len > 0 => break,
+            Err(e) => return Err(e),
+        }
+        let to = if flags & MSG_TRUNC != 0 { None } else { Some(&mut *out) };
+        match far.receive(to, want - r.len, peek) {
+            Ok(n) => r.len += n,
+            Err(_) if r.len > 0 => break,
+            Err(e) => return Err(e),
+        }
+        if r.len >= target || peek {
+            break;
+        }
+    }
+    Ok(r)
+}
+
+/// `Some(Ok(true))` when there are bytes, `Some(Ok(false))` at the end.
+fn ready(s: &Tcp, far: &Far, need: usize) -> Option<Result<bool>> {
+    let (state, shut) = {
+        let i = s.inner.lock();
+        (i.state, i.shut)
+    };
+    let over = far.ended() || shut & RCV_SHUTDOWN != 0;
+    let there = far.available();
+    if there >= need || (there > 0 && over) {
+        return Some(Ok(true));
+    }
+    if let Some(e) = s.common.take_error() {
+        return Some(Err(e));
+    }
+    if over {
+        return Some(Ok(false));
+    }
+    match state {
+        State::Connecting => None,
+        State::Established if !waits(|| far.available() >= need || far.wait_for_bytes()) => Some(Ok(true)),
+        State::Established => None,
+        _ => Some(Err(Errno::ENOTCONN)),
+    }
+}
+
+/// Events that hold for a connection.
+pub(super) fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
+    let mut ev = 0;
+    let over = i.shut & RCV_SHUTDOWN != 0 || far.ended();
+    if over {
+        ev |= READABLE | poll::POLLRDHUP;
+        if i.shut & SEND_SHUTDOWN != 0 {
+            ev |= poll::POLLHUP;
+        }
+    }
+    if i.state == State::Established {
+        if far.available() > 0 || !far.wait_for_bytes() {
+            ev |= READABLE;
+        }
+        // Linux: a third of the buffer.
+        let writable = || far.room() >= abi::BUFFER as usize / 3;
+        if i.shut & SEND_SHUTDOWN != 0 || writable() || (!far.wait_for_room() && writable()) {
+            ev |= WRITABLE;
+        }
+    }
+    if s.common.has_error() {
+        ev |= poll::POLLERR;
+    }
+    ev
+}

@@ -1,0 +1,169 @@
+//! A stream that the network service executes: the kernel's ends of its two byte streams.
+
+use alloc::vec::Vec;
+
+use doppel_abi_service::net::BUFFER;
+use doppel_machine::network as channel;
+use doppel_machine::sync::SpinLock;
+use doppel_ring::{Dirty, Reader, Writer};
+
+use crate::fs::{Input, Output};
+use crate::{Errno, Result};
+
+/// Most bytes copied under one lock.
+const PIECE: usize = 16 << 10;
+
+/// A stream.
+pub struct Far {
+    number: u32,
+    up: SpinLock<Writer>,
+    down: SpinLock<Reader>,
+}
+
+/// What a broken stream is to programs.
+const BROKEN: Errno = Errno::ECONNRESET;
+
+fn mark(n: u32) {
+    let bells = channel::to_service();
+    Dirty(&bells[(n / Dirty::LIMIT) as usize]).mark(n % Dirty::LIMIT);
+    channel::ring_service();
+}
+
+impl Far {
+    pub(super) fn new(number: u32) -> Self {
+        Self { number, up: SpinLock::default(), down: SpinLock::default() }
+    }
+
+    /// Its number in the channel.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes that can be sent now.
+    pub fn room(&self) -> usize {
+        let s = channel::socket(self.number).up();
+        self.up.lock().room(&s).unwrap_or(0) as usize
+    }
+
+    /// Bytes that the service has not taken yet.
+    pub fn unsent(&self) -> usize {
+        BUFFER as usize - self.room()
+    }
+
+    /// Takes an error the service has told.
+    pub fn take_error(&self) -> Option<Errno> {
+        super::take_error(self.number)
+    }
+
+    /// Asks to be marked when there is room; false if there is some.
+    pub fn wait_for_room(&self) -> bool {
+        let s = channel::socket(self.number).up();
+        self.up.lock().sleep(&s).unwrap_or(true)
+    }
+
+    /// Sends what there is room for.
+    pub fn send(&self, input: &mut Input<'_>) -> Result<usize> {
+        let s = channel::socket(self.number).up();
+        let mut piece = Vec::new();
+        let mut total = 0;
+        while input.remaining() > 0 {
+            let n = self.room().min(input.remaining()).min(PIECE);
+            if n == 0 {
+                break;
+            }
+            piece.clear();
+            piece.reserve_exact(n);
+            // Copied outside the lock: it may take a fault.
+            input.append(&mut piece, n)?;
+            let (mut done, mut notify) = (0, false);
+            while done < piece.len() {
+                let mut up = self.up.lock();
+                let span = up.span(&s).map_err(|_| BROKEN)?;
+                let n = span.len.min(piece.len() - done);
+                if n == 0 {
+                    // Another sender was faster; what was taken from the program must go.
+                    drop(up);
+                    crate::sched::yield_now();
+                    continue;
+                }
+                channel::put(self.number, span, &piece[done..done + n]);
+                notify |= up.advance(&s, n);
+                done += n;
+            }
+            total += done;
+            if notify {
+                mark(self.number);
+            }
+        }
+        Ok(total)
+    }
+
+    /// Bytes that can be received now.
+    pub fn available(&self) -> usize {
+        let s = channel::socket(self.number).down();
+        self.down.lock().waiting(&s).unwrap_or(0) as usize
+    }
+
+    /// Asks to be marked when bytes or the end come; false if they have.
+    pub fn wait_for_bytes(&self) -> bool {
+        let s = channel::socket(self.number).down();
+        self.down.lock().sleep(&s).unwrap_or(true)
+    }
+
+    /// Whether nothing comes after the bytes that are there.
+    pub fn ended(&self) -> bool {
+        let s = channel::socket(self.number).down();
+        self.down.lock().closed(&s)
+    }
+
+    /// Receives what is there, at most `most` bytes; with `out` none they are dropped, with `peek` they stay.
+    pub fn receive(&self, out: Option<&mut Output<'_>>, most: usize, peek: bool) -> Result<usize> {
+        let s = channel::socket(self.number).down();
+        let Some(out) = out else {
+            let mut down = self.down.lock();
+            let n = (down.waiting(&s).map_err(|_| BROKEN)? as usize).min(most);
+            let notify = down.advance(&s, n);
+            drop(down);
+            if notify {
+                mark(self.number);
+            }
+            return Ok(n);
+        };
+        let mut piece = Vec::new();
+        let mut total = 0;
+        while total < most && out.remaining() > 0 {
+            let skip = if peek { total } else { 0 };
+            let mut down = self.down.lock();
+            let span = down.span(&s, u32::try_from(skip).unwrap_or(u32::MAX)).map_err(|_| BROKEN)?;
+            let n = span.len.min(most - total).min(out.remaining()).min(PIECE);
+            if n == 0 {
+                break;
+            }
+            piece.resize(n, 0);
+            channel::get(self.number, span, &mut piece);
+            let notify = !peek && down.advance(&s, n);
+            drop(down);
+            if notify {
+                mark(self.number);
+            }
+            total += out.write(&piece)?;
+        }
+        Ok(total)
+    }
+
+    /// Nothing more will be sent.
+    pub fn end(&self) {
+        let s = channel::socket(self.number).up();
+        if self.up.lock().close(&s) {
+            mark(self.number);
+        }
+    }
+
+    /// Nothing more will be received.
+    pub fn hang_up(&self) {
+        let s = channel::socket(self.number).down();
+        if self.down.lock().hang_up(&s) {
+            mark(self.number);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Sockets that the network service executes (DESIGN §7, docs/services.md).
+//!
+//! Key types: [`Network`] (the kernel's end of the channel), [`Far`] (a stream there). No call waits for the service
+//! but where a program waits for the network: requests are queued, answers and marks are taken by whoever comes first,
+//! a thread that finds nothing to do or PID 1 at the service's event.
+//! Lock order: a socket's `inner` → [`Far`]'s ends, or the link. What an answer brings is carried out without a lock.
+
+mod far;
+mod link;
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_service::net::{End, Request};
+use doppel_machine::network as channel;
+use doppel_machine::sync::SpinLock;
+use doppel_ring::Ticket;
+
+use super::inet::tcp::Tcp;
+use crate::{Errno, kernel};
+
+pub use far::Far;
+use link::Link;
+
+/// A request under way, and whom its answer concerns.
+enum Pending {
+    Connect(Weak<Tcp>),
+    Listen,
+    Set,
+    /// The number is free then.
+    Close(u32),
+}
+
+/// The kernel's end of the channel.
+#[derive(Default)]
+pub struct Network {
+    link: SpinLock<Link>,
+    /// Streams and listeners by number.
+    sockets: SpinLock<BTreeMap<u32, Weak<Tcp>>>,
+}
+
+/// The network, if this domain has one.
+pub fn network() -> Option<Arc<Network>> {
+    channel::is_there().then(|| kernel().service::<Network>())
+}
+
+/// PID 1: the service has posted its event.
+pub fn event() {
+    if let Some(n) = network() {
+        n.serve();
+    }
+}
+
+/// Things that came, to be carried out without the link's lock.
+#[derive(Default)]
+struct News {
+    /// Requests that are done: with what result.
+    done: Vec<(Pending, u16)>,
+    /// Connections for listeners: listener, number, the peer.
+    accepted: Vec<(u32, u32, End)>,
+    /// Sockets that want a look.
+    marked: Vec<u32>,
+    /// The service domain is another one: what was connected is no more.
+    anew: bool,
+}
+
+impl Network {
+    /// Takes what the service has said and sees to it.
+    pub fn serve(&self) {
+        loop {
+            let news = self.link.lock().hear();
+            self.carry_out(news);
+            // From here on the service posts an event; what came before that is taken now.
+            if !self.link.lock().sleep() {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&self, news: News) {
+        if news.anew {
+            self.lose();
+        }
+        for (request, error) in news.done {
+            match request {
+                Pending::Connect(tcp) => {
+                    if let Some(t) = tcp.upgrade() {
+                        t.far_connected(if error == 0 { Ok(()) } else { Err(Errno(error)) });
+                    }
+                }
+                Pending::Close(n) => self.link.lock().give_back(n),
+                Pending::Listen | Pending::Set => {}
+            }
+        }
+        for (listener, number, peer) in news.accepted {
+            let taken = self.socket(listener).is_some_and(|l| l.far_accepted(self.far(number), peer));
+            if !taken {
+                self.ask(Pending::Set, Request::Close { socket: number, reset: true });
+            }
+        }
+        for n in news.marked {
+            if let Some(t) = self.socket(n) {
+                t.far_news();
+            }
+        }
+    }
+
+    fn socket(&self, n: u32) -> Option<Arc<Tcp>> {
+        self.sockets.lock().get(&n).and_then(Weak::upgrade)
+    }
+
+    /// The service domain was replaced: connections are reset, listeners are registered again.
+    fn lose(&self) {
+        let sockets: Vec<_> = self.sockets.lock().iter().map(|(n, t)| (*n, t.clone())).collect();
+        for (n, tcp) in sockets {
+            match tcp.upgrade() {
+                Some(t) if t.far_listens() => t.far_listen(self, n),
+                Some(t) => {
+                    self.sockets.lock().remove(&n);
+                    t.far_lost();
+                }
+                None => {
+                    self.sockets.lock().remove(&n);
+                }
+            }
+        }
+        let used: Vec<u32> = self.sockets.lock().keys().copied().collect();
+        self.link.lock().only(&used);
+    }
+
+    /// Queues a request.
+    fn ask(&self, pending: Pending, request: Request) {
+        self.link.lock().ask(pending, request);
+        channel::ring_service();
+    }
+
+    /// A number for a socket this kernel makes; ENOBUFS if all are in use.
+    pub fn number(&self, tcp: &Weak<Tcp>) -> Result<u32, Errno> {
+        let n = self.link.lock().take().ok_or(Errno::ENOBUFS)?;
+        channel::socket(n).reset();
+        self.sockets.lock().insert(n, tcp.clone());
+        Ok(n)
+    }
+
+    /// A number the service has no socket for any more: it could not be connected.
+    pub fn forget(&self, n: u32) {
+        self.sockets.lock().remove(&n);
+        self.link.lock().give_back(n);
+    }
+
+    /// The stream with this number.
+    pub fn far(&self, n: u32) -> Arc<Far> {
+        Arc::new(Far::new(n))
+    }
+
+    /// Enters who has a connection that was accepted.
+    pub fn enter(&self, n: u32, tcp: Weak<Tcp>) {
+        self.sockets.lock().insert(n, tcp);
+    }
+
+    /// Begins to connect.
+    pub fn connect(&self, n: u32, tcp: Weak<Tcp>, from: End, to: End) {
+        self.ask(Pending::Connect(tcp), Request::Connect { socket: n, from, to });
+    }
+
+    /// Takes connections from now on.
+    pub fn listen(&self, n: u32, at: End, backlog: usize) {
+        let backlog = u16::try_from(backlog).unwrap_or(u16::MAX);
+        self.ask(Pending::Listen, Request::Listen { socket: n, at, backlog });
+    }
+
+    /// Gives a socket up.
+    pub fn close(&self, n: u32, reset: bool) {
+        self.sockets.lock().remove(&n);
+        self.ask(Pending::Close(n), Request::Close { socket: n, reset });
+    }
+
+    /// Sets an option of a connection.
+    pub fn set(&self, n: u32, option: doppel_abi_service::net::SocketOption, value: u32) {
+        self.ask(Pending::Set, Request::Set { socket: n, option, value });
+    }
+}
+
+/// A domain made from a frozen image, before its threads run: what was connected outside is not any more, and the
+/// channel, if there is one, is another.
+pub fn resumed() {
+    let n = kernel().service::<Network>();
+    n.link.lock().restart();
+    let sockets: Vec<_> = n.sockets.lock().iter().map(|(n, t)| (*n, t.clone())).collect();
+    for (number, tcp) in sockets {
+        let tcp = tcp.upgrade();
+        let listens = tcp.as_ref().is_some_and(|t| t.far_listens());
+        // Listeners are registered again when the service is there (`lose`).
+        if !listens || !channel::is_there() {
+            n.sockets.lock().remove(&number);
+            if let Some(t) = tcp {
+                t.far_lost();
+            }
+        }
+    }
+    event();
+}
+
+/// A thread that finds nothing to do looks whether the service has said something.
+pub fn look() {
+    if let Some(n) = network()
+        && link::has_news()
+    {
+        n.serve();
+    }
+}
+
+/// Takes an error the service has told of a socket.
+fn take_error(n: u32) -> Option<Errno> {
+    match channel::socket(n).error.swap(0, Ordering::AcqRel) {
+        0 => None,
+        e => Some(Errno(e as u16)),
+    }
+}
+
+/// The request's ticket as the rings know it.
+type Entry = (Request, Ticket);

@@ -1,0 +1,93 @@
+//! The guest's side of the channel to the network service (`abi/service`).
+//!
+//! It is mapped at boot, shared, at a fixed address; only a domain with a network has one ([`is_there`]). The service
+//! domain is not trusted with more than the traffic: indices are checked (`doppel_ring`), bytes are copied.
+
+use core::sync::atomic::Ordering;
+
+use doppel_abi_machine::{fd, layout::NETWORK_BASE};
+use doppel_abi_service::net::{BUFFER, SIZE, SOCKETS, SocketHeader, down_buffer, up_buffer};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests, layout};
+use doppel_ring::Span;
+
+use crate::boot::start_info;
+use crate::host::{self, nr};
+
+/// Whether this domain has a network.
+pub fn is_there() -> bool {
+    start_info().network != 0
+}
+
+fn at<T>(offset: u64) -> &'static T {
+    assert!(is_there() && offset + size_of::<T>() as u64 <= SIZE, "no channel");
+    // SAFETY: inside the channel, which is mapped for ever; the callers below name structures made of atomics, at the
+    // offsets their layout is pinned to.
+    unsafe { &*((NETWORK_BASE + offset) as *const T) }
+}
+
+/// The channel's first page.
+pub fn header() -> &'static ChannelHeader {
+    at(layout::HEADER)
+}
+
+/// What the guest kernel asks.
+pub fn requests() -> &'static Requests {
+    at(layout::REQUESTS)
+}
+
+/// What the service domain says.
+pub fn answers() -> &'static Answers {
+    at(layout::ANSWERS)
+}
+
+/// Sockets the service domain should look at.
+pub fn to_service() -> &'static Bells {
+    at(layout::TO_SERVICE)
+}
+
+/// Sockets the guest kernel should look at.
+pub fn to_guest() -> &'static Bells {
+    at(layout::TO_GUEST)
+}
+
+/// What both sides know of socket `n`.
+pub fn socket(n: u32) -> &'static SocketHeader {
+    assert!(n < OBJECTS, "no such socket");
+    at(SOCKETS + u64::from(n) * size_of::<SocketHeader>() as u64)
+}
+
+/// Copies bytes to the up buffer of socket `n`; they must fit the span.
+pub fn put(n: u32, span: Span, bytes: &[u8]) {
+    let to = buffer(up_buffer(n), n, span, bytes.len());
+    // SAFETY: checked to be inside the buffer; the source is the kernel's own.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+}
+
+/// Copies bytes from the down buffer of socket `n`; the span must have as many.
+pub fn get(n: u32, span: Span, bytes: &mut [u8]) {
+    let from = buffer(down_buffer(n), n, span, bytes.len());
+    // SAFETY: checked to be inside the buffer; the target is the kernel's own. Bytes the service domain changes
+    // meanwhile are bytes it could have sent.
+    unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+}
+
+fn buffer(start: u64, n: u32, span: Span, len: usize) -> *mut u8 {
+    assert!(n < OBJECTS && len <= span.len && span.offset + span.len <= BUFFER as usize, "outside a buffer");
+    (NETWORK_BASE + start + span.offset as u64) as *mut u8
+}
+
+/// Rings the service domain's doorbell, if it sleeps. What it is to see was stored before.
+pub fn ring_service() {
+    let header = header();
+    core::sync::atomic::fence(Ordering::SeqCst);
+    if header.service_sleeps.load(Ordering::Relaxed) == 0
+        || header.service_sleeps.swap(0, Ordering::AcqRel) == 0
+    {
+        return;
+    }
+    let one = 1u64;
+    // SAFETY: writes 8 bytes from a local to an eventfd. A full counter (EAGAIN) is as good as rung.
+    let _ = unsafe {
+        host::call(nr::WRITE, [fd::NETWORK_DOORBELL as u64, core::ptr::from_ref(&one) as u64, 8, 0, 0, 0])
+    };
+}

@@ -1,0 +1,140 @@
+"""A domain's network: servers reached from the host, clients that reach out, and a network service that dies."""
+import hashlib
+import http.server
+import os
+import signal
+import socket
+import threading
+
+import pytest
+
+from conftest import descendants
+
+SERVER = r"""
+import socketserver
+class Echo(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            self.wfile.write(b"echo " + line)
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+with Server(("", 7000), Echo) as s:
+    print("ready", flush=True)
+    s.serve_forever()
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture
+def published(domain):
+    """A server in a domain, and the host's port that leads to it."""
+    port = free_port()
+    p = domain.start("python3", "-c", SERVER, opts=("--network", "nat", "-p", f"127.0.0.1:{port}:7000"))
+    assert p.stdout.readline() == b"ready\n"
+    yield p, port
+    p.kill()
+    p.wait()
+
+
+def ask(port, text=b"hello\n"):
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+        s.sendall(text)
+        return s.makefile("rb").readline()
+
+
+@pytest.fixture(scope="module")
+def site():
+    """A web server of the host with a file of some megabytes."""
+    body = os.urandom(3 << 20)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            data = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[::-1])
+
+        def log_message(self, *_):
+            pass
+
+    s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=s.serve_forever, daemon=True).start()
+    yield s.server_address[1], body
+    s.shutdown()
+
+
+def test_a_published_port(published):
+    _, port = published
+    for _ in range(3):
+        assert ask(port) == b"echo hello\n"
+    line = b"x" * 500_000 + b"\n"
+    assert ask(port, line) == b"echo " + line
+
+
+def test_many_clients_at_once(published):
+    _, port = published
+    answers = []
+    threads = [threading.Thread(target=lambda i=i: answers.append(ask(port, b"%d\n" % i))) for i in range(50)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(answers) == sorted(b"echo %d\n" % i for i in range(50))
+
+
+def test_downloads_and_uploads(domain, site):
+    port, body = site
+    code = f"""
+import hashlib, urllib.request
+url = "http://10.88.0.1:{port}/"
+got = urllib.request.urlopen(url).read()
+print(hashlib.sha256(got).hexdigest())
+print(hashlib.sha256(urllib.request.urlopen(url, data=got).read()).hexdigest())
+"""
+    out = domain.run("python3", "-c", code, opts=("--network", "nat", "--allow", f"10.88.0.1:{port}")).ok()
+    assert out.split() == [hashlib.sha256(body).hexdigest(), hashlib.sha256(body[::-1]).hexdigest()]
+
+
+def test_what_is_private_is_refused(domain):
+    code = """
+import socket
+for to in ("10.88.0.1", "169.254.169.254", "192.168.1.1"):
+    try:
+        socket.create_connection((to, 80), timeout=30)
+    except PermissionError as e:
+        print(to, "refused")
+"""
+    out = domain.run("python3", "-c", code, opts=("--network", "nat")).ok()
+    assert out.count("refused") == 3, out
+
+
+def test_without_a_network_there_is_none(domain):
+    r = domain.run("python3", "-c", "import socket; socket.create_connection(('192.0.2.1', 80))")
+    assert r.code == 1 and "Network is unreachable" in r.err
+
+
+def test_a_service_that_dies_is_replaced(published):
+    p, port = published
+    assert ask(port) == b"echo hello\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as old:
+        old.sendall(b"one\n")
+        assert old.makefile("rb").readline() == b"echo one\n"
+        for _ in range(5):
+            service = [d for d in descendants(p.pid) if b"network-service" in open(f"/proc/{d}/cmdline", "rb").read()]
+            os.kill(service[0], signal.SIGKILL)
+            # The listening socket is the supervisor's too: whoever calls meanwhile waits.
+            assert ask(port, b"again\n") == b"echo again\n"
+        assert old.recv(1) == b"", "what was connected is no more"
+    assert p.poll() is None
