@@ -56,10 +56,10 @@ pub struct RunArgs {
     /// Network: none (only its own loopback), or nat (an address of its own, and by the rules the host's network)
     #[arg(long, value_name = "KIND", default_value = "none")]
     pub(crate) network: crate::network::Kind,
-    /// Publish a port of the domain on the host: [[HOST_ADDRESS:]HOST_PORT:]PORT
+    /// Publish a port of the domain on the host: `[[HOST_ADDRESS:]HOST_PORT:]PORT`
     #[arg(short, long, value_name = "PORTS")]
     pub(crate) publish: Vec<crate::network::Publish>,
-    /// Let the domain reach a private network: ADDRESS[/BITS][:PORT]
+    /// Let the domain reach a private network: `ADDRESS[/BITS][:PORT]`
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow: Vec<crate::network::Allow>,
     /// Print the program's system calls on standard error
