@@ -118,9 +118,11 @@ def columns(capsys, what, native, domain, known=(), again=None):
     known = dict(known)
     bad = {t: domain.get(t, "not run") for t in count if domain.get(t, "not run") != "ok" and t not in known}
     second = ""
-    if bad and again:
+    for attempt in ("second", "third"):
+        if not bad or not again:
+            break
         new = again()
-        second = f"; {len(bad)} at the second try"
+        second += f"; {len(bad)} at the {attempt} try"
         bad = {t: new.get(t, "not run") for t in bad if new.get(t, "not run") != "ok"}
     gone = [t for t in known if t in count and domain.get(t) == "ok"]
     good = sum(1 for t in count if domain.get(t) == "ok")
