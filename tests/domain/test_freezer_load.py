@@ -250,7 +250,11 @@ def memory_differs(pid, inode, spaces, image):
             for address, length, offset in runs:
                 memory.seek(address)
                 image.seek(offset)
-                if memory.read(length) != image.read(length):
+                try:
+                    same = memory.read(length) == image.read(length)
+                except OSError:
+                    same = False  # not all of it is there yet
+                if not same:
                     return f"{pid}: {length:#x} bytes at {address:#x}"
         return ""
     return None

@@ -79,8 +79,8 @@ def test_missing_root_image(domain, names, clean, tmp_path):  # noqa: F811
 
 def test_full_disk_elsewhere(domain, names, clean, tmp_path):  # noqa: F811
     """Hibernating, exporting and importing find no room; /dev/shm has none for an image in memory."""
-    disk, frozen = small_disk(tmp_path / "disk", "4m"), names()
-    shm = f"mount -t tmpfs -o size=4m,mode=1777 none /dev/shm && exec {DOPPEL} run --rm -i --name fzt-shm {root_file('debian')} -- python3 -uc \"$0\""
+    disk, frozen, name = small_disk(tmp_path / "disk", "4m"), names(), f"fzt-{os.getpid()}-shm"
+    shm = f"mount -t tmpfs -o size=4m,mode=1777 none /dev/shm && exec {DOPPEL} run --rm -i --name {name} {root_file('debian')} -- python3 -uc \"$0\""
     program = "import os\nb = os.urandom(20 << 20)\nh = hash(b)\nprint('ready')\nwhile input() == 'still there': print(h == hash(b))"
     p = subprocess.Popen(["unshare", "-m", "sh", "-c", shm, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "DOPPEL_STORE": str(disk)})
 
@@ -92,16 +92,16 @@ def test_full_disk_elsewhere(domain, names, clean, tmp_path):  # noqa: F811
         assert p.stdout.readline() == b"ready\n", p.stderr.read()
         env = {"DOPPEL_STORE": str(disk)}
         for _ in range(2):
-            assert "No space left" in refused("hibernate", "fzt-shm", env=env)
+            assert "No space left" in refused("hibernate", name, env=env)
             there()
             assert os.listdir(disk / "frozen") == []
-            inside = call(["nsenter", "-t", str(p.pid), "-m", DOPPEL, "freeze", "--in-memory", "fzt-shm", "x"], b"", 30, env={**os.environ, **env})
+            inside = call(["nsenter", "-t", str(p.pid), "-m", DOPPEL, "freeze", "--in-memory", name, "x"], b"", 30, env={**os.environ, **env})
             assert inside.code and "No space left" in inside.err, inside.err
             there()
             left = call(["nsenter", "-t", str(p.pid), "-m", "find", "/dev/shm", "-type", "f"], b"", 20)
             assert left.out == "", left.out
         # Where there is room, it can be frozen still.
-        doppel_call("freeze", "fzt-shm", frozen).ok()
+        doppel_call("freeze", name, frozen).ok()
         error = refused("frozen", "export", frozen, disk / "export")
         assert "No space left" in error and not (disk / "export").exists(), error
         doppel_call("frozen", "export", frozen, tmp_path / "export").ok()
