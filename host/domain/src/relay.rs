@@ -87,12 +87,13 @@ pub(crate) fn flush(socket: &UnixStream, out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what is there; false at the end.
+/// Reads what is there; false at the end. That the other side ended with something unread is no failure: we may always
+/// have said one thing more than it waited for.
 pub(crate) fn fill(socket: &UnixStream, to: &mut Vec<u8>) -> io::Result<bool> {
     use rustix::net::{RecvFlags, recv};
     let mut buf = [0u8; 16 << 10];
     match recv(socket, &mut buf[..], RecvFlags::DONTWAIT) {
-        Ok((0, _)) => Ok(false),
+        Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => Ok(false),
         Ok((n, _)) => {
             to.extend(&buf[..n]);
             Ok(true)
@@ -232,5 +233,24 @@ impl Relay {
         self.socket.set_write_timeout(None)?;
         let rest = std::mem::take(&mut *lock(&self.out.0));
         (&self.socket).write_all(&rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_left_something_unread_has_ended() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (&theirs).write_all(b"last words").unwrap();
+        (&ours).write_all(b"unread").unwrap();
+        drop(theirs);
+        let mut heard = Vec::new();
+        assert!(fill(&ours, &mut heard).unwrap());
+        assert_eq!(heard, b"last words");
+        assert!(!fill(&ours, &mut heard).unwrap());
     }
 }
