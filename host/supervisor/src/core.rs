@@ -129,6 +129,19 @@ impl Core {
         }
     }
 
+    /// As [`Self::save`], for one who has time.
+    pub fn save_unhurried(&self, entry: &Entry) -> impl Future<Output = Result<(), Problem>> + use<> {
+        let world = locked(&self.world);
+        let there = world.domains.contains_key(&entry.id);
+        let saved = there.then(|| self.state.put_unhurried(Table::Domains, &entry.id, &entry.row()));
+        async {
+            match saved {
+                Some(saved) => saved.await,
+                None => Ok(()),
+            }
+        }
+    }
+
     /// Notes an event of a domain.
     pub fn event(&self, kind: EventKind, entry: &Entry, attributes: &[(&str, String)]) {
         self.events.add(kind, &entry.id, Some(&entry.name()), attributes);

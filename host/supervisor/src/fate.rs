@@ -105,7 +105,7 @@ impl Core {
             self.acknowledge(id, run);
             return;
         };
-        let saved = self.save(&entry);
+        let saved = self.save_unhurried(&entry);
         self.tell_end(&entry, &exit);
         let core = self.clone();
         tokio::spawn(async move {

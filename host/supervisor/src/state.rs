@@ -4,13 +4,16 @@
 //! transaction, so that many clients share the cost of making it durable, and tells each when its own is. The rows
 //! themselves are held in memory by their owners; the file is read once, at the start.
 //!
+//! What nobody waits for gathers for a moment ([`GATHER`]), so that the rows of a domain that starts and ends at once
+//! are one transaction, and making it durable is not in the way of what is waited for.
+//!
 //! A change that cannot be written (the disk is full) fails for whoever waits for it. One that nobody waits for (how a
 //! domain ended) is kept and tried again, with the next change or after a second.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doppel_api::{Code, Problem};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -22,6 +25,8 @@ use tokio::sync::oneshot;
 const CACHE: usize = 1 << 20;
 /// Most changes in one transaction.
 const BATCH: usize = 1000;
+/// How long changes wait for others if nobody is held up by that.
+const GATHER: Duration = Duration::from_millis(20);
 /// How long a failed write waits for the next try.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -61,6 +66,8 @@ struct Change {
     key: String,
     value: Option<Vec<u8>>,
     done: Option<oneshot::Sender<Outcome>>,
+    /// Somebody is held up until it is durable.
+    urgent: bool,
 }
 
 /// The state file.
@@ -94,33 +101,52 @@ impl State {
         key: &str,
         value: &T,
     ) -> impl Future<Output = Outcome> + use<T> {
-        let change = encoded(value).map(|value| self.change(table, key, Some(value)));
+        let change = encoded(value).map(|value| self.change(table, key, Some(value), true));
+        async { change?.await.unwrap_or_else(closed) }
+    }
+
+    /// As [`Self::put`], for one who has time.
+    pub fn put_unhurried<T: Serialize>(
+        &self,
+        table: Table,
+        key: &str,
+        value: &T,
+    ) -> impl Future<Output = Outcome> + use<T> {
+        let change = encoded(value).map(|value| self.change(table, key, Some(value), false));
         async { change?.await.unwrap_or_else(closed) }
     }
 
     /// Removes a row, as [`Self::put`].
     pub fn remove(&self, table: Table, key: &str) -> impl Future<Output = Outcome> + use<> {
-        let change = self.change(table, key, None);
+        let change = self.change(table, key, None, true);
         async { change.await.unwrap_or_else(closed) }
     }
 
-    fn change(&self, table: Table, key: &str, value: Option<Vec<u8>>) -> oneshot::Receiver<Outcome> {
+    fn change(
+        &self,
+        table: Table,
+        key: &str,
+        value: Option<Vec<u8>>,
+        urgent: bool,
+    ) -> oneshot::Receiver<Outcome> {
         let (done, outcome) = oneshot::channel();
-        self.send(Change { table, key: key.into(), value, done: Some(done) });
+        self.send(Change { table, key: key.into(), value, done: Some(done), urgent });
         outcome
     }
 
     /// Writes a row some time soon, in the order of the calls, whatever it takes.
     pub fn put_soon(&self, table: Table, key: &str, value: &impl Serialize) {
         match encoded(value) {
-            Ok(value) => self.send(Change { table, key: key.into(), value: Some(value), done: None }),
+            Ok(value) => {
+                self.send(Change { table, key: key.into(), value: Some(value), done: None, urgent: false })
+            }
             Err(error) => tracing::error!("{error}"),
         }
     }
 
     /// Removes a row some time soon.
     pub fn remove_soon(&self, table: Table, key: &str) {
-        self.send(Change { table, key: key.into(), value: None, done: None });
+        self.send(Change { table, key: key.into(), value: None, done: None, urgent: false });
     }
 
     fn send(&self, change: Change) {
@@ -207,7 +233,7 @@ impl Writer {
                 queue.recv_timeout(AGAIN)
             };
             let batch: Vec<Change> = match first {
-                Ok(first) => std::iter::once(first).chain(queue.try_iter().take(BATCH)).collect(),
+                Ok(first) => gather(first, queue),
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => {
                     if !self.failed.is_empty() {
@@ -247,6 +273,12 @@ impl Writer {
     }
 
     fn commit(&mut self, batch: &[Change]) -> Result<(), Problem> {
+        // Of several values of a row only the last one counts.
+        let mut rows: BTreeMap<(Table, &str), Option<&[u8]>> = BTreeMap::new();
+        rows.extend(
+            self.failed.iter().map(|((table, key), value)| ((*table, key.as_str()), value.as_deref())),
+        );
+        rows.extend(batch.iter().map(|c| ((c.table, c.key.as_str()), c.value.as_deref())));
         let failed = |e: redb::Error| problem(&self.path, &e);
         if self.database.is_none() {
             self.database = Some(database(&self.path).map_err(failed)?);
@@ -255,13 +287,15 @@ impl Writer {
         let written = || -> Result<(), redb::Error> {
             let write = database.begin_write()?;
             for table in Table::ALL {
+                let mut rows = rows.range((table, "")..).take_while(|((t, _), _)| *t == table).peekable();
+                if rows.peek().is_none() {
+                    continue;
+                }
                 let mut open = write.open_table(table.definition())?;
-                let older = self.failed.iter().map(|((t, key), value)| (*t, key, value));
-                let newer = batch.iter().map(|c| (c.table, &c.key, &c.value));
-                for (_, key, value) in older.chain(newer).filter(|(t, ..)| *t == table) {
+                for ((_, key), value) in rows {
                     match value {
-                        Some(value) => drop(open.insert(key.as_str(), value.as_slice())?),
-                        None => drop(open.remove(key.as_str())?),
+                        Some(value) => drop(open.insert(*key, *value)?),
+                        None => drop(open.remove(*key)?),
                     }
                 }
             }
@@ -270,6 +304,25 @@ impl Writer {
         };
         written().map_err(failed)
     }
+}
+
+/// A change and those that belong into the same transaction.
+fn gather(first: Change, queue: &Receiver<Change>) -> Vec<Change> {
+    let mut urgent = first.urgent;
+    let mut batch = vec![first];
+    let until = Instant::now() + GATHER;
+    while batch.len() < BATCH {
+        let wait = if urgent { Duration::ZERO } else { until.saturating_duration_since(Instant::now()) };
+        match queue.recv_timeout(wait) {
+            Ok(change) => {
+                urgent |= change.urgent;
+                batch.push(change);
+            }
+            // Without a sender all that there is is written now; the next look finds out.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    batch
 }
 
 fn problem(path: &Path, error: &redb::Error) -> Problem {
@@ -312,11 +365,13 @@ mod tests {
             state.put_soon(Table::Domains, "c", &3);
             state.remove(Table::Domains, "a").await.unwrap();
             state.remove_soon(Table::Domains, "c");
+            state.put_unhurried(Table::Domains, "d", &5).await.unwrap();
+            state.put_soon(Table::Domains, "d", &6);
             state.put_soon(Table::Answers, "b", &4);
         });
         drop(state);
         let (_state, mut rows) = State::open(&path).unwrap();
-        assert_eq!(rows.take::<u32>(Table::Domains), [("b".to_owned(), 2)]);
+        assert_eq!(rows.take::<u32>(Table::Domains), [("b".to_owned(), 2), ("d".to_owned(), 6)]);
         assert_eq!(rows.take::<u32>(Table::Answers), [("b".to_owned(), 4)]);
     }
 }
