@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doppel_abi_machine::{control, event};
 use doppel_sys::signal::SignalFd;
@@ -34,6 +34,19 @@ pub enum Outcome {
     },
 }
 
+/// How long the parts of a domain's start took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartTimes {
+    /// Waiting for its turn, in a fleet.
+    pub queue: Duration,
+    /// Its memory: made, and filled with what it starts from.
+    pub memory: Duration,
+    /// Its control group.
+    pub group: Duration,
+    /// Its first process, up to the guest kernel's first instruction.
+    pub process: Duration,
+}
+
 /// A running domain. Dropping it kills it and removes all that belongs to it.
 #[derive(Debug)]
 pub struct Domain {
@@ -47,6 +60,7 @@ pub struct Domain {
     /// Signals for the program, of a domain in the foreground.
     pub(crate) signals: Option<SignalFd>,
     pub(crate) tty: bool,
+    pub(crate) times: StartTimes,
 }
 
 /// Ends a domain.
@@ -158,6 +172,12 @@ impl Domain {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.identity.id
+    }
+
+    /// How long the parts of its start took.
+    #[must_use]
+    pub fn start_times(&self) -> StartTimes {
+        self.times
     }
 
     /// Host process id of its first process.

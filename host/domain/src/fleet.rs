@@ -237,7 +237,9 @@ impl Fleet {
         let key = self.key();
         self.starting.insert(key.0, (output, false));
         let (sender, wake) = (self.sender.clone(), self.wake.clone());
+        let asked = Instant::now();
         nursery::run(Box::new(move || {
+            let queue = asked.elapsed();
             let mut warnings = Vec::new();
             let mut warn = |text: &str| warnings.push(text.to_owned());
             let result = match start {
@@ -250,8 +252,12 @@ impl Fleet {
                     Domain::resume(resume, &config, &mut warn)
                 }
             };
+            let result = result.map(|mut domain| {
+                domain.times.queue = queue;
+                Box::new(domain)
+            });
             // Without a fleet nobody wants it.
-            let _ = sender.send(Done::Started(key, result.map(Box::new), warnings));
+            let _ = sender.send(Done::Started(key, result, warnings));
             ring(&wake);
         }));
         key

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use doppel_abi_machine::{boot_flags, fd};
 use doppel_confine::limits::{FIRST_UID, LIMITS, Limit, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE};
@@ -21,7 +22,7 @@ use crate::frozen::{CloneConfig, Resume, image_digest};
 use crate::identity::Identity;
 use crate::share::Member;
 use crate::terminal::winsize;
-use crate::{Domain, DomainConfig, Error, Kernel, Output, Resources, Sharing, namespaces};
+use crate::{Domain, DomainConfig, Error, Kernel, Output, Resources, Sharing, StartTimes, namespaces};
 
 /// `RLIMIT_NOFILE`, and its value in a clone, which has the frozen image as sixth descriptor; one that shares pages
 /// has the share file as seventh.
@@ -83,6 +84,7 @@ impl Domain {
         share: Option<Arc<Sharing>>,
         warn: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
+        let (begun, mut times) = (Instant::now(), StartTimes::default());
         let kernel = match &config.kernel {
             Some(path) => Kernel::from_file(path)?,
             None => Kernel::embedded()?,
@@ -104,6 +106,7 @@ impl Domain {
             resume: resume.as_ref(),
         };
         let memory = Memory::new(config, &kernel, &facts)?;
+        times.memory = begun.elapsed();
         let console = {
             let output = if config.capture { Output::Kept } else { Output::Ours };
             Console::new(&memory.map, config.stdin, config.tty, output)
@@ -112,6 +115,7 @@ impl Domain {
             .map_err(Error::os("make the doorbell"))?;
         let executable = kernel.executable(config.store.as_deref())?;
         let cgroup = make_cgroup(config, &identity, warn)?;
+        times.group = begun.elapsed() - times.memory;
         let birth = cgroup
             .as_ref()
             .map_or_else(|| Ok(cgroup::Birth::default()), Cgroup::birth)
@@ -168,9 +172,11 @@ impl Domain {
             tied: !config.outlives_parent,
             oom_score_adj: &oom_score_adj,
         };
-        // Clones come in numbers; a domain that boots is mostly alone in its process.
-        let spawned = if resume.is_some() { namespaces::spawn(plan) } else { child::spawn(&plan) };
+        // Those that others look after, and clones, come in numbers; one in the foreground is alone in its process.
+        let many = config.capture || resume.is_some();
+        let spawned = if many { namespaces::spawn(plan) } else { child::spawn(&plan) };
         let child = spawned.map_err(Error::Spawn)?;
+        times.process = begun.elapsed() - times.memory - times.group;
         let born = Born {
             kernel: kernel.digest(),
             image: config.image.clone(),
@@ -201,7 +207,7 @@ impl Domain {
         if let Err(why) = identity.open_door(&core) {
             warn(&format!("this domain cannot be frozen from outside: {why}"));
         }
-        Ok(Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty })
+        Ok(Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty, times })
     }
 }
 

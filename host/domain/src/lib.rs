@@ -44,7 +44,7 @@ mod terminal;
 
 pub use cgroup::{Resources, Usage, cgroups};
 pub use config::{DomainConfig, LEAST_MEMORY, MOST_CPUS, NetworkLink};
-pub use domain::{Domain, Killer, Outcome};
+pub use domain::{Domain, Killer, Outcome, StartTimes};
 pub use elf::Gates;
 pub use error::Error;
 pub use fleet::{Ended, Event, Fleet, Key, SessionEvent, SessionKey, Start};

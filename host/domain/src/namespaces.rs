@@ -1,7 +1,7 @@
-//! Namespaces that the clones of one process have in common.
+//! Namespaces that the domains of one process have in common, if it has many.
 //!
 //! Making and freeing a network namespace is the host's largest single cost of a small domain, in time and in memory.
-//! So the first clone's mount, UTS, IPC and network namespaces are joined by the later ones. Nothing gets through
+//! So the first domain's mount, UTS, IPC and network namespaces are joined by the later ones. Nothing gets through
 //! them: they hold an empty read-only root and a loopback device that is down, and the filter permits no call that
 //! takes a path, makes a socket or an IPC object, or asks for a host name (SECURITY.md). PID and cgroup namespaces
 //! and the user id are each domain's own.
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use doppel_sys::child::{self, Child, ChildPlan, Namespaces, SpawnError};
 
-/// Those of the first clone, kept for as long as this process lives.
+/// Those of the first domain, kept for as long as this process lives.
 static COMMON: Mutex<Option<Arc<Namespaces>>> = Mutex::new(None);
 
-/// Spawns a clone's first process in the common namespaces; the first one makes them. An ordinary user's clone has
+/// Spawns a domain's first process in the common namespaces; the first one makes them. An ordinary user's domain has
 /// all its own: they belong to its user namespace.
 pub(crate) fn spawn(plan: ChildPlan<'_>) -> Result<Child, SpawnError> {
     if plan.user_namespace {
