@@ -359,23 +359,24 @@ impl Cgroup {
 
     /// What the group has counted so far; absent figures are unknown to this host.
     pub fn usage(&self) -> Usage {
-        let read = |v1: &str, v2: &str| -> Option<String> {
+        let read = |controller: &str, v1: &str, v2: &str| -> Option<String> {
             let file = if self.v2 { v2 } else { v1 };
-            // Controllers may share a hierarchy: the first directory with such a file has it.
-            self.dirs.iter().find_map(|(_, dir)| fs::read_to_string(dir.join(file)).ok())
+            let own = self.dirs.iter().find(|(c, _)| *c == controller);
+            // Controllers may share a hierarchy: else the first directory with such a file has it.
+            own.into_iter().chain(&self.dirs).find_map(|(_, dir)| fs::read_to_string(dir.join(file)).ok())
         };
         let number = |text: Option<String>| text.and_then(|t| t.trim().parse::<u64>().ok());
         let line = |text: &Option<String>, name: &str| {
             let of = |line: &str| line.strip_prefix(name)?.trim().parse::<u64>().ok();
             text.as_ref().and_then(|t| t.lines().find_map(of))
         };
-        let events = read("memory.oom_control", "memory.events");
+        let events = read("memory", "memory.oom_control", "memory.events");
         let cpu_us = if self.v2 {
-            line(&read("", "cpu.stat"), "usage_usec ")
+            line(&read("cpu", "", "cpu.stat"), "usage_usec ")
         } else {
-            number(read("cpuacct.usage", "")).map(|ns| ns / 1000)
+            number(read("cpuacct", "cpuacct.usage", "")).map(|ns| ns / 1000)
         };
-        let io = read("blkio.throttle.io_service_bytes", "io.stat");
+        let io = read("blkio", "blkio.throttle.io_service_bytes", "io.stat");
         let io_sum = |v1: &str, v2: &str| {
             let words = io.as_ref()?.split_whitespace().collect::<Vec<_>>();
             let of_v1 = words.windows(2).filter(|w| w[0] == v1).filter_map(|w| w[1].parse::<u64>().ok());
@@ -383,11 +384,11 @@ impl Cgroup {
             Some(if self.v2 { of_v2.sum() } else { of_v1.sum() })
         };
         Usage {
-            memory_bytes: number(read("memory.usage_in_bytes", "memory.current")),
-            memory_peak_bytes: number(read("memory.max_usage_in_bytes", "memory.peak")),
+            memory_bytes: number(read("memory", "memory.usage_in_bytes", "memory.current")),
+            memory_peak_bytes: number(read("memory", "memory.max_usage_in_bytes", "memory.peak")),
             oom_kills: line(&events, "oom_kill "),
             cpu_us,
-            tasks: number(read("pids.current", "pids.current")).and_then(|n| u32::try_from(n).ok()),
+            tasks: number(read("pids", "pids.current", "pids.current")).and_then(|n| u32::try_from(n).ok()),
             io_read_bytes: io_sum("Read", "rbytes="),
             io_write_bytes: io_sum("Write", "wbytes="),
         }

@@ -114,6 +114,7 @@ impl Core {
                 }
             }
         }
+        text.push_str(&self.stages.text());
         Ok(text)
     }
 }

@@ -18,6 +18,7 @@ use crate::events::Events;
 use crate::execs::Execs;
 use crate::link::{Happening, Link, Setup};
 use crate::operations::Operations;
+use crate::stages::Stages;
 use crate::state::{State, Table};
 use crate::supervisor::Config;
 use crate::{keeper, locked};
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub execs: Execs,
     pub answers: Answers,
     pub audit: Audit,
+    pub stages: Stages,
 }
 
 impl Core {
@@ -73,6 +75,7 @@ impl Core {
             link,
             execs: Execs::default(),
             events: Events::new(),
+            stages: Stages::default(),
         });
         core.sweep();
         match happenings.recv().await {

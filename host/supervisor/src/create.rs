@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
 
@@ -10,6 +11,7 @@ use doppel_image::{ImageConfig, Wanted, launch, small_file};
 use crate::core::{Core, blocking};
 use crate::domains::{Entry, Origin, Row, User, World};
 use crate::keeper::protocol::Usage;
+use crate::stages::What;
 use crate::{locked, names, time, wanted};
 
 /// What the host has: CPUs and bytes of memory.
@@ -141,16 +143,17 @@ pub(crate) fn image_health(image: &ImageConfig) -> Option<api::HealthCheck> {
 }
 
 impl Core {
-    /// Makes a domain. If `request` made one before, it is that: the supervisor died before it could keep the answer.
+    /// Makes a domain, and starts it if asked. If `request` made one before, it is that: the supervisor died before it
+    /// could keep the answer.
     pub async fn create(
         self: Arc<Self>,
         wanted: api::CreateDomain,
+        start: bool,
         request: Option<String>,
     ) -> Result<api::Created, Problem> {
         wanted::check(&wanted)?;
-        let made = |entry: &Arc<Entry>| request.is_some() && locked(&entry.row).request == request;
-        if let Some(entry) = locked(&self.world).domains.values().find(|e| made(e)) {
-            return Ok(api::Created { domain: entry.describe(), warnings: Vec::new() });
+        if let Some(entry) = self.made_by(request.as_deref()) {
+            return self.made_before(entry, start).await;
         }
         let images = self.images.clone();
         let (config, root, user) = blocking(move || {
@@ -163,7 +166,35 @@ impl Core {
         wanted::check(&config)?;
         let entry = self.add(config, &root.path, root.digest, user, Origin::Boot)?;
         locked(&entry.row).request = request;
-        self.settle(&entry).await?;
+        let mut warnings = Vec::new();
+        if start {
+            warnings = self.settle_and_launch(&entry).await?;
+        } else {
+            self.settle(&entry).await?;
+        }
+        Ok(api::Created { domain: entry.describe(), warnings })
+    }
+
+    /// The domain that a request made.
+    fn made_by(&self, request: Option<&str>) -> Option<Arc<Entry>> {
+        let request = request?;
+        let made = |entry: &&Arc<Entry>| locked(&entry.row).request.as_deref() == Some(request);
+        locked(&self.world).domains.values().find(made).cloned()
+    }
+
+    /// Answers a request that made this domain before.
+    async fn made_before(self: Arc<Self>, entry: Arc<Entry>, start: bool) -> Result<api::Created, Problem> {
+        // It may have been started then.
+        if start && matches!(entry.state(), DomainState::Created | DomainState::Dead) {
+            let started = self.clone().start(entry.clone()).await;
+            if let Err(problem) = started {
+                let how = api::RemoveOptions { force: true };
+                if let Err(p) = self.remove(entry.clone(), how).await {
+                    tracing::warn!(domain = entry.id, "not started, and not removed: {p}");
+                }
+                return Err(problem);
+            }
+        }
         Ok(api::Created { domain: entry.describe(), warnings: Vec::new() })
     }
 
@@ -219,13 +250,45 @@ impl Core {
     }
 
     /// Makes a new domain durable, or takes it back.
-    pub async fn settle(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
+    async fn settle(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
         if let Err(error) = self.save(entry).await {
             locked(&self.world).remove(entry);
             return Err(error);
         }
+        self.tell_made(entry);
+        Ok(())
+    }
+
+    fn tell_made(&self, entry: &Entry) {
         let image = locked(&entry.row).config.image.clone();
         self.event(EventKind::Create, entry, &[("image", image)]);
-        Ok(())
+    }
+
+    /// Makes a new domain durable and starts it meanwhile; takes it back if either fails. If this process dies before it
+    /// is durable, the next one kills what the keeper runs without a row: nobody was told of it.
+    pub async fn settle_and_launch(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Vec<String>, Problem> {
+        let _turn = entry.turn.lock().await;
+        let begun = Instant::now();
+        let saved = async {
+            let saved = self.save(entry).await;
+            self.stages.note(What::of(&locked(&entry.row).origin), "record", begun.elapsed());
+            saved
+        };
+        self.tell_made(entry);
+        match tokio::join!(saved, self.launch(entry, false)) {
+            (Ok(()), Ok(warnings)) => Ok(warnings),
+            (Ok(()), Err(problem)) => {
+                self.erase(entry).await?;
+                Err(problem)
+            }
+            (Err(problem), launched) => {
+                if launched.is_ok() {
+                    let run = locked(&entry.row).run;
+                    self.kill_and_wait(entry, run).await?;
+                }
+                self.forget(entry);
+                Err(problem)
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Freezing, cloning, sleeping: over the same frozen images as the stand-alone commands.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
 use doppel_freezer::{FrozenImage, Place};
@@ -9,6 +9,7 @@ use doppel_freezer::{FrozenImage, Place};
 use crate::core::{Core, blocking};
 use crate::domains::{Entry, Origin, User, is_live};
 use crate::keeper::protocol::{Ask, Said};
+use crate::stages::What;
 use crate::{locked, names, time, wanted};
 
 /// Most clones of one request.
@@ -47,9 +48,11 @@ impl Core {
         to: std::path::PathBuf,
         stop: bool,
     ) -> Result<api::FreezeReport, Problem> {
-        let run = locked(&entry.row).run;
+        let (run, begun) = (locked(&entry.row).run, Instant::now());
         match self.link.ask(Ask::Freeze { id: entry.id.clone(), to, stop }).await? {
             Said::Frozen { bytes, stop_us, pause_us } => {
+                self.stages.note_us(What::Freeze, [("stop", stop_us), ("pause", pause_us)]);
+                self.stages.note(What::Freeze, "all", begun.elapsed());
                 if stop {
                     let mut ending = entry.ending.subscribe();
                     // The sender lives as long as the entry.
@@ -260,12 +263,7 @@ impl Core {
             args: how.args.clone(),
         };
         let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin)?;
-        self.settle(&entry).await?;
-        let _turn = entry.turn.lock().await;
-        if let Err(problem) = self.launch(&entry, false).await {
-            self.erase(&entry).await?;
-            return Err(problem);
-        }
+        self.settle_and_launch(&entry).await?;
         self.event(EventKind::Clone, &entry, &[("frozen", from.name.clone())]);
         Ok(entry.describe())
     }

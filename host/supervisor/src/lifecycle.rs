@@ -4,7 +4,7 @@
 //! being stopped.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem};
 
@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::create::admit;
 use crate::domains::{Ending, Entry, Origin, is_live};
 use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
+use crate::stages::What;
 use crate::state::Table;
 use crate::{locked, names, time, wanted};
 
@@ -58,13 +59,21 @@ impl Core {
             row.run
         };
         self.save_soon(entry);
+        let what = match &spec {
+            Spec::Boot(_) => What::Boot,
+            Spec::Resume(_) if wake => What::Wake,
+            Spec::Resume(_) => What::Clone,
+        };
+        let begun = Instant::now();
         let answer = {
             let _tap = entry.tap.lock().await;
             let follow = locked(&entry.live).followers.any();
             self.link.ask(Ask::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
         };
         match answer {
-            Ok(Said::Started { pid, at, warnings }) => {
+            Ok(Said::Started { pid, at, warnings, stages }) => {
+                self.stages.note_us(what, stages);
+                self.stages.note(what, "all", begun.elapsed());
                 self.started(entry, run, Some(pid), at);
                 self.event(if wake { EventKind::Wake } else { EventKind::Start }, entry, &[]);
                 Ok(warnings)
@@ -225,7 +234,7 @@ impl Core {
         self.kill_and_wait(entry, run).await
     }
 
-    async fn kill_and_wait(&self, entry: &Entry, run: u64) -> Result<(), Problem> {
+    pub async fn kill_and_wait(&self, entry: &Entry, run: u64) -> Result<(), Problem> {
         self.ask_unless_gone(Ask::Kill { id: entry.id.clone() }).await?;
         match tokio::time::timeout(LAST_PATIENCE, ended(entry, run)).await {
             Ok(()) => Ok(()),
@@ -402,10 +411,22 @@ impl Core {
         }
         let asleep = locked(&entry.row).asleep.take();
         self.discard_asleep(asleep);
+        self.tell_removed(entry);
+        Ok(())
+    }
+
+    /// Forgets a domain that could not be written down; it does not run.
+    pub fn forget(&self, entry: &Arc<Entry>) {
+        locked(&self.world).remove(entry);
+        // What was to be written of it some time must not come after all.
+        self.state.remove_soon(Table::Domains, &entry.id);
+        self.tell_removed(entry);
+    }
+
+    fn tell_removed(&self, entry: &Entry) {
         self.remove_dir(&self.domain_dir(&entry.id));
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);
-        Ok(())
     }
 
     /// Waits until the run that it is in or that comes next has ended.

@@ -51,8 +51,8 @@ impl Supervisor {
     pub async fn info(&self) -> Answer<api::Info> {
         Ok(self.core.info())
     }
-    pub async fn create(&self, wanted: api::CreateDomain) -> Answer<api::Created> {
-        whole(self.core.clone().create(wanted, REQUEST.try_with(Clone::clone).ok())).await
+    pub async fn create(&self, wanted: api::CreateDomain, start: bool) -> Answer<api::Created> {
+        whole(self.core.clone().create(wanted, start, REQUEST.try_with(Clone::clone).ok())).await
     }
     pub async fn list(&self, options: api::ListOptions) -> Answer<Vec<api::Domain>> {
         let state = options.state.as_deref();

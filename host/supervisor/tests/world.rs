@@ -133,7 +133,7 @@ fn stop_keeper(runtime: &Path) {
 fn a_domain_from_birth_to_removal() {
     run(async |place| {
         let sup = place.open().await;
-        let created = sup.create(sh("echo out; echo err >&2; exit 3")).await.unwrap();
+        let created = sup.create(sh("echo out; echo err >&2; exit 3"), false).await.unwrap();
         let id = created.domain.id.clone();
         assert_eq!(created.domain.state, DomainState::Created);
         assert!(sup.list(api::ListOptions::default()).await.unwrap().is_empty());
@@ -168,8 +168,8 @@ fn input_attach_stop_kill() {
     run(async |place| {
         let sup = place.open().await;
         let wanted = api::CreateDomain { stdin: true, name: Some("cat".into()), ..sh("cat; echo done") };
-        sup.create(wanted.clone()).await.unwrap();
-        assert_eq!(sup.create(wanted).await.unwrap_err().code, Code::NameInUse);
+        sup.create(wanted.clone(), false).await.unwrap();
+        assert_eq!(sup.create(wanted, false).await.unwrap_err().code, Code::NameInUse);
         let attached = sup.attach("cat", api::AttachOptions::default()).await.unwrap();
         sup.start("cat").await.unwrap();
         assert_eq!(sup.start("cat").await.unwrap_err().code, Code::WrongState);
@@ -180,20 +180,26 @@ fn input_attach_stop_kill() {
         assert!(matches!(outputs.last(), Some(api::Output::Exit { exit_code: 0, reason: None })));
         assert!(text(&outputs) == big + "done\n");
         // Stopping: by its signal, then by force.
-        sup.create(api::CreateDomain {
-            name: Some("kind".into()),
-            ..sh("trap 'exit 7' TERM; echo ready; while :; do sleep 1; done")
-        })
+        sup.create(
+            api::CreateDomain {
+                name: Some("kind".into()),
+                ..sh("trap 'exit 7' TERM; echo ready; while :; do sleep 1; done")
+            },
+            false,
+        )
         .await
         .unwrap();
         sup.start("kind").await.unwrap();
         ready(&sup, "kind").await;
         let stopped = sup.stop("kind", api::StopOptions::default()).await.unwrap();
         assert_eq!((stopped.state, stopped.exit.unwrap().exit_code), (DomainState::Exited, 7));
-        sup.create(api::CreateDomain {
-            name: Some("deaf".into()),
-            ..sh("trap '' TERM; echo ready; while :; do sleep 1; done")
-        })
+        sup.create(
+            api::CreateDomain {
+                name: Some("deaf".into()),
+                ..sh("trap '' TERM; echo ready; while :; do sleep 1; done")
+            },
+            false,
+        )
         .await
         .unwrap();
         sup.start("deaf").await.unwrap();
@@ -207,10 +213,10 @@ fn input_attach_stop_kill() {
         assert_eq!(stopped.state, DomainState::Exited);
         assert_eq!(stopped.exit.unwrap().exit_code, 137);
         // Pause.
-        sup.create(api::CreateDomain {
-            name: Some("p".into()),
-            ..sh("while :; do echo x; sleep 0.01; done")
-        })
+        sup.create(
+            api::CreateDomain { name: Some("p".into()), ..sh("while :; do echo x; sleep 0.01; done") },
+            false,
+        )
         .await
         .unwrap();
         sup.start("p").await.unwrap();
@@ -250,14 +256,14 @@ fn restart_policies() {
             ..sh(script)
         };
         let failing = named("f", "exit 1", RestartPolicy::OnFailure { max_retries: 2 });
-        sup.create(failing).await.unwrap();
+        sup.create(failing, false).await.unwrap();
         sup.start("f").await.unwrap();
         eventually("it gives up", async || {
             let d = sup.inspect("f").await.unwrap();
             d.state == DomainState::Exited && d.restarts == 2
         })
         .await;
-        sup.create(named("a", "sleep 0.05", RestartPolicy::Always)).await.unwrap();
+        sup.create(named("a", "sleep 0.05", RestartPolicy::Always), false).await.unwrap();
         sup.start("a").await.unwrap();
         eventually("it comes back", async || sup.inspect("a").await.unwrap().restarts >= 2).await;
         let stopped =
@@ -267,7 +273,7 @@ fn restart_policies() {
         assert_eq!(sup.inspect("a").await.unwrap().state, DomainState::Exited);
         // One that goes when it ends, and one whose time is limited.
         let gone = api::CreateDomain { auto_remove: true, ..named("g", "exit 5", RestartPolicy::No) };
-        sup.create(gone).await.unwrap();
+        sup.create(gone, false).await.unwrap();
         let (ended, started) = tokio::join!(sup.wait("g"), sup.start("g"));
         assert!(started.is_ok());
         assert_eq!(ended.unwrap().exit.exit_code, 5);
@@ -277,7 +283,7 @@ fn restart_policies() {
             stop_timeout_seconds: Some(1),
             ..named("t", "exec sleep 100", RestartPolicy::Always)
         };
-        sup.create(short).await.unwrap();
+        sup.create(short, false).await.unwrap();
         sup.start("t").await.unwrap();
         // The first process ignores SIGTERM, as it does not handle it.
         assert_eq!(sup.wait("t").await.unwrap().exit.exit_code, 137);
@@ -297,13 +303,13 @@ fn reservations_are_refused_with_the_numbers() {
             },
             ..sh("true")
         };
-        let first = sup.create(with(f64::from(info.cpus) - 0.5, info.memory_bytes / 2)).await.unwrap();
-        let refused = sup.create(with(1.0, 0)).await.unwrap_err();
+        let first = sup.create(with(f64::from(info.cpus) - 0.5, info.memory_bytes / 2), false).await.unwrap();
+        let refused = sup.create(with(1.0, 0), false).await.unwrap_err();
         assert_eq!(refused.code, Code::Capacity);
         assert!(refused.detail.contains("0.5 are left"), "{}", refused.detail);
-        assert_eq!(sup.create(with(0.1, info.memory_bytes)).await.unwrap_err().code, Code::Capacity);
+        assert_eq!(sup.create(with(0.1, info.memory_bytes), false).await.unwrap_err().code, Code::Capacity);
         sup.remove(&first.domain.id, api::RemoveOptions::default()).await.unwrap();
-        sup.create(with(1.0, 1 << 20)).await.unwrap();
+        sup.create(with(1.0, 1 << 20), false).await.unwrap();
     });
 }
 
@@ -314,10 +320,10 @@ fn a_new_supervisor_adopts_and_a_dead_keeper_is_reported() {
         for i in 0..20 {
             let wanted =
                 api::CreateDomain { name: Some(format!("d{i}")), ..sh("echo hello; exec sleep 1000") };
-            sup.create(wanted).await.unwrap();
+            sup.create(wanted, false).await.unwrap();
             sup.start(&format!("d{i}")).await.unwrap();
         }
-        sup.create(api::CreateDomain { name: Some("short".into()), ..sh("sleep 0.5; exit 9") })
+        sup.create(api::CreateDomain { name: Some("short".into()), ..sh("sleep 0.5; exit 9") }, false)
             .await
             .unwrap();
         let short = sup.start("short").await.unwrap().pid;
@@ -352,7 +358,7 @@ fn a_new_supervisor_adopts_and_a_dead_keeper_is_reported() {
 fn freeze_clone_hibernate_wake() {
     run(async |place| {
         let sup = place.open().await;
-        sup.create(api::CreateDomain { name: Some("w".into()), ..sh("echo ready; exec sleep 1000") })
+        sup.create(api::CreateDomain { name: Some("w".into()), ..sh("echo ready; exec sleep 1000") }, false)
             .await
             .unwrap();
         sup.start("w").await.unwrap();

@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::histogram::Histogram;
+
 /// Upper bounds of the histogram's buckets, in seconds.
 const BOUNDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Line {
     /// By status.
     statuses: Vec<(u16, u64)>,
-    buckets: [u64; BOUNDS.len()],
-    seconds: f64,
-    count: u64,
+    times: Histogram,
 }
 
 /// Counts, one line a route and one for what found none.
@@ -24,7 +24,8 @@ pub(super) struct Meter {
 impl Meter {
     /// For so many routes.
     pub fn new(routes: usize) -> Self {
-        Self { lines: Mutex::new(vec![Line::default(); routes + 1]) }
+        let line = Line { statuses: Vec::new(), times: Histogram::new(&BOUNDS) };
+        Self { lines: Mutex::new(vec![line; routes + 1]) }
     }
 
     /// Notes one request; `route` is its index, if it had one.
@@ -36,12 +37,7 @@ impl Meter {
             Some((_, n)) => *n += 1,
             None => line.statuses.push((status, 1)),
         }
-        let seconds = took.as_secs_f64();
-        if let Some(at) = BOUNDS.iter().position(|b| seconds <= *b) {
-            line.buckets[at] += 1;
-        }
-        line.seconds += seconds;
-        line.count += 1;
+        line.times.note(took);
     }
 
     /// As text. `names` gives method and path of each route.
@@ -63,18 +59,10 @@ impl Meter {
         text.push_str(
             "# HELP doppel_http_request_seconds Time until the answer's head.\n# TYPE doppel_http_request_seconds histogram\n",
         );
-        for (at, line) in lines.iter().enumerate().filter(|(_, l)| l.count > 0) {
+        for (at, line) in lines.iter().enumerate().filter(|(_, l)| l.times.count() > 0) {
             let (method, path) = name(at);
             let labels = format!("method=\"{method}\",path=\"{path}\"");
-            let mut sum = 0;
-            for (bound, n) in BOUNDS.iter().zip(line.buckets) {
-                sum += n;
-                let _ = writeln!(text, "doppel_http_request_seconds_bucket{{{labels},le=\"{bound}\"}} {sum}");
-            }
-            let _ =
-                writeln!(text, "doppel_http_request_seconds_bucket{{{labels},le=\"+Inf\"}} {}", line.count);
-            let _ = writeln!(text, "doppel_http_request_seconds_sum{{{labels}}} {}", line.seconds);
-            let _ = writeln!(text, "doppel_http_request_seconds_count{{{labels}}} {}", line.count);
+            line.times.write(&mut text, "doppel_http_request_seconds", &labels);
         }
         text
     }

@@ -150,26 +150,7 @@ fn domains() -> Vec<Route<Site>> {
             "/v1/domains",
             "Make a domain",
             |c: Call, q: Options<CreateOptions>, b: Json<api::CreateDomain>| async move {
-                let supervisor = &c.state.supervisor;
-                let mut created = supervisor.create(b.0).await?;
-                use api::DomainState::{Created, Dead};
-                // A repeated request may find it started.
-                if q.0.start && matches!(created.domain.state, Created | Dead) {
-                    match supervisor.start(&created.domain.id).await {
-                        Ok(domain) => created.domain = domain,
-                        Err(problem) => {
-                            let how = api::RemoveOptions { force: true };
-                            if let Err(p) = supervisor.remove(&created.domain.id, how).await {
-                                tracing::warn!(
-                                    domain = created.domain.id,
-                                    "not started, and not removed: {p}"
-                                );
-                            }
-                            return Err(problem);
-                        }
-                    }
-                }
-                Ok(With::<201, _>(created))
+                c.state.supervisor.create(b.0, q.0.start).await.map(With::<201, _>)
             },
         ),
         Route::new(

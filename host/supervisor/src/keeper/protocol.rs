@@ -310,6 +310,8 @@ pub(crate) enum Said {
         at: String,
         /// What could not be enforced although nobody asked for it.
         warnings: Vec<String>,
+        /// Stages of the start, and how many microseconds each took.
+        stages: Vec<(String, u64)>,
     },
     /// To [`Ask::Follow`].
     Printed(Vec<Line>),

@@ -420,9 +420,11 @@ impl Keeper {
                     }
                 }
                 let run = domain.run;
-                let pid = self.fleet.get(key).map_or(0, doppel_domain::Domain::pid);
+                let live = self.fleet.get(key);
+                let pid = live.map_or(0, doppel_domain::Domain::pid);
+                let stages = live.map(|d| stages(d.start_times())).unwrap_or_default();
                 match call {
-                    Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings }),
+                    Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages }),
                     None => self.say(&Word::News(News::Started { id, run, pid, at })),
                 }
             }
@@ -501,6 +503,13 @@ impl Domain {
         usage.page_seconds = self.page_seconds;
         usage.console_bytes = locked(&self.journal).total;
     }
+}
+
+/// Stages of a start as they are told.
+fn stages(times: doppel_domain::StartTimes) -> Vec<(String, u64)> {
+    let doppel_domain::StartTimes { queue, memory, group, process } = times;
+    let named = [("queue", queue), ("memory", memory), ("group", group), ("process", process)];
+    named.map(|(name, took)| (name.to_owned(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX))).into()
 }
 
 pub(super) fn gone(id: &str) -> Said {
