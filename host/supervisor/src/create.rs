@@ -176,14 +176,18 @@ impl Core {
     }
 
     /// The domain that a request made.
-    fn made_by(&self, request: Option<&str>) -> Option<Arc<Entry>> {
+    pub fn made_by(&self, request: Option<&str>) -> Option<Arc<Entry>> {
         let request = request?;
         let made = |entry: &&Arc<Entry>| locked(&entry.row).request.as_deref() == Some(request);
         locked(&self.world).domains.values().find(made).cloned()
     }
 
     /// Answers a request that made this domain before.
-    async fn made_before(self: Arc<Self>, entry: Arc<Entry>, start: bool) -> Result<api::Created, Problem> {
+    pub async fn made_before(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        start: bool,
+    ) -> Result<api::Created, Problem> {
         // It may have been started then.
         if start && matches!(entry.state(), DomainState::Created | DomainState::Dead) {
             let started = self.clone().start(entry.clone()).await;

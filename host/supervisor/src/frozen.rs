@@ -189,11 +189,13 @@ impl Core {
         }
     }
 
-    /// Makes clones, each with a result of its own.
+    /// Makes clones, each with a result of its own. Those that `request` made before are theirs: the supervisor died
+    /// before it could keep the answer.
     pub async fn clone_frozen(
         self: Arc<Self>,
         name: String,
         how: api::CloneFrozen,
+        request: Option<String>,
     ) -> Result<api::Cloned, Problem> {
         let count = how.count.unwrap_or(1);
         if !(1..=MOST_CLONES).contains(&count) {
@@ -217,7 +219,8 @@ impl Core {
         let mut tasks = Vec::new();
         for index in 1..=count {
             let (core, how, from) = (self.clone(), how.clone(), from.clone());
-            tasks.push(tokio::spawn(async move { core.clone_one(&how, &from, index, count).await }));
+            let request = request.as_ref().map(|r| format!("{r} {index}"));
+            tasks.push(tokio::spawn(async move { core.clone_one(&how, &from, index, count, request).await }));
         }
         let mut results = Vec::new();
         for task in tasks {
@@ -239,7 +242,11 @@ impl Core {
         from: &From,
         index: u32,
         count: u32,
+        request: Option<String>,
     ) -> Result<api::Domain, Problem> {
+        if let Some(entry) = self.made_by(request.as_deref()) {
+            return self.clone().made_before(entry, true).await.map(|made| made.domain);
+        }
         let name = how.name.as_ref().map(|n| if count > 1 { format!("{n}-{index}") } else { n.clone() });
         let config = api::CreateDomain {
             image: from.image.to_string_lossy().into_owned(),
@@ -263,6 +270,7 @@ impl Core {
             args: how.args.clone(),
         };
         let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin)?;
+        locked(&entry.row).request = request;
         self.settle_and_launch(&entry).await?;
         self.event(EventKind::Clone, &entry, &[("frozen", from.name.clone())]);
         Ok(entry.describe())

@@ -222,7 +222,8 @@ impl Supervisor {
         self.core.clone().frozen_remove(name.into()).await
     }
     pub async fn clone_frozen(&self, name: &str, how: api::CloneFrozen) -> Answer<api::Cloned> {
-        whole(self.core.clone().clone_frozen(name.into(), how)).await
+        let request = REQUEST.try_with(Clone::clone).ok();
+        whole(self.core.clone().clone_frozen(name.into(), how, request)).await
     }
     pub async fn image_list(&self) -> Answer<Vec<api::Image>> {
         self.core.clone().image_list().await
