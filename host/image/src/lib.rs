@@ -23,6 +23,7 @@ mod inspect;
 mod launch;
 pub mod patch;
 mod pax;
+mod pins;
 mod store;
 mod tree;
 mod writer;

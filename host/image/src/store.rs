@@ -4,13 +4,14 @@
 //! images/sha256-<hex>.erofs    read-only, never changed in place
 //! names/<name>.json            a Record; a `/` in the name is `~` here
 //! blobs/, partial/             what registries sent (kept by `doppel-oci`)
+//! pins/<hex>.<user>            images that somebody uses, named or not (`pins.rs`)
 //! tmp/                         unfinished files; what a dead process left there goes at the next import
 //! lock                         held (flock) while names and images change
 //! ```
 //!
 //! Every file appears under its final name complete and on disk (write, fsync, rename, fsync of the
-//! directory). Removing a name removes the image when no other name has it; a domain that has the image
-//! open keeps it.
+//! directory). Removing a name removes the image when no other name has it and nobody has pinned it; a domain
+//! that has the image open keeps it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -399,6 +400,9 @@ impl Store {
         if names.iter().any(|(_, r)| r.as_ref().is_ok_and(|r| r.digest == digest)) {
             return Ok(false);
         }
+        if self.held()?.contains(&digest) {
+            return Ok(false);
+        }
         let image = self.image_path(&digest);
         match fs::remove_file(&image) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -441,12 +445,15 @@ impl Store {
         Ok(record)
     }
 
-    /// Removes the image `digest` if no name has it any more.
+    /// Removes the image `digest` if no name has it any more and nobody has pinned it. Under the lock.
     fn collect(&self, digest: &str) -> Result<()> {
         let used = |r: &Result<Record>| r.as_ref().map_or(true, |r| r.digest == digest);
-        if !self.list()?.iter().any(|(_, r)| used(r)) {
+        if !self.list()?.iter().any(|(_, r)| used(r)) && !self.held()?.contains(digest) {
             let image = self.image_path(digest);
-            fs::remove_file(&image).doing("remove", &image)?;
+            match fs::remove_file(&image) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                other => other.doing("remove", &image)?,
+            }
         }
         Ok(())
     }
@@ -494,9 +501,10 @@ impl Store {
         self.sweep()
     }
 
-    /// Removes images without a name: under the lock there are some only after a death between two steps.
+    /// Removes images without a name or pin: under the lock there are some only after a death between two steps.
     fn sweep(&self) -> Result<()> {
-        let mut used = BTreeSet::new();
+        let mut used: BTreeSet<String> =
+            self.held()?.iter().map(|digest| format!("sha256-{digest}.erofs")).collect();
         for (_, record) in self.list()? {
             // A record that cannot be read may point to any image: then keep them all.
             let Ok(record) = record else { return Ok(()) };
@@ -520,7 +528,7 @@ impl Store {
         Ok(tmp)
     }
 
-    fn lock(&self) -> Result<File> {
+    pub(crate) fn lock(&self) -> Result<File> {
         let path = self.root.join("lock");
         let file =
             File::options().create(true).truncate(false).write(true).open(&path).doing("open", &path)?;
@@ -528,7 +536,7 @@ impl Store {
         Ok(file)
     }
 
-    fn image_path(&self, digest: &str) -> PathBuf {
+    pub(crate) fn image_path(&self, digest: &str) -> PathBuf {
         self.root.join("images").join(format!("sha256-{digest}.erofs"))
     }
 

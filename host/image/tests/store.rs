@@ -227,3 +227,29 @@ fn without_patches() {
     assert_eq!(long.verify().unwrap(), short.verify().unwrap());
     assert!(fs::read(long.path).unwrap().starts_with(&fs::read(short.path).unwrap()));
 }
+
+/// An image that somebody has pinned stays when its name goes to another one or is removed, until it is given up.
+#[test]
+fn pinned_images_stay() {
+    let f = Fixture::new();
+    let one = f.import("a", &f.tree("one"));
+    f.store.pin(&one.digest, "first").unwrap();
+    f.store.pin(&one.digest, "second").unwrap();
+    let two = f.import("a", &f.tree("two"));
+    assert_eq!(f.images(), 2);
+    f.store.pin(&two.digest, "first").unwrap();
+    assert!(!f.store.remove("a").unwrap());
+    f.store.prepare().unwrap();
+    assert_eq!(f.images(), 2);
+    assert_eq!(f.store.pinned().unwrap().len(), 3);
+    let left = |digest: &str, user: &str| {
+        f.store.unpin(digest, user).unwrap();
+        f.store.prepare().unwrap();
+        f.images()
+    };
+    assert_eq!(left(&one.digest, "first"), 2);
+    assert_eq!(left(&one.digest, "second"), 1);
+    assert_eq!(left(&one.digest, "second"), 1);
+    assert_eq!(left(&two.digest, "first"), 0);
+    assert!(matches!(f.store.pin(&one.digest, "first"), Err(Error::NotFound(_))));
+}

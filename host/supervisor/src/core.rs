@@ -78,6 +78,7 @@ impl Core {
             stages: Stages::default(),
         });
         core.sweep();
+        core.settle_images();
         match happenings.recv().await {
             Some(Happening::Connected(kept)) => core.connected(kept, true),
             _ => return Err(Problem::new(Code::Internal, "the keeper cannot be reached")),

@@ -1,5 +1,6 @@
 //! New domains: the image they run, defaults, admission.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -92,6 +93,12 @@ pub(crate) fn find_user(image: &Path, user: String) -> Result<User, Problem> {
     let found =
         launch(&ImageConfig::default(), wanted, file).map_err(|e| wanted::wrong(format!("user: {e}")))?;
     Ok(User { uid: found.uid, gid: found.gid, home: found.home })
+}
+
+/// Whether a domain's image is one of the store, and not a file that somebody named.
+fn in_store(row: &Row) -> bool {
+    let name = format!("sha256-{}.erofs", row.image_digest);
+    row.image.file_name().is_some_and(|file| file == name.as_str())
 }
 
 /// Fills in what the image says and what is left to us, by Docker's rules.
@@ -253,10 +260,56 @@ impl Core {
         Ok(entry)
     }
 
+    /// Keeps the image of a new domain, so that it stays when its name goes to another; or takes the domain back.
+    fn hold_image(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
+        let row = entry.row();
+        if !in_store(&row) {
+            return Ok(());
+        }
+        self.images.pin(&row.image_digest, &entry.id).map_err(|error| {
+            locked(&self.world).remove(entry);
+            image_problem(&error)
+        })
+    }
+
+    /// Gives the image of a domain that is no more up.
+    pub fn release_image(&self, entry: &Entry) {
+        let row = entry.row();
+        if in_store(&row)
+            && let Err(error) = self.images.unpin(&row.image_digest, &entry.id)
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Makes pins agree with the domains there are: a crash may have come between a row and its pin.
+    pub fn settle_images(&self) {
+        let mut pinned: HashSet<(String, String)> = match self.images.pinned() {
+            Ok(pinned) => pinned.into_iter().collect(),
+            Err(error) => return tracing::warn!("{error}"),
+        };
+        for entry in self.all() {
+            let row = entry.row();
+            if in_store(&row)
+                && !pinned.remove(&(row.image_digest.clone(), row.id.clone()))
+                && let Err(error) = self.images.pin(&row.image_digest, &row.id)
+            {
+                tracing::warn!("domain {} has lost its image: {error}", row.name);
+            }
+        }
+        for (digest, user) in pinned {
+            if let Err(error) = self.images.unpin(&digest, &user) {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
     /// Makes a new domain durable, or takes it back.
     async fn settle(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
+        self.hold_image(entry)?;
         if let Err(error) = self.save(entry).await {
             locked(&self.world).remove(entry);
+            self.release_image(entry);
             return Err(error);
         }
         self.tell_made(entry);
@@ -271,6 +324,7 @@ impl Core {
     /// Makes a new domain durable and starts it meanwhile; takes it back if either fails. If this process dies before it
     /// is durable, the next one kills what the keeper runs without a row: nobody was told of it.
     pub async fn settle_and_launch(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Vec<String>, Problem> {
+        self.hold_image(entry)?;
         let _turn = entry.turn.lock().await;
         let begun = Instant::now();
         let saved = async {

@@ -424,6 +424,7 @@ impl Core {
     }
 
     fn tell_removed(&self, entry: &Entry) {
+        self.release_image(entry);
         self.remove_dir(&self.domain_dir(&entry.id));
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);
