@@ -102,6 +102,8 @@ pub mod control {
     pub const START_INFO: u64 = 0;
     /// [`super::VirtualRegisters`].
     pub const VREGS: u64 = 4096;
+    /// [`super::CallCounts`], on the same page.
+    pub const CALLS: u64 = VREGS + 2048;
     /// Seccomp program: an array of `struct sock_filter` (8 bytes each).
     pub const FILTER: u64 = 2 * 4096;
     /// Room for the seccomp program in bytes.
@@ -308,6 +310,23 @@ pub struct VirtualRegisters {
     pub memory_target: AtomicU64,
 }
 
+/// Counters of [`CallCounts`].
+pub const CALL_COUNTERS: usize = 32;
+
+/// How many system calls the guest kernel has served: the sum of all counters, modulo 2^64. Each vCPU counts in one,
+/// without care for others that have the same. What a domain says here counts in its own accounts only.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CallCounts {
+    /// The counters.
+    pub counters: [CallCount; CALL_COUNTERS],
+}
+
+/// A counter on a cache line of its own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct CallCount(pub AtomicU64);
+
 /// Console rings: index of each.
 pub mod ring {
     /// Standard input or terminal input; the host produces.
@@ -362,6 +381,8 @@ const _: () = {
     assert!(size_of::<BootArgs>() == 28);
     assert!(size_of::<VirtualRegisters>() == 104);
     assert!(size_of::<RingHeader>() == 128);
+    assert!(control::VREGS + size_of::<VirtualRegisters>() as u64 <= control::CALLS);
+    assert!(control::CALLS + size_of::<CallCounts>() as u64 == control::FILTER);
     assert!(RING_BYTES.is_power_of_two());
     assert!(control::SHARE_LIST + control::SHARE_ENTRIES + control::SHARE_MAX * 32 <= control::SESSIONS);
     assert!(control::SESSIONS.is_multiple_of(4096));

@@ -17,7 +17,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use doppel_abi_machine::clone_flags;
+use doppel_abi_machine::{CALL_COUNTERS, CallCount, clone_flags, control, layout};
 
 use crate::host::{self, HostError, nr};
 use crate::sync::SpinLock;
@@ -53,6 +53,8 @@ pub struct Vcpu {
     fast_entry: u64,
     /// What serves a system call ([`Personality::syscall`](crate::trap::Personality::syscall)).
     pub(crate) serve: u64,
+    /// Address of its counter of system calls, in the control area.
+    calls: u64,
     /// The object in `current`, and its type: so that [`current_as`] needs no virtual call.
     object: UnsafeCell<*const ()>,
     kind: UnsafeCell<MaybeUninit<TypeId>>,
@@ -93,6 +95,15 @@ pub fn vcpu() -> &'static Vcpu {
     }
 }
 
+/// Counts a system call for the host's accounts.
+#[inline]
+pub fn count_call() {
+    // SAFETY: `Vcpu::new` has set it to a counter in the control area, which is mapped for ever.
+    let counter = unsafe { &(*(vcpu().calls as *const CallCount)).0 };
+    // No locked operation: a call that is lost now and then where two share a counter is no matter.
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
 /// A number of the task this code runs as that no other live task has.
 #[cfg(not(test))]
 #[inline]
@@ -122,6 +133,9 @@ impl Vcpu {
         v.xfeatures = crate::xstate::enabled_features();
         v.fast_entry = crate::fast::entry_address();
         v.serve = crate::trap::personality().syscall() as *const () as u64;
+        // Blocks that lie together have different ones.
+        let counter = v.self_ptr / BLOCK_SIZE as u64 % CALL_COUNTERS as u64;
+        v.calls = layout::CONTROL_BASE + control::CALLS + counter * size_of::<CallCount>() as u64;
         v.idle = UnsafeCell::new(Some(idle.clone()));
         idle.task().acquire();
         v.adopt(idle);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use doppel_abi_machine::{control, event};
+use doppel_abi_machine::{CallCounts, control, event};
 use doppel_sys::signal::SignalFd;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
@@ -206,6 +206,14 @@ impl Domain {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.cgroup.as_ref().map(Cgroup::usage).unwrap_or_default()
+    }
+
+    /// System calls its guest kernel says it has served.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        let counts: &CallCounts =
+            self.core.map.get(usize::try_from(control::CALLS).expect("inside the control area"));
+        counts.counters.iter().fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Ordering::Relaxed)))
     }
 
     /// Its memory as it is now.

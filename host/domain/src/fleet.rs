@@ -123,6 +123,8 @@ pub struct Ended {
     pub output_bytes: u64,
     /// What its control group has counted, if [`Fleet::count_usage`] was asked for.
     pub usage: Option<Usage>,
+    /// System calls its guest kernel says it has served.
+    pub calls: u64,
 }
 
 /// Results of other threads.
@@ -620,6 +622,7 @@ impl Fleet {
             first_output: domain.first_output(),
             output_bytes: domain.output_bytes(),
             usage: self.count_usage.then(|| domain.usage()),
+            calls: domain.calls(),
             captured: domain.console.take_captured(),
         })));
         self.reaper.take(live.domain);

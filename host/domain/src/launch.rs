@@ -189,6 +189,9 @@ impl Domain {
             freeze_stop: config.freeze_stop,
             resume,
         };
+        // The filter and the arguments are the domain's now; a process with many domains would keep them for nothing. It
+        // is no matter if it does.
+        let _ = memory.map.let_go();
         let core = Core {
             share: Mutex::new(share.map(|s| Member::new(s, child.pid))),
             child,

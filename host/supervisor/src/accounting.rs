@@ -20,7 +20,7 @@ impl Core {
         if is_live(entry.state()) {
             // One that has ended meanwhile has the figures of its end in its row.
             if let Ok(Said::Usage(usage)) = self.link.ask(Ask::Usage { id: entry.id.clone() }).await {
-                now = usage;
+                now = *usage;
             }
             if let Ok(Said::Memory { private_bytes, shared_bytes }) =
                 self.link.ask(Ask::Memory { id: entry.id.clone() }).await
@@ -80,7 +80,7 @@ impl Core {
             let live = is_live(entry.state());
             let now = match live {
                 true => match self.link.ask(Ask::Usage { id: entry.id.clone() }).await {
-                    Ok(Said::Usage(usage)) => usage,
+                    Ok(Said::Usage(usage)) => *usage,
                     _ => Usage::default(),
                 },
                 false => Usage::default(),
@@ -88,7 +88,7 @@ impl Core {
             all.push((live, stats(&entry.row(), &now)));
         }
         type Figure = fn(&api::DomainStats) -> Option<f64>;
-        let figures: [(&str, &str, &str, bool, Figure); 8] = [
+        let figures: [(&str, &str, &str, bool, Figure); 9] = [
             ("cpu_seconds_total", "counter", "CPU time.", false, |s| Some(s.cpu_seconds)),
             ("memory_bytes", "gauge", "Memory in use.", true, |s| Some(s.memory.usage_bytes as f64)),
             ("memory_peak_bytes", "gauge", "Most memory in use.", false, |s| {
@@ -98,6 +98,9 @@ impl Core {
             ("tasks", "gauge", "Processes and threads.", true, |s| Some(s.pids.into())),
             ("console_bytes_total", "counter", "Bytes printed.", false, |s| Some(s.console_bytes as f64)),
             ("oom_kills_total", "counter", "Kills for want of memory.", false, |s| Some(s.oom_kills as f64)),
+            ("calls_total", "counter", "System calls, as the domain's guest kernel says.", false, |s| {
+                s.calls.map(|n| n as f64)
+            }),
             ("io_bytes_total", "counter", "Bytes read from and written to block devices.", false, |s| {
                 Some((s.io_read_bytes? + s.io_write_bytes?) as f64)
             }),

@@ -178,7 +178,7 @@ pub(crate) fn is_live(state: DomainState) -> bool {
 /// What a domain used in all its runs; `now`: in the one it is in.
 pub(crate) fn stats(row: &Row, now: &Usage) -> api::DomainStats {
     let used = &row.used;
-    let sum = |f: fn(&Usage) -> Option<u64>| f(used).unwrap_or(0) + f(now).unwrap_or(0);
+    let sum = |f: fn(&Usage) -> Option<u64>| f(used).unwrap_or(0).saturating_add(f(now).unwrap_or(0));
     let both = |f: fn(&Usage) -> Option<u64>| (f(used).is_some() || f(now).is_some()).then(|| sum(f));
     api::DomainStats {
         id: row.id.clone(),
@@ -195,7 +195,7 @@ pub(crate) fn stats(row: &Row, now: &Usage) -> api::DomainStats {
         page_seconds: used.page_seconds + now.page_seconds,
         pids: now.pids.unwrap_or(0),
         console_bytes: used.console_bytes + now.console_bytes,
-        calls: None,
+        calls: both(|u| u.calls),
         oom_kills: sum(|u| u.oom_kills),
         io_read_bytes: both(|u| u.io_read_bytes),
         io_write_bytes: both(|u| u.io_write_bytes),
@@ -215,6 +215,7 @@ pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
         io_write_bytes: total.io_write_bytes,
         console_bytes: total.console_bytes,
         page_seconds: total.page_seconds,
+        calls: total.calls,
     };
 }
 

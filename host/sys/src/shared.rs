@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use doppel_abi_machine::session::SessionHeader;
-use doppel_abi_machine::{RingHeader, VirtualRegisters};
+use doppel_abi_machine::{CallCounts, RingHeader, VirtualRegisters};
 use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, net::SocketHeader};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -36,6 +36,8 @@ unsafe impl SharedLayout for Requests {}
 unsafe impl SharedLayout for Answers {}
 // SAFETY: as above.
 unsafe impl SharedLayout for SocketHeader {}
+// SAFETY: atomics and padding that nobody reads.
+unsafe impl SharedLayout for CallCounts {}
 
 /// A shared, writable mapping of a whole descriptor.
 #[derive(Debug)]
@@ -147,6 +149,18 @@ impl SharedMap {
         // SAFETY: the range is inside the mapping, to whose bytes no plain reference ever exists; the pages of a memory
         // file that are gone read as zeros.
         unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxRemove) }?;
+        Ok(())
+    }
+
+    /// Takes all pages out of this process' memory; their bytes stay, and come back when they are touched.
+    ///
+    /// # Errors
+    /// What `madvise` says.
+    pub fn let_go(&self) -> io::Result<()> {
+        // SAFETY: our own mapping, of a file whose bytes this does not change, and no plain reference to them exists.
+        unsafe {
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, rustix::mm::Advice::LinuxDontNeed)
+        }?;
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use doppel_abi_linux::syscalls::{NAMES, nr};
 use alloc::collections::BTreeSet;
 use alloc::format;
 
-use doppel_machine::cpu::{CurrentRef, current_as};
+use doppel_machine::cpu::{CurrentRef, count_call, current_as};
 use doppel_machine::sync::SpinLock;
 
 use super::{Args, Syscall, trace};
@@ -131,6 +131,7 @@ fn log_unimplemented(nr: u64) {
 /// This is on the way of every call, so nothing is done here that a plain call does not need.
 pub extern "C" fn dispatch() {
     let Some(thread) = current_as::<Thread>() else { unreachable!("idle vCPUs make no system calls") };
+    count_call();
     if !thread.is_watched() {
         let (nr, raw) = thread.task.syscall_args();
         if let Some(Some(handler)) = HANDLERS.get(nr as usize) {

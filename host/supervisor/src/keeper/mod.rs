@@ -79,6 +79,8 @@ struct Domain {
     /// For page-seconds: memory at the last count, and when that was.
     sample: Option<(u64, Instant)>,
     page_seconds: f64,
+    /// Most calls the domain has ever claimed to have served.
+    calls: u64,
 }
 
 /// What followed domains have printed since the last turn.

@@ -330,7 +330,7 @@ pub(crate) enum Said {
         pid: i32,
     },
     /// To [`Ask::Usage`].
-    Usage(Usage),
+    Usage(Box<Usage>),
     /// To [`Ask::Memory`].
     Memory {
         /// Its own pages, in bytes.
@@ -425,6 +425,9 @@ pub(crate) struct Usage {
     pub io_write_bytes: Option<u64>,
     pub console_bytes: u64,
     pub page_seconds: f64,
+    /// What the domain says; it never goes down.
+    #[serde(default)]
+    pub calls: Option<u64>,
 }
 
 /// A piece of output: as a line of a log file, and in news.

@@ -164,7 +164,7 @@ impl Keeper {
             Ask::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
             Ask::ToExec { exec, ask } => self.exec_ask(n, &exec, ask),
             Ask::Usage { id } => Some(match self.usage(&id) {
-                Some(usage) => Said::Usage(usage),
+                Some(usage) => Said::Usage(Box::new(usage)),
                 None => gone(&id),
             }),
             Ask::Memory { id } => self.with(&id, |keeper, key| {
@@ -274,6 +274,7 @@ impl Keeper {
             limits,
             sample: None,
             page_seconds: 0.0,
+            calls: 0,
         };
         self.domains.insert(id, domain);
         None
@@ -378,7 +379,7 @@ impl Keeper {
         let domain = self.domains.get_mut(id)?;
         let live = self.fleet.get(domain.key);
         let mut usage = live.map(|d| Usage::from(d.usage())).unwrap_or_default();
-        domain.count(&mut usage);
+        domain.count(&mut usage, live.map_or(0, doppel_domain::Domain::calls));
         Some(usage)
     }
 
@@ -456,7 +457,7 @@ impl Keeper {
             Event::Held(_) | Event::FirstOutput(_) => {}
             Event::Ended(ended) => {
                 let mut usage = ended.usage.map(Usage::from).unwrap_or_default();
-                domain.count(&mut usage);
+                domain.count(&mut usage, ended.calls);
                 let asleep = ended.asleep;
                 // A freeze that ended it is answered when its report is there.
                 let freezing = if asleep { None } else { self.freezes.remove(&key) };
@@ -490,8 +491,10 @@ impl Keeper {
 }
 
 impl Domain {
-    /// Adds to what the control group counted what only the keeper knows.
-    fn count(&mut self, usage: &mut Usage) {
+    /// Adds to what the control group counted what only the keeper knows, and the calls that the domain claims.
+    fn count(&mut self, usage: &mut Usage, calls: u64) {
+        self.calls = self.calls.max(calls);
+        usage.calls = Some(self.calls);
         let now = Instant::now();
         if let Some((before, since)) = self.sample {
             let memory = usage.memory_bytes.unwrap_or(0);

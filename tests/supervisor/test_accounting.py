@@ -1,0 +1,115 @@
+"""What domains use is counted and kept, limits change while they run, reservations are refused with the numbers."""
+import pathlib
+import re
+import time
+
+import pytest
+
+HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def made(supervisor):
+    """Makes domains that end with the test."""
+    ids = []
+
+    def make(script, **config):
+        config = {"image": "busybox", "command": ["sh", "-c", script], **config}
+        ids.append(supervisor.post("/v1/domains?start=true", config).ok(201)["domain"]["id"])
+        return ids[-1]
+
+    yield make
+    for i in ids:
+        supervisor.delete(f"/v1/domains/{i}?force=true")
+
+
+def eventually(check, what):
+    deadline = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def of_group(pid, controller, v1, v2):
+    """What a file of a process' control group says; none if the controller is not there."""
+    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return (HIERARCHIES / controllers / path.lstrip("/") / v1).read_text().strip()
+        if number == "0" and (HIERARCHIES / path.lstrip("/") / v2).exists():
+            return (HIERARCHIES / path.lstrip("/") / v2).read_text().strip()
+    return None
+
+
+def test_use_is_counted_and_kept(supervisor, busybox, made):
+    loop = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); : </dev/null; done; echo done; exec sleep 1000"
+    domain = made(loop)
+    stats = lambda: supervisor.get(f"/v1/domains/{domain}/stats").ok()  # noqa: E731
+    eventually(lambda: stats()["console_bytes"] == 5, "it has looped")
+    used = stats()
+    # Each turn opens, duplicates and closes.
+    assert used["calls"] > 15_000 and used["memory"]["usage_bytes"] > 0 and used["pids"] > 0
+    text = supervisor.get("/metrics").body.decode()
+    shown = re.search(rf'^doppel_domain_calls_total{{id="{domain}",.*}} (\d+)$', text, re.M)
+    assert int(shown[1]) >= used["calls"]
+    for kind in ("record", "queue", "memory", "group", "process", "all"):
+        assert f'doppel_start_stage_seconds_count{{kind="boot",stage="{kind}"}}' in text
+    supervisor.post(f"/v1/domains/{domain}/kill").ok()
+    supervisor.post(f"/v1/domains/{domain}/wait").ok()
+    kept = supervisor.get(f"/v1/domains/{domain}").ok()["usage"]
+    for figure in ("calls", "cpu_seconds", "page_seconds", "console_bytes"):
+        assert kept[figure] >= used[figure], (figure, kept, used)
+    supervisor.post(f"/v1/domains/{domain}/start").ok()
+    eventually(lambda: stats()["calls"] >= kept["calls"] + 15_000, "its next run is added")
+
+
+def test_limits_change_live(supervisor, busybox, made):
+    domain = made("exec sleep 1000")
+    pid = supervisor.get(f"/v1/domains/{domain}").ok()["pid"]
+
+    def update(**resources):
+        supervisor.patch(f"/v1/domains/{domain}", {"resources": resources}).ok()
+
+
+    for megabytes in (128, 96):
+        update(memory_bytes=megabytes << 20)
+        # The guest kernel's own memory comes on top.
+        limit = (megabytes << 20) * 9 // 8 + (64 << 20)
+        assert of_group(pid, "memory", "memory.limit_in_bytes", "memory.max") == str(limit)
+        assert supervisor.get(f"/v1/domains/{domain}/stats").ok()["memory"]["limit_bytes"] == megabytes << 20
+    for cpus, quota in ((0.5, 50_000), (1.5, 150_000)):
+        update(cpus=cpus)
+        assert of_group(pid, "cpu", "cpu.cfs_quota_us", "cpu.max").split()[0] == str(quota)
+    update(cpu_weight=200)
+    assert of_group(pid, "cpu", "cpu.shares", "cpu.weight") in ("2048", "200")
+    update(pids=77)
+    assert of_group(pid, "pids", "pids.max", "pids.max") == "77"
+    update(memory_reservation_bytes=8 << 20)
+    assert of_group(pid, "memory", "memory.soft_limit_in_bytes", "memory.low") == str(8 << 20)
+    # Block I/O is weighed where the host can; where it cannot, it says so and changes nothing.
+    weighed = supervisor.patch(f"/v1/domains/{domain}", {"resources": {"io_weight": 300}})
+    now = supervisor.get(f"/v1/domains/{domain}").ok()["config"]["resources"]
+    assert now.get("io_weight") == (300 if weighed.status == 200 else None), weighed.body
+    assert (now["cpus"], now["pids"]) == (1.5, 77)
+    # All of it is the same for the next run.
+    supervisor.post(f"/v1/domains/{domain}/kill").ok()
+    supervisor.post(f"/v1/domains/{domain}/wait").ok()
+    pid = supervisor.post(f"/v1/domains/{domain}/start").ok()["pid"]
+    assert of_group(pid, "pids", "pids.max", "pids.max") == "77"
+
+
+def test_reservations_are_refused_with_the_numbers(supervisor, busybox, made):
+    info = supervisor.get("/v1/info").ok()
+    keep = {"cpu_reservation": 0.25, "memory_reservation_bytes": 64 << 20}
+    domain = made("exec sleep 1000", resources=keep)
+    left = info["cpus"] - info["reserved_cpus"] - 0.25
+    wanted = {"image": "busybox", "command": ["true"], "resources": {"cpu_reservation": left + 0.5}}
+    refused = supervisor.post("/v1/domains", wanted).problem(409, "capacity")
+    assert all(f"{n:g}" in refused for n in (left + 0.5, info["cpus"], left)), refused
+    wanted["resources"] = {"memory_reservation_bytes": info["memory_bytes"]}
+    refused = supervisor.post("/v1/domains", wanted).problem(409, "capacity")
+    assert str(info["memory_bytes"]) in refused
+    refused = supervisor.patch(f"/v1/domains/{domain}", {"resources": {"cpu_reservation": left + 0.5}})
+    refused.problem(409, "capacity")
+    now = supervisor.get(f"/v1/domains/{domain}").ok()["config"]["resources"]
+    assert now["cpu_reservation"] == 0.25
