@@ -4,22 +4,17 @@
 //! the domain ends by itself, and is replaced when the domain hibernates again. Its lock is the waking process'
 //! alone: there is no second wake beside the first, and no clone of it.
 
-use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
-use doppel_domain::{CloneConfig, Domain, Killer, Outcome, Request, Resume};
-use doppel_freezer::{FrozenImage, Place, WorkingSet};
+use doppel_domain::{CloneConfig, Domain, Outcome, Request, Resume};
+use doppel_freezer::Place;
 use doppel_image::Store;
 
 use crate::freeze_cmd::{Outcomes, ask_freeze, said};
 use crate::remote;
 use crate::run_cmd::{exit_code, frozen_store};
-
-/// How long after a wake touched pages count as its working set.
-const FIRST: Duration = Duration::from_secs(1);
 
 /// Options of `doppel hibernate`.
 #[derive(Args)]
@@ -84,9 +79,7 @@ pub fn wake(args: &WakeArgs) -> Outcomes {
     };
     let mut domain = Domain::resume(resume, &config, &mut |text| eprintln!("doppel: warning: {text}"))?;
     if !args.no_prefetch {
-        let (killer, pid, image) = (domain.killer()?, domain.pid(), image.clone());
-        // Ends with this process; nobody waits for it.
-        std::thread::spawn(move || afterwards(&image, pid, &killer));
+        domain.settle_wake(|text| eprintln!("doppel: {text}"))?;
     }
     let outcome = domain.wait()?;
     match &outcome {
@@ -97,20 +90,4 @@ pub fn wake(args: &WakeArgs) -> Outcomes {
         Outcome::Exited(_) => {}
     }
     Ok(exit_code(&args.domain, &outcome))
-}
-
-/// What can wait until the domain runs: its working set is recorded, the rest of the image checked.
-fn afterwards(image: &FrozenImage, pid: i32, killer: &Killer) {
-    std::thread::sleep(FIRST);
-    if let Err(error) = record(image, pid) {
-        eprintln!("doppel: warning: no working set for the next wake: {error}");
-    }
-    if let Err(error) = image.check_rest() {
-        eprintln!("doppel: {error}; its domain is stopped");
-        killer.kill();
-    }
-}
-
-fn record(image: &FrozenImage, pid: i32) -> Result<(), Box<dyn Error>> {
-    Ok(WorkingSet::observe(pid, image.inode()?)?.save(image.path())?)
 }

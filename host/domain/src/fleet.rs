@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use doppel_freezer::FrozenStore;
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
@@ -43,6 +44,9 @@ pub enum Start {
     Boot(Box<DomainConfig>),
     /// From a frozen image, as [`Domain::resume`].
     Resume(Resume, Box<CloneConfig>),
+    /// The hibernated domain whose image has this name in the store of the configuration. Opening it takes a while, and
+    /// is done in the background too; [`Domain::settle_wake`] is for when it runs.
+    Wake(String, Box<CloneConfig>),
 }
 
 /// What happened to a domain.
@@ -252,6 +256,10 @@ impl Fleet {
                 Start::Resume(resume, mut config) => {
                     config.capture = true;
                     Domain::resume(resume, &config, &mut warn)
+                }
+                Start::Wake(name, mut config) => {
+                    config.capture = true;
+                    open_and_wake(&name, &config, &mut warn)
                 }
             };
             let result = result.map(|mut domain| {
@@ -679,6 +687,14 @@ impl Drop for Fleet {
         }
         // Dropped next, the reaper waits until they are gone.
     }
+}
+
+fn open_and_wake(name: &str, config: &CloneConfig, warn: &mut dyn FnMut(&str)) -> Result<Domain, Error> {
+    let Some(store) = &config.store else {
+        return Err(Error::Config("a hibernated domain is woken from a store".into()));
+    };
+    let image = Arc::new(FrozenStore::new(store).open_to_wake(name, true)?);
+    Domain::resume(Resume { image, index: 0, wake: true, hold: false }, config, warn)
 }
 
 fn ring(wake: &OwnedFd) {

@@ -41,6 +41,7 @@ mod share;
 mod sharer;
 mod shelf;
 mod terminal;
+mod wake;
 
 pub use cgroup::{Resources, Usage, cgroups};
 pub use config::{DomainConfig, LEAST_MEMORY, MOST_CPUS, NetworkLink};

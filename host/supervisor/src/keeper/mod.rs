@@ -70,6 +70,8 @@ struct Domain {
     tap: Tap,
     /// Number of the call that started it, until it is answered.
     starting: Option<u64>,
+    /// This run of it began with a wake.
+    woke: bool,
     /// Call that waits for it to stand still.
     pausing: Option<u64>,
     input: serve::Input,

@@ -9,7 +9,7 @@ use std::time::Instant;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use doppel_domain::{CloneConfig, DomainConfig, Error, Event, Outcome, Output, Start};
-use doppel_freezer::{FrozenImage, FrozenStore};
+use doppel_freezer::FrozenImage;
 
 use super::log::Journal;
 use super::protocol::{
@@ -253,6 +253,7 @@ impl Keeper {
                 Err(e) => return Some(failed(&e)),
             },
         };
+        let woke = matches!(start, Start::Wake(..));
         let tap = Tap::default();
         tap.0.store(follow, Ordering::Relaxed);
         let sink =
@@ -268,6 +269,7 @@ impl Keeper {
             journal,
             tap,
             starting: Some(n),
+            woke,
             pausing: None,
             input: Input::default(),
             killed: false,
@@ -303,12 +305,6 @@ impl Keeper {
     }
 
     fn resume(&mut self, label: String, resume: Resume) -> Result<Start, Error> {
-        let image = if resume.wake {
-            let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy();
-            Arc::new(FrozenStore::new(&self.config.store).open_to_wake(&name, false)?)
-        } else {
-            self.image(&resume.frozen)?
-        };
         let mut config = CloneConfig {
             name: Some(label),
             hostname: resume.hostname.into(),
@@ -323,7 +319,12 @@ impl Keeper {
         config.cpus = resume.limits.cpus;
         config.memory = resume.limits.memory;
         config.resources = resume.limits.resources();
-        let from = doppel_domain::Resume { image, index: resume.index, wake: resume.wake, hold: false };
+        if resume.wake {
+            let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            return Ok(Start::Wake(name, Box::new(config)));
+        }
+        let image = self.image(&resume.frozen)?;
+        let from = doppel_domain::Resume { image, index: resume.index, wake: false, hold: false };
         Ok(Start::Resume(from, Box::new(config)))
     }
 
@@ -424,6 +425,13 @@ impl Keeper {
                 let live = self.fleet.get(key);
                 let pid = live.map_or(0, doppel_domain::Domain::pid);
                 let stages = live.map(|d| stages(d.start_times())).unwrap_or_default();
+                if let Some(live) = live.filter(|_| domain.woke) {
+                    let name = id.clone();
+                    if let Err(error) = live.settle_wake(move |text| tracing::warn!("domain {name}: {text}"))
+                    {
+                        tracing::warn!("domain {id}: {error}");
+                    }
+                }
                 match call {
                     Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages }),
                     None => self.say(&Word::News(News::Started { id, run, pid, at })),
