@@ -22,7 +22,7 @@ pub struct Lines<T> {
 
 impl<T: DeserializeOwned> Lines<T> {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { body: BufReader::with_capacity(32 << 10, connection.into_body()), kind: PhantomData }
+        Self { body: BufReader::with_capacity(128 << 10, connection.into_body()), kind: PhantomData }
     }
 
     /// What ends the stream from another thread.

@@ -171,7 +171,7 @@ impl Connection {
                 }
             }
         };
-        Ok(Self { stream: BufReader::with_capacity(32 << 10, stream), stopper, left: Left::None, keep: true })
+        Ok(Self { stream: BufReader::with_capacity(64 << 10, stream), stopper, left: Left::None, keep: true })
     }
 
     /// Sends a request and reads the head of its answer; gives the status.

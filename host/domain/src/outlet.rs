@@ -14,8 +14,9 @@ use crate::{Output, Stream};
 
 /// Largest write that does not block a pipe or terminal that polls as writable (PIPE_BUF).
 const CHUNK: usize = 4096;
-/// Most chunks moved per ring and step.
-const CHUNKS_PER_STEP: u32 = 64;
+/// Most bytes (but for the last piece) and pieces moved per ring and step.
+const STEP: usize = 256 << 10;
+const PIECES_PER_STEP: u32 = 64;
 /// Most bytes kept of one stream; what comes later is thrown away.
 pub const CAPTURE_MAX: usize = 4 << 20;
 
@@ -142,15 +143,21 @@ impl Outlets {
             outlet.ring.discard(map)?;
             return Ok(Drained { more: !outlet.ring.sleep(map)?, ..done });
         }
-        let mut buf = [0u8; CHUNK];
-        for _ in 0..CHUNKS_PER_STEP {
-            if outlet.ring.available(map)? == 0 && outlet.ring.sleep(map)? {
-                return Ok(done);
+        let mut moved = 0;
+        for _ in 0..PIECES_PER_STEP {
+            if moved >= STEP {
+                break;
             }
-            let n = outlet.ring.peek(map, &mut buf)?;
-            if n == 0 {
+            let waiting = usize::try_from(outlet.ring.available(map)?).expect("at most a ring");
+            if waiting == 0 {
+                if outlet.ring.sleep(map)? {
+                    return Ok(done);
+                }
                 continue;
             }
+            // Descriptors take a little at a time; everybody else is spared the hand-overs.
+            let mut buf = vec![0; if matches!(output, Output::Ours) { waiting.min(CHUNK) } else { waiting }];
+            let n = outlet.ring.peek(map, &mut buf)?;
             if first.is_none() && outlet.stream == Stream::Stdout {
                 *first = Some(Instant::now());
             }
@@ -170,6 +177,7 @@ impl Outlets {
                 Ok(count) => {
                     let count = count.min(n);
                     *bytes += count as u64;
+                    moved += count;
                     outlet.ring.advance(map, count);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

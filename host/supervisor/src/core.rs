@@ -94,6 +94,7 @@ impl Core {
                         core.execs_lost();
                     }
                     Happening::News(news) => core.news(news),
+                    Happening::Printed(exec, stream, bytes) => core.exec_printed(&exec, stream, bytes),
                 }
             }
         });

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use doppel_api::{self as api, Code, EventKind, Output, Problem};
 use tokio::sync::watch;
 
 use crate::core::{Core, blocking};
 use crate::create::find_user;
 use crate::domains::{Entry, is_live};
-use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Line, Said, Stream};
+use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Said, Stream, WINDOW};
 use crate::streams::{self, ByteStream, LineStream, next};
 use crate::{locked, names, wanted};
 
@@ -26,6 +27,10 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 const MOST: usize = 2000;
 /// Most bytes of input sent to the keeper at a time.
 const PIECE: usize = 64 << 10;
+/// The keeper is told of so many bytes at a time that they were read.
+const OWED: u64 = WINDOW / 8;
+/// How many pieces may be on their way to a reader.
+pub(crate) const AHEAD: usize = 4;
 
 /// A program.
 #[derive(Debug)]
@@ -46,15 +51,24 @@ struct Status {
     end: Option<(u8, Option<String>)>,
 }
 
-/// Its output. Lines are numbered from 0 on.
+/// A piece of its output.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub stream: Stream,
+    pub bytes: Bytes,
+}
+
+/// Its output. Pieces are numbered from 0 on.
 #[derive(Debug, Default)]
 struct Printed {
-    /// Number of the first line kept.
+    /// Number of the first piece kept.
     first: u64,
-    lines: VecDeque<Line>,
-    /// Lines before this one have been read by somebody.
+    pieces: VecDeque<Piece>,
+    /// Pieces before this one have been read by somebody.
     read: u64,
     bytes: usize,
+    /// Bytes that were read and that the keeper was not told of yet.
+    owed: u64,
 }
 
 impl Exec {
@@ -72,38 +86,38 @@ impl Exec {
     }
 
     /// It printed something.
-    pub fn printed(&self, line: Line) {
+    fn printed(&self, piece: Piece) {
         let mut printed = locked(&self.printed);
-        printed.bytes += line.bytes().len();
-        printed.lines.push_back(line);
+        printed.bytes += piece.bytes.len();
+        printed.pieces.push_back(piece);
         drop(printed);
         self.state.send_modify(|s| s.printed += 1);
     }
 
-    /// Line number `at`, or the number of the first one there is.
-    fn line(&self, at: u64) -> Result<Option<Line>, u64> {
+    /// Piece number `at`, or the number of the first one there is.
+    fn piece(&self, at: u64) -> Result<Option<Piece>, u64> {
         let printed = locked(&self.printed);
         match at.checked_sub(printed.first) {
-            Some(index) => Ok(usize::try_from(index).ok().and_then(|i| printed.lines.get(i)).cloned()),
+            Some(index) => Ok(usize::try_from(index).ok().and_then(|i| printed.pieces.get(i)).cloned()),
             None => Err(printed.first),
         }
     }
 
-    /// Notes that line number `at` has been read; says how many bytes may come for it.
-    fn read(&self, at: u64) -> u64 {
+    /// Notes that piece number `at` has been read; says how many bytes the keeper is to be told of, if it is time.
+    fn read(&self, at: u64) -> Option<u64> {
         let mut printed = locked(&self.printed);
         if at < printed.read {
-            return 0;
+            return None;
         }
         let index = usize::try_from(at.saturating_sub(printed.first)).unwrap_or(usize::MAX);
-        let bytes = printed.lines.get(index).map_or(0, |l| l.bytes().len());
+        printed.owed += printed.pieces.get(index).map_or(0, |p| p.bytes.len() as u64);
         printed.read = at + 1;
         while printed.bytes > KEPT && printed.first < printed.read {
-            let gone = printed.lines.pop_front().map_or(0, |l| l.bytes().len());
+            let gone = printed.pieces.pop_front().map_or(0, |p| p.bytes.len());
             printed.bytes -= gone;
             printed.first += 1;
         }
-        bytes as u64
+        (printed.owed >= OWED).then(|| std::mem::take(&mut printed.owed))
     }
 
     /// Waits until it has ended.
@@ -264,6 +278,14 @@ impl Core {
         }
     }
 
+    /// A program printed something.
+    pub fn exec_printed(&self, id: &str, stream: Stream, bytes: Bytes) {
+        // One that was released is nobody's any more.
+        if let Ok(exec) = self.execs.find(id) {
+            exec.printed(Piece { stream, bytes });
+        }
+    }
+
     /// A program has ended.
     pub fn exec_ended(&self, id: &str, code: u8, reason: Option<String>) {
         let Ok(exec) = self.execs.find(id) else { return };
@@ -287,14 +309,14 @@ impl Core {
     /// What a program prints, from its start, and its exit.
     pub fn exec_output(self: &Arc<Self>, exec: Arc<Exec>) -> LineStream<Output> {
         let core = self.clone();
-        streams::produce(move |out| async move {
+        streams::produce_ahead(AHEAD, move |out| async move {
             let mut state = exec.state.subscribe();
             let mut at = 0;
             loop {
                 let end = state.borrow_and_update().end.clone();
                 loop {
-                    let line = match exec.line(at) {
-                        Ok(Some(line)) => line,
+                    let piece = match exec.piece(at) {
+                        Ok(Some(piece)) => piece,
                         Ok(None) => break,
                         Err(first) => {
                             // How many bytes these were is no longer known; that they were is.
@@ -305,15 +327,15 @@ impl Core {
                             continue;
                         }
                     };
-                    let data = line.base64();
-                    let item = match line.stream {
+                    let data = STANDARD.encode(&piece.bytes);
+                    let item = match piece.stream {
                         Stream::Stdout => Output::Stdout { data, at: None },
                         _ => Output::Stderr { data, at: None },
                     };
                     if !out.give(item).await {
                         return;
                     }
-                    core.taken(&exec, at).await;
+                    core.taken(&exec, at);
                     at += 1;
                 }
                 if let Some((exit_code, reason)) = end {
@@ -328,23 +350,24 @@ impl Core {
         })
     }
 
-    /// A line has been read: more may come.
-    async fn taken(&self, exec: &Exec, at: u64) {
-        let bytes = exec.read(at);
-        if bytes > 0 && exec.state.borrow().end.is_none() {
-            // A program that has ended sends nothing more.
-            let _ = self.link.ask(Ask::ToExec { exec: exec.id.clone(), ask: ExecAsk::Taken { bytes } }).await;
+    /// A piece has been read: more may come.
+    fn taken(&self, exec: &Exec, at: u64) {
+        // A program that has ended sends nothing more.
+        if let Some(bytes) = exec.read(at)
+            && exec.state.borrow().end.is_none()
+        {
+            self.link.tell(Ask::ToExec { exec: exec.id.clone(), ask: ExecAsk::Taken { bytes } });
         }
     }
 
-    /// The next piece of a program's output from line `at` on; none at its end.
-    pub async fn exec_next(&self, exec: &Exec, at: u64) -> Option<Line> {
+    /// Piece number `at` of a program's output, when it is there; none behind its end.
+    pub async fn exec_next(&self, exec: &Exec, at: u64) -> Option<Piece> {
         let mut state = exec.state.subscribe();
         loop {
             let over = state.borrow_and_update().end.is_some();
-            if let Ok(Some(line)) = exec.line(at) {
-                self.taken(exec, at).await;
-                return Some(line);
+            if let Ok(Some(piece)) = exec.piece(at) {
+                self.taken(exec, at);
+                return Some(piece);
             }
             if over || state.changed().await.is_err() {
                 return None;

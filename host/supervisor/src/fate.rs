@@ -66,11 +66,8 @@ impl Core {
                     locked(&entry.live).followers.lost(bytes);
                 }
             }
-            News::ExecPrinted { exec, line } => {
-                if let Ok(exec) = self.execs.find(&exec) {
-                    exec.printed(line);
-                }
-            }
+            // Comes with its bytes, by another way.
+            News::ExecPrinted { .. } => {}
             News::ExecEnded { exec, code, reason } => self.exec_ended(&exec, code, reason),
             News::FrozeItself { id, failed } => {
                 let Ok(entry) = self.find(&id) else { return };

@@ -9,7 +9,7 @@ use doppel_api::{self as api, Code, FileChangeKind, FileKind, Problem};
 
 use crate::core::Core;
 use crate::domains::Entry;
-use crate::execs::{Exec, Program};
+use crate::execs::{AHEAD, Exec, Piece, Program};
 use crate::keeper::protocol::Stream;
 use crate::streams::{self, ByteStream, LineStream};
 use crate::{time, wanted};
@@ -64,7 +64,7 @@ impl Core {
             done?;
             return Ok(streams::produce(|_| async {}));
         };
-        Ok(streams::produce(move |out| async move {
+        Ok(streams::produce_ahead(AHEAD, move |out| async move {
             let mut piece = Some(first);
             while let Some(bytes) = piece {
                 if !out.give(Ok(bytes)).await {
@@ -318,11 +318,10 @@ impl Reader {
     /// The next piece of output; none at its end.
     async fn next(&mut self, core: &Core) -> Option<Bytes> {
         loop {
-            let line = core.exec_next(&self.exec, self.at).await?;
+            let Piece { stream, bytes } = core.exec_next(&self.exec, self.at).await?;
             self.at += 1;
-            let bytes = line.bytes();
-            if line.stream == Stream::Stdout {
-                return Some(bytes.into());
+            if stream == Stream::Stdout {
+                return Some(bytes);
             }
             let room = MESSAGE.saturating_sub(self.complaint.len());
             self.complaint.extend_from_slice(&bytes[..bytes.len().min(room)]);

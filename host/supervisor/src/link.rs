@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use doppel_api::{Code, Problem};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::keeper::protocol::{Ask, Call, Fault, Kept, News, PROTOCOL, Refusal, Said, Word};
+use crate::keeper::protocol::{Ask, Call, Fault, Kept, LONGEST, News, PROTOCOL, Refusal, Said, Stream, Word};
 use crate::{keeper, locked};
 
 /// How long a keeper may take to be ready.
@@ -32,6 +33,8 @@ pub(crate) enum Happening {
     Lost,
     /// News from the keeper.
     News(News),
+    /// What a further program printed.
+    Printed(String, Stream, Bytes),
 }
 
 /// How the keeper is started.
@@ -73,6 +76,17 @@ impl Link {
         let (happenings, out) = mpsc::unbounded_channel();
         let task = tokio::spawn(stay_connected(setup, sender, happenings)).abort_handle();
         (Self { connection, next: AtomicU64::new(1), task }, out)
+    }
+
+    /// Tells the keeper something, whose answer nobody waits for. One that has gone need not know.
+    pub fn tell(&self, ask: Ask) {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        if let (Some(connection), Ok(mut line)) =
+            (&*self.connection.borrow(), serde_json::to_vec(&Call { n, ask }))
+        {
+            line.push(b'\n');
+            let _ = connection.lines.send(line);
+        }
     }
 
     /// Asks the keeper.
@@ -199,7 +213,7 @@ async fn converse(
     let hello = serde_json::to_vec(&Call { n: 0, ask: Ask::Hello { protocol: PROTOCOL } })?;
     writer.write_all(&hello).await?;
     writer.write_all(b"\n").await?;
-    let mut reader = BufReader::with_capacity(64 << 10, reader);
+    let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
     let domains = match next(&mut reader, &mut line).await? {
         Some(Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains } }) => domains,
@@ -233,6 +247,14 @@ async fn converse(
                         // Who asked may have gone.
                         let _ = waiting.send(said);
                     }
+                }
+                Word::News(News::ExecPrinted { exec, stream, bytes }) => {
+                    if bytes > LONGEST {
+                        return Err(std::io::Error::other("it sends more than it may"));
+                    }
+                    let mut printed = vec![0; bytes];
+                    reader.read_exact(&mut printed).await?;
+                    let _ = happenings.send(Happening::Printed(exec, stream, printed.into()));
                 }
                 Word::News(news) => {
                     let _ = happenings.send(Happening::News(news));

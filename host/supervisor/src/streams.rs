@@ -55,7 +55,16 @@ where
     T: Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    let (sender, receiver) = mpsc::channel(AHEAD);
+    produce_ahead(AHEAD, task)
+}
+
+/// The same of large items, of which only so many may be on their way.
+pub(crate) fn produce_ahead<T, F>(ahead: usize, task: impl FnOnce(Out<T>) -> F) -> LineStream<T>
+where
+    T: Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(ahead);
     tokio::spawn(task(Out(sender)));
     Box::pin(Fed(receiver))
 }

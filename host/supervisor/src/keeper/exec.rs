@@ -1,6 +1,6 @@
 //! Further programs in running domains, for the supervisor that asked for them.
 //!
-//! Their output is sent as far as the supervisor has taken it ([`WINDOW`]); then the program waits, as at a pipe. They
+//! Their output is sent as far as the supervisor has taken it ([`WINDOW`]), bytes as they are; then the program waits, as at a pipe. They
 //! belong to the connection: when it is lost they are hung up.
 
 use std::io;
@@ -11,12 +11,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use doppel_domain::{ExecConfig, Key, Output, SessionEnd, SessionEvent, SessionKey};
 
-use super::protocol::{ExecAsk, ExecSpec, Fault, Line, News, Refusal, Said, Stream, Word};
+use super::protocol::{ExecAsk, ExecSpec, Fault, News, Refusal, Said, Stream, WINDOW, Word};
 use super::serve::{Input, Piece, failed, gone, refused};
 use super::{Keeper, Outbox, locked};
-
-/// Most bytes of output on their way to the supervisor.
-const WINDOW: u64 = 1 << 20;
 
 /// A program.
 #[derive(Debug)]
@@ -32,7 +29,6 @@ pub(super) struct Exec {
 /// Takes a program's output.
 struct Sink {
     exec: String,
-    n: u64,
     waiting: Arc<AtomicU64>,
     outbox: Outbox,
 }
@@ -45,9 +41,8 @@ impl doppel_domain::Sink for Sink {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.waiting.fetch_add(taken as u64, Ordering::Relaxed);
-        self.n += 1;
-        let line = Line::new(self.n, Stream::from(stream), &bytes[..taken]);
-        locked(&self.outbox).push(News::ExecPrinted { exec: self.exec.clone(), line });
+        let news = News::ExecPrinted { exec: self.exec.clone(), stream: Stream::from(stream), bytes: taken };
+        locked(&self.outbox).push((news, bytes[..taken].to_vec()));
         Ok(taken)
     }
 }
@@ -83,7 +78,7 @@ impl Keeper {
             Box::new(Nowhere)
         } else {
             let (waiting, outbox) = (waiting.clone(), self.outbox.clone());
-            Box::new(Sink { exec: exec.clone(), n: 0, waiting, outbox })
+            Box::new(Sink { exec: exec.clone(), waiting, outbox })
         };
         match self.fleet.exec(domain, &config, Output::To(output)) {
             Ok(session) => {

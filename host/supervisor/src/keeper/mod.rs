@@ -85,8 +85,10 @@ struct Domain {
     calls: u64,
 }
 
-/// What followed domains have printed since the last turn.
-type Outbox = Arc<Mutex<Vec<News>>>;
+/// What followed domains and further programs have printed since the last turn: news, and the bytes that follow them.
+type Outbox = Arc<Mutex<Vec<(News, Vec<u8>)>>>;
+/// Most bytes of a line of a log.
+const PIECE: usize = 16 << 10;
 
 /// Whether somebody follows a domain.
 #[derive(Clone, Debug, Default)]
@@ -104,9 +106,12 @@ impl doppel_domain::Sink for Sink {
     fn put(&mut self, stream: doppel_domain::Stream, bytes: &[u8]) -> io::Result<usize> {
         let stream = protocol::Stream::from(stream);
         let mut journal = locked(&self.journal);
-        let line = journal.add(stream, bytes);
-        if self.tap.0.load(std::sync::atomic::Ordering::Relaxed) {
-            locked(&self.outbox).push(News::Printed { id: self.id.clone(), line: line.clone() });
+        for piece in bytes.chunks(PIECE) {
+            let line = journal.add(stream, piece);
+            if self.tap.0.load(std::sync::atomic::Ordering::Relaxed) {
+                let news = News::Printed { id: self.id.clone(), line: line.clone() };
+                locked(&self.outbox).push((news, Vec::new()));
+            }
         }
         Ok(bytes.len())
     }
@@ -268,9 +273,9 @@ impl Keeper {
 
     fn send_printed(&mut self) {
         let printed = std::mem::take(&mut *locked(&self.outbox));
-        for news in printed {
+        for (news, bytes) in printed {
             let Some(peer) = &mut self.peer else { return };
-            peer.print(news);
+            peer.print(news, &bytes);
         }
     }
 

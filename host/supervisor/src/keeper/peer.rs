@@ -1,4 +1,4 @@
-//! The supervisor's connection: lines in, lines out, never waited for.
+//! The supervisor's connection: lines in, lines and bytes out, never waited for.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -77,8 +77,8 @@ impl Peer {
         }
     }
 
-    /// Puts output into the queue, if there is room.
-    pub fn print(&mut self, news: News) {
+    /// Puts output into the queue, if there is room: news, and the bytes that belong to them.
+    pub fn print(&mut self, news: News, bytes: &[u8]) {
         if let News::Printed { id, line } = &news
             && self.waiting.len() - self.sent > BACKLOG
         {
@@ -90,6 +90,7 @@ impl Peer {
             return;
         }
         self.say(&Word::News(news));
+        self.waiting.extend_from_slice(bytes);
     }
 
     fn say_lost(&mut self) {

@@ -1,7 +1,8 @@
 //! What supervisor and keeper say to each other: lines of JSON over a Unix socket.
 //!
 //! The supervisor sends [`Call`]s; each is answered once by a [`Word::Answer`] with its number, in any order. The keeper
-//! also sends [`Word::News`] unasked. Both are one program, but may be of different builds when a keeper outlives an
+//! also sends [`Word::News`] unasked. The bytes that a further program printed follow the line that announces them as
+//! they are: they come in great numbers. Both are one program, but may be of different builds when a keeper outlives an
 //! update: [`PROTOCOL`] goes up with every change that an older end would misunderstand.
 
 use std::path::PathBuf;
@@ -9,9 +10,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
+/// Most bytes of a further program's output that are on their way; see [`ExecAsk::Taken`].
+pub(crate) const WINDOW: u64 = 1 << 20;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
@@ -498,12 +501,14 @@ pub(crate) enum News {
     },
     /// A domain has ended. Known until [`Ask::Ack`].
     Ended(Box<Exit>),
-    /// A further program printed something; see [`ExecAsk::Taken`].
+    /// A further program printed so many bytes, which follow this line; see [`ExecAsk::Taken`].
     ExecPrinted {
         /// Its id.
         exec: String,
-        /// What.
-        line: Line,
+        /// Of which stream.
+        stream: Stream,
+        /// How many.
+        bytes: usize,
     },
     /// A further program has ended.
     ExecEnded {
