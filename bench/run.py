@@ -33,7 +33,8 @@ def run_all(chosen, runtimes, opt, notes):
         repeats = getattr(module, "REPEATS", opt.repeats)
         if opt.quick:
             repeats = min(repeats, 2)
-        usable = list(runtimes)
+        # Some runtimes are only for workloads that name them.
+        usable = [r for r in runtimes if not r.asked_only or r.name in getattr(module, "ALSO", ())]
         for k in range(repeats):
             for r in list(usable):
                 try:
@@ -67,7 +68,11 @@ def main():
     load = os.getloadavg()[0]
     runtimes = [r for r in kinds.present(opt.doppel) if r.name not in opt.skip]
     names, notes = [r.name for r in runtimes], []
-    rows, units, targets = run_all({w: known[w] for w in wanted}, runtimes, opt, notes)
+    try:
+        rows, units, targets = run_all({w: known[w] for w in wanted}, runtimes, opt, notes)
+    finally:
+        for r in runtimes:
+            r.close()
     notes = sorted(set(notes))
     host = f"{platform.release()}, {os.cpu_count()} CPUs"
     date = time.strftime("%Y-%m-%d %H:%M")

@@ -1,10 +1,10 @@
 # Package lists shared by the set-up scripts. Sourced, not run.
 
 # What the host needs. A path per package tells whether it is installed without asking dpkg.
-host_packages=(mmdebstrap erofs-utils busybox-static musl-tools strace gdb runc python3-pytest gcc g++ libc6-dev make
+host_packages=(mmdebstrap erofs-utils busybox-static musl-tools strace gdb runc crun python3-pytest gcc g++ libc6-dev make
     curl ca-certificates zstd docker-registry skopeo umoci)
 host_files=(/usr/bin/mmdebstrap /usr/bin/mkfs.erofs /bin/busybox /usr/bin/musl-gcc /usr/bin/strace /usr/bin/gdb
-    /usr/sbin/runc /usr/bin/pytest-3 /usr/bin/gcc /usr/bin/g++ /usr/include/stdio.h /usr/bin/make
+    /usr/sbin/runc /usr/bin/crun /usr/bin/pytest-3 /usr/bin/gcc /usr/bin/g++ /usr/include/stdio.h /usr/bin/make
     /usr/bin/curl /etc/ssl/certs/ca-certificates.crt /usr/bin/zstd /usr/bin/docker-registry /usr/bin/skopeo /usr/bin/umoci)
 
 # What the image `debian` holds beside the essential packages.

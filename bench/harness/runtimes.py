@@ -1,4 +1,5 @@
-"""The runtimes that are compared: the host itself, Doppel, runc and gVisor's runsc.
+"""The runtimes that are compared: the host itself, Doppel (also through its supervisor, `harness.api`), runc, crun and
+gVisor's runsc.
 
 Key types: `Native` and its likes. `argv(*command, image=…)` is the command line that runs `command` on the files of
 an image; `run(…)` runs it to its end and gives its output, or raises `Failed`. All runtimes use the same files: an
@@ -36,6 +37,8 @@ class Failed(Exception):
 
 class Native:
     name = "native"
+    # Only for workloads that name it in ALSO.
+    asked_only = False
 
     def __init__(self, roots):
         # Directories of the images: `Roots`.
@@ -62,6 +65,9 @@ class Native:
 
     def clean(self):
         """Takes away what a killed command may have left."""
+
+    def close(self):
+        """Ends what the runtime has started for all its measurements."""
 
 
 class Doppel(Native):
@@ -158,8 +164,14 @@ def present(doppel):
         subprocess.run([doppel, "image", "rm", OWN], capture_output=True)
         subprocess.run([doppel, "image", "import", roots.of(OWN), OWN], check=True, stdout=subprocess.DEVNULL)
         runtimes.append(Doppel(roots, doppel))
+        from harness.api import Api
+
+        runtimes.append(Api(roots, doppel))
     if shutil.which("runc"):
         runtimes.append(Oci(roots, "runc"))
+        if shutil.which("crun"):
+            runtimes.append(Oci(roots, "crun"))
+            runtimes[-1].asked_only = True
         if shutil.which("runsc"):
             runtimes.append(Oci(roots, "runsc", "--platform=systrap", "--network=none", "--ignore-cgroups"))
     return runtimes

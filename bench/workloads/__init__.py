@@ -4,6 +4,7 @@ A module has
     UNIT                    unit of its rows, a key of `harness.report.UNITS`
     TARGETS                 {row: ratio to native that is promised}; may be left out
     REPEATS                 how often it is measured if not as the command line says; may be left out
+    ALSO                    names of runtimes it wants besides those that every workload has; may be left out
     measure(runtime, opt)   one measurement: {row: value}, or {row: (value, unit)} where the unit differs. A failure
                             is a `harness.runtimes.Failed`. `opt.quick` asks for a short one; `opt.only` are the
                             rows wanted, empty for all.
@@ -14,7 +15,7 @@ measurement, for want of an image for one, is left out of that workload. Rows ap
 import importlib
 import pkgutil
 
-ORDER = ["micro", "start", "clone", "criu", "idle", "python", "git", "compile", "sqlite", "langs", "gohttp", "redis", "nginx", "postgres", "sysbench", "ssh", "suspend", "isolation", "sharing"]
+ORDER = ["micro", "start", "many", "clone", "criu", "idle", "python", "git", "compile", "sqlite", "langs", "gohttp", "redis", "nginx", "postgres", "sysbench", "ssh", "suspend", "isolation", "sharing"]
 
 
 def load():
