@@ -39,7 +39,7 @@ def consistent(d):
     deadline = time.monotonic() + 60
     while True:
         domains = d.get("/v1/domains?all=true").ok()
-        live = {x["pid"] for x in domains if x["state"] in ("running", "paused")}
+        live = {x.get("pid") for x in domains if x["state"] in ("running", "paused")}
         left = {p.name for p in (d.store / "domains").iterdir()} - {x["id"] for x in domains}
         if set(processes(d)) == live and not left:
             return domains

@@ -1,0 +1,79 @@
+"""What a supervisor's keepers have of this host: processes, control groups, identities, names.
+
+All of a keeper's domains have ids of its blocks (docs: host/domain/src/holder.rs), so that others' are told apart.
+"""
+import pathlib
+import re
+import time
+
+HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
+RUNTIME = pathlib.Path("/run/doppel")
+BLOCK = 64
+
+
+def children(pid):
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(p) for p in task.read_text().split()]
+        except OSError:
+            pass  # the thread has ended
+    return found
+
+
+def links(part, keeper):
+    """Names of the links to a keeper, /run/doppel/ids or names."""
+    found = []
+    for link in (RUNTIME / part).glob("*"):
+        try:
+            if re.fullmatch(rf"{keeper}-\d+", str(link.readlink())):
+                found.append(link.name)
+        except OSError:
+            pass  # it is no longer there
+    return found
+
+
+def groups(blocks):
+    """Control groups of domains of these blocks, in whatever hierarchy."""
+    parents = [HIERARCHIES / "doppel", *HIERARCHIES.glob("*/doppel")]
+    names = {g.name for parent in parents for g in parent.glob("d[0-9]*")}
+    number = lambda name: int(re.match(r"d(\d+)", name)[1])  # noqa: E731
+    return [n for n in names if str(number(n) // BLOCK) in blocks]
+
+
+def of(supervisor):
+    """All there is."""
+    keepers = supervisor.keepers()
+    blocks = [b for k in keepers for b in links("ids", k)]
+    return {
+        "processes": [p for k in keepers for p in children(k)],
+        "groups": groups(blocks),
+        "names": [n for k in keepers for n in links("names", k)],
+        "directories": [p.name for p in (supervisor.store / "domains").glob("*")],
+        # A keeper keeps the block it is giving ids from.
+        "blocks": blocks[len(keepers) :],
+    }
+
+
+def none_of(supervisor):
+    """Waits until nothing is left of domains that have been removed."""
+    deadline = time.monotonic() + 60
+    while any((there := of(supervisor)).values()):
+        assert time.monotonic() < deadline, there
+        time.sleep(0.1)
+
+
+def none_at_all(supervisor):
+    """Ends a supervisor without domains, and waits until nothing is left of its keepers either."""
+    keepers = supervisor.keepers()
+    supervisor.stop()
+    traces = lambda: [  # noqa: E731
+        *supervisor.keepers(),
+        *(p.name for k in keepers for p in (RUNTIME / "holders").glob(f"{k}-*")),
+        *(n for k in keepers for part in ("ids", "names") for n in links(part, k)),
+        *(p.name for p in supervisor.runtime.glob("*.sock")),
+    ]
+    deadline = time.monotonic() + 60
+    while there := traces():
+        assert time.monotonic() < deadline, there
+        time.sleep(0.1)
