@@ -179,6 +179,12 @@ impl Core {
     }
 }
 
+/// Whether the disk is full, wherever that was noticed first.
+pub(crate) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let chain = std::iter::successors(Some(error), |e| e.source());
+    chain.filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::StorageFull)
+}
+
 /// A failure of the host.
 pub(crate) fn failed<'a>(doing: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Problem + 'a {
     move |error| {

@@ -9,7 +9,7 @@ use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
 
 use doppel_image::{ImageConfig, Wanted, launch, small_file};
 
-use crate::core::{Core, blocking};
+use crate::core::{Core, blocking, is_full};
 use crate::domains::{Entry, Origin, Row, User, World};
 use crate::keeper::protocol::Usage;
 use crate::stages::What;
@@ -77,6 +77,7 @@ pub(crate) fn image_problem(error: &doppel_image::Error) -> Problem {
     let code = match error {
         doppel_image::Error::NotFound(_) => Code::ImageNotFound,
         doppel_image::Error::BadName(_) => Code::InvalidRequest,
+        error if is_full(error) => Code::StorageFull,
         _ => Code::Internal,
     };
     Problem::new(code, error.to_string())

@@ -10,7 +10,7 @@ use doppel_image::{Record, Source};
 
 use tokio::io::AsyncWriteExt;
 
-use crate::core::{Core, blocking, failed};
+use crate::core::{Core, blocking, failed, is_full};
 use crate::create::{image_health, image_problem};
 use crate::operations::Handle;
 use crate::streams::{ByteStream, next};
@@ -58,7 +58,7 @@ fn oci_problem(error: &doppel_oci::Error) -> Problem {
     let code = match error {
         Error::Cancelled => Code::Cancelled,
         Error::Image(e) => return image_problem(e),
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => Code::StorageFull,
+        error if is_full(error) => Code::StorageFull,
         Error::Io { .. } => Code::Internal,
         Error::Reference { .. } | Error::Platform { .. } | Error::Layer { .. } => Code::InvalidRequest,
         Error::Busy => Code::InUse,
@@ -222,7 +222,7 @@ impl Core {
             } else {
                 let source = Source::Archive { path: "-".into() };
                 self.images.import_tar(&what.name, file, source, limits).map_err(|e| match e {
-                    doppel_image::Error::NotFound(_) => image_problem(&e),
+                    doppel_image::Error::NotFound(_) | doppel_image::Error::Io { .. } => image_problem(&e),
                     e => Problem::new(Code::InvalidRequest, e.to_string()),
                 })?
             };
