@@ -19,6 +19,18 @@ static int mounted(const char *path) {
     CHECK(stat(path, &a) == 0 && stat(up, &b) == 0);
     return a.st_dev != b.st_dev;
 }
+CASE(every_file_system_has_a_number_of_its_own) {
+    own();
+    CHECK(mount("none", "m", "tmpfs", 0, NULL) == 0);
+    const char *on[] = {"/", "/proc", "/sys", "/dev/shm", "m"};
+    struct stat a, b;
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < i; j++) {
+            CHECK(stat(on[i], &a) == 0 && stat(on[j], &b) == 0);
+            if (a.st_dev == b.st_dev) FAIL("%s and %s share one", on[i], on[j]);
+        }
+    CHECK(umount("m") == 0);
+}
 CASE(tmpfs_covers_and_uncovers) {
     own();
     close(mkfile("m/under", ""));

@@ -11,10 +11,10 @@ use crate::{Errno, Result};
 
 const CHAR: u32 = 0o020000;
 const DIR: u32 = 0o040000;
-/// Device numbers of the two synthetic file systems.
-const PROC_DEV: u64 = 0x15;
-const SYS_DEV: u64 = 0x16;
-const CGROUP_DEV: u64 = 0x1b;
+/// Device numbers of the synthetic file systems: others than that of the root, and below those of [`mount::new_dev`].
+const PROC_DEV: u64 = 0x16;
+const SYS_DEV: u64 = 0x17;
+const CGROUP_DEV: u64 = 0x18;
 
 /// Character devices of /dev: name, major, minor, mode.
 const DEVICES: &[(&[u8], u32, u32, u32)] = &[

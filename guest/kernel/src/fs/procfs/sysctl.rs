@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use super::super::synthetic::{Entries, Node, dir, fixed, text, writable};
 use super::empty;
-use crate::{Errno, kernel};
+use crate::{Errno, Result, kernel};
 
 /// /proc/sys.
 pub fn root() -> Node {
@@ -199,11 +199,23 @@ fn ipv6_conf() -> Node {
     ])
 }
 
+/// 1 means cached pages, which are the host's; 2 cached names and inodes; 3 both; 4 no more messages about it.
+fn drop_caches(what: &[u8]) -> Result<()> {
+    match what.trim_ascii() {
+        b"1" | b"4" => Ok(()),
+        b"2" | b"3" => {
+            crate::fs::drop_caches();
+            Ok(())
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 fn vm() -> Node {
     let e: Entries = alloc::vec![
         ("dirty_background_ratio", || fixed("10\n")),
         ("dirty_ratio", || fixed("20\n")),
-        ("drop_caches", || fixed("0\n")),
+        ("drop_caches", || writable(0o200, || Ok("0\n".into()), drop_caches)),
         ("legacy_va_layout", || fixed("0\n")),
         ("max_map_count", || fixed("65530\n")),
         ("mmap_min_addr", || fixed("65536\n")),

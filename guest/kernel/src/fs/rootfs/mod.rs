@@ -103,7 +103,7 @@ impl Default for TmpfsOptions {
 /// A new empty tmpfs: its root directory.
 pub fn tmpfs(o: TmpfsOptions) -> Arc<Node> {
     let fs = Arc::new(Fs {
-        dev: ROOT_DEV + crate::kernel().next_id(),
+        dev: super::mount::new_dev(),
         image: None,
         next_ino: AtomicU64::new(1),
         nodes: SpinLock::default(),
