@@ -60,7 +60,9 @@ struct State {
 pub struct Queue {
     perm: SpinLock<Perm>,
     state: SpinLock<State>,
-    changed: WaitQueue,
+    /// Those who wait for a message, and for room.
+    receivers: WaitQueue,
+    senders: WaitQueue,
 }
 
 impl Entry for Queue {
@@ -83,7 +85,12 @@ fn sys_msgget(a: &Args) -> Result<u64> {
         |_| Ok(()),
         |perm| {
             let state = State { max_bytes: MSGMNB, ctime: seconds(), ..State::default() };
-            Ok(Queue { perm: SpinLock::new(perm), state: SpinLock::new(state), changed: WaitQueue::new() })
+            Ok(Queue {
+                perm: SpinLock::new(perm),
+                state: SpinLock::new(state),
+                receivers: WaitQueue::new(),
+                senders: WaitQueue::new(),
+            })
         },
     )?;
     Ok(u64::from(id.unsigned_abs()))
@@ -130,9 +137,9 @@ fn sys_msgsnd(a: &Args) -> Result<u64> {
     match attempt() {
         Some(r) => r?,
         None if a.u32(3) & IPC_NOWAIT != 0 => return Err(Errno::EAGAIN),
-        None => wait_until(&q.changed, None, attempt).map_err(interrupted)??,
+        None => wait_until(&q.senders, None, attempt).map_err(interrupted)??,
     }
-    q.changed.wake_all(0);
+    q.receivers.wake_all(0);
     Ok(0)
 }
 
@@ -189,9 +196,9 @@ fn sys_msgrcv(a: &Args) -> Result<u64> {
     let m = match attempt() {
         Some(r) => r?,
         None if f & IPC_NOWAIT != 0 => return Err(Errno::ENOMSG),
-        None => wait_until(&q.changed, None, attempt).map_err(interrupted)??,
+        None => wait_until(&q.receivers, None, attempt).map_err(interrupted)??,
     };
-    q.changed.wake_all(0);
+    q.senders.wake_all(0);
     let n = m.data.len().min(room);
     a.ptr(1).write(&m.kind)?;
     a.ptr(1).add(8).write_bytes(&m.data[..n])?;
@@ -295,6 +302,7 @@ fn sys_msgctl(a: &Args) -> Result<u64> {
             queues().remove(id);
         }
     }
-    q.changed.wake_all(0);
+    q.receivers.wake_all(0);
+    q.senders.wake_all(0);
     Ok(0)
 }

@@ -176,7 +176,11 @@ fn attempt(set: &Set, ops: &[SemBuf], pid: i32, waits: &mut Option<(usize, bool)
             Err(e) => (Err(e), false),
             Ok(Ok(())) => {
                 note_undo(set.perm.lock().id, ops, pid);
-                (Ok(()), ops.iter().any(|o| o.op != 0))
+                let awaited = |o: &SemBuf| {
+                    let sem = &s.sems[usize::from(o.num)];
+                    o.op > 0 && sem.grow > 0 || o.op < 0 && sem.value == 0 && sem.zero > 0
+                };
+                (Ok(()), ops.iter().any(awaited))
             }
             Ok(Err(b)) if b.nowait => (Err(Errno::EAGAIN), false),
             Ok(Err(b)) => {
