@@ -1,5 +1,6 @@
 // Threads: clone, TLS, per-thread state, pthread synchronisation under load.
 #include "t.h"
+#include <linux/futex.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/prctl.h>
@@ -367,6 +368,78 @@ CASE(fp_registers_survive_switches) {
     pthread_t t[6];
     for (long i = 0; i < 6; i++) t[i] = go(fp_fn, (void *)i);
     for (int i = 0; i < 6; i++) pthread_join(t[i], NULL);
+}
+// What two threads that hand over to each other by a futex keep in their registers. Some is changed in every round and
+// some only now and then, so that state which the kernel takes for unchanged, or for initial, is tried as well.
+static uint32_t turn_word;
+static void take_turn(uint32_t me) {
+    uint32_t v;
+    while ((v = __atomic_load_n(&turn_word, __ATOMIC_ACQUIRE)) % 2 != me) syscall(SYS_futex, &turn_word, FUTEX_WAIT_PRIVATE, v, NULL);
+}
+static void give_turn(void) {
+    __atomic_add_fetch(&turn_word, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &turn_word, FUTEX_WAKE_PRIVATE, 1);
+}
+#define ROUND                                                                                                          \
+    "mov %[give], %%eax; lock incl (%[w]); mov %[w], %%rdi; mov $129, %%esi; mov $1, %%edx; syscall;"                 \
+    "1: mov (%[w]), %%edx; mov %%edx, %%eax; and $1, %%eax; cmp %%eax, %[me]; je 2f;"                                 \
+    "mov %[give], %%eax; mov %[w], %%rdi; mov $128, %%esi; xor %%r10d, %%r10d; syscall; jmp 1b; 2:"
+__attribute__((target("avx2"))) static void *vector_fn(void *a) {
+    uint32_t me = (long)a;
+    uint64_t ymm[4] = {1 + me, 2, 3, 4}, xmm[2] = {77 + me, 78}, o[6];
+    unsigned csr = 0x1f80 | (me ? 0x4000 : 0x2000), got;
+    uint16_t cw = me ? 0x27f : 0x37f, gotcw;
+    take_turn(me);
+    __asm__ volatile("ldmxcsr %0; fldcw %1" ::"m"(csr), "m"(cw));
+    for (int i = 0; i < 3000; i++) {
+        if (i % 7 == 0) ymm[i % 4] += 5;
+        xmm[i % 2]++;
+        if (i % 100 < 50) __asm__ volatile("vzeroall" ::: "memory");  // back to the initial state
+        __asm__ volatile("movdqu %[x], %%xmm4; " ROUND " movdqu %%xmm4, %[o]"
+                         : [o] "=m"(*(uint64_t(*)[2])o) : [x] "m"(xmm), [w] "r"(&turn_word), [me] "r"(me), [give] "i"(SYS_futex)
+                         : "rax", "rcx", "rdx", "rdi", "rsi", "r10", "r11", "xmm4", "memory", "cc");
+        CHECK(!memcmp(o, xmm, sizeof xmm));
+        if (i % 3) {
+            __asm__ volatile("vmovdqu %[y], %%ymm5; " ROUND ROUND " vmovdqu %%ymm5, %[o]"
+                             : [o] "=m"(*(uint64_t(*)[4])o) : [y] "m"(ymm), [w] "r"(&turn_word), [me] "r"(me), [give] "i"(SYS_futex)
+                             : "rax", "rcx", "rdx", "rdi", "rsi", "r10", "r11", "xmm5", "memory", "cc");
+            CHECK(!memcmp(o, ymm, sizeof ymm));
+        }
+        __asm__ volatile("stmxcsr %0; fnstcw %1" : "=m"(got), "=m"(gotcw));
+        CHECK_EQ(got & 0xffc0, csr);
+        CHECK_EQ(gotcw, cw);
+    }
+    give_turn();
+    return NULL;
+}
+CASE_LIMIT(vector_registers_survive_handover, 30) {
+    if (!__builtin_cpu_supports("avx2")) SKIP("no AVX2");
+    pthread_t t[2];
+    for (long i = 0; i < 2; i++) t[i] = go(vector_fn, (void *)i);
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+}
+// A thread that wakes another and then computes must not hold it up, whatever it did before.
+static uint32_t posted, answered;
+static void *answer_fn(void *a) {
+    for (uint32_t k = 0; k < 2000; k++) {
+        while (__atomic_load_n(&posted, __ATOMIC_ACQUIRE) == k) syscall(SYS_futex, &posted, FUTEX_WAIT_PRIVATE, k, NULL);
+        __atomic_add_fetch(&answered, 1, __ATOMIC_RELEASE);
+        syscall(SYS_futex, &answered, FUTEX_WAKE_PRIVATE, 1);
+    }
+    return a;
+}
+CASE_LIMIT(a_woken_thread_runs_although_its_waker_goes_on, 60) {
+    pthread_t t = go(answer_fn, NULL);
+    for (uint32_t k = 0; k < 2000; k++) {
+        __atomic_add_fetch(&posted, 1, __ATOMIC_RELEASE);
+        syscall(SYS_futex, &posted, FUTEX_WAKE_PRIVATE, 1);
+        if (k % 200 == 199) {
+            while (__atomic_load_n(&answered, __ATOMIC_ACQUIRE) == k) {}  // never waits in the kernel
+        } else {
+            while (__atomic_load_n(&answered, __ATOMIC_ACQUIRE) == k) syscall(SYS_futex, &answered, FUTEX_WAIT_PRIVATE, k, NULL);
+        }
+    }
+    pthread_join(t, NULL);
 }
 static void *exit_raw(void *a) {
     syscall(SYS_exit, 0);

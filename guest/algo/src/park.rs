@@ -1,7 +1,8 @@
 //! How guest threads and vCPUs wait and are woken: the lock-free part of the scheduler.
 //!
 //! Key types: [`ParkWord`] (one thread's wait), [`VcpuSet`] (which vCPUs of an address space spin or sleep),
-//! [`Cpus`] (how many vCPUs of the domain are awake), [`Window`] (how long a thread's next wait may spin).
+//! [`Cpus`] (how many vCPUs of the domain are awake), [`Window`] (how long a thread's next wait may spin),
+//! [`Handover`] (whether a thread that wakes another is about to wait itself).
 //! Boundary: no queue, no clock and no host call in here; guest/kernel `sched` has those. `park/model.rs` checks
 //! the protocol under every interleaving (`make loom`).
 //!
@@ -371,5 +372,56 @@ impl Window {
             }
         }
         self
+    }
+}
+
+/// Whether a thread that wakes another of its address space is about to wait itself, from how it went before. Then its
+/// own vCPU takes the other up at once, and no sleeping vCPU needs to be woken through the host.
+///
+/// Each time the thread went on in spite of its record doubles the record that is asked of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handover {
+    /// Broken promises, less those that were long made up for.
+    distrust: u8,
+    /// How often in a row it waited soon.
+    good: u16,
+}
+
+impl Handover {
+    /// A thread that waits this soon after it woke another hands over: a wake-up through the host takes longer.
+    pub const SOON_NS: u64 = 3_000;
+    /// Two to this power and more in a row are a record.
+    const RECORD: u8 = 4;
+    const DISTRUST_MAX: u8 = 8;
+    /// In a row, this makes up for one broken promise.
+    const FORGIVE: u16 = 8 << (Self::RECORD + Self::DISTRUST_MAX);
+
+    /// From [`Self::to_raw`].
+    pub const fn from_raw(raw: u32) -> Self {
+        Self { distrust: raw as u8, good: (raw >> 16) as u16 }
+    }
+
+    /// For keeping in an atomic word.
+    pub const fn to_raw(self) -> u32 {
+        (self.good as u32) << 16 | self.distrust as u32
+    }
+
+    /// Whether the thread is expected to wait soon.
+    pub const fn is_expected(self) -> bool {
+        self.good >= 1 << (Self::RECORD + self.distrust)
+    }
+
+    /// The record after the thread waited `ns` after it woke another.
+    #[must_use]
+    pub fn after(self, ns: u64) -> Self {
+        if ns > Self::SOON_NS {
+            let broken = u8::from(self.is_expected());
+            return Self { distrust: (self.distrust + broken).min(Self::DISTRUST_MAX), good: 0 };
+        }
+        let good = self.good + 1;
+        if good < Self::FORGIVE {
+            return Self { good, ..self };
+        }
+        Self { distrust: self.distrust.saturating_sub(1), good: 1 << (Self::RECORD + self.distrust) }
     }
 }

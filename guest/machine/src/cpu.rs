@@ -322,7 +322,7 @@ pub fn switch_to(next: Arc<dyn ThreadObject>) {
         let from = cur.task().krsp_ptr();
         let to = next.task().krsp_ptr();
         cur.task().save_fs();
-        cur.task().save_xstate();
+        cur.task().save_xstate_for_switch();
         next.task().load_fs();
         set_entry_fields(v, next.task());
         next.task().vcpu.store(core::ptr::from_ref(v).cast_mut(), Ordering::SeqCst);

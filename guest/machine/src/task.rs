@@ -219,6 +219,30 @@ impl Task {
         }
     }
 
+    /// As [`Self::save_xstate`], in an area that only XRSTOR will read: parts that the header says are in their
+    /// initial state may hold anything.
+    pub(crate) fn save_xstate_for_switch(&self) {
+        if SAVED_XMM != 0 || !crate::xstate::has_xsaveopt() {
+            return self.save_xstate();
+        }
+        // SAFETY: as for save_xstate. What XSAVEOPT leaves out as unchanged is in the area: the state was loaded from
+        // there, and the area changes only while LIVE is not set.
+        unsafe {
+            let state = self.state_ptr();
+            if *state & LIVE == 0 {
+                return;
+            }
+            let area: *mut u8 = self.xsave_ptr().cast();
+            core::ptr::write_bytes(area.add(512), 0, 64);
+            let features = crate::cpu::vcpu().xfeatures;
+            core::arch::asm!(
+                "xsaveopt64 [{}]", in(reg) area, in("eax") features as u32, in("edx") (features >> 32) as u32,
+                options(nostack)
+            );
+            *state &= !LIVE;
+        }
+    }
+
     /// Moves extended state that is still in the processor (after a fast entry) to the XSAVE area.
     pub(crate) fn save_xstate(&self) {
         // SAFETY: as for regs: LIVE is only set while this task is the current one. Kernel code uses nothing

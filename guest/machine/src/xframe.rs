@@ -78,6 +78,14 @@ impl Task {
         }
     }
 
+    /// Moves the extended state of the current task to its XSAVE area, all parts of it, for others to read and change.
+    pub fn expose_xstate(&self) {
+        if IN_PROCESSOR {
+            self.load_xstate();
+        }
+        self.save_xstate();
+    }
+
     /// Puts the state of the current task into the processor.
     fn load_xstate(&self) {
         let v = vcpu();

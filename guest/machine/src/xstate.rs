@@ -60,10 +60,24 @@ static USED_SIZE: AtomicUsize = AtomicUsize::new(0);
 /// See [`USED_SIZE`].
 static HWCAP: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether there is XSAVEOPT: 1 no, 2 yes. See [`USED_SIZE`].
+static OPTIMIZED: AtomicUsize = AtomicUsize::new(0);
+
 /// Asks the processor what this module remembers: once, before the first fork.
 pub fn init() {
     used_size();
     hwcap();
+    has_xsaveopt();
+}
+
+/// Whether the processor has XSAVEOPT, which leaves out what is in its initial state, or unchanged since it was loaded
+/// from the same area.
+pub(crate) fn has_xsaveopt() -> bool {
+    if OPTIMIZED.load(Ordering::Relaxed) == 0 {
+        let eax = core::arch::x86_64::__cpuid_count(13, 1).eax;
+        OPTIMIZED.store(1 + (eax & 1) as usize, Ordering::Relaxed);
+    }
+    OPTIMIZED.load(Ordering::Relaxed) == 2
 }
 
 /// The processor's basic features as AT_HWCAP shows them.

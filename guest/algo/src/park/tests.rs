@@ -149,3 +149,43 @@ fn good_spins_restore_trust() {
     }
     assert!(w.after_vain_spin().after_wait(1000).after_wait(1000).is_open());
 }
+
+/// A record of `n` threads handed over.
+fn kept(mut h: Handover, n: u32) -> Handover {
+    for _ in 0..n {
+        h = Handover::from_raw(h.after(500).to_raw());
+    }
+    h
+}
+
+#[test]
+fn only_a_record_makes_a_handover_expected() {
+    assert!(!kept(Handover::default(), 15).is_expected());
+    assert!(kept(Handover::default(), 16).is_expected());
+    assert!(!kept(Handover::default(), 15).after(Handover::SOON_NS + 1).is_expected());
+    // However long the record.
+    assert!(kept(Handover::default(), 100_000).is_expected());
+}
+
+#[test]
+fn a_broken_promise_doubles_the_record_asked_for() {
+    let once = kept(Handover::default(), 16).after(1_000_000);
+    assert!(!kept(once, 31).is_expected());
+    let twice = kept(once, 32).after(1_000_000);
+    assert!(!kept(twice, 63).is_expected());
+    assert!(kept(twice, 64).is_expected());
+    // What was not promised is not broken.
+    let shy = (0..100).fold(Handover::default(), |h, _| h.after(1_000_000));
+    assert!(kept(shy, 16).is_expected());
+}
+
+#[test]
+fn long_records_restore_trust_and_distrust_has_an_end() {
+    let mut h = Handover::default();
+    for _ in 0..100 {
+        h = kept(h, 1 << 12).after(1_000_000);
+    }
+    assert!(kept(h, 1 << 12).is_expected());
+    h = kept(h, 20 << 15).after(1_000_000);
+    assert!(kept(h, 32).is_expected());
+}

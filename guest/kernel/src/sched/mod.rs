@@ -6,6 +6,7 @@
 //! wake-ups are harmless. Lock order: a queue's lock is a leaf except for run-queue locks taken by wakers.
 
 mod halt;
+mod handover;
 mod runqueue;
 mod spin;
 mod wait;

@@ -327,6 +327,13 @@ impl Space {
         self.wake_vcpu();
     }
 
+    /// As [`Self::enqueue`], by a thread of this space that is about to wait: its vCPU will take `t` up. Should that
+    /// not come to pass, the next tick gives `t` a vCPU.
+    fn enqueue_behind(self: &Arc<Self>, t: Arc<Thread>) {
+        self.with_queue(|q| q.push_woken(t));
+        self.request_tick();
+    }
+
     /// Takes back the runnable threads of a space whose host process never started.
     pub fn discard_queue(&self) -> Vec<Arc<Thread>> {
         self.with_queue(|q| {
@@ -454,14 +461,18 @@ pub fn unpark(t: &Arc<Thread>) {
 impl Thread {
     /// See [`unpark`].
     pub fn unpark(&self) {
-        let here = with_vcpu(|space, _| space.id);
-        self.woken_by_own.store(here == self.space_id(), Ordering::Relaxed);
+        let own = with_vcpu(|space, _| space.id) == self.space_id();
+        self.woken_by_own.store(own, Ordering::Relaxed);
         match self.park.notify() {
             Duty::Nothing => {}
             Duty::Queue => {
-                if let Some(me) = self.me.upgrade() {
-                    let space = self.space();
-                    space.enqueue(me);
+                let Some(me) = self.me.upgrade() else { return };
+                if !own {
+                    self.space().enqueue(me);
+                } else if cpu::current_as::<Self>().is_some_and(|waker| waker.hands_over()) {
+                    with_vcpu(|space, _| space.enqueue_behind(me));
+                } else {
+                    with_vcpu(|space, _| space.enqueue(me));
                 }
             }
             Duty::WakeVcpu => {
@@ -482,26 +493,23 @@ pub fn park(me: &Arc<Thread>, deadline: Deadline) -> bool {
         Place::TimedOut => return false,
         Place::Left => {}
     }
+    let Some(deadline) = deadline else {
+        schedule(false);
+        me.park.resume();
+        return true;
+    };
     let space = current_space();
-    let key = deadline.map(|d| (d, kernel().next_id()));
-    let mut first = false;
-    if let Some(k) = key {
-        me.timed_out.store(false, Ordering::SeqCst);
-        first = space.with_queue(|q| {
-            q.sleepers.insert(k, me.clone());
-            q.sleepers.first_key_value().is_some_and(|(f, _)| *f == k)
-        });
-        // A wake-up may have come before the entry was there; it stays until removed below.
-    }
-    schedule(&space, first);
+    let key = (deadline, kernel().next_id());
+    me.timed_out.store(false, Ordering::SeqCst);
+    let first = space.with_queue(|q| {
+        q.sleepers.insert(key, me.clone());
+        q.sleepers.first_key_value().is_some_and(|(f, _)| *f == key)
+    });
+    // A wake-up may have come before the entry was there; it stays until removed below.
+    schedule(first);
     me.park.resume();
-    match key {
-        None => true,
-        Some(k) => {
-            let left = space.with_queue(|q| q.sleepers.remove(&k)).is_some();
-            left || !me.timed_out.swap(false, Ordering::SeqCst)
-        }
-    }
+    let left = space.with_queue(|q| q.sleepers.remove(&key)).is_some();
+    left || !me.timed_out.swap(false, Ordering::SeqCst)
 }
 
 /// Lets other runnable threads of this space run; the current one stays runnable.
@@ -521,37 +529,45 @@ pub fn yield_now() {
     });
     if let Some(next) = next {
         space.taken();
-        switch_from_thread(&space, next);
+        match space.unless_on_cpu(next) {
+            Some(next) => time::cpu::switch_to(next),
+            None => time::cpu::switch_to(cpu::idle()),
+        }
     }
 }
 
 /// Runs something else: a ready thread, or idle. `new_deadline`: the caller sleeps with the earliest deadline of
 /// the space.
-fn schedule(space: &Arc<Space>, new_deadline: bool) {
+fn schedule(new_deadline: bool) {
     cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
-    match space.pick() {
-        Some(next) => {
-            space.taken();
-            // A sleeping vCPU would sleep until a later time: let it look again.
-            if new_deadline && let Some(slot) = space.set.claim_sleeper() {
-                space.wake_slot(slot);
-            }
-            switch_from_thread(space, next);
+    // No reference to the space is kept over the switch: the thread may go on where it has another vCPU.
+    let next = with_vcpu(|space, _| {
+        let next = space.pick()?;
+        space.taken();
+        // A sleeping vCPU would sleep until a later time: let it look again.
+        if new_deadline && let Some(slot) = space.set.claim_sleeper() {
+            space.wake_slot(slot);
         }
+        space.unless_on_cpu(next)
+    });
+    match next {
+        Some(next) => time::cpu::switch_to(next),
         None => time::cpu::switch_to(cpu::idle()),
     }
 }
 
-/// Switches to `next`, or to idle if another vCPU has not left its stack yet; idle then takes it from the queue.
-///
-/// Two vCPUs that each stood on one thread's stack and waited for the other's would wait for ever. Nobody waits
-/// for the stack of an idle loop while it runs, so waiting there is safe.
-fn switch_from_thread(space: &Space, next: Arc<Thread>) {
-    if next.task().on_cpu() && !Arc::ptr_eq(&next, &current()) {
-        space.with_queue(|q| q.push_first(next));
-        time::cpu::switch_to(cpu::idle());
-    } else {
-        time::cpu::switch_to(next);
+impl Space {
+    /// `next`, for the current thread to switch to; none if another vCPU has not left its stack yet: then it is back
+    /// in the queue, and the idle thread takes it from there.
+    ///
+    /// Two vCPUs that each stood on one thread's stack and waited for the other's would wait for ever. Nobody waits
+    /// for the stack of an idle loop while it runs, so waiting there is safe.
+    fn unless_on_cpu(&self, next: Arc<Thread>) -> Option<Arc<Thread>> {
+        if next.task().on_cpu() && !Arc::ptr_eq(&next, &current()) {
+            self.with_queue(|q| q.push_first(next));
+            return None;
+        }
+        Some(next)
     }
 }
 

@@ -40,6 +40,10 @@ pub struct Thread {
     pub(crate) slot: AtomicU32,
     /// Whether a thread of its own space woke it last.
     pub(crate) woken_by_own: AtomicBool,
+    /// Whether it is about to wait when it wakes another thread of its space (`doppel_algo::park::Handover`).
+    pub(crate) handover: AtomicU32,
+    /// When it last woke one (domain monotonic), 0 once it has waited.
+    pub(crate) woke_at: AtomicU64,
     /// Number of its space.
     space_id: AtomicU64,
     pub(crate) timed_out: AtomicBool,
@@ -120,6 +124,8 @@ impl Thread {
             spin_window: AtomicU32::new(0),
             slot: AtomicU32::new(0),
             woken_by_own: AtomicBool::new(false),
+            handover: AtomicU32::new(0),
+            woke_at: AtomicU64::new(0),
             timed_out: AtomicBool::new(false),
             signals,
             comm: SpinLock::new(comm),

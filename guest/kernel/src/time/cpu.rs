@@ -22,25 +22,20 @@ use crate::task::{Process, Thread, rlimit};
 /// Grain of CPU timers.
 const GRAIN_NS: u64 = 4_000_000;
 
-fn as_thread(o: Arc<dyn ThreadObject>) -> Option<Arc<Thread>> {
-    let any: Arc<dyn Any + Send + Sync> = o;
-    any.downcast().ok()
-}
-
 /// Runs `next` instead of the current task, accounting the time of both. All switches go through here.
 pub(crate) fn switch_to(next: Arc<dyn ThreadObject>) {
-    {
-        let now = monotonic_ns();
-        if let Some(t) = as_thread(cpu::current()) {
-            let since = t.cpu_since.load(Ordering::Relaxed);
-            if since != 0 {
-                t.cpu_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
-                t.cpu_since.store(0, Ordering::Release);
-            }
+    let now = monotonic_ns();
+    if let Some(t) = cpu::current_as::<Thread>() {
+        let since = t.cpu_since.load(Ordering::Relaxed);
+        if since != 0 {
+            t.cpu_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+            t.cpu_since.store(0, Ordering::Release);
         }
-        if let Some(t) = as_thread(next.clone()) {
-            switched_in(&t, now);
-        }
+        t.learn_handover(now);
+    }
+    let object: &dyn Any = &*next;
+    if let Some(t) = object.downcast_ref::<Thread>() {
+        switched_in(t, now);
     }
     cpu::switch_to(next);
 }

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use doppel_machine::sync::{SpinGuard, SpinLock};
 use doppel_machine::user::UserPtr;
 
-use super::{Thread, current};
+use super::{Thread, current, current_ref};
 use crate::mm::FutexPlace;
 use crate::sched::{self, Deadline};
 use crate::{Errno, Result, kernel};
@@ -67,11 +67,10 @@ impl Key {
         if addr.0 >= doppel_abi_machine::layout::USER_END {
             return Err(Errno::EFAULT);
         }
-        let space = thread.space();
-        if !private && let FutexPlace::Object { id, offset } = space.mm.futex_place(addr.0) {
+        if !private && let FutexPlace::Object { id, offset } = thread.space().mm.futex_place(addr.0) {
             return Ok(Self { id, at: offset });
         }
-        Ok(Self { id: space.id, at: addr.0 })
+        Ok(Self { id: thread.space_id(), at: addr.0 })
     }
 
     fn index(self) -> usize {
@@ -93,6 +92,11 @@ impl Waiter {
     fn wake(&self) {
         self.woken.store(true, Ordering::SeqCst);
         self.thread.unpark();
+    }
+
+    /// Whether it waits for a word, in a way that `bitset` concerns. The bucket is locked.
+    fn waits_for(&self, key: Key, bitset: u32) -> bool {
+        self.bitset & bitset != 0 && *self.key.lock() == key
     }
 
     fn woken(&self) -> bool {
@@ -135,6 +139,12 @@ impl Futexes {
         let mut b = self.bucket(key);
         if b.is_empty() {
             return 0;
+        }
+        if n == 1 {
+            let first = b.iter().position(|w| w.waits_for(key, bitset)).map(|i| b.remove(i));
+            drop(b);
+            first.iter().for_each(|w| w.wake());
+            return u32::from(first.is_some());
         }
         let mut woken = Vec::new();
         take(&mut b, key, n, bitset, &mut woken);
@@ -204,7 +214,7 @@ impl Futexes {
 fn take(b: &mut Bucket, key: Key, n: u32, bitset: u32, out: &mut Vec<Arc<Waiter>>) {
     let mut left = n;
     b.retain(|w| {
-        let hit = left > 0 && w.bitset & bitset != 0 && *w.key.lock() == key;
+        let hit = left > 0 && w.waits_for(key, bitset);
         if hit {
             left -= 1;
             out.push(w.clone());
@@ -215,7 +225,7 @@ fn take(b: &mut Bucket, key: Key, n: u32, bitset: u32, out: &mut Vec<Arc<Waiter>
 
 /// Waits until woken, while the word at `addr` has the value `val`.
 fn wait(key: Key, addr: UserPtr, val: u32, bitset: u32, deadline: Deadline) -> Result<u64> {
-    let me = current();
+    let me = current_ref();
     let table = &kernel().futexes;
     let w = Waiter::new(&me, key, bitset);
     table.queue(&w, key, addr, val)?;

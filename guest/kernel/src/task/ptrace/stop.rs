@@ -24,7 +24,7 @@ fn trap(code: i32, pid: i32) -> SigInfo {
 /// longer traced, or must end.
 fn stop(t: &Arc<Thread>, code: i32, kind: Kind, info: Option<SigInfo>) -> Option<i32> {
     // All registers must be in the task: the tracer changes them there.
-    t.task.with_xstate(|_| ());
+    t.task.expose_xstate();
     t.task.set_fs_base(t.task.fs_base());
     if t.ptrace.flags() & flag::STEP != 0 {
         t.ptrace.set_flag(flag::STEP, false);
