@@ -43,6 +43,9 @@ class Store:
     def json(self, *argv, **kw):
         return json.loads(self.ok("image", *argv, "--json", **kw))
 
+    def records(self):
+        return [json.loads(line) for line in self.ok("image", "ls", "--json").splitlines()]
+
     def files(self, part):
         directory = self.path / part
         return sorted(f.name for f in directory.iterdir()) if directory.exists() else []
@@ -50,7 +53,7 @@ class Store:
     def check(self):
         """Every name has its image, every image and blob is whole, and nothing else is there (after a collection)."""
         self.ok("image", "prune")
-        records = self.json("ls")
+        records = self.records()
         for record in records:
             self.ok("image", "inspect", record["name"])
         assert self.files("images") == sorted({f"sha256-{r['digest']}.erofs" for r in records})
@@ -81,7 +84,7 @@ def small_root(root):
         (root / "bin" / applet).symlink_to("busybox")
     (root / "lib").symlink_to("usr/lib")
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nweb:x:33:34:web:/srv:/bin/sh\n")
-    (root / "etc/group").write_text("root:x:0:\nwww:x:34:\nstaff:x:50:\n")
+    (root / "etc/group").write_text("root:x:0:\nwww:x:34:\nstaff:x:50:\naudio:x:29:web\n")
     (root / "etc/motd").write_text("old\n")
     (root / "var/cache/old/junk").write_text("junk\n")
     (root / "usr/lib/data").write_bytes(os.urandom(3 << 20))

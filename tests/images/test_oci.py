@@ -34,7 +34,7 @@ def test_run_honours_the_configuration(registry, store):
     assert store.ok("run", image) == "uid=33(web) gid=50(staff)\n/opt\nimage /srv\n"
     assert store.ok("run", "-e", "A=mine", image, "echo $A") == "mine\n"
     assert store.ok("run", "-w", "/etc", "-u", "root", image, "pwd; id -u") == "/etc\n0\n"
-    assert store.ok("run", "-u", "web", image, "id -g") == "34\n"
+    assert store.ok("run", "-u", "web", image, "id -g; id -G") == "34\n34 29\n"
     assert store.ok("run", "-u", "4242:staff", image, "id -u; id -g") == "4242\n50\n"
     assert store.ok("run", "--entrypoint", "/bin/echo", image, "a", "b") == "a b\n"
     assert store.ok("run", "--entrypoint", "/bin/echo", image) == "\n"

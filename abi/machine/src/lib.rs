@@ -94,7 +94,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -198,7 +198,8 @@ pub mod boot_flags {
     pub const BUILTIN: u32 = 16;
 }
 
-/// What to run: header, then NUL-terminated strings: argv…, envp…, clone arguments…, cwd, hostname.
+/// What to run: header, supplementary group ids of four bytes, then NUL-terminated strings: argv…, envp…, clone
+/// arguments…, cwd, hostname.
 ///
 /// In a clone the program is an additional one, started beside what was frozen; it may be missing (`argc` 0).
 #[repr(C)]
@@ -218,6 +219,8 @@ pub struct BootArgs {
     pub winsize: u32,
     /// Number of clone arguments (`/sys/doppel/args`).
     pub clone_args: u32,
+    /// Number of supplementary groups the program starts with.
+    pub groups: u32,
 }
 
 /// Bits of [`VirtualRegisters::pending`]: event channels the host posts.
@@ -378,7 +381,7 @@ pub struct RingHeader {
 // Pinned layouts: docs/machine-interface.md.
 const _: () = {
     assert!(size_of::<StartInfo>() == 160);
-    assert!(size_of::<BootArgs>() == 28);
+    assert!(size_of::<BootArgs>() == 32);
     assert!(size_of::<VirtualRegisters>() == 104);
     assert!(size_of::<RingHeader>() == 128);
     assert!(control::VREGS + size_of::<VirtualRegisters>() as u64 <= control::CALLS);

@@ -110,9 +110,9 @@ fn start_on(channel: &Arc<Channel>, data: BootData) -> Result<i32> {
         *p.exec.lock() = Some(own);
         Ok(())
     };
-    let args = data.args;
+    let cred = task::identity(&data);
     let own = channel.clone();
-    task::start_session(&args, open, move |t| run(t, &data, &own))
+    task::start_session(cred, open, move |t| run(t, &data, &own))
 }
 
 /// The first thing the session's thread does.

@@ -58,6 +58,8 @@ pub fn image() -> &'static [u8] {
 pub struct BootData {
     /// Fixed part.
     pub args: BootArgs,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
     /// argv.
     pub argv: Vec<Vec<u8>>,
     /// Environment.
@@ -96,6 +98,8 @@ pub(crate) fn parse_args(offset: u64, len: u32, room: u64) -> BootData {
         let p = (at as *const u8).add(size_of::<BootArgs>());
         (args, core::slice::from_raw_parts(p, len - size_of::<BootArgs>()))
     };
+    let (groups, bytes) = bytes.split_at((args.groups as usize).saturating_mul(4).min(bytes.len()));
+    let groups = groups.as_chunks().0.iter().map(|g| u32::from_le_bytes(*g)).collect();
     let mut strings = bytes.split(|&b| b == 0).map(<[u8]>::to_vec);
     let mut take = |n: u32| (0..n).map(|_| strings.next().unwrap_or_default()).collect::<Vec<_>>();
     let argv = take(args.argc);
@@ -104,7 +108,7 @@ pub(crate) fn parse_args(offset: u64, len: u32, room: u64) -> BootData {
     let mut rest = take(2);
     let hostname = rest.pop().unwrap_or_default();
     let cwd = rest.pop().unwrap_or_default();
-    BootData { args, argv, envp, clone_args, cwd, hostname }
+    BootData { args, groups, argv, envp, clone_args, cwd, hostname }
 }
 
 /// Maps a descriptor shared at a fixed address.

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_domain::{ExecConfig, SessionEnd, attach, terminal_size};
+use doppel_domain::{Error, ExecConfig, Piped, SessionEnd, attach, terminal_size};
+use doppel_image::{IDENTITY_FILE_MAX, Identity, identity};
 
-use crate::values::{self, User};
+use crate::values;
 
 /// Options of `doppel exec`; of an option given twice, the later counts.
 #[derive(Args)]
@@ -24,9 +25,9 @@ pub struct ExecArgs {
     /// Working directory
     #[arg(short, long, value_name = "DIR")]
     pub(crate) workdir: Option<OsString>,
-    /// User and group, numeric
-    #[arg(short, long, value_name = "UID[:GID]", value_parser = values::user)]
-    pub(crate) user: Option<User>,
+    /// User and group, by number or by their names in the domain
+    #[arg(short, long, value_name = "USER[:GROUP]")]
+    pub(crate) user: Option<String>,
     /// Run a command of the guest kernel itself instead of a program (docs/sessions.md)
     #[arg(long, hide = true)]
     pub(crate) builtin: bool,
@@ -39,13 +40,14 @@ pub struct ExecArgs {
 
 /// Runs the command and returns its exit code.
 pub fn run(args: ExecArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let user = args.user.unwrap_or_default();
+    let user = user(&args.domain, args.user.as_deref().unwrap_or_default())?;
     let name = args.command.first().cloned().unwrap_or_default();
     let config = ExecConfig {
-        env: values::environment(args.tty, &[], "/root", &args.env, |name| std::env::var_os(name))?,
+        env: values::environment(args.tty, &[], &user.home, &args.env, |name| std::env::var_os(name))?,
         cwd: args.workdir.unwrap_or_else(|| "/".into()),
         uid: user.uid,
         gid: user.gid,
+        groups: user.groups,
         tty: args.tty.then(terminal_size),
         stdin: args.interactive,
         builtin: args.builtin,
@@ -62,4 +64,26 @@ pub fn run(args: ExecArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         SessionEnd::Exited(_) => {}
     }
     Ok(ExitCode::from(end.code()))
+}
+
+/// Who a user of the domain is: it may have others than its image.
+fn user(domain: &str, user: &str) -> Result<Identity, Box<dyn std::error::Error>> {
+    let mut failed = None;
+    let read = |name: &str| {
+        let most = IDENTITY_FILE_MAX.to_string();
+        let argv = ["read", name, "0", &most].map(OsString::from);
+        match Piped::builtin(domain, &argv).and_then(|file| file.output(IDENTITY_FILE_MAX)) {
+            Ok(bytes) => Some(bytes),
+            Err(Error::Config(text)) if text.contains("ENOENT") => None,
+            Err(error) => {
+                failed = Some(error);
+                None
+            }
+        }
+    };
+    let found = identity(user, read);
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(found.map_err(|e| format!("the domain's {e}"))?),
+    }
 }

@@ -116,12 +116,13 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         network: network.as_ref().map(crate::network::Network::link),
         kernel: args.kernel,
         store: Some(Store::from_env().root().to_owned()),
-        env: values::environment(args.tty, &image.env, &launch.home, &args.env, |name| {
+        env: values::environment(args.tty, &image.env, &launch.user.home, &args.env, |name| {
             std::env::var_os(name)
         })?,
         cwd: launch.cwd,
-        uid: launch.uid,
-        gid: launch.gid,
+        uid: launch.user.uid,
+        gid: launch.user.gid,
+        groups: launch.user.groups,
         name: args.name,
         hostname: args.hostname.unwrap_or_default(),
         cpus: args.cpus,

@@ -1,4 +1,4 @@
-//! Values of options: sizes, users, environment variables.
+//! Values of options: sizes, environment variables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -30,30 +30,6 @@ pub fn size(text: &str) -> Result<u64, String> {
         }
     };
     whole.checked_add(part).ok_or_else(|| "the size is too large".into())
-}
-
-/// A user and group id.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct User {
-    /// User id.
-    pub uid: u32,
-    /// Group id; the user id's number if not given.
-    pub gid: u32,
-}
-
-/// Parses `UID` or `UID:GID`. Without a group it is 0, as in Docker.
-pub fn user(text: &str) -> Result<User, String> {
-    let id = |text: &str| {
-        text.parse::<u32>().ok().filter(|id| *id != u32::MAX).ok_or_else(|| {
-            format!(
-                "{text:?} is no numeric id (names are known only inside the image; look them up with `id`)"
-            )
-        })
-    };
-    match text.split_once(':') {
-        Some((uid, gid)) => Ok(User { uid: id(uid)?, gid: id(gid)? }),
-        None => Ok(User { uid: id(text)?, gid: 0 }),
-    }
 }
 
 /// The environment of the program: defaults, what the image gives, then what `-e` gives; a later value replaces an
@@ -125,15 +101,6 @@ mod tests {
         }
         for text in ["", "m", "-1", "1x", "1.", ".5m", "99999999999t", "1.0000000001g", "1 g"] {
             assert!(size(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn users() {
-        assert_eq!(user("1000"), Ok(User { uid: 1000, gid: 0 }));
-        assert_eq!(user("1:2"), Ok(User { uid: 1, gid: 2 }));
-        for text in ["", ":", "1:", "root", "-1", "4294967295"] {
-            assert!(user(text).is_err(), "{text}");
         }
     }
 

@@ -29,6 +29,8 @@ pub struct DomainConfig {
     pub uid: u32,
     /// Its group id inside the domain.
     pub gid: u32,
+    /// Its supplementary groups inside the domain.
+    pub groups: Vec<u32>,
     /// Name of the domain, unique among those running; also its host name if none is given.
     pub name: Option<String>,
     /// Host name; empty means the domain's name.
@@ -92,6 +94,7 @@ impl DomainConfig {
             cwd: "/".into(),
             uid: 0,
             gid: 0,
+            groups: Vec::new(),
             name: None,
             hostname: OsString::new(),
             cpus: None,

@@ -164,9 +164,14 @@ pub(crate) fn encode_args(
         flags,
         winsize,
         count(config.clone_args.len())?,
+        count(config.groups.len())?,
     ];
-    let mut out: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
-    assert_eq!(out.len(), size_of::<BootArgs>(), "BootArgs changed: see docs/machine-interface.md");
+    let mut out: Vec<u8> = header.iter().chain(&config.groups).flat_map(|word| word.to_le_bytes()).collect();
+    assert_eq!(
+        size_of_val(&header),
+        size_of::<BootArgs>(),
+        "BootArgs changed: see docs/machine-interface.md"
+    );
     let last = [&config.cwd, &config.hostname];
     for text in config.argv.iter().chain(&config.env).chain(&config.clone_args).chain(last) {
         let bytes = text.as_bytes();

@@ -41,6 +41,8 @@ pub struct ExecConfig {
     pub uid: u32,
     /// Its group id inside the domain.
     pub gid: u32,
+    /// Its supplementary groups inside the domain.
+    pub groups: Vec<u32>,
     /// Give it a terminal of this size: rows and columns.
     pub tty: Option<(u16, u16)>,
     /// Connect standard input.
@@ -59,6 +61,7 @@ impl ExecConfig {
             cwd: "/".into(),
             uid: 0,
             gid: 0,
+            groups: Vec::new(),
             tty: None,
             stdin: false,
             builtin: false,
@@ -80,6 +83,7 @@ impl ExecConfig {
             cwd: self.cwd.clone(),
             uid: self.uid,
             gid: self.gid,
+            groups: self.groups.clone(),
             ..DomainConfig::new(PathBuf::new(), self.argv.clone())
         };
         let flags = [

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
 
-use doppel_image::{ImageConfig, Wanted, launch, small_file};
+use doppel_image::{ImageConfig, identity, small_file};
 
 use crate::core::{Core, blocking, is_full};
 use crate::domains::{Entry, Origin, Row, User, World};
@@ -88,12 +88,9 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Looks a user up in an image.
-pub(crate) fn find_user(image: &Path, user: String) -> Result<User, Problem> {
-    let wanted = Wanted { user: Some(user), ..Wanted::default() };
+fn find_user(image: &Path, user: &str) -> Result<User, Problem> {
     let file = |name: &str| std::fs::File::open(image).ok().and_then(|f| small_file(&f, name));
-    let found =
-        launch(&ImageConfig::default(), wanted, file).map_err(|e| wanted::wrong(format!("user: {e}")))?;
-    Ok(User { uid: found.uid, gid: found.gid, home: found.home })
+    Ok(identity(user, file).map_err(|e| wanted::wrong(format!("user: the image's {e}")))?.into())
 }
 
 /// Whether a domain's image is one of the store, and not a file that somebody named.
@@ -167,7 +164,7 @@ impl Core {
         let (config, root, user) = blocking(move || {
             let root = find_image(&images, &wanted.image)?;
             let config = complete(wanted, &root.config)?;
-            let user = find_user(&root.path, config.user.clone().unwrap_or_default())?;
+            let user = find_user(&root.path, config.user.as_deref().unwrap_or_default())?;
             Ok((config, root, user))
         })
         .await?;

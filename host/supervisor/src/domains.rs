@@ -59,12 +59,21 @@ pub(crate) struct Row {
 pub(crate) struct User {
     pub uid: u32,
     pub gid: u32,
+    #[serde(default)]
+    pub groups: Vec<u32>,
     pub home: String,
 }
 
 impl Default for User {
     fn default() -> Self {
-        Self { uid: 0, gid: 0, home: "/root".into() }
+        Self { uid: 0, gid: 0, groups: Vec::new(), home: "/root".into() }
+    }
+}
+
+impl From<doppel_image::Identity> for User {
+    fn from(found: doppel_image::Identity) -> Self {
+        let doppel_image::Identity { uid, gid, groups, home } = found;
+        Self { uid, gid, groups, home }
     }
 }
 

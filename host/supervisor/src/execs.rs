@@ -13,8 +13,7 @@ use bytes::Bytes;
 use doppel_api::{self as api, Code, EventKind, Output, Problem};
 use tokio::sync::watch;
 
-use crate::core::{Core, blocking};
-use crate::create::find_user;
+use crate::core::Core;
 use crate::domains::{Entry, is_live};
 use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Said, Stream, WINDOW};
 use crate::streams::{self, ByteStream, LineStream, next};
@@ -189,10 +188,7 @@ impl Core {
         }
         let row = entry.row();
         let user = match config.user.clone() {
-            Some(user) => {
-                let image = row.image.clone();
-                blocking(move || find_user(&image, user)).await?
-            }
+            Some(user) => self.user_of(&entry, &user).await?,
             None => row.user.clone(),
         };
         let mut env: BTreeMap<String, String> = row.config.env.clone();
@@ -204,6 +200,7 @@ impl Core {
             cwd: config.working_dir.clone().or(row.config.working_dir).unwrap_or_else(|| "/".into()),
             uid: user.uid,
             gid: user.gid,
+            groups: user.groups,
             tty: config.tty.then_some(size),
             stdin: config.stdin,
             builtin: false,

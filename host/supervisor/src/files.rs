@@ -2,13 +2,15 @@
 //!
 //! Boundary: what these commands say is what the domain says. It is parsed, bounded and passed on, nothing else.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use doppel_api::{self as api, Code, FileChangeKind, FileKind, Problem};
+use doppel_image::{IDENTITY_FILE_MAX, identity};
 
 use crate::core::Core;
-use crate::domains::Entry;
+use crate::domains::{Entry, User};
 use crate::execs::{AHEAD, Exec, Piece, Program};
 use crate::keeper::protocol::Stream;
 use crate::streams::{self, ByteStream, LineStream};
@@ -120,6 +122,21 @@ impl Core {
         let done = reader.finish(self).await;
         self.release(&exec).await;
         done.map(|()| all)
+    }
+
+    /// Looks a user up in a running domain, which may have others than its image.
+    pub async fn user_of(&self, entry: &Arc<Entry>, user: &str) -> Result<User, Problem> {
+        let most = IDENTITY_FILE_MAX.to_string();
+        let mut files = BTreeMap::new();
+        for name in ["/etc/passwd", "/etc/group"] {
+            match self.builtin(entry, &["read", name, "0", &most]).await {
+                Ok(bytes) => drop(files.insert(name, bytes)),
+                Err(problem) if problem.code == Code::FileNotFound => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        let found = identity(user, |name| files.get(name).cloned());
+        Ok(found.map_err(|e| wanted::wrong(format!("user: the domain's {e}")))?.into())
     }
 
     pub async fn file_write(

@@ -122,7 +122,6 @@ impl Core {
     fn spec(&self, entry: &Entry, wake: bool) -> Result<Spec, Problem> {
         let row = entry.row();
         let config = &row.config;
-        let (uid, gid) = (row.user.uid, row.user.gid);
         let limits = wanted::limits(&config.resources);
         let log = wanted::log(&config.log);
         let hostname = config.hostname.clone().unwrap_or_default();
@@ -156,8 +155,9 @@ impl Core {
                 argv: config.command.clone(),
                 env,
                 cwd: config.working_dir.clone().unwrap_or_else(|| "/".into()),
-                uid,
-                gid,
+                uid: row.user.uid,
+                gid: row.user.gid,
+                groups: row.user.groups.clone(),
                 hostname,
                 tty: config.tty,
                 stdin: config.stdin,

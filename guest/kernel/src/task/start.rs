@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering;
 
-use doppel_abi_machine::{BootArgs, boot_flags};
+use doppel_abi_machine::boot_flags;
 use doppel_machine::boot::BootData;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::UserContext;
@@ -71,30 +71,35 @@ fn must_start(started: Result<()>) {
 
 /// Starts a process with the console as its standard streams.
 fn start_on_console(pid: i32, parent: Option<Arc<Process>>, data: BootData, tty: bool) -> Result<()> {
-    let (ids, winsize) = ((data.args.uid, data.args.gid), data.args.winsize);
+    let winsize = data.args.winsize;
     let open = |p: &Arc<Process>| {
         console::open_standard(p, tty, winsize);
         Ok(())
     };
-    start_process(pid, parent, ids, open, move |t| load_first_program(t, &data))
+    start_process(pid, parent, identity(&data), open, move |t| load_first_program(t, &data))
+}
+
+/// Who the host wants a program to be.
+pub fn identity(data: &BootData) -> Cred {
+    Cred { groups: data.groups.clone(), ..Cred::new(data.args.uid, data.args.gid) }
 }
 
 /// Starts the program of a session, which has no parent in the domain: `open` gives the process its descriptors,
 /// `run` is the first thing its thread does.
 pub fn start_session(
-    args: &BootArgs,
+    cred: Cred,
     open: impl FnOnce(&Arc<Process>) -> Result<()>,
     run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
 ) -> Result<i32> {
     let pid = kernel().alloc_pid()?;
-    start_process(pid, None, (args.uid, args.gid), open, run).map(|()| pid)
+    start_process(pid, None, cred, open, run).map(|()| pid)
 }
 
 /// Makes a process and starts its space.
 fn start_process(
     pid: i32,
     parent: Option<Arc<Process>>,
-    (uid, gid): (u32, u32),
+    cred: Cred,
     open: impl FnOnce(&Arc<Process>) -> Result<()>,
     run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
 ) -> Result<()> {
@@ -109,7 +114,7 @@ fn start_process(
         space.clone(),
         Arc::new(FdTable::new(limits[rlimit::NOFILE].cur)),
         Arc::new(FsContext::default()),
-        Arc::new(Cred::new(uid, gid)),
+        Arc::new(cred),
         ProcessSignals::default(),
         limits,
     );

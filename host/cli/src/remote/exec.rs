@@ -52,7 +52,7 @@ pub fn exec(verb: ExecVerb) -> Outcome {
         command: args.command.iter().map(|a| text("command", a)).collect::<Result<_, _>>()?,
         env,
         working_dir: args.workdir.as_deref().map(|d| text("--workdir", d)).transpose()?,
-        user: args.user.map(|u| format!("{}:{}", u.uid, u.gid)),
+        user: args.user.clone(),
         tty: args.tty,
         terminal: if args.tty { terminal_size() } else { None },
         stdin: args.interactive,

@@ -2,7 +2,7 @@ use super::*;
 
 const PASSWD: &[u8] =
     b"root:x:0:0:root:/root:/bin/sh\nweb:x:33:34:web:/var/www:/bin/false\nodd:x:y:1::/:\n1000:x:7:8::/n:\n";
-const GROUP: &[u8] = b"root:x:0:\nstaff:x:50:web\n";
+const GROUP: &[u8] = b"root:x:0:\nwheel:x:60:a,web\nstaff:x:50:web\nother:x:70:webmaster,\nodd:x:y:web\n";
 
 fn files(path: &str) -> Option<Vec<u8>> {
     match path {
@@ -30,7 +30,7 @@ fn commands() {
     assert_eq!(argv(Some("/f"), "c d"), "/f c d");
     assert_eq!(argv(Some(""), "c d"), "c d");
     let none = launch(&ImageConfig::default(), Wanted::default(), files).unwrap();
-    assert_eq!((none.argv.len(), none.cwd.to_str().unwrap(), none.home.as_str()), (0, "/", "/root"));
+    assert_eq!((none.argv.len(), none.cwd.to_str().unwrap(), none.user.home.as_str()), (0, "/", "/root"));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn users() {
     let config = ImageConfig { user: "web".into(), working_dir: "/srv".into(), ..ImageConfig::default() };
     let who = |user: Option<&str>| {
         let wanted = Wanted { user: user.map(Into::into), ..Wanted::default() };
-        launch(&config, wanted, files).map(|l| (l.uid, l.gid, l.home))
+        launch(&config, wanted, files).map(|l| (l.user.uid, l.user.gid, l.user.home))
     };
     assert_eq!(who(None), Ok((33, 34, "/var/www".into())));
     assert_eq!(who(Some("33")), Ok((33, 34, "/var/www".into())), "a number takes the group of its line");
@@ -47,6 +47,11 @@ fn users() {
     assert_eq!(who(Some("4242")), Ok((4242, 0, "/".into())));
     assert_eq!(who(Some("1000")), Ok((7, 8, "/n".into())), "a name goes before a number");
     assert_eq!(who(Some("root")), Ok((0, 0, "/root".into())));
+    let groups = |user: &str| {
+        launch(&config, Wanted { user: Some(user.into()), ..Wanted::default() }, files).unwrap().user.groups
+    };
+    assert_eq!((groups("web"), groups("33"), groups("web:")), (vec![50, 60], vec![50, 60], vec![50, 60]));
+    assert_eq!((groups("web:staff"), groups("4242"), groups("root")), (vec![], vec![], vec![]));
     for bad in ["nobody", "web:nogroup", "odd", "-1", "4294967295"] {
         assert!(who(Some(bad)).is_err(), "{bad}");
     }

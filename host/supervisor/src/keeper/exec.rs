@@ -68,6 +68,7 @@ impl Keeper {
             cwd: spec.cwd.into(),
             uid: spec.uid,
             gid: spec.gid,
+            groups: spec.groups,
             tty: spec.tty,
             stdin: spec.stdin,
             builtin: spec.builtin,

@@ -152,6 +152,7 @@ pub(crate) struct ExecSpec {
     pub cwd: String,
     pub uid: u32,
     pub gid: u32,
+    pub groups: Vec<u32>,
     /// Rows and columns of its terminal.
     pub tty: Option<(u16, u16)>,
     pub stdin: bool,
@@ -211,6 +212,7 @@ pub(crate) struct Boot {
     pub cwd: String,
     pub uid: u32,
     pub gid: u32,
+    pub groups: Vec<u32>,
     pub hostname: String,
     pub tty: bool,
     pub stdin: bool,

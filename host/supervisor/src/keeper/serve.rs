@@ -290,6 +290,7 @@ impl Keeper {
             cwd: boot.cwd.into(),
             uid: boot.uid,
             gid: boot.gid,
+            groups: boot.groups,
             name: Some(label),
             hostname: boot.hostname.into(),
             tty: boot.tty,
