@@ -35,6 +35,17 @@ pub struct RemoveFile {
     pub recursive: bool,
 }
 
+/// `POST .../files/rename`.
+#[derive(Clone, Debug, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct RenameFile {
+    /// Absolute path inside the domain.
+    pub path: String,
+    /// Its new one; a file of this name is replaced.
+    pub to: String,
+}
+
 /// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

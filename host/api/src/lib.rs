@@ -25,7 +25,9 @@ pub use domain::{
     Waited,
 };
 pub use exec::{CreateExec, Exec, InputOptions, Output};
-pub use files::{FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, WriteFile};
+pub use files::{
+    FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, RenameFile, WriteFile,
+};
 pub use frozen::{CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, Hibernated};
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use problem::{Code, Problem};

@@ -164,6 +164,16 @@ impl Core {
         self.builtin(&entry, argv).await.map(drop)
     }
 
+    pub async fn file_rename(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        which: api::RenameFile,
+    ) -> Result<(), Problem> {
+        check_path(&which.path)?;
+        check_path(&which.to)?;
+        self.builtin(&entry, &["rename", &which.path, &which.to]).await.map(drop)
+    }
+
     pub async fn make_directory(self: Arc<Self>, entry: Arc<Entry>, path: &str) -> Result<(), Problem> {
         check_path(path)?;
         self.builtin(&entry, &["mkdir", path]).await.map(drop)

@@ -200,6 +200,10 @@ impl Supervisor {
         let (core, entry) = self.find(domain)?;
         core.make_directory(entry, path).await
     }
+    pub async fn file_rename(&self, domain: &str, which: api::RenameFile) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.file_rename(entry, which).await
+    }
     pub async fn freeze(&self, domain: &str, how: api::FreezeDomain) -> Answer<api::FreezeReport> {
         let (core, entry) = self.find(domain)?;
         whole(core.freeze(entry, how)).await

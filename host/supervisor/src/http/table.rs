@@ -473,6 +473,16 @@ fn files() -> Vec<Route<Site>> {
                 c.state.supervisor.make_directory(&c.name, &path(q)?).await
             },
         ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/files/rename",
+            "Give a file another name",
+            |c: Call, q: Options<api::RenameFile>, ()| async move {
+                validate::path("path", &q.0.path)?;
+                validate::path("to", &q.0.to)?;
+                c.state.supervisor.file_rename(&c.name, q.0).await
+            },
+        ),
     ]
 }
 

@@ -80,6 +80,11 @@ class AsyncFiles:
         """Makes a directory and those above it."""
         await self._client.request("POST", f"{self._path}/files/directory", params={"path": path})
 
+    async def rename(self, path: str, to: str) -> None:
+        """Gives a file or directory another path; a file that has it is replaced."""
+        params = {"path": path, "to": to}
+        await self._client.request("POST", f"{self._path}/files/rename", params=params)
+
     @asynccontextmanager
     async def watch(self, path: str) -> AsyncIterator[AsyncIterator[FileChange]]:
         """Changes in a directory, from the moment this is entered."""

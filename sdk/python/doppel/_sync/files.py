@@ -81,6 +81,11 @@ class Files:
         """Makes a directory and those above it."""
         self._client.request("POST", f"{self._path}/files/directory", params={"path": path})
 
+    def rename(self, path: str, to: str) -> None:
+        """Gives a file or directory another path; a file that has it is replaced."""
+        params = {"path": path, "to": to}
+        self._client.request("POST", f"{self._path}/files/rename", params=params)
+
     @contextmanager
     def watch(self, path: str) -> Iterator[Iterator[FileChange]]:
         """Changes in a directory, from the moment this is entered."""
