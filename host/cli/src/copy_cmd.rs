@@ -1,17 +1,23 @@
 //! `doppel cp`: files into and out of a running domain.
 //!
 //! As in Docker: a directory that is there takes the source in, under its own name; a target that is not there becomes
-//! the source's copy; `DIR/.` means what is in the directory; `-` is a tar archive on our standard streams.
+//! the source's copy; `DIR/.` means what is in the directory; `-` is a tar archive on our standard streams. To and from
+//! a domain of the supervisor files go through it, so that it may be on another host; else through the domain's own
+//! socket.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use doppel_api::Code;
+use doppel_client::Client;
 use doppel_domain::archive::{Limits, pack, unpack};
 use doppel_domain::{Error, Piped};
+
+use crate::remote::keeper_of;
 
 /// Longest record of a file.
 const RECORD_MAX: usize = 64 << 10;
@@ -60,25 +66,136 @@ impl Side {
 /// Copies.
 pub fn run(args: &CopyArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match (Side::parse(&args.source)?, Side::parse(&args.target)?) {
-        (Side::Domain(domain, path), Side::Path(to)) => out(&domain, &path, &to)?,
+        (Side::Domain(domain, path), Side::Path(to)) => out(&Domain::find(domain)?, &path, &to)?,
         (Side::Domain(domain, path), Side::Stream) => {
-            let mut archive = command(&domain, &[b"tar-out", &path])?;
+            let mut archive = Domain::find(domain)?.tar_out(&path)?;
             io::copy(&mut archive, &mut io::stdout().lock())
                 .map_err(|e| format!("cannot write the archive: {e}"))?;
             archive.finish()?;
         }
-        (Side::Path(from), Side::Domain(domain, path)) => into(&from, &domain, &path)?,
+        (Side::Path(from), Side::Domain(domain, path)) => into(&from, &Domain::find(domain)?, &path)?,
         (Side::Stream, Side::Domain(domain, path)) => {
-            let mut target = command(&domain, &[b"tar-in", &path])?;
-            let sent = io::copy(&mut io::stdin().lock(), &mut target);
-            finish(
-                target,
-                sent.map(drop).map_err(|e| Error::Host { doing: "send the archive".into(), error: e }),
-            )?;
+            let send = |target: &mut dyn Write| {
+                let sent = io::copy(&mut io::stdin().lock(), target);
+                sent.map(drop).map_err(|error| Error::Host { doing: "send the archive".into(), error })
+            };
+            Domain::find(domain)?.tar_in(&path, send)?;
         }
         _ => return Err("one side must be DOMAIN:PATH, the other a path here or -".into()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How a domain's files are reached.
+enum Domain {
+    /// Through the socket of the process that runs it.
+    Own(String),
+    /// Through the supervisor, by its id.
+    Kept(Client, String),
+}
+
+/// An archive that comes out of a domain.
+enum Archive {
+    Own(Piped),
+    Kept(doppel_client::Body),
+}
+
+impl Read for Archive {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Own(piped) => piped.read(buf),
+            Self::Kept(body) => body.read(buf),
+        }
+    }
+}
+
+impl Archive {
+    /// What the domain says at the end. The supervisor breaks off in the middle instead.
+    fn finish(self) -> Result<(), Error> {
+        match self {
+            Self::Own(piped) => piped.finish(),
+            Self::Kept(_) => Ok(()),
+        }
+    }
+}
+
+impl Domain {
+    fn find(name: String) -> Result<Self, Box<dyn std::error::Error>> {
+        Ok(match keeper_of(&name)? {
+            Some((client, found)) => Self::Kept(client, found.id),
+            None => Self::Own(name),
+        })
+    }
+
+    fn tar_out(&self, path: &[u8]) -> Result<Archive, Error> {
+        match self {
+            Self::Own(name) => command(name, &[b"tar-out", path]).map(Archive::Own),
+            Self::Kept(client, id) => {
+                client.archive_out(id, &absolute(path)?).map(Archive::Kept).map_err(refused)
+            }
+        }
+    }
+
+    /// Unpacks what `send` writes below a directory of the domain.
+    fn tar_in(
+        &self,
+        path: &[u8],
+        send: impl FnOnce(&mut dyn Write) -> Result<(), Error> + Send,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Own(name) => {
+                let mut target = command(name, &[b"tar-in", path])?;
+                let sent = send(&mut target);
+                answered(sent, target.finish())
+            }
+            Self::Kept(client, id) => {
+                let path = absolute(path)?;
+                let (mut from, mut to) =
+                    io::pipe().map_err(|error| Error::Host { doing: "make a pipe".into(), error })?;
+                std::thread::scope(|scope| {
+                    let sender = scope.spawn(move || send(&mut to));
+                    let ended = client.archive_in(id, &path, &mut from).map_err(refused);
+                    // Whoever still writes learns that nobody reads.
+                    drop(from);
+                    let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    answered(sent, ended)
+                })
+            }
+        }
+    }
+
+    /// What is at a path, links followed: whether it is a directory; none if nothing is there.
+    fn is_directory(&self, path: &[u8]) -> Result<Option<bool>, Error> {
+        match self {
+            Self::Own(name) => match command(name, &[b"stat", b"-L", path])?.output(RECORD_MAX) {
+                Ok(record) => Ok(record.first().map(|kind| *kind == b'd')),
+                Err(Error::Config(text)) if text.contains("ENOENT") => Ok(None),
+                Err(error) => Err(error),
+            },
+            Self::Kept(client, id) => {
+                let path = absolute(path)?;
+                let there = |path: &str| match client.file_info(id, path) {
+                    Ok(_) => Ok(true),
+                    Err(e) if e.code() == Some(Code::FileNotFound) => Ok(false),
+                    Err(e) => Err(refused(e)),
+                };
+                // Only a directory, or a link to one, has a dot in it.
+                Ok(if there(&format!("{path}/."))? { Some(true) } else { there(&path)?.then_some(false) })
+            }
+        }
+    }
+}
+
+/// A path as the supervisor takes it; the root is where relative ones begin.
+fn absolute(path: &[u8]) -> Result<String, Error> {
+    let text = std::str::from_utf8(path).map_err(|_| {
+        Error::Config(format!("{:?} is no UTF-8, as the supervisor needs", OsStr::from_bytes(path)))
+    })?;
+    Ok(if text.starts_with('/') { text.to_owned() } else { format!("/{text}") })
+}
+
+fn refused(error: doppel_client::Error) -> Error {
+    Error::Config(error.to_string())
 }
 
 fn command(domain: &str, argv: &[&[u8]]) -> Result<Piped, Error> {
@@ -87,8 +204,7 @@ fn command(domain: &str, argv: &[&[u8]]) -> Result<Piped, Error> {
 }
 
 /// What the domain says counts more than that it took no more.
-fn finish(target: Piped, sent: Result<(), Error>) -> Result<(), Error> {
-    let ended = target.finish();
+fn answered(sent: Result<(), Error>, ended: Result<(), Error>) -> Result<(), Error> {
     match sent {
         Err(Error::Host { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe && ended.is_err() => {
             ended
@@ -103,9 +219,9 @@ fn last(path: &[u8]) -> Option<&[u8]> {
     path.split(|&b| b == b'/').rfind(|p| !p.is_empty()).filter(|p| *p != b"." && *p != b"..")
 }
 
-fn out(domain: &str, path: &[u8], to: &Path) -> Result<(), Error> {
+fn out(domain: &Domain, path: &[u8], to: &Path) -> Result<(), Error> {
     let no = |why: &str| Err(Error::Config(format!("{}: {why}", to.display())));
-    let mut archive = command(domain, &[b"tar-out", path])?;
+    let mut archive = domain.tar_out(path)?;
     let (dir, top) = match std::fs::metadata(to) {
         Ok(meta) if meta.is_dir() => (to.to_owned(), None),
         Ok(_) => {
@@ -141,16 +257,7 @@ fn parent(path: &Path) -> PathBuf {
     }
 }
 
-/// Letter of the kind of a file in the domain; none if it is not there.
-fn kind(domain: &str, path: &[u8]) -> Result<Option<u8>, Error> {
-    match command(domain, &[b"stat", b"-L", path])?.output(RECORD_MAX) {
-        Ok(record) => Ok(record.first().copied()),
-        Err(Error::Config(text)) if text.contains("ENOENT") => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn into(from: &Path, domain: &str, path: &[u8]) -> Result<(), Error> {
+fn into(from: &Path, domain: &Domain, path: &[u8]) -> Result<(), Error> {
     let doing = |error| Error::Host { doing: format!("read {}", from.display()), error };
     let contents = from.as_os_str().as_bytes().ends_with(b"/.") || from == Path::new(".");
     let meta = std::fs::symlink_metadata(from).map_err(doing)?;
@@ -162,8 +269,8 @@ fn into(from: &Path, domain: &str, path: &[u8]) -> Result<(), Error> {
     if own.is_empty() && !meta.is_dir() {
         return Err(Error::Config(format!("{} has no name to copy it by", from.display())));
     }
-    let (dir, top): (Vec<u8>, OsString) = match kind(domain, path)? {
-        Some(b'd') => (path.to_vec(), own),
+    let (dir, top): (Vec<u8>, OsString) = match domain.is_directory(path)? {
+        Some(true) => (path.to_vec(), own),
         Some(_) if meta.is_dir() => {
             let path = String::from_utf8_lossy(path);
             return Err(Error::Config(format!("{path} is there and no directory")));
@@ -179,9 +286,7 @@ fn into(from: &Path, domain: &str, path: &[u8]) -> Result<(), Error> {
             (above(path), name)
         }
     };
-    let mut target = command(domain, &[b"tar-in", &dir])?;
-    let sent = pack(from, &top, &mut target);
-    finish(target, sent)
+    domain.tar_in(&dir, |target| pack(from, &top, target))
 }
 
 /// The directory of a path in a domain.
