@@ -227,7 +227,7 @@ def test_killed_at_any_moment(faulty, store):
         time.sleep(random.uniform(0, took * 1.1))
         process.kill()
         process.wait()
-        records = store.json("ls")
+        records = store.records()
         for record in records:
             store.ok("image", "inspect", record["name"])
             store.ok("image", "rm", record["name"])

@@ -11,7 +11,7 @@ import pytest
 from conftest import DOPPEL
 
 VERBS = """run exec create start stop restart kill pause unpause wait rm rename update prune ps inspect attach logs events top
-info version doctor freeze clone hibernate wake frozen stats image completion man""".split()
+info version doctor freeze clone hibernate wake frozen stats image pull push images rmi cp completion man""".split()
 
 
 def cli(*argv, env=None, timeout=60):

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use doppel_freezer::{FrozenImage, Place};
+use serde_json::json;
 
+use crate::format::Format;
 use crate::image_cmd;
+use crate::remote::show::Printed;
 use crate::run_cmd::{frozen_store, place};
 
 /// What to do with frozen images.
@@ -16,14 +19,19 @@ use crate::run_cmd::{frozen_store, place};
 pub enum FrozenCommand {
     /// List them.
     Ls {
-        /// One line of JSON an image
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        printed: Printed,
+        /// Names only
+        #[arg(short, long)]
+        quiet: bool,
     },
-    /// Check one whole and tell what it is, as JSON.
+    /// Check some whole and tell what they are, as JSON.
     Inspect {
-        /// Its name
-        frozen: String,
+        #[command(flatten)]
+        printed: Printed,
+        /// Their names
+        #[arg(required = true)]
+        frozen: Vec<String>,
     },
     /// Remove images that no clone uses.
     Rm {
@@ -54,9 +62,15 @@ pub enum FrozenCommand {
 pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
     let store = frozen_store();
     match command {
-        FrozenCommand::Ls { json } => list(json)?,
-        FrozenCommand::Inspect { frozen } => {
-            println!("{}", serde_json::to_string_pretty(&store.open(&frozen)?.describe())?);
+        FrozenCommand::Ls { printed, quiet } => list(&printed.get()?, quiet)?,
+        FrozenCommand::Inspect { printed, frozen } => {
+            for name in frozen {
+                let what = serde_json::to_value(store.open(&name)?.describe())?;
+                match printed.get()? {
+                    Format::Default => println!("{}", serde_json::to_string_pretty(&what)?),
+                    format => format.print(&[what], &[])?,
+                }
+            }
         }
         FrozenCommand::Rm { frozen } => {
             for name in frozen {
@@ -87,43 +101,44 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn list(json: bool) -> Result<(), Box<dyn Error>> {
-    if !json {
-        println!(
-            "{:<20} {:<7} {:>11} {:>11}  {:<16} {:>9}",
-            "NAME", "PLACE", "MEMORY", "USED", "DOMAIN", "PROCESSES"
-        );
-    }
+fn list(format: &Format, quiet: bool) -> Result<(), Box<dyn Error>> {
+    let mut rows = Vec::new();
     for e in frozen_store().list()? {
+        if quiet {
+            println!("{}", e.name);
+            continue;
+        }
         let place = match e.place {
             Place::Disk => "disk",
             Place::Memory => "memory",
         };
+        let mut row = json!({"name": e.name, "place": place, "used": e.used});
         // A damaged image is still listed, so that it can be found and removed.
         match FrozenImage::open_unchecked(&e.path).map(|i| i.describe()) {
-            Ok(d) if json => {
-                println!(
-                    "{}",
-                    serde_json::json!({"name": e.name, "place": place, "used": e.used, "image": d})
-                );
+            Ok(image) if matches!(format, Format::Default) => {
+                row["memory"] = image_cmd::bytes(image.data_bytes).into();
+                row["domain"] = image.domain.into();
+                row["processes"] = image.processes.into();
             }
-            Ok(d) => println!(
-                "{:<20} {:<7} {:>11} {:>11}  {:<16} {:>9}",
-                e.name,
-                place,
-                image_cmd::bytes(d.data_bytes),
-                image_cmd::bytes(e.used),
-                d.domain,
-                d.processes
-            ),
-            Err(error) if json => {
-                println!(
-                    "{}",
-                    serde_json::json!({"name": e.name, "place": place, "error": error.to_string()})
-                );
-            }
-            Err(error) => println!("{:<20} {:<7} {error}", e.name, place),
+            Ok(image) => row["image"] = serde_json::to_value(image)?,
+            Err(error) if matches!(format, Format::Default) => row["domain"] = error.to_string().into(),
+            Err(error) => row["error"] = error.to_string().into(),
         }
+        if matches!(format, Format::Default) {
+            row["used"] = image_cmd::bytes(e.used).into();
+        }
+        rows.push(row);
     }
-    Ok(())
+    if quiet {
+        return Ok(());
+    }
+    let columns = [
+        ("NAME", "name"),
+        ("PLACE", "place"),
+        ("MEMORY", "memory"),
+        ("USED", "used"),
+        ("DOMAIN", "domain"),
+        ("PROCESSES", "processes"),
+    ];
+    Ok(format.print(&rows, &columns)?)
 }

@@ -9,8 +9,11 @@ use doppel_image::patch::PatchReport;
 use doppel_image::{Build, Counts, Inspection, Limits, Record, Source, Store};
 use doppel_oci::Platform;
 use serde::Serialize;
+use serde_json::{Value, json};
 
+use crate::format::Format;
 use crate::image_oci_cmd::{self, ImportArgs, PullArgs, PushArgs, SaveArgs};
+use crate::time;
 
 /// Arguments of `doppel image`.
 #[derive(clap::Args)]
@@ -79,13 +82,10 @@ enum Verb {
         limits: LimitArgs,
     },
     /// List images.
-    Ls,
+    #[command(visible_alias = "list")]
+    Ls(ListArgs),
     /// Remove images.
-    Rm {
-        /// Names of the images.
-        #[arg(required = true)]
-        names: Vec<String>,
-    },
+    Rm(RemoveArgs),
     /// Show an image and check every byte of it.
     Inspect {
         /// Name of the image.
@@ -94,6 +94,59 @@ enum Verb {
         #[arg(long)]
         quick: bool,
     },
+}
+
+/// Options of `doppel image ls` and `doppel images`.
+#[derive(clap::Args)]
+pub struct ListArgs {
+    /// Names only
+    #[arg(short, long)]
+    quiet: bool,
+    /// A template as {{.Name}} {{.Size}}, or json, or table TEMPLATE
+    #[arg(long, value_name = "TEMPLATE")]
+    format: Option<String>,
+}
+
+/// Options of `doppel image rm` and `doppel rmi`.
+#[derive(clap::Args)]
+pub struct RemoveArgs {
+    /// Names of the images that are missing are no error
+    #[arg(short, long)]
+    force: bool,
+    /// Names of the images
+    #[arg(required = true)]
+    names: Vec<String>,
+}
+
+/// The verbs of images that Docker has without `image` before them too.
+pub enum Short {
+    Pull(PullArgs),
+    Push(PushArgs),
+    Ls(ListArgs),
+    Rm(RemoveArgs),
+}
+
+/// Options of a short form: those of the verb, and `--json`.
+#[derive(clap::Args)]
+pub struct ShortArgs<T: clap::Args> {
+    #[command(flatten)]
+    args: T,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl<T: clap::Args> ShortArgs<T> {
+    /// The verb of `doppel image` it stands for.
+    pub fn whole(self, verb: fn(T) -> Short) -> Args {
+        let verb = match verb(self.args) {
+            Short::Pull(args) => Verb::Pull(args),
+            Short::Push(args) => Verb::Push(args),
+            Short::Ls(args) => Verb::Ls(args),
+            Short::Rm(args) => Verb::Rm(args),
+        };
+        Args { verb, json: self.json }
+    }
 }
 
 /// How much a source may hold.
@@ -147,10 +200,16 @@ pub fn run(args: Args) -> Result<(), Error> {
             };
             made(&mut out, &record, json)
         }
-        Verb::Ls => list(&store, &mut out, json)?,
-        Verb::Rm { names } => {
-            for name in names {
-                store.remove(&store.find(&name)?)?;
+        Verb::Ls(args) => {
+            drop(out);
+            return list(&store, &args, json);
+        }
+        Verb::Rm(args) => {
+            for name in args.names {
+                match store.find(&name).and_then(|found| store.remove(&found)) {
+                    Err(doppel_image::Error::NotFound(_)) if args.force => {}
+                    done => drop(done?),
+                }
             }
             Ok(())
         }
@@ -182,35 +241,50 @@ pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()
     writeln!(out)
 }
 
-fn list(store: &Store, out: &mut impl Write, json: bool) -> doppel_image::Result<io::Result<()>> {
-    let mut records = Vec::new();
+fn list(store: &Store, args: &ListArgs, json: bool) -> Result<(), Error> {
+    let format = Format::new(json, args.format.as_deref())?;
+    let mut rows = Vec::new();
     for (_, record) in store.list()? {
         match record {
-            Ok(record) => records.push(record),
+            Ok(record) if args.quiet => println!("{}", record.name),
+            // As it is recorded, or what people and templates want of it.
+            Ok(record) if matches!(format, Format::Json) => rows.push(serde_json::to_value(record)?),
+            Ok(record) => rows.push(row(&record)),
             Err(e) => eprintln!("doppel: {e}"),
         }
     }
-    Ok(if json { print_json(out, &records) } else { table(out, &records) })
+    if args.quiet {
+        return Ok(());
+    }
+    let columns = [
+        ("NAME", "Name"),
+        ("DIGEST", "ID"),
+        ("SIZE", "Size"),
+        ("FILES", "Files"),
+        ("CREATED", "CreatedSince"),
+        ("SOURCE", "Source"),
+    ];
+    Ok(format.print(&rows, &columns)?)
 }
 
-fn table(out: &mut impl Write, records: &[Record]) -> io::Result<()> {
-    let width = records.iter().map(|r| r.name.len()).max().unwrap_or(0).max(4);
-    writeln!(
-        out,
-        "{:width$}  {:12}  {:>10}  {:>8}  {:14}  SOURCE",
-        "NAME", "DIGEST", "SIZE", "FILES", "CREATED"
-    )?;
-    for r in records {
-        let (digest, size, age) = (&r.digest[..12], bytes(r.size), age(r.created));
-        let files = r.counts.inodes();
-        writeln!(
-            out,
-            "{:width$}  {digest}  {size:>10}  {files:>8}  {age:14}  {}",
-            r.name,
-            describe(&r.source)
-        )?;
-    }
-    Ok(())
+/// An image as Docker's `images` has it, as far as the meaning is the same.
+fn row(record: &Record) -> Value {
+    let (repository, tag) = match record.name.rsplit_once(':') {
+        Some((repository, tag)) if !tag.contains('/') => (repository, tag),
+        _ => (record.name.as_str(), "latest"),
+    };
+    json!({
+        "Name": record.name,
+        "Repository": repository,
+        "Tag": tag,
+        "ID": record.digest.get(..12).unwrap_or(&record.digest),
+        "Digest": format!("sha256:{}", record.digest),
+        "Size": bytes(record.size),
+        "Files": record.counts.inodes(),
+        "CreatedSince": age(record.created),
+        "CreatedAt": time::format(record.created as f64),
+        "Source": shown(&describe(&record.source)),
+    })
 }
 
 /// What `inspect --json` prints.

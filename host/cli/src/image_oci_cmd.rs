@@ -218,13 +218,14 @@ pub fn import(store: &Store, args: ImportArgs) -> Result<(Record, Vec<String>), 
 }
 
 /// Bars on a terminal; nothing elsewhere.
-struct Bars {
+pub struct Bars {
     all: Option<MultiProgress>,
     blobs: Mutex<BTreeMap<String, ProgressBar>>,
 }
 
 impl Bars {
-    fn new() -> Self {
+    /// Bars, or not.
+    pub fn new() -> Self {
         let all = io::stderr().is_terminal().then(MultiProgress::new);
         Self { all, blobs: Mutex::default() }
     }

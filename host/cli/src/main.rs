@@ -9,6 +9,7 @@ mod copy_cmd;
 mod debug_cmd;
 mod doctor;
 mod exec_cmd;
+mod first_pull;
 mod format;
 mod freeze_cmd;
 mod frozen_cmd;
@@ -26,6 +27,9 @@ mod values;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::image_cmd::{ListArgs, RemoveArgs, Short, ShortArgs};
+use crate::image_oci_cmd::{PullArgs, PushArgs};
 
 /// Runs unmodified Linux programs in isolated domains.
 #[derive(Parser)]
@@ -54,11 +58,11 @@ enum Verb {
     /// Send domains a signal.
     Kill(remote::lifecycle::KillArgs),
     /// Let domains stand still.
-    Pause(remote::lifecycle::Names),
+    Pause(remote::Names),
     /// Let domains go on that stand still.
-    Unpause(remote::lifecycle::Names),
+    Unpause(remote::Names),
     /// Wait for the end of domains and print their exit codes.
-    Wait(remote::lifecycle::Names),
+    Wait(remote::Names),
     /// Remove domains.
     Rm(remote::lifecycle::RmArgs),
     /// Give a domain a new name.
@@ -100,6 +104,14 @@ enum Verb {
     Stats(stats_cmd::StatsArgs),
     /// Make, list, check and remove root images.
     Image(image_cmd::Args),
+    /// Pull an image from a registry: `doppel image pull`.
+    Pull(Box<ShortArgs<PullArgs>>),
+    /// Push an image to a registry: `doppel image push`.
+    Push(ShortArgs<PushArgs>),
+    /// List root images: `doppel image ls`.
+    Images(ShortArgs<ListArgs>),
+    /// Remove root images: `doppel image rm`.
+    Rmi(ShortArgs<RemoveArgs>),
     /// Print a completion script for a shell.
     Completion(manual::CompletionArgs),
     /// Write the manual's pages into a directory.
@@ -110,6 +122,10 @@ enum Verb {
     /// Show what the security tests need to know.
     #[command(subcommand, hide = true)]
     Debug(debug_cmd::DebugCommand),
+}
+
+fn images(args: image_cmd::Args) -> remote::Outcome {
+    image_cmd::run(args).map(|()| ExitCode::SUCCESS)
 }
 
 /// Exit code of an error of the tool itself, as opposed to those of the program it runs.
@@ -158,7 +174,11 @@ fn main() -> ExitCode {
         Verb::Hibernate(args) => sleep_cmd::hibernate(&args),
         Verb::Wake(args) => sleep_cmd::wake(&args),
         Verb::Frozen(command) => frozen_cmd::run(command).map(|()| ExitCode::SUCCESS),
-        Verb::Image(args) => image_cmd::run(args).map(|()| ExitCode::SUCCESS),
+        Verb::Image(args) => images(args),
+        Verb::Pull(args) => images(args.whole(Short::Pull)),
+        Verb::Push(args) => images(args.whole(Short::Push)),
+        Verb::Images(args) => images(args.whole(Short::Ls)),
+        Verb::Rmi(args) => images(args.whole(Short::Rm)),
         Verb::Stats(args) => stats_cmd::run(&args),
         Verb::NetworkService => network::service(),
         Verb::Debug(command) => debug_cmd::run(&command),

@@ -11,6 +11,7 @@ use doppel_freezer::{FrozenStore, Place};
 use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
 
 use crate::TOOL_ERROR;
+use crate::first_pull::{self, PullPolicy};
 use crate::values;
 
 /// Exit code when the host killed the domain for want of memory, as Docker's.
@@ -77,6 +78,9 @@ pub struct RunArgs {
     /// End the domain once it has frozen itself
     #[arg(long, requires = "freeze_as")]
     pub(crate) freeze_stop: bool,
+    /// When to get the image from its registry first
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, hide_default_value = true)]
+    pub(crate) pull: PullPolicy,
     /// Guest kernel ELF to use instead of the built-in one
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) kernel: Option<PathBuf>,
@@ -107,6 +111,7 @@ impl RunArgs {
 pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     // What it asks for happens anyway.
     let RunArgs { rm: _, .. } = args;
+    first_pull::pull(&args.image, args.pull, None)?;
     let (path, image) = image(&args.image)?;
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };

@@ -1,4 +1,4 @@
-//! Values of options: sizes, environment variables.
+//! Values of options: sizes, time spans, environment variables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -30,6 +30,33 @@ pub fn size(text: &str) -> Result<u64, String> {
         }
     };
     whole.checked_add(part).ok_or_else(|| "the size is too large".into())
+}
+
+/// Parses a time span in seconds: a number, or as Docker writes it (`500ms`, `30s`, `1m30s`, `2h`).
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let bad = || format!("{text:?} is no time span; use seconds, or as 500ms, 30s, 1m30s");
+    let number =
+        |digits: &str| digits.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(bad);
+    if text.ends_with(|c: char| c.is_ascii_digit()) {
+        return number(text);
+    }
+    let (mut all, mut rest) = (0.0, text);
+    while !rest.is_empty() {
+        let (digits, unit) = rest.split_at(rest.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?);
+        let (unit, after) =
+            unit.split_at(unit.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(unit.len()));
+        let scale = match unit {
+            "us" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(bad()),
+        };
+        all += number(digits)? * scale;
+        rest = after;
+    }
+    if text.is_empty() { Err(bad()) } else { Ok(all) }
 }
 
 /// The environment of the program: defaults, what the image gives, then what `-e` gives; a later value replaces an
@@ -101,6 +128,18 @@ mod tests {
         }
         for text in ["", "m", "-1", "1x", "1.", ".5m", "99999999999t", "1.0000000001g", "1 g"] {
             assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn spans() {
+        for (text, value) in
+            [("30", 30.0), ("0.5", 0.5), ("500ms", 0.5), ("1m30s", 90.0), ("2h", 7200.0), ("1.5m", 90.0)]
+        {
+            assert_eq!(seconds(text), Ok(value), "{text}");
+        }
+        for text in ["", "s", "-1", "-1s", "1d", "1m30x", "inf", "nan", "1e999"] {
+            assert!(seconds(text).is_err(), "{text}");
         }
     }
 

@@ -20,7 +20,9 @@ pub enum Error {
     )]
     BadName(String),
     /// No image of this name.
-    #[error("no image named {0:?} (`doppel image ls` lists what there is)")]
+    #[error(
+        "no image named {0:?} (`doppel images` lists what there is, `doppel pull` gets one from a registry)"
+    )]
     NotFound(String),
     /// The source (archive or directory) is broken, or asks for something that is refused.
     #[error("{entry}: {why}")]

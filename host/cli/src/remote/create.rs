@@ -9,6 +9,7 @@ use doppel_api::{CreateDomain, HealthCheck, LogTarget, Resources, RestartPolicy}
 
 use super::{Outcome, not_started, supervisor};
 use crate::TOOL_ERROR;
+use crate::first_pull;
 use crate::run_cmd::RunArgs;
 use crate::values;
 
@@ -31,7 +32,7 @@ pub struct More {
     #[arg(long, value_name = "N")]
     cpu_weight: Option<u32>,
     /// The same in Docker's measure, where 1024 is the default
-    #[arg(long, value_name = "N", conflicts_with = "cpu_weight")]
+    #[arg(short, long, value_name = "N", conflicts_with = "cpu_weight")]
     cpu_shares: Option<u32>,
     /// CPUs set aside
     #[arg(long, value_name = "N")]
@@ -57,30 +58,33 @@ pub struct More {
     /// Command that tells whether the domain is well, run by its /bin/sh
     #[arg(long, value_name = "COMMAND")]
     health_cmd: Option<String>,
-    /// Seconds between checks
+    /// Time between checks, as 30s
     #[arg(
         long,
-        value_name = "SECONDS",
+        value_name = "TIME",
+        value_parser = values::seconds,
         requires = "health_cmd",
-        default_value_t = 30.0,
+        default_value = "30.0",
         hide_default_value = true
     )]
     health_interval: f64,
-    /// Seconds after which a check has failed
+    /// Time after which a check has failed
     #[arg(
         long,
-        value_name = "SECONDS",
+        value_name = "TIME",
+        value_parser = values::seconds,
         requires = "health_cmd",
-        default_value_t = 30.0,
+        default_value = "30.0",
         hide_default_value = true
     )]
     health_timeout: f64,
-    /// Seconds from the start in which failures do not count
+    /// Time from the start in which failures do not count
     #[arg(
         long,
-        value_name = "SECONDS",
+        value_name = "TIME",
+        value_parser = values::seconds,
         requires = "health_cmd",
-        default_value_t = 0.0,
+        default_value = "0.0",
         hide_default_value = true
     )]
     health_start_period: f64,
@@ -277,7 +281,9 @@ pub fn create(args: &CreateArgs) -> Outcome {
     if let Some(option) = args.run.alone() {
         return Err(format!("{option} is for `doppel run` without the supervisor").into());
     }
-    let created = match supervisor()?.create(&wanted(&args.run, &args.more)?) {
+    let client = supervisor()?;
+    first_pull::pull(&args.run.image, args.run.pull, Some(&client))?;
+    let created = match client.create(&wanted(&args.run, &args.more)?) {
         Ok(created) => created,
         Err(e) => {
             eprintln!("doppel: {e}");

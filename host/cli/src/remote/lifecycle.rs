@@ -6,17 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 use doppel_api::{KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain};
 
-use super::{Outcome, create, each, failed, supervisor};
+use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
 use crate::image_cmd::bytes;
 use crate::values;
-
-/// Names of domains.
-#[derive(Args)]
-pub struct Names {
-    /// Names or ids
-    #[arg(required = true)]
-    domains: Vec<String>,
-}
 
 /// Options of `doppel stop` and `restart`.
 #[derive(Args)]
@@ -27,9 +19,8 @@ pub struct StopArgs {
     /// Signal that asks it to stop
     #[arg(short, long, value_name = "SIGNAL")]
     signal: Option<String>,
-    /// Names or ids
-    #[arg(required = true)]
-    domains: Vec<String>,
+    #[command(flatten)]
+    names: Names,
 }
 
 impl StopArgs {
@@ -44,9 +35,8 @@ pub struct KillArgs {
     /// Signal, by name or number
     #[arg(short, long, value_name = "SIGNAL", default_value = "SIGKILL")]
     signal: String,
-    /// Names or ids
-    #[arg(required = true)]
-    domains: Vec<String>,
+    #[command(flatten)]
+    names: Names,
 }
 
 /// Options of `doppel rm`.
@@ -58,9 +48,8 @@ pub struct RmArgs {
     /// Accepted for habit's sake: there are no volumes
     #[arg(short, long, hide = true)]
     volumes: bool,
-    /// Names or ids
-    #[arg(required = true)]
-    domains: Vec<String>,
+    #[command(flatten)]
+    names: Names,
 }
 
 /// Options of `doppel rename`.
@@ -119,48 +108,47 @@ pub struct UpdateArgs {
     /// Labels, in place of all there were
     #[arg(short, long, value_name = "KEY[=VALUE]")]
     label: Vec<String>,
-    /// Names or ids
-    #[arg(required = true)]
-    domains: Vec<String>,
+    #[command(flatten)]
+    names: Names,
 }
 
 /// Asks domains to stop, then kills them.
 pub fn stop(args: &StopArgs) -> Outcome {
     let client = supervisor()?;
-    each(&args.domains, |name| client.stop(name, &args.how()).map(|_| name.to_owned()))
+    each(&args.names, |name| client.stop(name, &args.how()))
 }
 
 /// Stops and starts domains.
 pub fn restart(args: &StopArgs) -> Outcome {
     let client = supervisor()?;
-    each(&args.domains, |name| client.restart(name, &args.how()).map(|_| name.to_owned()))
+    each(&args.names, |name| client.restart(name, &args.how()))
 }
 
 /// Sends a signal.
 pub fn kill(args: &KillArgs) -> Outcome {
     let client = supervisor()?;
     let how = KillOptions { signal: Some(args.signal.clone()) };
-    each(&args.domains, |name| client.kill(name, &how).map(|()| name.to_owned()))
+    each(&args.names, |name| client.kill(name, &how))
 }
 
 /// Lets domains stand still.
 pub fn pause(args: &Names) -> Outcome {
     let client = supervisor()?;
-    each(&args.domains, |name| client.pause(name).map(|_| name.to_owned()))
+    each(args, |name| client.pause(name))
 }
 
 /// Lets them go on.
 pub fn unpause(args: &Names) -> Outcome {
     let client = supervisor()?;
-    each(&args.domains, |name| client.unpause(name).map(|_| name.to_owned()))
+    each(args, |name| client.unpause(name))
 }
 
 /// Removes domains.
 pub fn remove(args: &RmArgs) -> Outcome {
-    let RmArgs { force, volumes: _, domains } = args;
+    let RmArgs { force, volumes: _, names } = args;
     let client = supervisor()?;
     let how = RemoveOptions { force: *force };
-    each(domains, |name| client.remove(name, &how).map(|()| name.to_owned()))
+    each(names, |name| client.remove(name, &how))
 }
 
 /// Gives a domain a new name.
@@ -174,7 +162,7 @@ pub fn rename(args: &RenameArgs) -> Outcome {
 /// Waits for the end of domains and prints their exit codes.
 pub fn wait(args: &Names) -> Outcome {
     let client = supervisor()?;
-    each(&args.domains, |name| client.wait(name).map(|w| w.exit.exit_code.to_string()))
+    each_shown(args, |name| client.wait(name), |_, waited| waited.exit.exit_code.to_string())
 }
 
 /// Changes limits.
@@ -195,7 +183,7 @@ pub fn update(args: &UpdateArgs) -> Outcome {
         timeout_seconds: args.timeout,
         labels: (!args.label.is_empty()).then(|| create::labels(&args.label)),
     };
-    each(&args.domains, |name| client.update(name, &to).map(|_| name.to_owned()))
+    each(&args.names, |name| client.update(name, &to))
 }
 
 /// Removes domains that have ended.

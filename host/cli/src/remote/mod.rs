@@ -15,8 +15,11 @@ pub mod watch;
 use std::error::Error;
 use std::process::ExitCode;
 
+use clap::Args;
 use doppel_api::{Code, HOST_VARIABLE};
 use doppel_client::Client;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// How a verb ends.
 pub type Outcome = Result<ExitCode, Box<dyn Error>>;
@@ -46,12 +49,34 @@ pub fn keeper_of(domain: &str) -> Result<Option<(Client, doppel_api::Domain)>, B
     }
 }
 
-/// Does something to each of several names: prints what it gives, says what fails, and goes on.
-pub fn each(names: &[String], mut act: impl FnMut(&str) -> doppel_client::Result<String>) -> Outcome {
+/// Several domains, and whether what becomes of them is printed as JSON.
+#[derive(Args)]
+pub struct Names {
+    /// Print one line of JSON each
+    #[arg(long)]
+    pub json: bool,
+    /// Names or ids
+    #[arg(required = true)]
+    pub domains: Vec<String>,
+}
+
+/// Does something to each of several domains: prints its name, or as JSON what the supervisor answers, says what fails,
+/// and goes on.
+pub fn each<T: Serialize>(names: &Names, mut act: impl FnMut(&str) -> doppel_client::Result<T>) -> Outcome {
+    each_shown(names, &mut act, |name, _| name.to_owned())
+}
+
+/// The same, but prints what `show` makes of an answer instead of the name.
+pub fn each_shown<T: Serialize>(
+    names: &Names,
+    mut act: impl FnMut(&str) -> doppel_client::Result<T>,
+    show: impl Fn(&str, &T) -> String,
+) -> Outcome {
     let mut code = ExitCode::SUCCESS;
-    for name in names {
+    for name in &names.domains {
         match act(name) {
-            Ok(text) => println!("{text}"),
+            Ok(answer) if names.json => println!("{}", as_json(name, &answer)?),
+            Ok(answer) => println!("{}", show(name, &answer)),
             Err(e @ doppel_client::Error::Unreachable { .. }) => return failed(&e),
             Err(e) => {
                 eprintln!("doppel: {e}");
@@ -60,6 +85,14 @@ pub fn each(names: &[String], mut act: impl FnMut(&str) -> doppel_client::Result
         }
     }
     Ok(code)
+}
+
+/// An answer as JSON; one that says nothing has the name.
+fn as_json(name: &str, answer: &impl Serialize) -> serde_json::Result<Value> {
+    Ok(match serde_json::to_value(answer)? {
+        Value::Null => json!({ "name": name }),
+        value => value,
+    })
 }
 
 /// Says what failed.

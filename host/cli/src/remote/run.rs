@@ -9,8 +9,9 @@ use doppel_client::{Client, Error};
 
 use super::attached::{End, Program, Tied, Ties, detach_keys};
 use super::create::{More, wanted};
-use super::{Outcome, failed, not_started, running, supervisor};
+use super::{Names, Outcome, failed, not_started, running, supervisor};
 use crate::TOOL_ERROR;
+use crate::first_pull;
 use crate::run_cmd::{self, RunArgs};
 
 /// Keys that detach from a terminal.
@@ -53,6 +54,7 @@ pub fn run(verb: RunVerb) -> Outcome {
         }
         return run_cmd::run(verb.args);
     };
+    first_pull::pull(&verb.args.image, verb.args.pull, Some(&client))?;
     let created = match client.create(&wanted(&verb.args, &verb.more)?) {
         Ok(created) => created,
         Err(e) => return refused(&e),
@@ -190,18 +192,17 @@ pub struct StartArgs {
     /// Attach to its input too
     #[arg(short, long, requires = "attach")]
     interactive: bool,
-    /// Names or ids
-    #[arg(required = true)]
-    domains: Vec<String>,
+    #[command(flatten)]
+    names: Names,
 }
 
 /// Starts domains.
 pub fn start(args: &StartArgs) -> Outcome {
     let client = supervisor()?;
     if !args.attach {
-        return super::each(&args.domains, |name| client.start(name).map(|_| name.to_owned()));
+        return super::each(&args.names, |name| client.start(name));
     }
-    let [name] = args.domains.as_slice() else {
+    let [name] = args.names.domains.as_slice() else {
         return Err("--attach is for one domain".into());
     };
     let domain = match client.inspect(name) {

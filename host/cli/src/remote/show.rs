@@ -47,7 +47,7 @@ pub struct PsArgs {
     /// Whole ids and commands
     #[arg(long)]
     no_trunc: bool,
-    /// Only some: name=TEXT, status=STATE, label=KEY[=VALUE]
+    /// Only some: id=, name=TEXT, status=STATE, label=KEY[=VALUE], ancestor=IMAGE, exited=CODE, health=STATE
     #[arg(short, long, value_name = "FILTER")]
     filter: Vec<String>,
     /// The N that were made last, whether they run or not
@@ -63,7 +63,8 @@ pub struct PsArgs {
 /// Lists domains.
 pub fn ps(args: &PsArgs) -> Outcome {
     let limit = args.last.or(args.latest.then_some(1));
-    let mut which = ListOptions { all: args.all || limit.is_some(), limit, ..ListOptions::default() };
+    let mut which = ListOptions { all: args.all || limit.is_some(), ..ListOptions::default() };
+    let mut picks = Vec::new();
     for filter in &args.filter {
         match filter.split_once('=') {
             Some(("name", text)) => which.name = Some(text.into()),
@@ -75,13 +76,21 @@ pub fn ps(args: &PsArgs) -> Outcome {
                 let more = which.label.map(|l| format!("{l},")).unwrap_or_default();
                 which.label = Some(more + label);
             }
-            _ => return Err(format!("--filter {filter:?}: there are name=, status= and label=").into()),
+            Some((what, value)) => {
+                which.all |= what == "exited";
+                picks.push(Pick::new(what, value).ok_or_else(|| bad_filter(filter))?);
+            }
+            None => return Err(bad_filter(filter).into()),
         }
     }
-    let domains = match supervisor()?.domains(&which) {
+    // The supervisor counts what it lists, not what is picked here.
+    which.limit = limit.filter(|_| picks.is_empty());
+    let mut domains = match supervisor()?.domains(&which) {
         Ok(domains) => domains,
         Err(e) => return failed(&e),
     };
+    domains.retain(|d| picks.iter().all(|p| p.takes(d)));
+    domains.truncate(limit.unwrap_or(usize::MAX));
     if args.quiet {
         for domain in &domains {
             println!("{}", short(&domain.id, args.no_trunc));
@@ -101,6 +110,49 @@ pub fn ps(args: &PsArgs) -> Outcome {
         ],
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn bad_filter(filter: &str) -> String {
+    format!("--filter {filter:?}: there are id=, name=, status=, label=, ancestor=, exited=CODE and health=")
+}
+
+/// A filter that the supervisor does not know.
+enum Pick {
+    Id(String),
+    Image(String),
+    Exited(u8),
+    Health(String),
+}
+
+impl Pick {
+    fn new(what: &str, value: &str) -> Option<Self> {
+        Some(match what {
+            "id" => Self::Id(value.into()),
+            "ancestor" => Self::Image(value.into()),
+            "exited" => Self::Exited(value.parse().ok()?),
+            "health" if ["none", "starting", "healthy", "unhealthy"].contains(&value) => {
+                Self::Health(value.into())
+            }
+            _ => return None,
+        })
+    }
+
+    fn takes(&self, domain: &Domain) -> bool {
+        match self {
+            Self::Id(start) => domain.id.starts_with(start),
+            Self::Image(name) => domain.config.image == *name,
+            Self::Exited(code) => domain.exit.as_ref().is_some_and(|e| e.exit_code == *code),
+            Self::Health(state) => {
+                let is = match domain.health {
+                    None => "none",
+                    Some(HealthState::Starting) => "starting",
+                    Some(HealthState::Healthy) => "healthy",
+                    Some(HealthState::Unhealthy) => "unhealthy",
+                };
+                is == state
+            }
+        }
+    }
 }
 
 fn short(id: &str, whole: bool) -> &str {
@@ -179,6 +231,9 @@ pub struct InspectArgs {
     /// A template as {{.State}} {{.Config.Image}}, or json
     #[arg(short, long, value_name = "TEMPLATE")]
     format: Option<String>,
+    /// One line of JSON each
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Names or ids of domains, names of frozen images or root images
     #[arg(required = true)]
     names: Vec<String>,
@@ -187,7 +242,7 @@ pub struct InspectArgs {
 /// Prints all that is known, as JSON.
 pub fn inspect(args: &InspectArgs) -> Outcome {
     let client = supervisor()?;
-    let format = Format::new(false, args.format.as_deref())?;
+    let format = Format::new(args.json, args.format.as_deref())?;
     let (mut found, mut code) = (Vec::new(), ExitCode::SUCCESS);
     for name in &args.names {
         match one(&client, name) {

@@ -106,6 +106,9 @@ pub struct EventsArgs {
     /// Only of this domain or image
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
+    /// Only some: event=KIND, domain=NAME; of several of a kind, any
+    #[arg(short, long, value_name = "FILTER")]
+    filter: Vec<String>,
     #[command(flatten)]
     printed: Printed,
 }
@@ -115,6 +118,16 @@ pub fn events(args: &EventsArgs) -> Outcome {
     let which =
         EventOptions { since: args.since.clone(), until: args.until.clone(), subject: args.subject.clone() };
     let format = args.printed.get()?;
+    let (mut kinds, mut names) = (Vec::new(), Vec::new());
+    for filter in &args.filter {
+        match filter.split_once('=') {
+            // Docker's "remove" of a container is "destroy".
+            Some(("event", "destroy")) => kinds.push("remove"),
+            Some(("event", kind)) => kinds.push(kind),
+            Some(("domain" | "container", name)) => names.push(name),
+            _ => return Err(format!("--filter {filter:?}: there are event= and domain=").into()),
+        }
+    }
     let lines = match supervisor()?.events(&which) {
         Ok(lines) => lines,
         Err(e) => return failed(&e),
@@ -125,6 +138,12 @@ pub fn events(args: &EventsArgs) -> Outcome {
             Err(e) => return failed(&e),
         };
         let value = serde_json::to_value(&event)?;
+        let is = |name: &&str| event.name.as_deref() == Some(*name) || event.subject.starts_with(*name);
+        if !(kinds.is_empty() || value["kind"].as_str().is_some_and(|k| kinds.contains(&k)))
+            || !(names.is_empty() || names.iter().any(is))
+        {
+            continue;
+        }
         match &format {
             Format::Default => {
                 let attributes = event.name.iter().map(|n| format!("name={}", shown(n)));
