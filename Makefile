@@ -7,7 +7,7 @@ CARGO_TEST := cargo test --workspace --locked --no-fail-fast --exclude doppel-gu
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: setup build image image-servers image-runtimes demo soak test test-sdk test-all loom check bench
+.PHONY: setup build install image image-servers image-runtimes demo soak test test-sdk test-all loom check bench
 
 # Debian packages and the Rust toolchain.
 setup:
@@ -16,6 +16,10 @@ setup:
 # The command and the supervisor, at target/release/doppel and doppeld.
 build: setup
 	cargo build --release --locked -p doppel-cli -p doppel-supervisor
+
+# Both, with manual pages, completions and systemd units, below PREFIX (/usr/local).
+install: build
+	scripts/install target/release
 
 # The root images `debian` and `busybox`, in the image store.
 image: build
@@ -66,8 +70,11 @@ bench: image image-servers image-runtimes
 
 # Servers and stressors for about an hour in one domain, 10,000 freezes with clones, 100 deaths of the supervisor in the
 # middle of each of its operations, 10,000 domains made and removed, 1,000 at once; each with a look for leaks.
+# Fuzz targets for ten minutes each, and the supervisor's interface from its OpenAPI document.
 soak: image-servers
 	DOPPEL_FAULT_ROUNDS=100 DOPPEL_FAULT_CYCLES=10000 DOPPEL_SERVERS=1000 $(PYTEST) tests/supervisor/test_supervisor_faults.py \
 	    tests/supervisor/test_pull_faults.py tests/supervisor/test_repeated.py tests/supervisor/test_servers.py
+	scripts/fuzz 600
+	tests/soak_api.py --minutes 10
 	tests/soak_freezer.py $(DOPPEL)
 	tests/soak.py $(DOPPEL)

@@ -1,0 +1,40 @@
+"""What `make install` puts where."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import DOPPEL, ROOT
+
+
+def test_install(binaries, tmp_path):
+    install = [ROOT / "scripts/install", pathlib.Path(DOPPEL).parent]
+    env = {**os.environ, "DESTDIR": str(tmp_path), "PREFIX": "/opt/doppel"}
+    subprocess.run(install, env=env, check=True, capture_output=True, timeout=120)
+    bin = tmp_path / "opt/doppel/bin"
+    assert os.access(bin / "doppel", os.X_OK) and os.access(bin / "doppeld", os.X_OK)
+    share = tmp_path / "opt/doppel/share"
+    assert (share / "man/man1/doppel-run.1").exists() and (share / "bash-completion/completions/doppel").exists()
+    # Its configuration is valid, and survives the next installation.
+    config = tmp_path / "etc/doppel/doppeld.toml"
+    checked = subprocess.run([bin / "doppeld", "--check", "--config", config], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked.stderr
+    config.write_text("# mine\n")
+    subprocess.run(install, env=env, check=True, capture_output=True, timeout=120)
+    assert config.read_text() == "# mine\n"
+
+
+def test_units(binaries, tmp_path):
+    """systemd finds no fault with the units; what they start is there."""
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze")
+    for unit in (ROOT / "packaging/systemd").iterdir():
+        text = unit.read_text()
+        (tmp_path / unit.name).write_text(text.replace("/usr/bin/doppeld", str(pathlib.Path(DOPPEL).parent.resolve() / "doppeld")))
+    units = [tmp_path / "doppeld.service", tmp_path / "doppeld.socket"]
+    p = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=60)
+    # It also speaks of units of this host.
+    said = [line for line in p.stderr.splitlines() if "doppeld" in line]
+    assert p.returncode == 0 and not said, p.stderr
