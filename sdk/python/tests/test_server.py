@@ -1,4 +1,4 @@
-"""What only the real supervisor can show: it dies and comes back, and many sandboxes at once."""
+"""The supervisor dies and comes back; many sandboxes at once; what it says of its interface."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_requests_wait_for_a_supervisor_that_starts_again(mortal):
         again.join()
 
 
-async def test_forty_sandboxes_at_once(real):
+async def test_forty_sandboxes_at_once(server):
     async with AsyncClient() as client:
         sandboxes = await asyncio.gather(*(AsyncSandbox.create("busybox", client=client) for _ in range(40)))
         assert all(await asyncio.gather(*(s.is_running() for s in sandboxes)))
@@ -63,7 +63,7 @@ async def test_forty_sandboxes_at_once(real):
             await sandbox.close()
 
 
-def test_answers_have_what_the_document_says(real):
+def test_answers_have_what_the_document_says(server):
     """Every dataclass against the OpenAPI document of the server."""
     import dataclasses
 
@@ -71,7 +71,7 @@ def test_answers_have_what_the_document_says(real):
 
     from doppel import models
 
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(real.socket))) as http:
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(server.socket))) as http:
         schemas = http.get("http://doppel/v1/openapi.json").json()["components"]["schemas"]
     checked = 0
     for name, cls in vars(models).items():
@@ -83,6 +83,14 @@ def test_answers_have_what_the_document_says(real):
             assert required <= set(schema.get("required", ())) | {"image"}, name
             checked += 1
     assert checked >= 18
+
+
+def test_the_document_is_openapi(server):
+    """By the validator of the OpenAPI 3.1 specification's own schema."""
+    from openapi_spec_validator import OpenAPIV31SpecValidator
+
+    document = server.get("/v1/openapi.json").ok()
+    assert [error.message for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
 @pytest.mark.parametrize("rounds", [5])
