@@ -91,13 +91,13 @@ enum Domain {
     /// Through the socket of the process that runs it.
     Own(String),
     /// Through the supervisor, by its id.
-    Kept(Client, String),
+    Kept(Box<Client>, String),
 }
 
 /// An archive that comes out of a domain.
 enum Archive {
-    Own(Piped),
-    Kept(doppel_client::Body),
+    Own(Box<Piped>),
+    Kept(Box<doppel_client::Body>),
 }
 
 impl Read for Archive {
@@ -122,16 +122,17 @@ impl Archive {
 impl Domain {
     fn find(name: String) -> Result<Self, Box<dyn std::error::Error>> {
         Ok(match keeper_of(&name)? {
-            Some((client, found)) => Self::Kept(client, found.id),
+            Some((client, found)) => Self::Kept(Box::new(client), found.id),
             None => Self::Own(name),
         })
     }
 
     fn tar_out(&self, path: &[u8]) -> Result<Archive, Error> {
         match self {
-            Self::Own(name) => command(name, &[b"tar-out", path]).map(Archive::Own),
+            Self::Own(name) => command(name, &[b"tar-out", path]).map(|piped| Archive::Own(Box::new(piped))),
             Self::Kept(client, id) => {
-                client.archive_out(id, &absolute(path)?).map(Archive::Kept).map_err(refused)
+                let body = client.archive_out(id, &absolute(path)?).map_err(refused)?;
+                Ok(Archive::Kept(Box::new(body)))
             }
         }
     }

@@ -405,3 +405,6 @@ impl Domain {
         Session::open(&self.core, config, output, true)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,8 +62,8 @@ pub struct Names {
 
 /// Does something to each of several domains: prints its name, or as JSON what the supervisor answers, says what fails,
 /// and goes on.
-pub fn each<T: Serialize>(names: &Names, mut act: impl FnMut(&str) -> doppel_client::Result<T>) -> Outcome {
-    each_shown(names, &mut act, |name, _| name.to_owned())
+pub fn each<T: Serialize>(names: &Names, act: impl FnMut(&str) -> doppel_client::Result<T>) -> Outcome {
+    each_shown(names, act, |name, _| name.to_owned())
 }
 
 /// The same, but prints what `show` makes of an answer instead of the name.

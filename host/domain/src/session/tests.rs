@@ -1,0 +1,178 @@
+//! The host's end of sessions against a domain that writes whatever it likes wherever it can.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS};
+use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_STRIDE, RingHeader};
+use doppel_sys::child::Child;
+use rustix::fs::MemfdFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::*;
+use crate::core::{Born, Guests};
+
+/// A control area, and a process that stands for the domain.
+struct Peer {
+    core: Arc<Core>,
+    process: std::process::Child,
+}
+
+impl Peer {
+    fn new() -> Self {
+        let process = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        let pid = i32::try_from(process.id()).unwrap();
+        let pidfd = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let fd = rustix::fs::memfd_create("session-test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, control::SIZE).unwrap();
+        let born = Born {
+            resume: None,
+            kernel: [0; 32],
+            image: PathBuf::new(),
+            generation: 0,
+            vcpus: 1,
+            memory_limit: AtomicU64::new(0),
+            boot_flags: 0,
+            owner: 0,
+            freeze_to: None,
+            freeze_stop: false,
+        };
+        let core = Core {
+            child: Child { pid, pidfd },
+            map: SharedMap::new(fd.as_fd(), usize::try_from(control::SIZE).unwrap()).unwrap(),
+            label: String::new(),
+            id: 1,
+            born,
+            hostname: Mutex::default(),
+            share: Mutex::default(),
+            stops: Mutex::default(),
+            asleep: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            sessions: Mutex::default(),
+            guests: Guests::default(),
+        };
+        Self { core: Arc::new(core), process }
+    }
+
+    fn open(&self) -> Result<Session, Error> {
+        let config = ExecConfig { stdin: true, ..ExecConfig::new(vec!["x".into()]) };
+        Session::open(&self.core, &config, Output::Kept, false)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// Where a ring of a slot begins.
+fn ring_at(slot: usize, index: usize) -> usize {
+    offset(slot, SESSION_RINGS + index as u64 * RING_STRIDE)
+}
+
+/// Prints as an honest domain does.
+fn print(map: &SharedMap, slot: usize, bytes: &[u8]) {
+    let at = ring_at(slot, ring::STDOUT);
+    let header: &RingHeader = map.get(at);
+    let head = header.head.load(Ordering::Relaxed);
+    for (i, byte) in (0u32..).zip(bytes) {
+        let place = (head.wrapping_add(i) % RING_BYTES) as usize;
+        map.write(at + usize::try_from(RING_DATA).unwrap() + place, &[*byte]);
+    }
+    header.head.store(head.wrapping_add(u32::try_from(bytes.len()).unwrap()), Ordering::Release);
+}
+
+/// Numbers without a pattern, the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % bound as u64).unwrap()
+    }
+
+    fn word(&mut self) -> u32 {
+        const ODD: [u32; 9] = [0, 1, 2, 3, RING_BYTES - 1, RING_BYTES, RING_BYTES + 1, 1 << 31, u32::MAX];
+        match self.below(3) {
+            0 => u32::try_from(self.below(1 << 31)).unwrap(),
+            _ => ODD[self.below(ODD.len())],
+        }
+    }
+}
+
+/// Writes a word into the header of the slot or of one of its rings.
+fn scribble(map: &SharedMap, slot: usize, n: &mut Numbers) {
+    let (start, words) = match n.below(SESSION_RING_COUNT + 1) {
+        0 => (offset(slot, 0), size_of::<SessionHeader>() / 4),
+        ring => (ring_at(slot, ring - 1), size_of::<RingHeader>() / 4),
+    };
+    map.write(start + 4 * n.below(words), &n.word().to_le_bytes());
+}
+
+#[test]
+fn scribbling_hurts_nobody_else() {
+    let peer = Peer::new();
+    let map = &peer.core.map;
+    let mut n = Numbers(1);
+    let mut honest = peer.open().unwrap();
+    let mut printed = Vec::new();
+    let mut broken = 0;
+    for round in 0..400u32 {
+        let mut hostile = peer.open().unwrap();
+        let slot = hostile.slot;
+        for _ in 0..50 {
+            scribble(map, slot, &mut n);
+            let before = hostile.captured().stdout.len() + hostile.captured().stderr.len();
+            match n.below(8) {
+                0 => assert!(hostile.write_input(&[7; 100]) <= 100),
+                1 => hostile.resize(1, 2),
+                2 => hostile.signal(i32::try_from(n.below(100)).unwrap() - 10),
+                3 if n.below(20) == 0 => hostile.close_input(),
+                _ => {}
+            }
+            let step = hostile.step();
+            let got = hostile.captured().stdout.len() + hostile.captured().stderr.len() - before;
+            assert!(got <= 2 * RING_BYTES as usize, "a step moves no more than the rings hold: {got}");
+            assert!(step.started.is_none_or(|pid| (1..PID_MAX).contains(&pid)));
+            if let Some(end) = step.end {
+                assert!(end != SessionEnd::DomainEnded, "nobody ended");
+                broken += u32::from(end == SessionEnd::Broken);
+                break;
+            }
+        }
+        // It scribbles on while the host lets go; then the slot is free again, and clean.
+        scribble(map, slot, &mut n);
+        drop(hostile);
+        scribble(map, slot, &mut n);
+        header(map, slot).left.store(1, Ordering::Release);
+
+        let line = format!("line {round}\n");
+        print(map, honest.slot, line.as_bytes());
+        printed.extend(line.bytes());
+        assert_eq!(honest.step().end, None);
+    }
+    assert_eq!(honest.captured().stdout, printed);
+    assert!(broken > 20, "what is impossible is found: {broken}");
+}
+
+#[test]
+fn a_slot_is_the_hosts_until_it_is_let_go() {
+    let peer = Peer::new();
+    let map = &peer.core.map;
+    let mut all: Vec<Session> = (0..SESSIONS).map(|_| peer.open().unwrap()).collect();
+    // It says that it has left all of them, while the host has not.
+    for slot in 0..SESSIONS {
+        header(map, slot).left.store(1, Ordering::Release);
+    }
+    assert!(peer.open().is_err());
+    let slot = all.pop().unwrap().slot;
+    let again = peer.open().unwrap();
+    assert_eq!(again.slot, slot);
+    assert_eq!(header(map, slot).left.load(Ordering::Acquire), 0, "with clean pages");
+    // One that the domain never leaves stays taken: nobody else's memory is given to two.
+    drop(again);
+    assert!(peer.open().is_err());
+}
