@@ -25,6 +25,23 @@ def test_exit_codes(box):
     assert r.code == 126 and "Permission denied" in r.err
 
 
+def test_user_names_and_groups():
+    """By the files of the running domain, as they are now."""
+    box = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
+    try:
+        files = {"passwd": "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/srv:/bin/sh\n", "group": "www:x:34:\nstaff:x:50:web\n"}
+        for name, text in files.items():
+            assert box.exec("sh", "-c", f"cat > /etc/{name}", opts=("-i",), stdin=text.encode()).code == 0
+        ids = lambda user: box.exec("sh", "-c", "id -u; id -G; echo $HOME", opts=("-u", user)).ok().split()  # noqa: E731
+        assert ids("web") == ["33", "34", "50", "/srv"]
+        assert ids("web:www") == ["33", "34", "/srv"]
+        assert ids("4242") == ["4242", "0", "/"]
+        r = box.exec("true", opts=("-u", "nobody-here"))
+        assert r.code == 125 and "no user" in r.err, r.err
+    finally:
+        box.stop()
+
+
 def test_no_such_domain():
     r = call([DOPPEL, "exec", "no-domain-of-this-name", "true"], b"", 10)
     assert r.code == 125 and "no domain named" in r.err

@@ -128,10 +128,7 @@ impl Core {
         let description =
             FrozenImage::open_unchecked(&entry.path).map_err(problem(Code::Internal))?.describe();
         let at = std::time::UNIX_EPOCH + Duration::from_secs(description.frozen_at);
-        let records = self.images.list().unwrap_or_default();
-        let named = records.into_iter().find_map(|(name, record)| {
-            record.is_ok_and(|r| r.digest == description.image_digest).then_some(name)
-        });
+        let named = self.image_named(&description.image_digest);
         Ok(api::FrozenImage {
             name: entry.name.clone(),
             size_bytes: entry.used,
@@ -142,6 +139,14 @@ impl Core {
             threads: description.processes as u64,
             created_at: time::text(at),
         })
+    }
+
+    /// A name of the root image with this digest.
+    fn image_named(&self, digest: &str) -> Option<String> {
+        let records = self.images.list().unwrap_or_default();
+        records
+            .into_iter()
+            .find_map(|(name, record)| record.is_ok_and(|r| r.digest == digest).then_some(name))
     }
 
     fn frozen_entry(&self, name: &str) -> Result<doppel_freezer::Entry, Problem> {
@@ -208,14 +213,17 @@ impl Core {
         wanted::labels(&how.labels)?;
         let core = self.clone();
         let frozen = name.clone();
-        let (path, description) = blocking(move || {
+        let (path, description, named) = blocking(move || {
             let entry = core.frozen_entry(&frozen)?;
             let image = FrozenImage::open_unchecked(&entry.path).map_err(problem(Code::InvalidRequest))?;
-            Ok((entry.path, image.describe()))
+            let description = image.describe();
+            let named = core.image_named(&description.image_digest);
+            Ok((entry.path, description, named))
         })
         .await?;
-        let from =
-            Arc::new(From { name, path, image: description.image.into(), digest: description.image_digest });
+        let shown = named.unwrap_or_else(|| description.image.clone());
+        let image = description.image.into();
+        let from = Arc::new(From { name, path, image, shown, digest: description.image_digest });
         let mut tasks = Vec::new();
         for index in 1..=count {
             let (core, how, from) = (self.clone(), how.clone(), from.clone());
@@ -249,7 +257,7 @@ impl Core {
         }
         let name = how.name.as_ref().map(|n| if count > 1 { format!("{n}-{index}") } else { n.clone() });
         let config = api::CreateDomain {
-            image: from.image.to_string_lossy().into_owned(),
+            image: from.shown.clone(),
             name,
             command: how.command.clone(),
             env: how.env.clone(),
@@ -282,5 +290,7 @@ struct From {
     name: String,
     path: std::path::PathBuf,
     image: std::path::PathBuf,
+    /// The image's name, if it has one still.
+    shown: String,
     digest: String,
 }

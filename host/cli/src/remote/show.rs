@@ -164,6 +164,10 @@ fn row(domain: &Domain, whole: bool) -> Value {
     let config = &domain.config;
     let words = config.entrypoint.iter().flatten().chain(&config.command);
     let command = words.map(String::as_str).collect::<Vec<_>>().join(" ");
+    let command = match &domain.cloned_from {
+        Some(frozen) if command.is_empty() => format!("clone of {frozen}"),
+        _ => command,
+    };
     let command = match command.char_indices().nth(COMMAND) {
         Some((at, _)) if !whole => format!("{}…", &command[..at]),
         _ => command,
