@@ -95,7 +95,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = doppel_image::from_tar(bytes, &spool, LIMITS);
     let _ = std::str::from_utf8(bytes).map(|text| text.parse::<doppel_oci::Reference>().map(|r| r.familiar()));
 
-    let [manifest, config, layers @ ..] = parts(bytes)[..] else { return };
+    let parts = parts(bytes);
+    let [manifest, config, layers @ ..] = parts.as_slice() else { return };
     let layer_digests: Vec<String> = layers.iter().map(|l| digest(l)).collect();
     // The configuration names layers 1, 2...; itself it cannot name.
     let known: Vec<String> = std::iter::once(String::new()).chain(layer_digests.clone()).collect();
