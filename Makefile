@@ -73,7 +73,7 @@ bench: image image-servers image-runtimes
 # Fuzz targets for ten minutes each, and the supervisor's interface from its OpenAPI document.
 soak: image-servers
 	DOPPEL_FAULT_ROUNDS=100 DOPPEL_FAULT_CYCLES=10000 DOPPEL_SERVERS=1000 $(PYTEST) tests/supervisor/test_supervisor_faults.py \
-	    tests/supervisor/test_pull_faults.py tests/supervisor/test_repeated.py tests/supervisor/test_servers.py
+	    tests/supervisor/test_pull_faults.py tests/supervisor/test_repeated.py tests/supervisor/test_many_servers.py
 	scripts/fuzz 600
 	tests/soak_api.py --minutes 10
 	tests/soak_freezer.py $(DOPPEL)
