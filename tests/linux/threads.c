@@ -412,7 +412,7 @@ __attribute__((target("avx2"))) static void *vector_fn(void *a) {
     give_turn();
     return NULL;
 }
-CASE_LIMIT(vector_registers_survive_handover, 30) {
+CASE(vector_registers_survive_handover) {
     if (!__builtin_cpu_supports("avx2")) SKIP("no AVX2");
     pthread_t t[2];
     for (long i = 0; i < 2; i++) t[i] = go(vector_fn, (void *)i);
@@ -428,7 +428,7 @@ static void *answer_fn(void *a) {
     }
     return a;
 }
-CASE_LIMIT(a_woken_thread_runs_although_its_waker_goes_on, 60) {
+CASE(a_woken_thread_runs_although_its_waker_goes_on) {
     pthread_t t = go(answer_fn, NULL);
     for (uint32_t k = 0; k < 2000; k++) {
         __atomic_add_fetch(&posted, 1, __ATOMIC_RELEASE);
