@@ -13,7 +13,7 @@ pub mod net;
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use doppel_ring::{Entries, Header, Marks, Slot};
+use doppel_ring::{Dirty, Entries, Header, Marks, Slot};
 
 /// Both sides must have the same.
 pub const VERSION: u32 = 1;
@@ -62,7 +62,32 @@ pub struct ChannelHeader {
 }
 
 /// Which objects want a look: one side marks, the other takes.
-pub type Bells = [Marks; 4];
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Bells([Marks; 4]);
+
+impl Bells {
+    /// See [`Dirty::mark`].
+    ///
+    /// # Panics
+    /// If there is no such object.
+    pub fn mark(&self, object: u32) {
+        Dirty(&self.0[(object / Dirty::LIMIT) as usize]).mark(object % Dirty::LIMIT);
+    }
+
+    /// See [`Dirty::take`].
+    pub fn take(&self, mut look: impl FnMut(u32)) {
+        for (bank, marks) in (0..).zip(&self.0) {
+            Dirty(marks).take(|i| look(bank * Dirty::LIMIT + i));
+        }
+    }
+
+    /// See [`Dirty::any`].
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.0.iter().any(|marks| Dirty(marks).any())
+    }
+}
 
 /// What the guest kernel asks.
 #[repr(C)]

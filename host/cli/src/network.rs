@@ -99,7 +99,6 @@ impl Network {
 /// Starts a network service and attaches the domain, if it is to have one.
 pub fn attach(
     kind: Kind,
-    name: Option<&str>,
     publish: Vec<Publish>,
     allow: Vec<Allow>,
 ) -> Result<Option<Network>, Box<dyn Error>> {
@@ -114,7 +113,6 @@ pub fn attach(
     let manager = Manager::start(command)?;
     let rule = |Allow(pattern)| Rule { pattern, action: Action::Allow };
     let attachment = manager.attach(Wanted {
-        name: name.unwrap_or_default().into(),
         network: 0,
         rules: Rules { outbound: allow.into_iter().map(rule).collect(), inbound: Vec::new() },
         published: publish.into_iter().map(|p| (p.host, p.port)).collect(),

@@ -116,7 +116,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
-    let network = crate::network::attach(args.network, args.name.as_deref(), args.publish, args.allow)?;
+    let network = crate::network::attach(args.network, args.publish, args.allow)?;
     let config = DomainConfig {
         network: network.as_ref().map(crate::network::Network::link),
         kernel: args.kernel,

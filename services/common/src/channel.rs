@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use doppel_abi_machine::{VirtualRegisters, event};
-use doppel_abi_service::{Answers, Bells, ChannelHeader, MAGIC, OBJECTS, Requests, VERSION, layout};
-use doppel_ring::{Broken, Consumer, Dirty, Entry, Producer};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, MAGIC, Requests, VERSION, layout};
+use doppel_ring::{Broken, Consumer, Entry, Producer};
 use doppel_sys::shared::{SharedLayout, SharedMap};
 use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -139,9 +139,7 @@ impl Channel {
             self.news = true;
         }
         let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
-        for (bank, marks) in (0..).zip(bells) {
-            Dirty(marks).take(|i| heard.marked.push(bank * Dirty::LIMIT + i));
-        }
+        bells.take(|i| heard.marked.push(i));
         Ok(heard)
     }
 
@@ -157,7 +155,7 @@ impl Channel {
         }
         let requests: &Requests = self.map.get(at(layout::REQUESTS));
         let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
-        Ok(self.requests.waiting(&requests.ring())? == 0 && !bells.iter().any(|m| Dirty(m).any()))
+        Ok(self.requests.waiting(&requests.ring())? == 0 && !bells.any())
     }
 
     /// Clears the doorbell.
@@ -179,9 +177,8 @@ impl Channel {
 
     /// Marks an object for the guest kernel. It is seen after [`Self::wake`].
     pub fn mark(&mut self, object: u32) {
-        assert!(object < OBJECTS, "object {object}");
         let bells: &Bells = self.map.get(at(layout::TO_GUEST));
-        Dirty(&bells[(object / Dirty::LIMIT) as usize]).mark(object % Dirty::LIMIT);
+        bells.mark(object);
         self.news = true;
     }
 

@@ -29,8 +29,6 @@ pub struct Published {
 /// What the supervisor says of a client.
 #[derive(Debug)]
 pub struct Settings {
-    /// The domain's name, for the log.
-    pub name: String,
     /// Its virtual network; those on one reach each other.
     pub network: u32,
     /// Its addresses there.
@@ -158,7 +156,7 @@ impl Client {
             }
             self.busy.extend(heard.marked);
         }
-        self.accept()?;
+        self.accept();
         for _ in 0..self.busy.len() {
             let Some(number) = self.busy.pop_front() else { break };
             self.move_bytes(number, budget)?;
@@ -263,7 +261,7 @@ impl Client {
                 self.sockets.insert(number, Entity::Connecting { socket, ticket });
                 self.wishes.push(Wish::Watch(number));
             }
-            Err(e) => self.done(ticket, Err(Errno::from_io_error(&e).unwrap_or(Errno::IO))),
+            Err(e) => self.done(ticket, Err(errno(&e))),
         }
     }
 
@@ -281,7 +279,7 @@ impl Client {
         };
         match failed {
             None => self.begin_stream(number, socket.into(), ticket),
-            Some(e) => self.done(ticket, Err(Errno::from_io_error(&e).unwrap_or(Errno::IO))),
+            Some(e) => self.done(ticket, Err(errno(&e))),
         }
     }
 
@@ -330,14 +328,13 @@ impl Client {
     }
 
     /// Takes connections to published ports.
-    fn accept(&mut self) -> Result<(), Broken> {
+    fn accept(&mut self) {
         if !self.channel.agreed() {
-            return Ok(());
+            return;
         }
         let mut waiting = std::mem::take(&mut self.callers);
         waiting.retain(|&i| self.accept_some(i));
         self.callers = waiting;
-        Ok(())
     }
 
     /// True: look again, there may be more.
@@ -403,6 +400,11 @@ fn as_host(to: SocketAddr) -> Option<SocketAddr> {
     }
 }
 
+/// What a program is told of a failure.
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
 /// Begins to connect a socket of the host.
 fn begin(to: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking().cloexec(), None)?;
@@ -429,7 +431,7 @@ fn set(socket: SockRef<'_>, option: SocketOption, value: u32) -> Result<(), Errn
         SocketOption::Hops => socket.set_ttl_v4(value),
     };
     // A connection within the host's virtual network is no TCP socket: what cannot be set there has no effect.
-    match result.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO)) {
+    match result.map_err(|e| errno(&e)) {
         Err(Errno::OPNOTSUPP | Errno::NOPROTOOPT) => Ok(()),
         r => r,
     }

@@ -25,8 +25,6 @@ use crate::serve::{DESCRIPTORS, Order, PACKET};
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The domain's name.
-    pub name: String,
     /// Its virtual network.
     pub network: u32,
     /// What it may do.
@@ -78,9 +76,6 @@ struct State {
     command: Command,
     control: OwnedFd,
     members: BTreeMap<u64, Member>,
-    /// How often a service domain was replaced.
-    replaced: u64,
-    pid: u32,
 }
 
 #[derive(Debug)]
@@ -115,7 +110,7 @@ impl Manager {
     /// What the host says.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let (child, control) = spawn(&mut command)?;
-        let state = State { command, control, members: BTreeMap::new(), replaced: 0, pid: child.id() };
+        let state = State { command, control, members: BTreeMap::new() };
         let shared = Arc::new(Shared(Mutex::new(state)));
         let watched = Arc::downgrade(&shared);
         std::thread::Builder::new().name("network".into()).spawn(move || {
@@ -159,21 +154,12 @@ impl Manager {
         state.members.insert(key, member);
         Ok(Attachment { manager: self.0.clone(), key, memory, doorbell, ip4: ip4(key), ip6: ip6(key) })
     }
-
-    /// Process id of the service domain, and how often it was replaced.
-    #[must_use]
-    pub fn service(&self) -> (u32, u64) {
-        let state = self.0.lock();
-        (state.pid, state.replaced)
-    }
 }
 
 impl State {
     fn replace(&mut self) -> io::Result<Child> {
         let (child, control) = spawn(&mut self.command)?;
         self.control = control;
-        self.pid = child.id();
-        self.replaced += 1;
         for (key, member) in &self.members {
             self.tell(*key, member)?;
         }
@@ -184,7 +170,6 @@ impl State {
         let wanted = &member.wanted;
         let order = Order::Attach {
             key,
-            name: wanted.name.clone(),
             network: wanted.network,
             ip4: ip4(key),
             ip6: ip6(key),

@@ -24,15 +24,7 @@ pub(crate) const DESCRIPTORS: usize = 128;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Serve a domain. Descriptors: channel, doorbell, then a listening socket for each published port.
-    Attach {
-        key: u64,
-        name: String,
-        network: u32,
-        ip4: Ipv4Addr,
-        ip6: Ipv6Addr,
-        rules: Rules,
-        ports: Vec<u16>,
-    },
+    Attach { key: u64, network: u32, ip4: Ipv4Addr, ip6: Ipv6Addr, rules: Rules, ports: Vec<u16> },
     /// Serve it no more.
     Detach { key: u64 },
 }
@@ -60,7 +52,7 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
             Err(e) => return Err(e),
         } {
             match order {
-                Order::Attach { key, name, network, ip4, ip6, rules, ports } => {
+                Order::Attach { key, network, ip4, ip6, rules, ports } => {
                     let mut descriptors = descriptors.into_iter();
                     let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
                         return Err(io::Error::other("an order to attach without a channel"));
@@ -69,8 +61,7 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                         .into_iter()
                         .zip(descriptors)
                         .map(|(port, listener)| Published { port, listener });
-                    let settings =
-                        Settings { name, network, ip4, ip6, rules, published: published.collect() };
+                    let settings = Settings { network, ip4, ip6, rules, published: published.collect() };
                     clients.insert(key, engine.attach(&memory, doorbell, settings)?);
                 }
                 Order::Detach { key } => {

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use doppel_abi_service::net::{SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Ticket, Writer};
 use doppel_service::{Broken, Channel};
-use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 /// A connected stream.
@@ -161,7 +160,7 @@ impl Stream {
 
     /// The connection is no more: an error for the guest kernel, and the end in both directions.
     fn fail(&mut self, channel: &mut Channel, error: &io::Error) {
-        let number = Errno::from_io_error(error).unwrap_or(Errno::IO).raw_os_error();
+        let number = crate::client::errno(error).raw_os_error();
         let header = self.header(channel);
         header.error.store(number.unsigned_abs(), Ordering::Release);
         // Whether or not it asked, the guest kernel is told below.

@@ -10,7 +10,7 @@ use doppel_abi_service::net::{
     Answer, End, Request, SIZE, SocketHeader, SocketOption, down_buffer, up_buffer,
 };
 use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
-use doppel_ring::{Consumer, Dirty, Producer, Reader, Ticket, Writer};
+use doppel_ring::{Consumer, Producer, Reader, Ticket, Writer};
 use doppel_sys::shared::SharedMap;
 use rustix::io::Errno;
 
@@ -35,7 +35,6 @@ impl Guest {
         let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
         let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
         let settings = Settings {
-            name: format!("d{last}"),
             network: 1,
             ip4: Ipv4Addr::new(10, 88, 0, last),
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
@@ -88,8 +87,7 @@ impl Guest {
     }
 
     fn mark(&self, n: u32) {
-        let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
-        Dirty(&bells[(n / Dirty::LIMIT) as usize]).mark(n % Dirty::LIMIT);
+        self.map.get::<Bells>(at(layout::TO_SERVICE)).mark(n);
         self.ring();
     }
 }

@@ -279,7 +279,7 @@ fn ready(s: &Tcp, far: &Far, need: usize) -> Option<Result<bool>> {
     }
     match state {
         State::Connecting => None,
-        State::Established if !waits(|| far.available() >= need || far.wait_for_bytes()) => Some(Ok(true)),
+        State::Established if !waits(|| far.wait_for_bytes()) => Some(Ok(true)),
         State::Established => None,
         _ => Some(Err(Errno::ENOTCONN)),
     }

@@ -1,11 +1,12 @@
 //! A stream that the network service executes: the kernel's ends of its two byte streams.
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net::BUFFER;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
-use doppel_ring::{Dirty, Reader, Writer};
+use doppel_ring::{Reader, Writer};
 
 use crate::fs::{Input, Output};
 use crate::{Errno, Result};
@@ -24,8 +25,7 @@ pub struct Far {
 const BROKEN: Errno = Errno::ECONNRESET;
 
 fn mark(n: u32) {
-    let bells = channel::to_service();
-    Dirty(&bells[(n / Dirty::LIMIT) as usize]).mark(n % Dirty::LIMIT);
+    channel::to_service().mark(n);
     channel::ring_service();
 }
 
@@ -52,7 +52,10 @@ impl Far {
 
     /// Takes an error the service has told.
     pub fn take_error(&self) -> Option<Errno> {
-        super::take_error(self.number)
+        match channel::socket(self.number).error.swap(0, Ordering::AcqRel) {
+            0 => None,
+            e => Some(Errno(e as u16)),
+        }
     }
 
     /// Asks to be marked when there is room; false if there is some.

@@ -6,13 +6,13 @@ use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net::{ACCEPTED, Answer, Request};
 use doppel_machine::network as channel;
-use doppel_ring::{Consumer, Dirty, Producer, Tickets};
+use doppel_ring::{Consumer, Producer, Ticket, Tickets};
 
-use super::{Entry, News, Pending};
+use super::{News, Pending};
 
 /// Whether the service may have said something, without a lock.
 pub(super) fn has_news() -> bool {
-    channel::to_guest().iter().any(|m| Dirty(m).any())
+    channel::to_guest().any()
 }
 
 /// Private side of the rings.
@@ -25,7 +25,7 @@ pub(super) struct Link {
     answers: Consumer,
     tickets: Tickets<Pending>,
     /// Requests for which the ring has no room.
-    queued: VecDeque<Entry>,
+    queued: VecDeque<(Request, Ticket)>,
     /// Numbers that were given back, and the first that was never used.
     free: Vec<u32>,
     fresh: u32,
@@ -71,9 +71,7 @@ impl Link {
             }
         }
         let _ = self.answers.release(&ring);
-        for (bank, marks) in (0..).zip(channel::to_guest()) {
-            Dirty(marks).take(|i| news.marked.push(bank * Dirty::LIMIT + i));
-        }
+        channel::to_guest().take(|i| news.marked.push(i));
         if self.flush() {
             channel::ring_service();
         }
@@ -93,8 +91,7 @@ impl Link {
         core::sync::atomic::fence(Ordering::SeqCst);
         header.epoch.load(Ordering::Acquire) != self.epoch
             || (self.epoch != 0
-                && (self.answers.waiting(&channel::answers().ring()).is_ok_and(|n| n > 0)
-                    || channel::to_guest().iter().any(|m| Dirty(m).any())))
+                && (self.answers.waiting(&channel::answers().ring()).is_ok_and(|n| n > 0) || has_news()))
     }
 
     /// Begins an epoch: what was under way is not, and will never be.
@@ -111,8 +108,8 @@ impl Link {
         self.answers = Consumer::default();
         channel::requests().header.reset();
         channel::answers().header.reset();
-        for marks in channel::to_guest().iter().chain(channel::to_service()) {
-            Dirty(marks).take(|_| {});
+        for bells in [channel::to_guest(), channel::to_service()] {
+            bells.take(|_| {});
         }
         channel::header().guest_epoch.store(epoch, Ordering::Release);
         channel::ring_service();

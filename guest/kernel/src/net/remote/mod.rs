@@ -11,12 +11,10 @@ mod link;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net::{End, Request};
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
-use doppel_ring::Ticket;
 
 use super::inet::tcp::Tcp;
 use crate::{Errno, kernel};
@@ -97,7 +95,7 @@ impl Network {
         for (listener, number, peer) in news.accepted {
             let taken = self.socket(listener).is_some_and(|l| l.far_accepted(self.far(number), peer));
             if !taken {
-                self.ask(Pending::Set, Request::Close { socket: number, reset: true });
+                self.close(number, true);
             }
         }
         for n in news.marked {
@@ -113,21 +111,29 @@ impl Network {
 
     /// The service domain was replaced: connections are reset, listeners are registered again.
     fn lose(&self) {
-        let sockets: Vec<_> = self.sockets.lock().iter().map(|(n, t)| (*n, t.clone())).collect();
-        for (n, tcp) in sockets {
-            match tcp.upgrade() {
-                Some(t) if t.far_listens() => t.far_listen(self, n),
-                Some(t) => {
-                    self.sockets.lock().remove(&n);
-                    t.far_lost();
-                }
-                None => {
-                    self.sockets.lock().remove(&n);
-                }
-            }
+        for (n, listener) in self.reset_all(true) {
+            listener.far_listen(self, n);
         }
         let used: Vec<u32> = self.sockets.lock().keys().copied().collect();
         self.link.lock().only(&used);
+    }
+
+    /// Ends all that is connected; listeners too, unless they are kept and given back.
+    fn reset_all(&self, keep_listeners: bool) -> Vec<(u32, Arc<Tcp>)> {
+        let sockets: Vec<_> = self.sockets.lock().iter().map(|(n, t)| (*n, t.upgrade())).collect();
+        let mut listeners = Vec::new();
+        for (n, tcp) in sockets {
+            match tcp {
+                Some(t) if keep_listeners && t.far_listens() => listeners.push((n, t)),
+                gone => {
+                    self.sockets.lock().remove(&n);
+                    if let Some(t) = gone {
+                        t.far_lost();
+                    }
+                }
+            }
+        }
+        listeners
     }
 
     /// Queues a request.
@@ -188,18 +194,8 @@ impl Network {
 pub fn resumed() {
     let n = kernel().service::<Network>();
     n.link.lock().restart();
-    let sockets: Vec<_> = n.sockets.lock().iter().map(|(n, t)| (*n, t.clone())).collect();
-    for (number, tcp) in sockets {
-        let tcp = tcp.upgrade();
-        let listens = tcp.as_ref().is_some_and(|t| t.far_listens());
-        // Listeners are registered again when the service is there (`lose`).
-        if !listens || !channel::is_there() {
-            n.sockets.lock().remove(&number);
-            if let Some(t) = tcp {
-                t.far_lost();
-            }
-        }
-    }
+    // Listeners are registered again when the service is there (`lose`).
+    n.reset_all(channel::is_there());
     event();
 }
 
@@ -211,14 +207,3 @@ pub fn look() {
         n.serve();
     }
 }
-
-/// Takes an error the service has told of a socket.
-fn take_error(n: u32) -> Option<Errno> {
-    match channel::socket(n).error.swap(0, Ordering::AcqRel) {
-        0 => None,
-        e => Some(Errno(e as u16)),
-    }
-}
-
-/// The request's ticket as the rings know it.
-type Entry = (Request, Ticket);
