@@ -66,6 +66,7 @@ check: setup
 	cargo run --quiet --locked -p xtask -- compat --check
 
 bench: image image-servers image-runtimes
+	scripts/bench-setup
 	python3 bench/run.py $(DOPPEL)
 
 # Servers and stressors for about an hour in one domain, 10,000 freezes with clones, 100 deaths of the supervisor in the
