@@ -524,6 +524,23 @@ CASE(tracer_that_is_not_the_parent_sees_the_exit) {
     CHECK_EQ(join(q), 0);
     CHECK_EQ(join(p), 21);
 }
+CASE(a_tracer_that_is_not_the_parent_never_misses_an_end) {
+    for (int i = 0; i < 300; i++) {
+        pid_t p = SPAWN({ pause(); });
+        pid_t q = SPAWN({
+            CHECK_OK(ptrace(PTRACE_SEIZE, p, 0, 0));
+            CHECK_OK(kill(p, SIGKILL));
+            pid_t r;  // while it ends there is nothing to report, but something to wait for
+            while ((r = waitpid(p, &st, __WALL | (i % 2 ? WNOHANG : 0))) == 0) continue;
+            CHECK_EQ(r, p);
+            CHECK(WIFSIGNALED(st) && WTERMSIG(st) == SIGKILL);
+            CHECK_ERR(waitpid(p, &st, __WALL), ECHILD);
+            _exit(0);
+        });
+        CHECK_EQ(join(q), 0);
+        CHECK_EQ(join(p), 128 + SIGKILL);
+    }
+}
 CASE(signal_mask_of_a_tracee) {
     pid_t p = TRACED(_exit(0));
     uint64_t mask = 0;

@@ -141,29 +141,33 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
             return Ok(Some(report(0xffff)));
         }
     }
+    // A tracee that ends is first among the tracees, then expected, then dead: looked for in this order, none is missed.
+    let found = look_at_tracees(me, who, options, &mut any);
+    any |= me.tracer.expects(|tid, pgid| who.is(tid, pgid));
+    let found = found.or_else(|| look_at_dead(me, who, options));
     any |= who.sees_dead(me);
-    match look_at_tracees(me, who, options, &mut any) {
-        None if !any => Err(Errno::ECHILD),
-        found => Ok(found),
+    if found.is_none() && !any { Err(Errno::ECHILD) } else { Ok(found) }
+}
+
+/// One look at the threads this process traced, which have ended.
+fn look_at_dead(me: &Process, who: Who, options: u32) -> Option<Report> {
+    if options & WEXITED == 0 {
+        return None;
     }
+    let d = me.tracer.take_dead(options & WNOWAIT != 0, |d| who.is(d.tid, d.pgid))?;
+    Some(Report { pid: d.tid, uid: d.uid, status: d.status, cpu_ns: 0, max_rss: 0, trapped: false })
 }
 
 /// One look at the threads this process traces, its children or not.
 fn look_at_tracees(me: &Arc<Process>, who: Who, options: u32, any: &mut bool) -> Option<Report> {
-    let report = |pid, uid, status, trapped| Report { pid, uid, status, cpu_ns: 0, max_rss: 0, trapped };
-    let peek = options & WNOWAIT != 0;
-    if options & WEXITED != 0
-        && let Some(d) = me.tracer.take_dead(peek, |d| who.is(d.tid, d.pgid))
-    {
-        return Some(report(d.tid, d.uid, d.status, false));
-    }
     for t in me.tracer.tracees() {
         if !who.is(t.tid(), t.process.pgid()) {
             continue;
         }
         *any = true;
-        if let Some(status) = ptrace::take_stop_report(&t, peek) {
-            return Some(report(t.tid(), t.process.cred().ruid, status, true));
+        if let Some(status) = ptrace::take_stop_report(&t, options & WNOWAIT != 0) {
+            let uid = t.process.cred().ruid;
+            return Some(Report { pid: t.tid(), uid, status, cpu_ns: 0, max_rss: 0, trapped: true });
         }
     }
     None

@@ -174,6 +174,8 @@ pub struct Dead {
 pub struct Tracer {
     tracees: SpinLock<Vec<Weak<Thread>>>,
     dead: SpinLock<Vec<Dead>>,
+    /// Tracees of other parents that end, by thread and process group: their tracer will hear of them.
+    ending: SpinLock<Vec<(i32, i32)>>,
     /// Who traced this process' leader, if that has ended before other threads.
     of_leader: SpinLock<Option<Weak<Process>>>,
 }
@@ -192,6 +194,16 @@ impl Tracer {
 
     fn remove(&self, t: &Thread) {
         self.tracees.lock().retain(|w| !core::ptr::eq(w.as_ptr(), t) && w.strong_count() != 0);
+    }
+
+    /// Whether a tracee that `wanted` likes is about to be in [`Self::take_dead`], or a zombie. For those who found it
+    /// no more among [`Self::tracees`].
+    pub fn expects(&self, wanted: impl Fn(i32, i32) -> bool) -> bool {
+        self.ending.lock().iter().any(|&(tid, pgid)| wanted(tid, pgid))
+    }
+
+    fn heard_of(&self, tid: i32) {
+        self.ending.lock().retain(|e| e.0 != tid);
     }
 
     /// An ended tracee that `wanted` likes; taken out unless `peek`.
@@ -272,6 +284,9 @@ pub fn tracer_exit(p: &Process) {
 /// A thread that ends is traced no longer. Value: who traced it, for [`thread_exit`].
 pub fn untrace(t: &Thread) -> Option<Arc<Process>> {
     let tracer = t.ptrace.tracer()?;
+    if !t.process.parent().is_some_and(|p| Arc::ptr_eq(&p, &tracer)) {
+        tracer.tracer.ending.lock().push((t.tid(), t.process.pgid()));
+    }
     tracer.tracer.remove(t);
     t.ptrace.flags.store(0, Ordering::SeqCst);
     Some(tracer)
@@ -291,6 +306,7 @@ pub fn thread_exit(t: &Arc<Thread>, tracer: Option<Arc<Process>>, last: Option<i
     let tell = |q: &Arc<Process>, tid: i32, status: i32| {
         let dead = Dead { tid, pgid: t.process.pgid(), uid: t.process.cred().ruid, status };
         q.tracer.dead.lock().push(dead);
+        q.tracer.heard_of(tid);
         let (what, value) = if status & 0x7f == 0 {
             (code::CLD_EXITED, status >> 8 & 0xff)
         } else {
@@ -303,9 +319,13 @@ pub fn thread_exit(t: &Arc<Thread>, tracer: Option<Arc<Process>>, last: Option<i
     }
     let of_leader =
         if leader { tracer } else { t.process.tracer.of_leader.lock().take().and_then(|w| w.upgrade()) };
-    if let (Some(q), Some(status)) = (of_leader, last)
-        && !own.is_some_and(|p| Arc::ptr_eq(&p, &q))
-    {
-        tell(&q, t.process.pid, status);
+    if let (Some(q), Some(status)) = (of_leader, last) {
+        if own.is_some_and(|p| Arc::ptr_eq(&p, &q)) {
+            // It was made its child meanwhile, and is a zombie by now.
+            q.tracer.heard_of(t.process.pid);
+            q.child_wait.wake_all(0);
+        } else {
+            tell(&q, t.process.pid, status);
+        }
     }
 }
