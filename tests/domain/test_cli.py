@@ -117,7 +117,13 @@ def test_environment(domain):
 
 def test_working_directory(domain):
     assert domain.run("pwd", image="busybox", opts=["-w", "/etc"]).ok() == "/etc\n"
-    assert domain.run("pwd", image="busybox", opts=["-w", "/no/such/dir"]).code in (125, 126, 127, 0)
+    # One that is missing is made, as root's, whoever the program runs as.
+    script = "pwd; stat -c '%u:%g %a' . ..; id -u"
+    assert domain.run("sh", "-c", script, image="busybox", opts=["-w", "/new/a/b", "-u", "7:8"]).ok() == "/new/a/b\n0:0 755\n0:0 755\n7\n"
+    r = domain.run("pwd", image="busybox", opts=["-w", "/etc/passwd"])
+    assert r.code == 126 and "cannot start in /etc/passwd: ENOTDIR" in r.err, r
+    r = domain.run("pwd", image="busybox", opts=["-w", "/proc/nothing"])
+    assert r.code == 126 and "/proc/nothing" in r.err, r
 
 
 def test_user_and_group(domain):

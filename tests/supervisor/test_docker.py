@@ -196,7 +196,14 @@ def test_freezing_and_cloning(d):
         assert json.loads(ok(d.cli("inspect", "docker-warm")))[0]["name"] == "docker-warm"
         ids = ok(d.cli("clone", "-d", "--rm", "-n", "2", "--name", "copy", "docker-warm")).split()
         assert len(ids) == 2 and ok(d.cli("ps", "-f", "name=copy-", "-q", "--no-trunc")).split() == ids[::-1]
-        assert ok(d.cli("ps", "-f", "name=copy-1", "--format", "{{.Image}} {{.Command}}")) == 'busybox "clone of docker-warm"\n'
+        # Image and command are those of the domain that was frozen.
+        command = "sh -c echo up; exec sleep 1000"
+        assert ok(d.cli("ps", "-f", "name=copy-1", "--no-trunc", "--format", "{{.Image}} {{.Command}}")) == f'busybox "{command}"\n'
+        row = next(l for l in ok(d.cli("ps")).splitlines() if l.endswith("copy-2"))
+        assert row.split()[1] == "busybox" and '"sh -c echo up; exec …"' in row
+        found = json.loads(ok(d.cli("inspect", "copy-1")))[0]
+        assert (found["config"]["image"], " ".join(found["command"]), found["cloned_from"]) == ("busybox", command, "docker-warm")
+        assert " ".join(json.loads(ok(d.cli("inspect", "docker-warm")))[0]["command"]) == command
         for name in ("copy-1", "copy-2"):
             assert ok(d.cli("exec", name, "hostname")) == f"{name}\n"
             ok(d.cli("kill", name))
@@ -223,3 +230,32 @@ def test_images(d):
     assert d.cli("rmi", "docker-hands:1").returncode == 125
     ok(d.cli("rmi", "-f", "docker-hands:1"))
     assert d.cli("pull", "a b").returncode == 125
+
+
+def test_origins_are_known(new_doppeld, busybox):
+    """Image and command of what was frozen: after kill -9, when the name is gone, to clones of clones; and not those of another image that had the name."""
+    one = new_doppeld().start()
+    shown = lambda name: ok(one.cli("ps", "-f", f"name={name}", "--no-trunc", "--format", "{{.Image}} {{.Command}}")).strip()
+    ok(one.cli("image", "tag", busybox, "origin-test:1"))
+    ok(one.cli("run", "-d", "--name", "first", "origin-test:1", "sleep", "1000"))
+    ok(one.cli("freeze", "first", "origin-a"))
+    ok(one.cli("rmi", "origin-test:1"))
+    one.kill()
+    one.start()
+    ok(one.cli("clone", "-d", "--name", "second", "origin-a"))
+    assert shown("second") == 'origin-test:1 "sleep 1000"'
+    ok(one.cli("freeze", "second", "origin-b"))
+    ok(one.cli("clone", "-d", "--name", "third", "origin-b"))
+    assert shown("third") == 'origin-test:1 "sleep 1000"'
+    # A program beside what was frozen is the clone's own command.
+    ok(one.cli("clone", "-d", "--name", "own", "origin-b", "--", "sleep", "999"))
+    assert shown("own") == 'origin-test:1 "sleep 999"'
+    ok(one.cli("rm", "-f", "first", "second", "third", "own"))
+    eventually(lambda: one.cli("frozen", "rm", "origin-a").returncode == 0, "it is not let go")
+    # A domain that freezes itself, under the name that is free again.
+    script = "echo freeze > /sys/power/state; exec sleep 998"
+    made = one.post("/v1/domains?start=true", {"image": busybox, "command": ["sh", "-c", script], "name": "self", "freeze_as": "origin-a"}).ok(201)
+    assert made["domain"]["command"] == ["sh", "-c", script]
+    eventually(lambda: one.get("/v1/frozen/origin-a").status == 200 and one.get("/v1/frozen/origin-a").json["command"], "it is not noted")
+    ok(one.cli("clone", "-d", "--name", "fourth", "origin-a"))
+    assert shown("fourth") == f'{busybox} "sh -c {script}"'

@@ -76,6 +76,13 @@ def test_a_life(d):
     ok(d.cli("rename", "web", "web2"))
     ok(d.cli("update", "--pids-limit", "50", "web2"))
     assert ok(d.cli("inspect", "-f", "{{.Config.Resources.Pids}}", "web2")) == "50\n"
+    shown = lambda: ok(d.cli("inspect", "-f", "{{json .}}", "web2"))
+    assert "deadline" not in json.loads(shown())
+    ok(d.cli("update", "--timeout", "1000", "web2"))
+    assert json.loads(shown())["config"]["timeout_seconds"] == 1000
+    assert json.loads(shown())["deadline"] > json.loads(shown())["started_at"]
+    ok(d.cli("update", "--timeout", "0", "web2"))
+    assert "deadline" not in json.loads(shown()) and "timeout_seconds" not in json.loads(shown())["config"]
     stats = ok(d.cli("stats", "--no-stream")).splitlines()
     assert "CPU %" in stats[0] and "web2" in stats[1]
     assert json.loads(ok(d.cli("stats", "--json", "web2")))["Name"] == "web2"

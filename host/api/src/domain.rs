@@ -21,9 +21,11 @@ pub enum Kind {
 #[serde(deny_unknown_fields, default)]
 pub struct CreateDomain {
     /// Name of the root image, or the path of an EROFS file.
+    #[schema(min_length = 1, max_length = 131072)]
     pub image: String,
     /// Name; one is made up if it is missing. Letters, digits, `-`, `_`, `.`; at most 63.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     pub name: Option<String>,
     /// Command and arguments; empty: the image's own.
     pub command: Vec<String>,
@@ -34,12 +36,14 @@ pub struct CreateDomain {
     pub env: BTreeMap<String, String>,
     /// Working directory; the image's or `/` if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^/")]
     pub working_dir: Option<String>,
     /// `user[:group]`, numbers or names of the image; its own or root if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Host name; the domain's name if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9_.-]{1,64}$")]
     pub hostname: Option<String>,
     /// Give the program a terminal.
     pub tty: bool,
@@ -58,17 +62,20 @@ pub struct CreateDomain {
     pub health: Option<HealthCheck>,
     /// Signal that asks it to stop, by name or number; the image's or `SIGTERM`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9+-]{1,16}$")]
     pub stop_signal: Option<String>,
     /// Seconds it gets for that before it is killed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_timeout_seconds: Option<u32>,
     /// Seconds after which it is stopped whatever it does.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
     pub timeout_seconds: Option<u32>,
     /// Log file limits.
     pub log: LogTarget,
     /// Name of the frozen image it may make of itself (`/sys/power/state`).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     pub freeze_as: Option<String>,
     /// Leave the image's patched system calls unused.
     pub no_patch: bool,
@@ -82,27 +89,35 @@ pub struct CreateDomain {
 pub struct Resources {
     /// Most CPUs, fractions allowed (a cap).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.01, maximum = 256)]
     pub cpus: Option<f64>,
     /// Share of the CPU when it is scarce, 1 to 10,000; 100 if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
     pub cpu_weight: Option<u32>,
     /// CPUs set aside; refused if the sum over all domains is above what the host has.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.01, maximum = 256)]
     pub cpu_reservation: Option<f64>,
     /// Most memory, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 8388608, maximum = 4503599627370496_u64)]
     pub memory_bytes: Option<u64>,
     /// Memory set aside, in bytes; refused if the sum over all domains is above what the host has.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 4503599627370496_u64)]
     pub memory_reservation_bytes: Option<u64>,
     /// What the guest kernel should try to stay under, in bytes (the balloon's target).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 8388608, maximum = 4503599627370496_u64)]
     pub memory_target_bytes: Option<u64>,
     /// Most processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 2, maximum = 4194304)]
     pub pids: Option<u32>,
     /// Share of block I/O, 1 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
     pub io_weight: Option<u32>,
 }
 
@@ -132,8 +147,10 @@ pub enum RestartPolicy {
 #[serde(deny_unknown_fields, default)]
 pub struct LogTarget {
     /// A log file that has grown to this is put aside.
+    #[schema(minimum = 4096, maximum = 1099511627776_u64)]
     pub max_bytes: u64,
     /// So many files are kept, the current one included.
+    #[schema(minimum = 1, maximum = 100)]
     pub max_files: u32,
 }
 
@@ -151,15 +168,19 @@ pub struct HealthCheck {
     pub command: Vec<String>,
     /// Seconds between checks.
     #[serde(default = "thirty")]
+    #[schema(minimum = 0.1, maximum = 86400)]
     pub interval_seconds: f64,
     /// Seconds after which a check has failed.
     #[serde(default = "thirty")]
+    #[schema(minimum = 0.1, maximum = 86400)]
     pub timeout_seconds: f64,
     /// Seconds from the start in which failures do not count.
     #[serde(default)]
+    #[schema(minimum = 0, maximum = 86400)]
     pub start_period_seconds: f64,
     /// Failures in a row that make it unhealthy.
     #[serde(default = "three")]
+    #[schema(minimum = 1, maximum = 1000000)]
     pub retries: u32,
 }
 
@@ -226,7 +247,13 @@ pub struct Domain {
     pub name: String,
     /// Where it is in its life.
     pub state: DomainState,
-    /// What it was made with, defaults filled in.
+    /// What runs in it: its command, or that of the domain it was cloned from (empty if that is not known).
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// When it will be stopped whatever it does (`timeout_seconds`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// What it was made with, defaults filled in, and what updates changed.
     pub config: CreateDomain,
     /// Digest of the root image.
     pub image_digest: String,
@@ -286,6 +313,7 @@ pub struct ListOptions {
 pub struct StopOptions {
     /// Signal that asks, instead of the domain's own.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9+-]{1,16}$")]
     pub signal: Option<String>,
     /// Seconds before it is killed; the domain's own, or 10.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -298,6 +326,7 @@ pub struct StopOptions {
 pub struct KillOptions {
     /// Signal for its first process, by name or number; `SIGKILL` ends all of it at once.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9+-]{1,16}$")]
     pub signal: Option<String>,
 }
 
@@ -315,6 +344,7 @@ pub struct RemoveOptions {
 #[serde(deny_unknown_fields)]
 pub struct Rename {
     /// The new name.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     pub name: String,
 }
 
@@ -347,8 +377,10 @@ pub struct Waited {
 #[serde(deny_unknown_fields)]
 pub struct ResizeTerminal {
     /// Lines, 1 to 65,535.
+    #[schema(minimum = 1)]
     pub rows: u16,
     /// Columns, 1 to 65,535.
+    #[schema(minimum = 1)]
     pub columns: u16,
 }
 

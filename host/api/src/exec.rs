@@ -10,11 +10,13 @@ use utoipa::{IntoParams, ToSchema};
 #[serde(deny_unknown_fields, default)]
 pub struct CreateExec {
     /// Command and arguments.
+    #[schema(min_items = 1, max_items = 4096)]
     pub command: Vec<String>,
     /// Environment over the domain's.
     pub env: BTreeMap<String, String>,
     /// Working directory; the domain's if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^/")]
     pub working_dir: Option<String>,
     /// `user[:group]`; the domain's if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,6 +30,7 @@ pub struct CreateExec {
     pub stdin: bool,
     /// Seconds after which it is killed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.001, maximum = 31536000)]
     pub timeout_seconds: Option<f64>,
     /// Nobody will read its output: throw it away.
     pub detach: bool,

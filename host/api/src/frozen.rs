@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct FreezeDomain {
     /// Name of the frozen image to make.
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     pub frozen: String,
     /// End the domain afterwards.
     #[serde(default)]
@@ -50,6 +51,9 @@ pub struct FrozenImage {
     pub in_memory: bool,
     /// Root image it needs.
     pub image: String,
+    /// Command of the domain that was frozen; empty if it is not known.
+    #[serde(default)]
+    pub command: Vec<String>,
     /// Host name of the domain that was frozen.
     pub hostname: String,
     /// Generation of that domain.
@@ -66,9 +70,11 @@ pub struct FrozenImage {
 pub struct CloneFrozen {
     /// How many; 1 if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
     pub count: Option<u32>,
     /// Name; several get -1, -2... behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     pub name: Option<String>,
     /// Lines of `/sys/doppel/args`.
     pub args: Vec<String>,

@@ -15,7 +15,7 @@ const KEPT: f64 = 86_400.0;
 /// Most that are kept; above it the oldest go.
 const MOST: usize = 10_000;
 /// Longest key.
-const LONGEST: usize = 256;
+pub(crate) const LONGEST: usize = 256;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {

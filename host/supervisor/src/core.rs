@@ -18,6 +18,7 @@ use crate::events::Events;
 use crate::execs::Execs;
 use crate::link::{Happening, Link, Setup};
 use crate::operations::Operations;
+use crate::origins::Notes;
 use crate::stages::Stages;
 use crate::state::{State, Table};
 use crate::supervisor::Config;
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub operations: Operations,
     pub execs: Execs,
     pub answers: Answers,
+    pub origins: Notes,
     pub audit: Audit,
     pub stages: Stages,
 }
@@ -69,6 +71,7 @@ impl Core {
             audit: Audit::open(&config.store.join("supervisor/audit.log"))?,
             operations: Operations::new(&state, rows.take(Table::Operations)),
             answers: Answers::new(rows.take(Table::Answers)),
+            origins: Notes::new(rows.take(Table::Frozen)),
             store: config.store,
             state,
             world: Mutex::new(world),
@@ -79,6 +82,7 @@ impl Core {
         });
         core.sweep();
         core.settle_images();
+        core.settle_origins();
         match happenings.recv().await {
             Some(Happening::Connected(kept)) => core.connected(kept, true),
             _ => return Err(Problem::new(Code::Internal, "the keeper cannot be reached")),

@@ -54,6 +54,16 @@ pub(crate) struct Row {
     pub request: Option<String>,
 }
 
+impl Row {
+    /// What runs in it: its own command, or in a clone without one that of the domain it was cloned from.
+    pub fn command(&self) -> &[String] {
+        match &self.origin {
+            Origin::Clone { command, .. } if self.config.command.is_empty() => command,
+            _ => &self.config.command,
+        }
+    }
+}
+
 /// A user of an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct User {
@@ -93,6 +103,9 @@ pub(crate) enum Origin {
         index: u32,
         /// Lines of `/sys/doppel/args`.
         args: Vec<String>,
+        /// Command of the domain that was frozen, if it is known.
+        #[serde(default)]
+        command: Vec<String>,
     },
 }
 
@@ -156,6 +169,8 @@ impl Entry {
     /// As the interface gives it.
     pub fn describe(&self) -> api::Domain {
         let row = self.row();
+        let command = row.command().to_vec();
+        let deadline = row.deadline.map(crate::time::of_seconds);
         let live = locked(&self.live);
         let running = is_live(row.state);
         api::Domain {
@@ -163,6 +178,8 @@ impl Entry {
             id: row.id,
             name: row.name,
             state: row.state,
+            command,
+            deadline,
             config: row.config,
             image_digest: row.image_digest,
             created_at: row.created_at,

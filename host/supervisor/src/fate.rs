@@ -73,7 +73,11 @@ impl Core {
                 let Ok(entry) = self.find(&id) else { return };
                 let frozen = locked(&entry.row).config.freeze_as.clone().unwrap_or_default();
                 match failed {
-                    None => self.event(EventKind::Freeze, &entry, &[("frozen", frozen)]),
+                    None => {
+                        self.event(EventKind::Freeze, &entry, &[("frozen", frozen.clone())]);
+                        let core = self.clone();
+                        tokio::spawn(async move { core.note_origin(&entry, &frozen).await });
+                    }
                     Some(why) => tracing::warn!("domain {} cannot freeze itself: {why}", entry.name()),
                 }
             }

@@ -37,6 +37,7 @@ impl Core {
             locked(&entry.row).stopped = true;
         }
         let report = self.freeze_to(&entry, how.frozen.clone(), to, how.stop).await?;
+        self.note_origin(&entry, &how.frozen).await;
         self.event(EventKind::Freeze, &entry, &[("frozen", how.frozen)]);
         Ok(report)
     }
@@ -61,6 +62,30 @@ impl Core {
                 Ok(api::FreezeReport { frozen, bytes, stop_us, pause_us })
             }
             _ => Err(Problem::new(Code::Internal, "the keeper answered something else")),
+        }
+    }
+
+    /// Notes what a frozen image was made from.
+    pub async fn note_origin(&self, entry: &Entry, name: &str) {
+        let (image, command) = {
+            let row = locked(&entry.row);
+            (row.config.image.clone(), row.command().to_vec())
+        };
+        // One that is gone again needs no note.
+        if let Ok(frozen) = self.frozen.path(name).and_then(|path| FrozenImage::open_unchecked(&path)) {
+            let saved = self.origins.put(&self.state, name, &frozen, image, command);
+            // The image is good without.
+            if let Err(problem) = saved.await {
+                tracing::warn!("what frozen image {name} was made from is not written down: {problem}");
+            }
+        }
+    }
+
+    /// Forgets what was noted of images that have been removed while no supervisor ran.
+    pub fn settle_origins(&self) {
+        match self.frozen.list() {
+            Ok(there) => self.origins.keep_only(&self.state, &there.into_iter().map(|e| e.name).collect()),
+            Err(error) => tracing::warn!("{error}"),
         }
     }
 
@@ -125,20 +150,30 @@ impl Core {
     }
 
     fn frozen_describe(&self, entry: &doppel_freezer::Entry) -> Result<api::FrozenImage, Problem> {
-        let description =
-            FrozenImage::open_unchecked(&entry.path).map_err(problem(Code::Internal))?.describe();
+        let image = FrozenImage::open_unchecked(&entry.path).map_err(problem(Code::Internal))?;
+        let description = image.describe();
         let at = std::time::UNIX_EPOCH + Duration::from_secs(description.frozen_at);
-        let named = self.image_named(&description.image_digest);
+        let (shown, command) = self.origin(&entry.name, &image);
         Ok(api::FrozenImage {
             name: entry.name.clone(),
             size_bytes: entry.used,
             in_memory: entry.place == Place::Memory,
-            image: named.unwrap_or(description.image),
+            image: shown,
+            command,
             hostname: description.hostname,
             generation: description.generation,
             threads: description.processes as u64,
             created_at: time::text(at),
         })
+    }
+
+    /// Name of the root image and command of the domain that a frozen image was made from, as far as they are known.
+    fn origin(&self, name: &str, frozen: &FrozenImage) -> (String, Vec<String>) {
+        if let Some(note) = self.origins.get(name, frozen) {
+            return (note.image, note.command);
+        }
+        let description = frozen.describe();
+        (self.image_named(&description.image_digest).unwrap_or(description.image), Vec::new())
     }
 
     /// A name of the root image with this digest.
@@ -162,14 +197,17 @@ impl Core {
     pub async fn frozen_remove(self: Arc<Self>, name: String) -> Result<(), Problem> {
         let mut tries = 40;
         loop {
-            let (core, name) = (self.clone(), name.clone());
+            let (core, which) = (self.clone(), name.clone());
             let removed = blocking(move || {
-                core.frozen_entry(&name)?;
-                core.check_frozen_unused(&name)?;
-                Ok(core.frozen.remove(&name).map_err(problem(Code::InUse)))
+                core.frozen_entry(&which)?;
+                core.check_frozen_unused(&which)?;
+                Ok(core.frozen.remove(&which).map_err(problem(Code::InUse)))
             })
             .await?;
             tries -= 1;
+            if removed.is_ok() {
+                self.origins.remove(&self.state, &name);
+            }
             match removed {
                 // What is left of a clone that has ended may have it open for a moment yet.
                 Err(_) if tries > 0 => tokio::time::sleep(Duration::from_millis(25)).await,
@@ -213,17 +251,16 @@ impl Core {
         wanted::labels(&how.labels)?;
         let core = self.clone();
         let frozen = name.clone();
-        let (path, description, named) = blocking(move || {
+        let (path, description, (shown, command)) = blocking(move || {
             let entry = core.frozen_entry(&frozen)?;
             let image = FrozenImage::open_unchecked(&entry.path).map_err(problem(Code::InvalidRequest))?;
             let description = image.describe();
-            let named = core.image_named(&description.image_digest);
-            Ok((entry.path, description, named))
+            let origin = core.origin(&frozen, &image);
+            Ok((entry.path, description, origin))
         })
         .await?;
-        let shown = named.unwrap_or_else(|| description.image.clone());
         let image = description.image.into();
-        let from = Arc::new(From { name, path, image, shown, digest: description.image_digest });
+        let from = Arc::new(From { name, path, image, shown, command, digest: description.image_digest });
         let mut tasks = Vec::new();
         for index in 1..=count {
             let (core, how, from) = (self.clone(), how.clone(), from.clone());
@@ -276,6 +313,7 @@ impl Core {
             path: from.path.clone(),
             index,
             args: how.args.clone(),
+            command: from.command.clone(),
         };
         let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin)?;
         locked(&entry.row).request = request;
@@ -290,7 +328,9 @@ struct From {
     name: String,
     path: std::path::PathBuf,
     image: std::path::PathBuf,
-    /// The image's name, if it has one still.
+    /// The image's name, if it is known.
     shown: String,
+    /// Command of the domain that was frozen, if it is known.
+    command: Vec<String>,
     digest: String,
 }

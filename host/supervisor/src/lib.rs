@@ -28,6 +28,7 @@ mod lifecycle;
 mod link;
 mod names;
 mod operations;
+mod origins;
 mod output;
 mod stages;
 mod state;

@@ -350,6 +350,7 @@ impl Core {
             row.config.restart = to.restart.unwrap_or(row.config.restart);
             row.config.labels = to.labels.unwrap_or_else(|| row.config.labels.clone());
             if let Some(seconds) = to.timeout_seconds {
+                row.config.timeout_seconds = (seconds > 0).then_some(seconds);
                 row.deadline = (seconds > 0).then(|| seconds_now() + f64::from(seconds));
             }
         }

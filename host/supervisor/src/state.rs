@@ -39,16 +39,19 @@ pub(crate) enum Table {
     Answers,
     /// Long operations by id.
     Operations,
+    /// What frozen images were made from, by name.
+    Frozen,
 }
 
 impl Table {
-    const ALL: [Self; 3] = [Self::Domains, Self::Answers, Self::Operations];
+    const ALL: [Self; 4] = [Self::Domains, Self::Answers, Self::Operations, Self::Frozen];
 
     fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
         TableDefinition::new(match self {
             Self::Domains => "domains",
             Self::Answers => "answers",
             Self::Operations => "operations",
+            Self::Frozen => "frozen",
         })
     }
 }

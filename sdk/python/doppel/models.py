@@ -231,6 +231,8 @@ class Domain:
     exit: ExitInfo | None = None
     health: HealthState | None = None
     cloned_from: str | None = None
+    command: list[str] = field(default_factory=list)
+    deadline: datetime | None = None
     usage: DomainStats | None = None
 
 
@@ -300,6 +302,7 @@ class FrozenImage:
     generation: int
     threads: int
     created_at: datetime
+    command: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,7 @@ pub fn remove(c: &mut Command<'_>, name: &[u8], recursive: bool) -> Outcome {
 
 pub fn mkdir(c: &Command<'_>, name: &[u8], mode: &[u8]) -> Outcome {
     let mode = number(mode, 8)? as u32 & 0o7777;
-    c.make_dirs(name, mode).map(drop).about(name)
+    names::make_dirs(&c.caller, name, mode).map(drop).about(name)
 }
 
 pub fn rename(c: &Command<'_>, from: &[u8], to: &[u8]) -> Outcome {
@@ -143,7 +143,7 @@ pub fn read(c: &mut Command<'_>, name: &[u8], offset: &[u8], length: Option<&[u8
 pub fn write(c: &mut Command<'_>, name: &[u8], mode: &[u8]) -> Outcome {
     let mode = number(mode, 8)? as u32 & 0o7777;
     if let Some(slash) = name.iter().rposition(|&b| b == b'/').filter(|&n| n > 0) {
-        c.make_dirs(&name[..slash], 0o755).about(&name[..slash])?;
+        names::make_dirs(&c.caller, &name[..slash], 0o755).about(&name[..slash])?;
     }
     let base = c.caller.base(at::FDCWD, name).about(name)?;
     let flags = O_WRONLY | O_CREAT | O_TRUNC;

@@ -15,6 +15,7 @@ use doppel_machine::cpu;
 
 use crate::fs::file::flags::{O_DIRECTORY, O_RDONLY};
 use crate::fs::path::Path;
+use crate::fs::sys_dir::change_dir;
 use crate::fs::{Caller, File, Input, Output, at, open};
 use crate::task::Thread;
 use crate::{Errno, Result, sched, signal};
@@ -90,7 +91,7 @@ pub fn run(thread: &Arc<Thread>, data: &BootData) -> i32 {
 fn execute(thread: &Arc<Thread>, data: &BootData, name: &[u8], args: &[&[u8]]) -> Outcome {
     let caller = Caller::of(&thread.process);
     if !data.cwd.is_empty() {
-        caller.fs.set_cwd(caller.find(at::FDCWD, &data.cwd, true).about(&data.cwd)?);
+        change_dir(&caller, &data.cwd).about(&data.cwd)?;
     }
     let stream = |fd| thread.files().get(fd).about(b"standard streams");
     let mut c = Command { thread, caller, input: stream(0)?, output: stream(1)?, pending: Vec::new() };
@@ -208,27 +209,6 @@ impl Command<'_> {
                 return Ok(names);
             }
         }
-    }
-
-    /// Makes missing directories of `path`, and finds the last.
-    fn make_dirs(&self, path: &[u8], mode: u32) -> Result<Path> {
-        let mut dir = self.caller.base(at::FDCWD, path)?;
-        let parts: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).collect();
-        for (i, part) in parts.iter().enumerate() {
-            let mode = if i + 1 == parts.len() { mode } else { 0o755 };
-            dir = match self.caller.walker.resolve(&dir, part, true) {
-                Ok(next) => next,
-                Err(Errno::ENOENT) => crate::fs::names::create(
-                    &self.caller,
-                    &dir,
-                    part,
-                    crate::fs::FileType::Directory as u32 | mode,
-                    0,
-                )?,
-                Err(e) => return Err(e),
-            };
-        }
-        if dir.inode().kind() == crate::fs::FileType::Directory { Ok(dir) } else { Err(Errno::ENOTDIR) }
     }
 }
 

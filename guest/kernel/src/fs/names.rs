@@ -1,8 +1,9 @@
 //! Changing names: creating, linking, removing, renaming, with the checks and the cache kept in step.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use super::caller::Caller;
+use super::caller::{Caller, at};
 use super::dentry::{Children, Dentry, MOUNTPOINT, UNLINKED};
 use super::inode::{FileType, Inode};
 use super::mount::vfs;
@@ -69,6 +70,21 @@ pub fn create(caller: &Caller, dir: &Path, name: &[u8], mode: u32, rdev: u64) ->
     }
     let uid = caller.cred.fsuid;
     add(dir, name, || may_change(caller, dir), |d| d.create(name, mode, uid, gid, rdev))
+}
+
+/// Makes the directories of `path` that are missing, the last one with `mode`, and finds that.
+pub fn make_dirs(caller: &Caller, path: &[u8], mode: u32) -> Result<Path> {
+    let mut dir = caller.base(at::FDCWD, path)?;
+    let parts: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).collect();
+    for (i, part) in parts.iter().enumerate() {
+        let mode = if i + 1 == parts.len() { mode } else { 0o755 };
+        dir = match caller.walker.resolve(&dir, part, true) {
+            Ok(next) => next,
+            Err(Errno::ENOENT) => create(caller, &dir, part, FileType::Directory as u32 | mode, 0)?,
+            Err(e) => return Err(e),
+        };
+    }
+    if dir.inode().kind() == FileType::Directory { Ok(dir) } else { Err(Errno::ENOTDIR) }
 }
 
 /// Creates a symbolic link.

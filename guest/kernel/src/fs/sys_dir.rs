@@ -105,10 +105,15 @@ fn enterable(caller: &Caller, p: Path) -> Result<Path> {
 
 fn chdir(a: &Args) -> Result<u64> {
     let name = Name::arg(a, 0)?;
-    let c = Caller::new(a);
-    let p = enterable(&c, c.find(at::FDCWD, name.bytes(), true)?)?;
-    c.fs.set_cwd(p);
+    change_dir(&Caller::new(a), name.bytes())?;
     Ok(0)
+}
+
+/// Gives a process another working directory.
+pub fn change_dir(c: &Caller, name: &[u8]) -> Result<()> {
+    let p = enterable(c, c.find(at::FDCWD, name, true)?)?;
+    c.fs.set_cwd(p);
+    Ok(())
 }
 
 fn fchdir(a: &Args) -> Result<u64> {

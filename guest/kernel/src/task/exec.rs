@@ -23,6 +23,7 @@ use crate::fs::caller::{Caller, Target, at};
 use crate::fs::file::flags::O_RDONLY;
 use crate::fs::mount::ms;
 use crate::fs::perm::{self, MAY_EXEC};
+use crate::fs::sys_dir::change_dir;
 use crate::fs::{File, FileType, Inode};
 use crate::signal::sig;
 use crate::syscall::{Arg, Args, Support::Full, Syscall, call, read_string};
@@ -334,7 +335,7 @@ fn comm(name: &[u8]) -> [u8; 16] {
 pub fn load_program(t: &Arc<Thread>, data: &BootData) -> Result<()> {
     let caller = Caller::of(&t.process);
     if !data.cwd.is_empty() {
-        caller.fs.set_cwd(caller.find(at::FDCWD, &data.cwd, true)?);
+        change_dir(&caller, &data.cwd)?;
     }
     let name = data.argv.first().ok_or(Errno::ENOENT)?;
     let (file, name) = find_program(name, &data.envp)?;

@@ -13,12 +13,13 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use super::{Cred, Process, Rlimit, Session, Thread, current, rlimit};
-use crate::fs::FdTable;
+use crate::fs::caller::Caller;
 use crate::fs::path::FsContext;
+use crate::fs::{FdTable, names};
 use crate::mm::Mm;
 use crate::sched::Space;
 use crate::signal::{self, ProcessSignals, SigInfo, ThreadSignals};
-use crate::{Result, console, kernel, mm};
+use crate::{Errno, Result, console, kernel, mm};
 
 /// Pid of the domain's first guest process.
 pub const fn init_pid() -> i32 {
@@ -143,12 +144,25 @@ fn start_process(
 }
 
 fn load_first_program(t: &Arc<Thread>, data: &BootData) {
-    if let Err(e) = super::exec::load_program(t, data) {
-        let name = alloc::string::String::from_utf8_lossy(data.argv.first().map_or(&[][..], |a| a));
-        let code = if e == crate::Errno::ENOENT { 127 } else { 126 };
-        console::log(&alloc::format!("doppel: cannot run {name}: {}\n", e.name()));
-        super::exit::do_group_exit(t, code << 8);
+    if let Err(e) = make_working_directory(t, data) {
+        give_up(t, "start in", &data.cwd, e, 126);
+    } else if let Err(e) = super::exec::load_program(t, data) {
+        let name = data.argv.first().map_or(&[][..], |a| a);
+        give_up(t, "run", name, e, if e == Errno::ENOENT { 127 } else { 126 });
     }
+}
+
+fn give_up(t: &Arc<Thread>, what: &str, name: &[u8], e: Errno, code: i32) {
+    let name = alloc::string::String::from_utf8_lossy(name);
+    console::log(&alloc::format!("doppel: cannot {what} {name}: {}\n", e.name()));
+    super::exit::do_group_exit(t, code << 8);
+}
+
+/// Makes the directory in which the first program starts if it is missing, as Docker does: as root, whoever the
+/// program runs as.
+fn make_working_directory(t: &Arc<Thread>, data: &BootData) -> Result<()> {
+    let caller = Caller::with_cred(&t.process, Arc::new(Cred::new(0, 0)));
+    names::make_dirs(&caller, &data.cwd, 0o755).map(drop)
 }
 
 /// First code of a guest thread, before it enters its program.

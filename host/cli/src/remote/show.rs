@@ -162,8 +162,7 @@ fn short(id: &str, whole: bool) -> &str {
 /// A domain as Docker's `ps` has it.
 fn row(domain: &Domain, whole: bool) -> Value {
     let config = &domain.config;
-    let words = config.entrypoint.iter().flatten().chain(&config.command);
-    let command = words.map(String::as_str).collect::<Vec<_>>().join(" ");
+    let command = domain.command.join(" ");
     let command = match &domain.cloned_from {
         Some(frozen) if command.is_empty() => format!("clone of {frozen}"),
         _ => command,

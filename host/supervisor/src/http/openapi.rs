@@ -39,12 +39,13 @@ pub(super) fn document<S: Send + Sync + 'static>(routes: &[Route<S>]) -> Value {
             .path
             .split('/')
             .filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
-            .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+            .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "minLength": 1}}))
             .collect();
         parameters.extend(told.query);
         if matches!(route.method.as_str(), "POST" | "PUT") {
             parameters.push(json!({
-                "name": "Idempotency-Key", "in": "header", "required": false, "schema": {"type": "string"},
+                "name": "Idempotency-Key", "in": "header", "required": false,
+                "schema": {"type": "string", "minLength": 1, "maxLength": crate::answers::LONGEST},
                 "description": "The request may be sent again with this key within a day: the answer is the first one's.",
             }));
         }

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
+use doppel_api::validate::{MAX_CLONES, MAX_NAME};
 use doppel_api::{CreateDomain, Problem};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request};
@@ -227,6 +228,36 @@ fn document_and_routes_agree() {
     for part in text.split("\"#/components/schemas/").skip(1) {
         let name = part.split('"').next().expect("name");
         assert!(document["components"]["schemas"][name].is_object(), "no schema {name}");
+    }
+}
+
+/// Names and sizes have their bounds in the document, and these are the ones that are checked.
+#[test]
+fn bounds_are_documented() {
+    let document = openapi::document(&table::routes());
+    let schemas = &document["components"]["schemas"];
+    let of = |schema: &str, field: &str| schemas[schema]["properties"][field].clone();
+    for (schema, field) in [
+        ("CreateDomain", "name"),
+        ("CreateDomain", "freeze_as"),
+        ("Rename", "name"),
+        ("FreezeDomain", "frozen"),
+        ("CloneFrozen", "name"),
+    ] {
+        let pattern = of(schema, field)["pattern"].as_str().expect("a pattern").to_owned();
+        assert_eq!(pattern, format!("^[A-Za-z0-9][A-Za-z0-9_.-]{{0,{}}}$", MAX_NAME - 1), "{schema}.{field}");
+    }
+    assert_eq!(of("CloneFrozen", "count")["maximum"], MAX_CLONES);
+    assert_eq!(of("Resources", "memory_bytes")["minimum"], doppel_domain::LEAST_MEMORY);
+    assert_eq!(of("Resources", "cpus")["maximum"], doppel_domain::MOST_CPUS as u64);
+    // Nothing that is counted is without a bound.
+    for field in ["cpu_weight", "io_weight", "pids", "memory_target_bytes", "memory_reservation_bytes"] {
+        assert!(of("Resources", field)["maximum"].is_number(), "{field}");
+    }
+    for (schema, field) in
+        [("CreateDomain", "stop_signal"), ("CreateDomain", "hostname"), ("StopOptions", "signal")]
+    {
+        assert!(of(schema, field)["pattern"].is_string(), "{schema}.{field}");
     }
 }
 

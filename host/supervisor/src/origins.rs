@@ -1,0 +1,79 @@
+//! What frozen images were made from: the name of the root image and the command of the domain that was frozen.
+//!
+//! An image itself knows neither. A note belongs to one image and not to another that gets the same name later: it
+//! bears the image's [`stamp`]. Images that were not frozen by this supervisor have none.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
+use doppel_api::Problem;
+use doppel_freezer::FrozenImage;
+use serde::{Deserialize, Serialize};
+
+use crate::locked;
+use crate::state::{State, Table};
+
+/// What is noted of a frozen image.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Note {
+    /// Of which image of this name.
+    stamp: String,
+    /// Name of the root image, as it was given when the domain was made.
+    pub image: String,
+    /// The domain's command.
+    pub command: Vec<String>,
+}
+
+/// Notes by name of the frozen image.
+#[derive(Debug)]
+pub(crate) struct Notes(Mutex<HashMap<String, Note>>);
+
+/// What tells a frozen image from all others.
+fn stamp(image: &FrozenImage) -> String {
+    let header = image.header();
+    format!("{:x} {} {}", header.domain_id, header.generation, header.realtime_ns)
+}
+
+impl Notes {
+    pub fn new(rows: Vec<(String, Note)>) -> Self {
+        Self(Mutex::new(rows.into_iter().collect()))
+    }
+
+    /// Forgets notes of images that are no more.
+    pub fn keep_only(&self, state: &State, there: &HashSet<String>) {
+        locked(&self.0).retain(|name, _| {
+            let keep = there.contains(name);
+            if !keep {
+                state.remove_soon(Table::Frozen, name);
+            }
+            keep
+        });
+    }
+
+    /// Notes what an image was made from; the future is done when that is durable.
+    pub fn put(
+        &self,
+        state: &State,
+        name: &str,
+        frozen: &FrozenImage,
+        image: String,
+        command: Vec<String>,
+    ) -> impl Future<Output = Result<(), Problem>> + use<> {
+        let note = Note { stamp: stamp(frozen), image, command };
+        let saved = state.put(Table::Frozen, name, &note);
+        locked(&self.0).insert(name.to_owned(), note);
+        saved
+    }
+
+    /// What this image was made from, if that is known.
+    pub fn get(&self, name: &str, frozen: &FrozenImage) -> Option<Note> {
+        locked(&self.0).get(name).filter(|note| note.stamp == stamp(frozen)).cloned()
+    }
+
+    /// An image has been removed.
+    pub fn remove(&self, state: &State, name: &str) {
+        if locked(&self.0).remove(name).is_some() {
+            state.remove_soon(Table::Frozen, name);
+        }
+    }
+}
