@@ -91,6 +91,22 @@ def test_limits_change_live(supervisor, busybox, made):
     now = supervisor.get(f"/v1/domains/{domain}").ok()["config"]["resources"]
     assert now.get("io_weight") == (300 if weighed.status == 200 else None), weighed.body
     assert (now["cpus"], now["pids"]) == (1.5, 77)
+    # So are limits of devices.
+    device = next(l.split() for l in pathlib.Path("/proc/partitions").read_text().splitlines()[2:])
+    number = f"{device[0]}:{device[1]}"
+    limited = supervisor.patch(f"/v1/domains/{domain}", {"resources": {"io_devices": [{"device": number, "read_bps": 8 << 20, "write_iops": 50}]}})
+    if limited.status == 200:
+        of_device = lambda v1: [l for l in of_group(pid, "blkio", v1, "io.max").splitlines() if l.startswith(number + " ")]
+        assert of_device("blkio.throttle.read_bps_device")[0].split()[1] in (str(8 << 20), f"rbps={8 << 20}")
+        assert "50" in of_device("blkio.throttle.write_iops_device")[0].replace("=", " ").split()
+        update(io_devices=[{"device": number, "read_bps": 0}])
+        assert str(8 << 20) not in "".join(of_device("blkio.throttle.read_bps_device"))
+        shown = supervisor.get(f"/v1/domains/{domain}").ok()["config"]["resources"]["io_devices"]
+        assert shown == [{"device": number, "read_bps": 0, "write_iops": 50}]
+    else:
+        limited.problem(501, "unsupported")
+    refused = supervisor.patch(f"/v1/domains/{domain}", {"resources": {"io_devices": [{"device": "/dev/null", "read_bps": 1}]}})
+    assert "/dev/null: not a block device" in refused.problem(400, "invalid_request")
     # All of it is the same for the next run.
     supervisor.post(f"/v1/domains/{domain}/kill").ok()
     supervisor.post(f"/v1/domains/{domain}/wait").ok()

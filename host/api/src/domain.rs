@@ -119,6 +119,33 @@ pub struct Resources {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10000)]
     pub io_weight: Option<u32>,
+    /// Limits of block I/O, a device each; refused where the host's control groups have none.
+    #[schema(max_items = 64)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub io_devices: Vec<IoDevice>,
+}
+
+/// Most that may be moved to and from a block device in a second; 0 is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct IoDevice {
+    /// The device: its file, or its number as `8:0`.
+    #[schema(min_length = 1, max_length = 255)]
+    pub device: String,
+    /// Bytes read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_bps: Option<u64>,
+    /// Bytes written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_bps: Option<u64>,
+    /// Read operations.
+    #[schema(maximum = 4294967295_u64)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_iops: Option<u64>,
+    /// Write operations.
+    #[schema(maximum = 4294967295_u64)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_iops: Option<u64>,
 }
 
 /// Its name where only limits are meant.

@@ -20,9 +20,9 @@ pub mod validate;
 
 pub use domain::{
     AttachOptions, CreateDomain, Created, Domain, DomainState, DomainStats, ExitInfo, HealthCheck,
-    HealthState, KillOptions, Kind, Limits, ListOptions, LogOptions, LogTarget, MemoryStats, ProcessInfo,
-    PruneReport, RemoveOptions, Rename, ResizeTerminal, Resources, RestartPolicy, StopOptions, UpdateDomain,
-    Waited,
+    HealthState, IoDevice, KillOptions, Kind, Limits, ListOptions, LogOptions, LogTarget, MemoryStats,
+    ProcessInfo, PruneReport, RemoveOptions, Rename, ResizeTerminal, Resources, RestartPolicy, StopOptions,
+    UpdateDomain, Waited,
 };
 pub use exec::{CreateExec, Exec, InputOptions, Output};
 pub use files::{

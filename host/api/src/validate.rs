@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    CloneFrozen, Code, CreateDomain, CreateExec, FreezeDomain, HealthCheck, ImportImage, KillOptions,
-    Problem, PullImage, PushImage, Rename, ResizeTerminal, Resources, StopOptions, UpdateDomain,
+    CloneFrozen, Code, CreateDomain, CreateExec, FreezeDomain, HealthCheck, ImportImage, IoDevice,
+    KillOptions, Problem, PullImage, PushImage, Rename, ResizeTerminal, Resources, StopOptions, UpdateDomain,
 };
 
 /// Longest name of a domain or frozen image, as of a host name's label.
@@ -17,6 +17,8 @@ const MAX_STRING: usize = 128 << 10;
 const MAX_STRINGS: usize = 4096;
 /// Most CPUs anybody may ask for.
 const MAX_CPUS: f64 = 4096.0;
+/// Most block devices with limits.
+const MAX_DEVICES: usize = 64;
 /// A year: longest of all times.
 const MAX_SECONDS: f64 = 365.0 * 86400.0;
 
@@ -160,7 +162,31 @@ impl Validate for Resources {
         between("resources.memory_bytes", self.memory_bytes, 1 << 20, MOST)?;
         between("resources.memory_reservation_bytes", self.memory_reservation_bytes, 0, MOST)?;
         between("resources.memory_target_bytes", self.memory_target_bytes, 1 << 20, MOST)?;
-        between("resources.pids", self.pids, 1, 4 << 20)
+        between("resources.pids", self.pids, 1, 4 << 20)?;
+        if self.io_devices.len() > MAX_DEVICES {
+            return Err(refuse("resources.io_devices", format!("more than {MAX_DEVICES} entries")));
+        }
+        self.io_devices.iter().try_for_each(Validate::validate)
+    }
+}
+
+impl Validate for IoDevice {
+    fn validate(&self) -> Result<(), Problem> {
+        let field = "resources.io_devices";
+        // Control groups take so many operations.
+        const MOST: u64 = u32::MAX as u64;
+        string(field, &self.device)?;
+        let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let numbers =
+            self.device.split_once(':').is_some_and(|(major, minor)| number(major) && number(minor));
+        if self.device.len() > 255 || !(numbers || self.device.starts_with('/')) {
+            return Err(refuse(
+                field,
+                format!("{:?} is no device; a file as /dev/sda, or a number as 8:0", self.device),
+            ));
+        }
+        between(field, self.read_iops, 0, MOST)?;
+        between(field, self.write_iops, 0, MOST)
     }
 }
 
@@ -333,6 +359,11 @@ mod tests {
             (r#"{"image":"b","working_dir":"tmp"}"#, "working_dir"),
             (r#"{"image":"b","resources":{"cpus":-1}}"#, "resources.cpus"),
             (r#"{"image":"b","resources":{"memory_bytes":1}}"#, "resources.memory_bytes"),
+            (r#"{"image":"b","resources":{"io_devices":[{"device":"sda"}]}}"#, "resources.io_devices"),
+            (
+                r#"{"image":"b","resources":{"io_devices":[{"device":"8:0","read_iops":4294967296}]}}"#,
+                "resources.io_devices",
+            ),
             (r#"{"image":"b","stop_signal":"65"}"#, "stop_signal"),
             (r#"{"image":"b","health":{"command":["x"],"interval_seconds":0}}"#, "health.interval_seconds"),
         ] {

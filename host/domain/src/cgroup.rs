@@ -16,6 +16,10 @@ use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
 
+mod io_limits;
+
+pub use io_limits::IoLimit;
+
 /// Controllers a domain is put under.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 /// The same for a domain that is accounted for: v1 and v2 count in different ones.
@@ -34,7 +38,7 @@ fn controllers(account: bool) -> &'static [&'static str] {
 }
 
 /// What a domain may use besides its limits on memory and CPUs; none leaves a figure as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Share of the CPU when it is scarce, 1 to 10,000; 100 is the weight of one that asks for nothing.
     pub cpu_weight: Option<u32>,
@@ -44,12 +48,14 @@ pub struct Resources {
     pub pids: Option<u32>,
     /// Share of block I/O, 1 to 10,000.
     pub io_weight: Option<u32>,
+    /// Limits of block I/O by device.
+    pub io_limits: Vec<IoLimit>,
     /// Count CPU time and block I/O, which on v1 takes groups in further hierarchies.
     pub account: bool,
 }
 
 /// Limits of a domain's control group.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
     /// Bytes of host memory.
     pub memory: Option<u64>,
@@ -227,7 +233,7 @@ impl Cgroup {
         }
         let mut limits = limits;
         limits.resources.pids.get_or_insert(u32::try_from(MAX_TASKS).unwrap_or(u32::MAX));
-        group.set_limits(limits)?;
+        group.set_limits(&limits)?;
         group.weigh_parent();
         Ok(group)
     }
@@ -251,11 +257,11 @@ impl Cgroup {
     }
 
     /// Changes limits; those that are none stay.
-    pub fn update(&self, limits: Limits) -> io::Result<()> {
+    pub fn update(&self, limits: &Limits) -> io::Result<()> {
         self.set_limits(limits)
     }
 
-    fn set_limits(&self, limits: Limits) -> io::Result<()> {
+    fn set_limits(&self, limits: &Limits) -> io::Result<()> {
         let resources = &limits.resources;
         for (controller, dir) in &self.dirs {
             let write = |file: &str, value: &str| {
@@ -297,7 +303,8 @@ impl Cgroup {
                 }
             }
         }
-        resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight))
+        resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight))?;
+        resources.io_limits.iter().try_for_each(|limit| self.limit_io(limit))
     }
 
     fn limit_memory(&self, dir: &Path, bytes: u64) -> io::Result<()> {
@@ -320,27 +327,6 @@ impl Cgroup {
         let first = write("memory.limit_in_bytes", &bytes.to_string());
         write(swap, &bytes.to_string())?;
         first.or_else(|_| write("memory.limit_in_bytes", &bytes.to_string()))
-    }
-
-    fn weigh_io(&self, weight: u32) -> io::Result<()> {
-        // The first of these that this host has; v1 knows weights from 10 (bfq: 1) to 1,000.
-        let bounded = |least: u32| weight.clamp(least, 1000).to_string();
-        let ways = [
-            ("io.weight", format!("default {weight}")),
-            ("io.bfq.weight", format!("default {}", bounded(1))),
-            ("blkio.weight", bounded(10)),
-            ("blkio.bfq.weight", bounded(1)),
-        ];
-        for (file, value) in &ways {
-            for (_, dir) in &self.dirs {
-                let path = dir.join(file);
-                if path.exists() {
-                    return fs::write(&path, value).map_err(|e| at(&path, e));
-                }
-            }
-        }
-        let text = "this host has no scheduler that weighs block I/O (io.weight, blkio.weight)";
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 
     /// Opens what the first process needs to be born in the group.

@@ -199,7 +199,7 @@ impl Domain {
         let Some(group) = &self.cgroup else {
             return Err(Error::Config("this domain runs without a control group, so without limits".into()));
         };
-        group.update(limits(memory, cpus, resources)).map_err(Error::host("change the limits"))
+        group.update(&limits(memory, cpus, resources)).map_err(Error::host("change the limits"))
     }
 
     /// What its control group has counted.

@@ -59,7 +59,7 @@ impl Domain {
             name: clone.name.clone(),
             hostname: clone.hostname.clone(),
             cpus: clone.cpus,
-            resources: clone.resources,
+            resources: clone.resources.clone(),
             memory: clone.memory.or((header.memory_limit > 0).then_some(header.memory_limit)),
             stdin: clone.stdin,
             tty,
@@ -233,12 +233,14 @@ fn make_cgroup(
     identity: &Identity,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Option<Cgroup>, Error> {
-    let limits = limits(config.memory, config.cpus, config.resources);
+    let limits = limits(config.memory, config.cpus, config.resources.clone());
     let unlimited = Resources { account: config.resources.account, ..Resources::default() };
     match Cgroup::create(&identity.cgroup(), limits) {
         Ok(group) => Ok(Some(group)),
         Err(error) if config.memory.is_some() || config.cpus.is_some() || config.resources != unlimited => {
-            Err(Error::host("make the control group that limits on memory, CPUs and tasks need")(error))
+            Err(Error::host("make the control group that limits on memory, CPUs, tasks and block I/O need")(
+                error,
+            ))
         }
         Err(error) => {
             warn(&format!("running without a control group, so without limits on processes: {error}"));

@@ -43,7 +43,7 @@ mod shelf;
 mod terminal;
 mod wake;
 
-pub use cgroup::{Resources, Usage, cgroups};
+pub use cgroup::{IoLimit, Resources, Usage, cgroups};
 pub use config::{DomainConfig, LEAST_MEMORY, MOST_CPUS, NetworkLink};
 pub use domain::{Domain, Killer, Outcome, StartTimes};
 pub use elf::Gates;

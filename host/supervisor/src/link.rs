@@ -133,6 +133,7 @@ impl From<Refusal> for Problem {
             Fault::Gone | Fault::State => Code::WrongState,
             Fault::Host => Code::Internal,
             Fault::Full => Code::StorageFull,
+            Fault::Unsupported => Code::Unsupported,
             Fault::NotFound => Code::CommandNotFound,
             Fault::NotExecutable => Code::CommandNotExecutable,
         };

@@ -27,6 +27,11 @@ const CACHE: usize = 1 << 20;
 const BATCH: usize = 1000;
 /// How long changes wait for others if nobody is held up by that.
 const GATHER: Duration = Duration::from_millis(20);
+/// A file from this size on is looked at for what it could give back, at the start and every so many transactions.
+const SPARSE_FROM: u64 = 4 << 20;
+const LOOK_EVERY: u32 = 256;
+/// It gives back what it can when its rows are less than this part of it.
+const SPARSE: u64 = 4;
 /// How long a failed write waits for the next try.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -86,10 +91,12 @@ impl State {
     /// # Errors
     /// If it is in use or cannot be read.
     pub fn open(path: &Path) -> Result<(Self, Rows), Problem> {
-        let database = database(path).map_err(|e| open_problem(path, &e))?;
+        let mut database = database(path).map_err(|e| open_problem(path, &e))?;
+        compact_if_sparse(path, &mut database).map_err(|e| problem(path, &e))?;
         let rows = Rows::read(&database).map_err(|e| problem(path, &e))?;
         let (changes, queue) = channel();
-        let writer = Writer { path: path.to_owned(), database: Some(database), failed: BTreeMap::new() };
+        let writer =
+            Writer { path: path.to_owned(), database: Some(database), failed: BTreeMap::new(), commits: 0 };
         let writer = std::thread::Builder::new()
             .name("state".into())
             .spawn(move || writer.run(&queue))
@@ -217,6 +224,21 @@ fn database(path: &Path) -> Result<Database, redb::Error> {
     Ok(database)
 }
 
+/// Makes the file smaller if little of it is used: after many rows at once it would stay as large as it was then.
+fn compact_if_sparse(path: &Path, database: &mut Database) -> Result<(), redb::Error> {
+    let size = std::fs::metadata(path)?.len();
+    if size < SPARSE_FROM {
+        return Ok(());
+    }
+    let look = database.begin_write()?;
+    let used = look.stats()?.stored_bytes();
+    look.abort()?;
+    if used < size / SPARSE {
+        database.compact()?;
+    }
+    Ok(())
+}
+
 type Unwritten = BTreeMap<(Table, String), Option<Vec<u8>>>;
 
 struct Writer {
@@ -225,6 +247,7 @@ struct Writer {
     database: Option<Database>,
     /// What nobody waits for and could not be written.
     failed: Unwritten,
+    commits: u32,
 }
 
 impl Writer {
@@ -246,6 +269,20 @@ impl Writer {
                 }
             };
             self.write(batch);
+            self.look();
+        }
+    }
+
+    /// Gives back now and then what the file has too much of, after those who waited for a row have been told.
+    fn look(&mut self) {
+        self.commits += 1;
+        let Some(database) = self.database.as_mut().filter(|_| self.commits.is_multiple_of(LOOK_EVERY))
+        else {
+            return;
+        };
+        if let Err(error) = compact_if_sparse(&self.path, database) {
+            tracing::warn!("{} keeps its size: {error}", self.path.display());
+            self.database = None;
         }
     }
 
@@ -376,5 +413,41 @@ mod tests {
         let (_state, mut rows) = State::open(&path).unwrap();
         assert_eq!(rows.take::<u32>(Table::Domains), [("b".to_owned(), 2), ("d".to_owned(), 6)]);
         assert_eq!(rows.take::<u32>(Table::Answers), [("b".to_owned(), 4)]);
+    }
+
+    /// What many rows took is given back, at the start and in between.
+    #[test]
+    fn the_file_does_not_grow_for_good() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.redb");
+        let size = || std::fs::metadata(&path).unwrap().len();
+        let row = "x".repeat(3000);
+        // Not in order, as the ids of domains.
+        let id = |n: u64| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (state, _) = State::open(&path).unwrap();
+        let bulge = || async {
+            for n in 0..3000 {
+                state.put_soon(Table::Domains, &id(n), &row);
+            }
+            state.put(Table::Domains, "last", &row).await.unwrap();
+            assert!(size() > SPARSE_FROM, "{}", size());
+            for n in 0..2990 {
+                state.remove_soon(Table::Domains, &id(n));
+            }
+        };
+        runtime().block_on(async {
+            bulge().await;
+            for n in 0..=LOOK_EVERY {
+                state.put(Table::Domains, "last", &n).await.unwrap();
+            }
+            // The next one is written after the look.
+            state.put(Table::Domains, "last", &row).await.unwrap();
+            assert!(size() < SPARSE_FROM, "{}", size());
+            bulge().await;
+        });
+        drop(state);
+        let (_state, mut rows) = State::open(&path).unwrap();
+        assert!(size() < SPARSE_FROM, "{}", size());
+        assert_eq!(rows.take::<String>(Table::Domains).len(), 11);
     }
 }

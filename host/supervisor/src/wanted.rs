@@ -161,6 +161,17 @@ pub(crate) fn limits(r: &api::Resources) -> Limits {
         memory_target: r.memory_target_bytes,
         pids: r.pids,
         io_weight: r.io_weight,
+        io_limits: r.io_devices.iter().map(io_limit).collect(),
+    }
+}
+
+fn io_limit(d: &api::IoDevice) -> doppel_domain::IoLimit {
+    doppel_domain::IoLimit {
+        device: d.device.clone(),
+        read_bytes: d.read_bps,
+        write_bytes: d.write_bps,
+        read_operations: d.read_iops,
+        write_operations: d.write_iops,
     }
 }
 
@@ -180,7 +191,24 @@ pub(crate) fn merge(old: &api::Resources, new: &api::Resources) -> api::Resource
         memory_target_bytes: new.memory_target_bytes.or(old.memory_target_bytes),
         pids: new.pids.or(old.pids),
         io_weight: new.io_weight.or(old.io_weight),
+        io_devices: merge_devices(&old.io_devices, &new.io_devices),
     }
+}
+
+fn merge_devices(old: &[api::IoDevice], new: &[api::IoDevice]) -> Vec<api::IoDevice> {
+    let mut all = old.to_vec();
+    for more in new {
+        match all.iter_mut().find(|d| d.device == more.device) {
+            Some(device) => {
+                device.read_bps = more.read_bps.or(device.read_bps);
+                device.write_bps = more.write_bps.or(device.write_bps);
+                device.read_iops = more.read_iops.or(device.read_iops);
+                device.write_iops = more.write_iops.or(device.write_iops);
+            }
+            None => all.push(more.clone()),
+        }
+    }
+    all
 }
 
 const SIGNALS: [(&str, i32); 31] = [
@@ -286,6 +314,22 @@ mod tests {
         assert!(bad(|w| w.resources.cpu_weight = Some(0)).contains("cpu_weight"));
         assert!(bad(|w| w.log.max_files = 0).contains("log"));
         assert!(bad(|w| w.kind = api::Kind::Paene).contains("paene"));
+    }
+
+    #[test]
+    fn limits_of_devices_are_merged() {
+        let of = |device: &str, read_bps, write_bps| api::IoDevice {
+            device: device.into(),
+            read_bps,
+            write_bps,
+            ..Default::default()
+        };
+        let old = [of("8:0", Some(1), Some(2)), of("8:1", Some(3), None)];
+        let merged = merge_devices(&old, &[of("8:0", None, Some(0)), of("/dev/x", Some(4), None)]);
+        assert_eq!(
+            merged,
+            [of("8:0", Some(1), Some(0)), of("8:1", Some(3), None), of("/dev/x", Some(4), None)]
+        );
     }
 
     #[test]

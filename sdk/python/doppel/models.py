@@ -115,6 +115,17 @@ class EventKind(_Open):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IoDevice:
+    """Most that may be moved to and from a block device in a second; 0 is no limit."""
+
+    device: str
+    read_bps: int | None = None
+    write_bps: int | None = None
+    read_iops: int | None = None
+    write_iops: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What a sandbox may use; `None` is without limit."""
 
@@ -126,6 +137,7 @@ class Resources:
     memory_target_bytes: int | None = None
     pids: int | None = None
     io_weight: int | None = None
+    io_devices: list[IoDevice] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@
 pub mod attached;
 pub mod clones;
 pub mod create;
+mod devices;
 pub mod exec;
 pub mod lifecycle;
 pub mod run;

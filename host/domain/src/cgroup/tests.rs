@@ -35,7 +35,7 @@ fn limits_on_v2() {
     let dir = root.join("doppel/d1");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("memory.swap.max"), "max").unwrap();
-    let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits).unwrap();
+    let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits.clone()).unwrap();
     let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
     assert_eq!(read("memory.max"), "1073741824");
     assert_eq!(read("memory.swap.max"), "0");
@@ -91,6 +91,7 @@ fn resources_and_accounts() {
         memory_reservation: Some(4096),
         pids: Some(9),
         io_weight: Some(5000),
+        io_limits: Vec::new(),
         account: true,
     };
     let limits = Limits { resources, ..Limits::default() };
@@ -98,7 +99,7 @@ fn resources_and_accounts() {
     let dir = root.join("doppel/d1");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("io.weight"), "default 100").unwrap();
-    let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits).unwrap();
+    let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits.clone()).unwrap();
     let read = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).unwrap();
     for (file, value) in
         [("cpu.weight", "200"), ("memory.low", "4096"), ("pids.max", "9"), ("io.weight", "default 5000")]
@@ -106,7 +107,7 @@ fn resources_and_accounts() {
         assert_eq!(read(&dir, file), value);
     }
     let pids = Resources { pids: Some(11), ..Resources::default() };
-    group.update(Limits { resources: pids, memory: Some(1 << 20), ..Limits::default() }).unwrap();
+    group.update(&Limits { resources: pids, memory: Some(1 << 20), ..Limits::default() }).unwrap();
     assert_eq!((read(&dir, "pids.max"), read(&dir, "cpu.weight")), ("11".into(), "200".into()));
     assert_eq!(read(&dir, "memory.max"), "1048576");
     fs::write(dir.join("cpu.stat"), "usage_usec 1500\nuser_usec 1\n").unwrap();
@@ -123,7 +124,7 @@ fn resources_and_accounts() {
         vec![("memory", cpu.clone()), ("cpu", cpu.clone()), ("pids", cpu.clone()), ("blkio", blkio.clone())];
     fs::create_dir(blkio.join("doppel/d1")).unwrap();
     fs::write(blkio.join("doppel/d1/blkio.weight"), "500").unwrap();
-    let group = Cgroup::create_in(Hierarchies::V1(roots), "d1", limits).unwrap();
+    let group = Cgroup::create_in(Hierarchies::V1(roots), "d1", limits.clone()).unwrap();
     let (dir, io) = (cpu.join("doppel/d1"), blkio.join("doppel/d1"));
     assert_eq!(read(&dir, "cpu.shares"), "2048");
     assert_eq!(read(&dir, "memory.soft_limit_in_bytes"), "4096");
@@ -143,5 +144,54 @@ fn resources_and_accounts() {
     let root = fake("v2-none");
     let error = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits).unwrap_err();
     assert!(error.to_string().contains("weighs block I/O"));
+    fs::remove_dir_all(&root).unwrap();
+}
+
+#[test]
+fn block_io_is_limited_by_device() {
+    let some = |device: &str| IoLimit { device: device.into(), ..IoLimit::default() };
+    let asked = |limit: IoLimit| {
+        let resources = Resources { io_limits: vec![limit], account: true, ..Resources::default() };
+        Limits { resources, ..Limits::default() }
+    };
+    let both = IoLimit { read_bytes: Some(1 << 20), write_operations: Some(50), ..some("8:16") };
+
+    let root = fake("v2-io");
+    let dir = root.join("doppel/d1");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("io.max"), "").unwrap();
+    let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", asked(both.clone())).unwrap();
+    let now = || fs::read_to_string(dir.join("io.max")).unwrap();
+    assert_eq!(now(), "8:16 rbps=1048576 wiops=50");
+    group.update(&asked(IoLimit { write_bytes: Some(0), ..some("8:16") })).unwrap();
+    assert_eq!(now(), "8:16 wbps=max");
+    for (device, why) in
+        [("/dev/null", "not a block device"), ("/no/such", "No such file"), ("x:1", "No such file")]
+    {
+        let error = group.update(&asked(IoLimit { read_bytes: Some(1), ..some(device) })).unwrap_err();
+        assert!(error.to_string().contains(why), "{device}: {error}");
+    }
+    drop(group);
+    fs::remove_dir_all(&root).unwrap();
+
+    let blkio = fake("v1-io");
+    let dir = blkio.join("doppel/d1");
+    fs::create_dir(&dir).unwrap();
+    for figure in ["read_bps", "write_bps", "read_iops", "write_iops"] {
+        fs::write(dir.join(format!("blkio.throttle.{figure}_device")), "").unwrap();
+    }
+    let roots = vec![("pids", blkio.clone()), ("blkio", blkio.clone())];
+    let group = Cgroup::create_in(Hierarchies::V1(roots), "d1", asked(both.clone())).unwrap();
+    let now = |figure: &str| fs::read_to_string(dir.join(format!("blkio.throttle.{figure}_device"))).unwrap();
+    assert_eq!((now("read_bps"), now("write_iops")), ("8:16 1048576".into(), "8:16 50".into()));
+    assert_eq!((now("write_bps"), now("read_iops")), (String::new(), String::new()));
+    group.update(&asked(IoLimit { read_bytes: Some(0), ..some("8:16") })).unwrap();
+    assert_eq!(now("read_bps"), "8:16 0");
+    drop(group);
+    fs::remove_dir_all(&blkio).unwrap();
+
+    let root = fake("v2-no-io");
+    let error = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", asked(both)).unwrap_err();
+    assert!(error.to_string().contains("cannot limit block I/O"), "{error}");
     fs::remove_dir_all(&root).unwrap();
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
 /// Most bytes of a further program's output that are on their way; see [`ExecAsk::Taken`].
@@ -240,7 +240,7 @@ pub(crate) struct Resume {
 }
 
 /// What a domain may use; none: no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
     pub cpus: Option<f64>,
     pub cpu_weight: Option<u32>,
@@ -249,6 +249,7 @@ pub(crate) struct Limits {
     pub memory_target: Option<u64>,
     pub pids: Option<u32>,
     pub io_weight: Option<u32>,
+    pub io_limits: Vec<doppel_domain::IoLimit>,
 }
 
 impl Limits {
@@ -259,6 +260,7 @@ impl Limits {
             memory_reservation: self.memory_reservation,
             pids: self.pids,
             io_weight: self.io_weight,
+            io_limits: self.io_limits.clone(),
             account: true,
         }
     }
@@ -370,6 +372,8 @@ pub(crate) enum Fault {
     Host,
     /// The disk is full.
     Full,
+    /// The host cannot do that.
+    Unsupported,
     /// The command is not in the image.
     NotFound,
     /// The command cannot be executed.

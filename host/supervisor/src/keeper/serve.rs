@@ -56,8 +56,13 @@ pub(super) fn failed(error: &Error) -> Said {
     let fault = match error {
         Error::Config(_) => Fault::Request,
         Error::Image { .. } | Error::Freezer(_) => Fault::Image,
-        Error::Host { error, .. } if error.kind() == std::io::ErrorKind::StorageFull => Fault::Full,
-        Error::Kernel(_) | Error::Host { .. } | Error::Spawn(_) => Fault::Host,
+        Error::Host { error, .. } => match error.kind() {
+            std::io::ErrorKind::StorageFull => Fault::Full,
+            std::io::ErrorKind::InvalidInput => Fault::Request,
+            std::io::ErrorKind::Unsupported => Fault::Unsupported,
+            _ => Fault::Host,
+        },
+        Error::Kernel(_) | Error::Spawn(_) => Fault::Host,
     };
     refused(fault, error.to_string())
 }
@@ -232,8 +237,8 @@ impl Keeper {
             return Some(refused(Fault::State, format!("domain {id} runs already")));
         }
         let (log, limits) = match &spec {
-            Spec::Boot(boot) => (boot.log, boot.limits),
-            Spec::Resume(resume) => (resume.log, resume.limits),
+            Spec::Boot(boot) => (boot.log, boot.limits.clone()),
+            Spec::Resume(resume) => (resume.log, resume.limits.clone()),
         };
         let dir = domain_dir(&self.config.store, &id);
         let journal = match Journal::open(&dir, log) {
