@@ -99,7 +99,7 @@ fn a_stream_with_sleep_on_both_sides_and_an_end() {
                 let stream = Stream::new(&s.header, 1);
                 let mut w = Writer::default();
                 for _ in 0..2 {
-                    while w.span(&stream).unwrap().len == 0 {
+                    while w.span(&stream, 0).unwrap().len == 0 {
                         if w.sleep(&stream).unwrap() {
                             s.to_producer.wait();
                         }

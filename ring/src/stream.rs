@@ -55,12 +55,14 @@ impl Writer {
         s.size.checked_sub(used).ok_or(Broken)
     }
 
-    /// Where to put bytes next; empty if there is no room. What lies beyond a wrap comes after [`Self::advance`].
+    /// Where to put bytes, `skip` bytes after the next; empty if there is no room. A span ends at a wrap.
     ///
     /// # Errors
     /// The reader's index is impossible.
-    pub fn span(&self, s: &Stream<'_>) -> Result<Span, Broken> {
-        Ok(s.span(self.head, self.room(s)?))
+    pub fn span(&self, s: &Stream<'_>, skip: u32) -> Result<Span, Broken> {
+        let room = self.room(s)?;
+        let skip = skip.min(room);
+        Ok(s.span(self.head.wrapping_add(skip), room - skip))
     }
 
     /// Shows the reader `n` bytes that were put where [`Self::span`] said. True: it sleeps, notify it.

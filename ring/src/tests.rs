@@ -71,14 +71,14 @@ fn a_stream_ends_after_its_bytes() {
     let s = Stream::new(&header, 16);
     let (mut w, mut r) = (Writer::default(), Reader::default());
     assert_eq!(r.sleep(&s), Ok(true));
-    assert_eq!(w.span(&s), Ok(Span { offset: 0, len: 16 }));
+    assert_eq!(w.span(&s, 0), Ok(Span { offset: 0, len: 16 }));
     assert!(w.advance(&s, 10));
     assert!(!w.close(&s));
     assert!(r.closed(&s));
     assert_eq!(r.span(&s, 4), Ok(Span { offset: 4, len: 6 }), "skipping is peeking further on");
     assert!(!r.advance(&s, 10));
     assert_eq!(r.sleep(&s), Ok(false), "at the end nobody sleeps");
-    assert_eq!(w.span(&s), Ok(Span { offset: 10, len: 6 }), "up to the wrap");
+    assert_eq!(w.span(&s, 0), Ok(Span { offset: 10, len: 6 }), "up to the wrap");
     assert!(!w.hung_up(&s));
     assert!(!r.hang_up(&s));
     assert!(w.hung_up(&s));
@@ -160,10 +160,10 @@ proptest! {
                 prop_assert!(pushed <= 4);
             }
             let _ = (p.publish(&ring), p.sleep(&ring));
-            for span in [w.span(&s), r.span(&s, value)].into_iter().flatten() {
+            for span in [w.span(&s, value), r.span(&s, value)].into_iter().flatten() {
                 prop_assert!(span.offset + span.len <= 4096);
             }
-            if let Ok(span) = w.span(&s) {
+            if let Ok(span) = w.span(&s, 0) {
                 let _ = (w.advance(&s, span.len), w.sleep(&s), w.close(&s));
             }
             if let Ok(span) = r.span(&s, 0) {

@@ -83,6 +83,18 @@ pub struct End {
     pub port: u16,
 }
 
+/// Addresses of every virtual network that no domain has.
+pub mod address {
+    /// The host itself.
+    pub const HOST4: [u8; 4] = [10, 88, 0, 1];
+    /// The host itself.
+    pub const HOST6: [u16; 8] = [0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 1];
+    /// Answers questions about names, at port 53.
+    pub const RESOLVER4: [u8; 4] = [10, 88, 0, 2];
+    /// Answers questions about names, at port 53.
+    pub const RESOLVER6: [u16; 8] = [0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 2];
+}
+
 /// What stands before a datagram in a buffer. Length and bytes are padded to 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramHeader {
@@ -188,6 +200,13 @@ pub enum Request {
         /// Address, wildcards included; port 0: any.
         at: End,
     },
+    /// Gives a datagram socket a peer: what comes from others is dropped, and errors are told.
+    Peer {
+        /// Number.
+        socket: u32,
+        /// Which; port 0: none any more.
+        to: End,
+    },
     /// Sets an option.
     Set {
         /// Number.
@@ -287,6 +306,10 @@ impl Request {
                 head(4, *option as u16, *socket)
             }
             Self::Close { socket, reset } => head(5, u16::from(*reset), *socket),
+            Self::Peer { socket, to } => {
+                put_end(&mut e, 2, to);
+                head(6, 0, *socket)
+            }
         };
         e
     }
@@ -307,6 +330,7 @@ impl Request {
                 Self::Set { socket, option, value: u32::try_from(e[2]).map_err(|_| BadEntry)? }
             }
             5 if own < 2 => Self::Close { socket, reset: own == 1 },
+            6 => Self::Peer { socket, to: get_end(e, 2)? },
             _ => return Err(BadEntry),
         };
         Ok((request, Ticket(e[1])))

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use doppel_domain::NetworkLink;
-use doppel_net::{Action, Attachment, Manager, Pattern, Rule, Rules, Wanted};
+use doppel_net::{Action, Attachment, Manager, Pattern, Port, Protocol, Rule, Rules, Wanted};
 
 /// The hidden command that is the service domain's process.
 pub const SERVICE: &str = "network-service";
@@ -23,16 +23,20 @@ pub enum Kind {
 
 /// A port of the host that leads to one of the domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publish {
-    host: SocketAddr,
-    port: u16,
-}
+pub struct Publish(Port);
 
 impl FromStr for Publish {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?}: give PORT, HOST_PORT:PORT or HOST_ADDRESS:HOST_PORT:PORT");
+        let bad = || {
+            format!("{text:?}: give PORT, HOST_PORT:PORT or HOST_ADDRESS:HOST_PORT:PORT, with /udp for UDP")
+        };
+        let (text, protocol) = match text.split_once('/') {
+            None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
+            Some((front, "udp")) => (front, Protocol::Udp),
+            Some(_) => return Err(bad()),
+        };
         let (front, port) = text.rsplit_once(':').map_or((None, text), |(f, p)| (Some(f), p));
         let port: u16 = port.parse().ok().filter(|p| *p != 0).ok_or_else(bad)?;
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -49,7 +53,21 @@ impl FromStr for Publish {
                 }
             },
         };
-        Ok(Self { host, port })
+        Ok(Self(Port { host, port, protocol }))
+    }
+}
+
+/// Who answers a domain's questions about names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolver(SocketAddr);
+
+impl FromStr for Resolver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let alone = text.parse().map(|ip: IpAddr| SocketAddr::new(ip, 53));
+        let bad = |_| format!("{text:?}: give the address of a name server, with :PORT if that is not 53");
+        alone.or_else(|_| text.parse()).map(Self).map_err(bad)
     }
 }
 
@@ -101,10 +119,11 @@ pub fn attach(
     kind: Kind,
     publish: Vec<Publish>,
     allow: Vec<Allow>,
+    dns: Option<Resolver>,
 ) -> Result<Option<Network>, Box<dyn Error>> {
     if kind == Kind::None {
-        if !publish.is_empty() || !allow.is_empty() {
-            return Err("--publish and --allow need a network: give --network nat".into());
+        if !publish.is_empty() || !allow.is_empty() || dns.is_some() {
+            return Err("--publish, --allow and --dns need a network: give --network nat".into());
         }
         return Ok(None);
     }
@@ -115,7 +134,8 @@ pub fn attach(
     let attachment = manager.attach(Wanted {
         network: 0,
         rules: Rules { outbound: allow.into_iter().map(rule).collect(), inbound: Vec::new() },
-        published: publish.into_iter().map(|p| (p.host, p.port)).collect(),
+        published: publish.into_iter().map(|Publish(port)| port).collect(),
+        resolver: dns.map(|Resolver(address)| address),
     })?;
     Ok(Some(Network { attachment, _manager: manager }))
 }
@@ -133,13 +153,29 @@ mod tests {
 
     #[test]
     fn ports_to_publish() {
-        let publish = |text: &str| text.parse::<Publish>().map(|p| (p.host.to_string(), p.port));
+        let publish = |text: &str| text.parse::<Publish>().map(|p| (p.0.host.to_string(), p.0.port));
         assert_eq!(publish("80"), Ok(("0.0.0.0:80".into(), 80)));
         assert_eq!(publish("8080:80"), Ok(("0.0.0.0:8080".into(), 80)));
         assert_eq!(publish("127.0.0.1:8080:80"), Ok(("127.0.0.1:8080".into(), 80)));
         assert_eq!(publish("[::1]:8080:80"), Ok(("[::1]:8080".into(), 80)));
-        for bad in ["", "0", "x:80", "1:2:3:4", "80:", "70000:80", "127.0.0.1:80"] {
+        let protocol = |text: &str| text.parse::<Publish>().map(|p| (p.0.port, p.0.protocol));
+        assert_eq!(protocol("5353:53/udp"), Ok((53, Protocol::Udp)));
+        assert_eq!(protocol("80/tcp"), Ok((80, Protocol::Tcp)));
+        assert_eq!(protocol("80"), Ok((80, Protocol::Tcp)));
+        for bad in ["", "0", "x:80", "1:2:3:4", "80:", "70000:80", "127.0.0.1:80", "80/sctp", "80/", "/udp"] {
             assert!(publish(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn who_answers_questions_about_names() {
+        let dns = |text: &str| text.parse::<Resolver>().map(|r| r.0.to_string());
+        assert_eq!(dns("192.0.2.1"), Ok("192.0.2.1:53".into()));
+        assert_eq!(dns("127.0.0.1:5300"), Ok("127.0.0.1:5300".into()));
+        assert_eq!(dns("2001:db8::1"), Ok("[2001:db8::1]:53".into()));
+        assert_eq!(dns("[2001:db8::1]:5300"), Ok("[2001:db8::1]:5300".into()));
+        for bad in ["", "localhost", "192.0.2.1:x"] {
+            assert!(dns(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,8 +1,10 @@
 //! Addresses of channels and addresses of the host.
 
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use doppel_abi_service::net::End;
+use rustix::io::Errno;
 
 /// The host's form of an address. A v4-mapped one is IPv4.
 pub(crate) fn socket_addr(end: &End) -> SocketAddr {
@@ -20,4 +22,9 @@ pub(crate) fn bytes(ip: IpAddr) -> [u8; 16] {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     }
+}
+
+/// What a program is told of a failure.
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -6,24 +6,29 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use doppel_abi_service::OBJECTS;
-use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader, SocketOption};
+use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader};
 use doppel_ring::{Entry, Ticket};
 use doppel_service::{Broken, Channel};
 use rustix::io::Errno;
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::address;
+use crate::address::{self, errno};
+use crate::datagram::{Around, Datagrams};
+use crate::options::set;
 use crate::rules::{Protocol, Rules};
 use crate::stream::{Stream, Turn};
+use crate::way::Way;
 
 /// A port of the host that leads to one of a domain.
 #[derive(Debug)]
 pub struct Published {
     /// The domain's port.
     pub port: u16,
-    /// The host's listening socket, non-blocking. The supervisor made it and has it too, so that connections wait in
-    /// it while a service domain is replaced.
-    pub listener: OwnedFd,
+    /// Of which protocol.
+    pub protocol: Protocol,
+    /// The host's bound socket, non-blocking; it listens, if it is TCP's. The supervisor made it and has it too, so that
+    /// connections and datagrams wait in it while a service domain is replaced.
+    pub socket: OwnedFd,
 }
 
 /// What the supervisor says of a client.
@@ -39,6 +44,8 @@ pub struct Settings {
     pub rules: Rules,
     /// Ports of the host.
     pub published: Vec<Published>,
+    /// Who answers questions about names; none: nobody.
+    pub resolver: Option<SocketAddr>,
 }
 
 impl Settings {
@@ -50,19 +57,19 @@ impl Settings {
 }
 
 /// Requests heard in a turn, and answers that may wait for room.
-const BATCH: usize = 64;
-/// Connections accepted from one listener in a turn.
-const ACCEPTS: usize = 16;
+pub(crate) const BATCH: usize = 64;
 
 /// A socket of a client.
 #[derive(Debug)]
-enum Entity {
+pub(crate) enum Entity {
     /// A connection of the host that is being made.
     Connecting { socket: Socket, ticket: Ticket },
     /// A connection.
     Stream(Box<Stream>),
     /// Takes connections at a port.
     Listener(End),
+    /// Sends and receives datagrams.
+    Datagrams(Box<Datagrams>),
 }
 
 /// What a client wants that its engine has to do: it concerns the poll, or another client.
@@ -70,8 +77,12 @@ enum Entity {
 pub(crate) enum Wish {
     /// Tell me of this socket's events.
     Watch(u32),
+    /// Tell me of the events of this datagram socket's outlet for IPv4 or IPv6.
+    WatchDatagrams { number: u32, v6: bool },
     /// A connection to another domain.
     Peer { socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16 },
+    /// A datagram for another domain.
+    Datagram { socket: u32, to: SocketAddr, from_port: u16, bytes: Box<[u8]> },
 }
 
 /// One domain.
@@ -79,16 +90,18 @@ pub(crate) enum Wish {
 pub(crate) struct Client {
     pub channel: Channel,
     pub settings: Settings,
-    sockets: HashMap<u32, Entity>,
+    pub sockets: HashMap<u32, Entity>,
+    /// Datagram sockets by port.
+    pub ports: HashMap<u16, Vec<u32>>,
     /// Numbers of accepted connections that were given back; beyond them, those from `fresh` on.
-    free: Vec<u32>,
-    fresh: u32,
+    pub free: Vec<u32>,
+    pub fresh: u32,
     /// Answers for which the ring had no room.
-    answers: VecDeque<Entry>,
-    /// Streams with something to do.
+    pub answers: VecDeque<Entry>,
+    /// Sockets with something to do.
     busy: VecDeque<u32>,
-    /// Published ports with connections that may wait.
-    callers: Vec<usize>,
+    /// Published ports at which something may wait.
+    pub callers: Vec<usize>,
     pub wishes: Vec<Wish>,
 }
 
@@ -104,6 +117,7 @@ impl Client {
             channel,
             settings,
             sockets: HashMap::new(),
+            ports: HashMap::new(),
             free: Vec::new(),
             fresh: ACCEPTED,
             answers: VecDeque::new(),
@@ -113,12 +127,13 @@ impl Client {
         }
     }
 
-    /// What the host has for a socket that it may be watched by.
-    pub fn descriptor(&self, number: u32) -> Option<std::os::fd::BorrowedFd<'_>> {
+    /// What the host has for a socket that it may be watched by; a datagram socket may have two.
+    pub fn descriptor(&self, number: u32, v6: bool) -> Option<std::os::fd::BorrowedFd<'_>> {
         use std::os::fd::AsFd;
         match self.sockets.get(&number)? {
             Entity::Connecting { socket, .. } => Some(socket.as_fd()),
             Entity::Stream(s) => Some(s.link().as_fd()),
+            Entity::Datagrams(d) => d.descriptor(v6),
             Entity::Listener(_) => None,
         }
     }
@@ -132,39 +147,44 @@ impl Client {
                 s.ending |= ending;
                 self.busy.push_back(number);
             }
+            Some(Entity::Datagrams(d)) => {
+                d.happened();
+                self.busy.push_back(number);
+            }
             Some(Entity::Connecting { .. }) if writable || readable || ending => self.connected(number),
             _ => {}
         }
     }
 
-    /// A published port has connections.
+    /// Something waits at a published port.
     pub fn called(&mut self, published: usize) {
         if !self.callers.contains(&published) {
             self.callers.push(published);
         }
     }
 
-    /// One turn, of at most `budget` bytes a stream and direction. [`Turn::More`]: there is more to do.
-    pub fn turn(&mut self, budget: usize) -> Result<Turn, Broken> {
+    /// One turn, of at most `budget` bytes a socket and direction. [`Turn::More`]: there is more to do. `scratch` has
+    /// room for the longest datagram.
+    pub fn turn(&mut self, budget: usize, scratch: &mut [u8]) -> Result<Turn, Broken> {
         self.flush()?;
         // Whoever does not take answers is not heard either, so they are bounded.
         if self.answers.is_empty() {
             let heard = self.channel.hear(BATCH)?;
             for entry in &heard.requests {
                 let (request, ticket) = Request::decode(entry).map_err(|_| Broken)?;
-                self.asked(request, ticket)?;
+                self.asked(request, ticket, scratch)?;
             }
             self.busy.extend(heard.marked);
         }
-        self.accept();
+        let mut more = self.look_outside(scratch)?;
         for _ in 0..self.busy.len() {
             let Some(number) = self.busy.pop_front() else { break };
-            self.move_bytes(number, budget)?;
+            self.move_bytes(number, budget, scratch)?;
         }
         self.flush()?;
         self.channel.wake();
-        let idle = self.busy.is_empty() && self.channel.sleep()?;
-        Ok(if idle { Turn::Idle } else { Turn::More })
+        more |= !self.busy.is_empty() || !self.channel.sleep()?;
+        Ok(if more { Turn::More } else { Turn::Idle })
     }
 
     fn flush(&mut self) -> Result<(), Broken> {
@@ -189,7 +209,7 @@ impl Client {
         self.answer(Answer::Done { ticket, error, local });
     }
 
-    fn asked(&mut self, request: Request, ticket: Ticket) -> Result<(), Broken> {
+    fn asked(&mut self, request: Request, ticket: Ticket, scratch: &mut [u8]) -> Result<(), Broken> {
         let fresh = |n: u32| n < ACCEPTED && !self.sockets.contains_key(&n);
         match request {
             Request::Connect { socket, from, to } => {
@@ -206,12 +226,32 @@ impl Client {
                 self.callers = (0..self.settings.published.len()).collect();
                 self.done(ticket, Ok(at));
             }
-            Request::Datagrams { .. } => self.done(ticket, Err(Errno::PROTONOSUPPORT)),
+            Request::Datagrams { socket, at } => {
+                if !fresh(socket) {
+                    return Err(Broken);
+                }
+                self.sockets.insert(socket, Entity::Datagrams(Box::new(Datagrams::new(socket, at))));
+                self.ports.entry(at.port).or_default().push(socket);
+                self.busy.push_back(socket);
+                self.callers = (0..self.settings.published.len()).collect();
+                self.done(ticket, Ok(at));
+            }
+            Request::Peer { socket, to } => {
+                let to = (to.port != 0).then(|| address::socket_addr(&to));
+                let (channel, settings, wishes) = (&mut self.channel, &self.settings, &mut self.wishes);
+                let result = match self.sockets.get_mut(&socket) {
+                    Some(Entity::Datagrams(d)) => {
+                        d.set_peer(to, &mut Around { channel, settings, wishes, scratch })
+                    }
+                    _ => Err(Errno::BADF),
+                };
+                self.done(ticket, result.map(|()| End::default()));
+            }
             Request::Set { socket, option, value } => {
                 let result = match self.sockets.get(&socket) {
                     Some(Entity::Stream(s)) => set(SockRef::from(s.link()), option, value),
                     Some(Entity::Connecting { socket, .. }) => set(SockRef::from(socket), option, value),
-                    Some(Entity::Listener(_)) => Ok(()),
+                    Some(Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
                     None => Err(Errno::BADF),
                 };
                 self.done(ticket, result.map(|()| End::default()));
@@ -228,6 +268,10 @@ impl Client {
                 s.closed_by = Some(ticket);
                 self.busy.push_back(number);
             }
+            Some(Entity::Datagrams(d)) => {
+                d.closed_by = Some(ticket);
+                self.busy.push_back(number);
+            }
             Some(entity) => {
                 if let Entity::Stream(s) = entity {
                     // What is not sent is dropped, and the peer sees a reset.
@@ -241,22 +285,30 @@ impl Client {
     }
 
     fn forget(&mut self, number: u32) {
-        if self.sockets.remove(&number).is_some() && number >= ACCEPTED {
+        let Some(was) = self.sockets.remove(&number) else { return };
+        if number >= ACCEPTED {
             self.free.push(number);
+        }
+        if let Entity::Datagrams(d) = was
+            && let Some(there) = self.ports.get_mut(&d.at.port)
+        {
+            there.retain(|n| *n != number);
+            if there.is_empty() {
+                self.ports.remove(&d.at.port);
+            }
         }
     }
 
     fn connect(&mut self, number: u32, ticket: Ticket, from_port: u16, to: SocketAddr) {
-        // Within the virtual networks the engine knows the way, but to the host.
-        let host = as_host(to);
-        if is_virtual(to.ip()) && host.is_none() {
-            self.wishes.push(Wish::Peer { socket: number, ticket, to, from_port });
-            return;
-        }
-        if !self.settings.rules.outbound(to.ip(), to.port(), Protocol::Tcp) {
-            return self.done(ticket, Err(Errno::ACCESS));
-        }
-        match begin(host.unwrap_or(to)) {
+        let to = match self.settings.way(to, Protocol::Tcp) {
+            Ok(Way::Host(to)) => to,
+            // Within the virtual networks the engine knows the way.
+            Ok(Way::Domain) => {
+                return self.wishes.push(Wish::Peer { socket: number, ticket, to, from_port });
+            }
+            Err(e) => return self.done(ticket, Err(e)),
+        };
+        match begin(to) {
             Ok(socket) => {
                 self.sockets.insert(number, Entity::Connecting { socket, ticket });
                 self.wishes.push(Wish::Watch(number));
@@ -295,20 +347,6 @@ impl Client {
         self.done(ticket, Err(why));
     }
 
-    /// The socket that takes connections to this address.
-    pub fn listener(&self, ip: IpAddr, port: u16) -> Option<u32> {
-        let wildcard = |at: &End| match std::net::Ipv6Addr::from(at.ip).to_canonical() {
-            IpAddr::V4(any) => any.is_unspecified() && ip.is_ipv4(),
-            // An IPv6 wildcard takes IPv4 too; the guest kernel knows about IPV6_V6ONLY.
-            IpAddr::V6(any) => any.is_unspecified(),
-        };
-        let fits = |at: &End| at.port == port && (at.ip == address::bytes(ip) || wildcard(at));
-        self.sockets.iter().find_map(|(n, e)| match e {
-            Entity::Listener(at) if fits(at) => Some(*n),
-            _ => None,
-        })
-    }
-
     /// Gives a listener a connection; false if the domain has no room for more.
     pub fn give(&mut self, listener: u32, link: OwnedFd, peer: SocketAddr) -> bool {
         let number = match self.free.pop() {
@@ -327,51 +365,19 @@ impl Client {
         true
     }
 
-    /// Takes connections to published ports.
-    fn accept(&mut self) {
-        if !self.channel.agreed() {
-            return;
-        }
-        let mut waiting = std::mem::take(&mut self.callers);
-        waiting.retain(|&i| self.accept_some(i));
-        self.callers = waiting;
-    }
-
-    /// True: look again, there may be more.
-    fn accept_some(&mut self, published: usize) -> bool {
-        use std::os::fd::AsFd;
-        let port = self.settings.published[published].port;
-        let ip = IpAddr::V4(self.settings.ip4);
-        for _ in 0..ACCEPTS {
-            let Some(listener) = self.listener(ip, port) else { return false };
-            if self.answers.len() >= BATCH || self.free.is_empty() && self.fresh == OBJECTS {
-                return true;
+    fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
+        let (channel, settings, wishes) = (&mut self.channel, &self.settings, &mut self.wishes);
+        let (turn, over, ticket) = match self.sockets.get_mut(&number) {
+            Some(Entity::Stream(s)) => (s.turn(channel, budget)?, s.is_over(), s.closed_by),
+            Some(Entity::Datagrams(d)) => {
+                let turn = d.turn(&mut Around { channel, settings, wishes, scratch }, budget)?;
+                (turn, d.is_over(), d.closed_by)
             }
-            let socket = SockRef::from(&self.settings.published[published].listener.as_fd())
-                .accept_raw()
-                .map(|(s, a)| (s, a.as_socket()));
-            match socket {
-                Ok((socket, Some(peer))) => {
-                    let allowed = self.settings.rules.inbound(peer.ip().to_canonical(), port, Protocol::Tcp);
-                    if allowed && socket.set_nonblocking(true).is_ok() {
-                        self.give(listener, socket.into(), peer);
-                    }
-                }
-                Ok((_, None)) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return false,
-                // A connection that ended while it waited, or no descriptors: look again at the next turn.
-                Err(_) => return true,
-            }
-        }
-        true
-    }
-
-    fn move_bytes(&mut self, number: u32, budget: usize) -> Result<(), Broken> {
-        let Some(Entity::Stream(s)) = self.sockets.get_mut(&number) else { return Ok(()) };
-        if s.turn(&mut self.channel, budget)? == Turn::More {
+            _ => return Ok(()),
+        };
+        if turn == Turn::More {
             self.busy.push_back(number);
-        } else if s.is_over() {
-            let ticket = s.closed_by;
+        } else if over {
             self.forget(number);
             if let Some(ticket) = ticket {
                 self.done(ticket, Ok(End::default()));
@@ -381,58 +387,11 @@ impl Client {
     }
 }
 
-/// Whether an address is in the virtual networks: 10.88.0.0/16 and fd88:d0bb:e1::/48.
-pub(crate) fn is_virtual(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.octets()[..2] == [10, 88],
-        IpAddr::V6(ip) => ip.segments()[..3] == [0xfd88, 0xd0bb, 0xe1],
-    }
-}
-
-/// The host itself, as domains see it (10.88.0.1, fd88:d0bb:e1::1): its loopback. Only by a rule, as all that is private.
-fn as_host(to: SocketAddr) -> Option<SocketAddr> {
-    match to.ip() {
-        IpAddr::V4(ip) if ip.octets() == [10, 88, 0, 1] => Some((Ipv4Addr::LOCALHOST, to.port()).into()),
-        IpAddr::V6(ip) if ip.segments() == [0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 1] => {
-            Some((Ipv6Addr::LOCALHOST, to.port()).into())
-        }
-        _ => None,
-    }
-}
-
-/// What a program is told of a failure.
-pub(crate) fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
-
 /// Begins to connect a socket of the host.
 fn begin(to: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking().cloexec(), None)?;
     match socket.connect(&to.into()) {
         Err(e) if Errno::from_io_error(&e) != Some(Errno::INPROGRESS) => Err(e),
         _ => Ok(socket),
-    }
-}
-
-fn set(socket: SockRef<'_>, option: SocketOption, value: u32) -> Result<(), Errno> {
-    use std::time::Duration;
-    let seconds = Duration::from_secs(u64::from(value));
-    let result = match option {
-        SocketOption::NoDelay => socket.set_tcp_nodelay(value != 0),
-        SocketOption::KeepAlive => socket.set_keepalive(value != 0),
-        SocketOption::KeepIdle => socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(seconds)),
-        SocketOption::KeepInterval => socket.set_tcp_keepalive(&TcpKeepalive::new().with_interval(seconds)),
-        SocketOption::KeepCount => socket.set_tcp_keepalive(&TcpKeepalive::new().with_retries(value)),
-        SocketOption::Cork => socket.set_tcp_cork(value != 0),
-        SocketOption::UserTimeout => {
-            socket.set_tcp_user_timeout(Some(Duration::from_millis(u64::from(value))))
-        }
-        SocketOption::TypeOfService => socket.set_tos_v4(value),
-        SocketOption::Hops => socket.set_ttl_v4(value),
-    };
-    // A connection within the host's virtual network is no TCP socket: what cannot be set there has no effect.
-    match result.map_err(|e| errno(&e)) {
-        Err(Errno::OPNOTSUPP | Errno::NOPROTOOPT) => Ok(()),
-        r => r,
     }
 }

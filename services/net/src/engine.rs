@@ -14,7 +14,8 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::client::{Client, Settings, Wish};
+use crate::client::{Client, Entity, Settings, Wish};
+use crate::datagram::LONGEST;
 use crate::stream::Turn;
 
 /// Names a client of an engine.
@@ -41,6 +42,8 @@ pub struct Engine {
     turns: VecDeque<usize>,
     /// Who is in `turns`.
     queued: Vec<bool>,
+    /// For a datagram that is under way.
+    scratch: Vec<u8>,
 }
 
 impl Engine {
@@ -55,6 +58,7 @@ impl Engine {
             clients: Vec::new(),
             turns: VecDeque::new(),
             queued: Vec::new(),
+            scratch: vec![0; LONGEST],
         })
     }
 
@@ -83,7 +87,7 @@ impl Engine {
         };
         watch(&channel.doorbell(), DOORBELL)?;
         for (n, p) in settings.published.iter().enumerate() {
-            watch(&p.listener, DOORBELL + 1 + n)?;
+            watch(&p.socket, DOORBELL + 1 + n)?;
         }
         self.clients[i] = Some(Client::new(channel, settings));
         self.queue(i);
@@ -102,7 +106,7 @@ impl Engine {
     pub fn detach(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(id.0).and_then(Option::take) {
             // The supervisor has published sockets and the doorbell too, so that closing ours does not end the watch.
-            let published = client.settings.published.iter().map(|p| p.listener.as_raw_fd());
+            let published = client.settings.published.iter().map(|p| p.socket.as_raw_fd());
             for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
                 let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
             }
@@ -163,7 +167,7 @@ impl Engine {
 
     fn serve(&mut self, i: usize) {
         let Some(client) = &mut self.clients[i] else { return };
-        let turn = client.turn(BUDGET);
+        let turn = client.turn(BUDGET, &mut self.scratch);
         let wishes = std::mem::take(&mut client.wishes);
         if turn.is_err() {
             // Its own fault; what it had is closed with it.
@@ -173,7 +177,11 @@ impl Engine {
         let more = turn == Ok(Turn::More) || !wishes.is_empty();
         for wish in wishes {
             match wish {
-                Wish::Watch(number) => self.watch(i, number),
+                Wish::Watch(number) => self.watch(i, number, false),
+                Wish::WatchDatagrams { number, v6 } => self.watch(i, number, v6),
+                Wish::Datagram { socket, to, from_port, bytes } => {
+                    self.pass_on(i, socket, to, from_port, &bytes);
+                }
                 Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
             }
         }
@@ -183,9 +191,9 @@ impl Engine {
     }
 
     /// Has the poll tell of a socket's events.
-    fn watch(&mut self, i: usize, number: u32) {
+    fn watch(&mut self, i: usize, number: u32, v6: bool) {
         let Some(client) = &self.clients[i] else { return };
-        let Some(fd) = client.descriptor(number) else { return };
+        let Some(fd) = client.descriptor(number, v6) else { return };
         let token = Token(i * TOKENS + number as usize);
         let both = Interest::READABLE | Interest::WRITABLE;
         // A connection whose events are not told would hang: without memory for it, it is not one.
@@ -203,15 +211,41 @@ impl Engine {
         match result {
             Ok(link) => {
                 client.begin_stream(socket, link, ticket);
-                self.watch(i, socket);
+                self.watch(i, socket, false);
             }
             Err(why) => client.refuse(ticket, why),
         }
         self.queue(i);
     }
 
-    /// One end of a pair, whose other end a listener of another domain has been given.
-    fn peer(&mut self, i: usize, to: SocketAddr, from_port: u16) -> Result<OwnedFd, Errno> {
+    /// Passes a datagram on to another domain. It is lost if that has no room for it.
+    fn pass_on(&mut self, i: usize, socket: u32, to: SocketAddr, from_port: u16, bytes: &[u8]) {
+        let passed = self.other(i, to).and_then(|(from, j)| {
+            let called = self.clients[j].as_mut().ok_or(Errno::HOSTUNREACH)?;
+            let from = SocketAddr::new(from, from_port);
+            if !called.settings.rules.inbound(from.ip(), to.port(), crate::Protocol::Udp) {
+                return Err(Errno::CONNREFUSED);
+            }
+            let taker = called.taker(to.ip(), to.port(), from).ok_or(Errno::CONNREFUSED)?;
+            match called.sockets.get_mut(&taker) {
+                // A channel that is broken is found to be so at its own turn.
+                Some(Entity::Datagrams(d)) => drop(d.put(&mut called.channel, from, bytes)),
+                _ => return Err(Errno::CONNREFUSED),
+            }
+            self.queue(j);
+            Ok(())
+        });
+        if let Err(why) = passed
+            && let Some(client) = &mut self.clients[i]
+            && let Some(Entity::Datagrams(d)) = client.sockets.get_mut(&socket)
+        {
+            d.tell(&mut client.channel, why);
+            self.queue(i);
+        }
+    }
+
+    /// The address with which a domain sends to another of its network, and which one that is.
+    fn other(&self, i: usize, to: SocketAddr) -> Result<(IpAddr, usize), Errno> {
         let Some(caller) = &self.clients[i] else { return Err(Errno::NETUNREACH) };
         let from: IpAddr = if to.is_ipv4() { caller.settings.ip4.into() } else { caller.settings.ip6.into() };
         let network = caller.settings.network;
@@ -219,7 +253,12 @@ impl Engine {
             c.as_ref().is_some_and(|c| c.settings.network == network && c.settings.is_own(to.ip()))
         });
         // Others than those on one network are not there.
-        let Some(j) = found.filter(|j| *j != i) else { return Err(Errno::HOSTUNREACH) };
+        Ok((from, found.filter(|j| *j != i).ok_or(Errno::HOSTUNREACH)?))
+    }
+
+    /// One end of a pair, whose other end a listener of another domain has been given.
+    fn peer(&mut self, i: usize, to: SocketAddr, from_port: u16) -> Result<OwnedFd, Errno> {
+        let (from, j) = self.other(i, to)?;
         let Some(called) = &mut self.clients[j] else { return Err(Errno::HOSTUNREACH) };
         let allowed = called.settings.rules.inbound(from, to.port(), crate::Protocol::Tcp);
         let listener = called.listener(to.ip(), to.port()).filter(|_| allowed).ok_or(Errno::CONNREFUSED)?;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,8 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-use crate::rules::Rules;
+use crate::resolver;
+use crate::rules::{Protocol, Rules};
 use crate::serve::{DESCRIPTORS, Order, PACKET};
 
 /// What a domain wants of the network.
@@ -29,8 +30,21 @@ pub struct Wanted {
     pub network: u32,
     /// What it may do.
     pub rules: Rules,
-    /// Addresses of the host and the ports of the domain they lead to.
-    pub published: Vec<(SocketAddr, u16)>,
+    /// Ports of the host that lead to ports of the domain.
+    pub published: Vec<Port>,
+    /// Who answers its questions about names; none: who answers the host's.
+    pub resolver: Option<SocketAddr>,
+}
+
+/// A port of the host that leads to one of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The host's address and port.
+    pub host: SocketAddr,
+    /// The domain's port.
+    pub port: u16,
+    /// Of which protocol.
+    pub protocol: Protocol,
 }
 
 /// A domain's part in the network; dropped, it has none any more.
@@ -83,11 +97,11 @@ struct Member {
     wanted: Wanted,
     memory: Arc<OwnedFd>,
     doorbell: Arc<OwnedFd>,
-    listeners: Vec<OwnedFd>,
+    sockets: Vec<OwnedFd>,
 }
 
-/// Keys: the last two bytes of an IPv4 address, from 2 on (1 is the host).
-const FIRST: u64 = 2;
+/// Keys: the last two bytes of an IPv4 address, from 3 on (1 is the host, 2 answers questions about names).
+const FIRST: u64 = 3;
 const LAST: u64 = 65_533;
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
@@ -141,14 +155,14 @@ impl Manager {
             let text = format!("{} published ports: at most {}", wanted.published.len(), DESCRIPTORS - 2);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let listeners = wanted.published.iter().map(|(at, _)| listen(*at)).collect::<io::Result<_>>()?;
+        let sockets = wanted.published.iter().map(publish).collect::<io::Result<_>>()?;
         let (memory, doorbell) = doppel_service::make(SIZE)?;
         let (memory, doorbell) = (Arc::new(memory), Arc::new(doorbell));
         let mut state = self.0.lock();
         let key = (FIRST..=LAST)
             .find(|k| !state.members.contains_key(k))
             .ok_or_else(|| io::Error::other("the virtual network has no address left"))?;
-        let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), listeners };
+        let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), sockets };
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.tell(key, &member);
         state.members.insert(key, member);
@@ -174,10 +188,11 @@ impl State {
             ip4: ip4(key),
             ip6: ip6(key),
             rules: wanted.rules.clone(),
-            ports: wanted.published.iter().map(|(_, port)| *port).collect(),
+            ports: wanted.published.iter().map(|p| (p.port, p.protocol)).collect(),
+            resolver: wanted.resolver.or_else(resolver::of_host),
         };
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd()];
-        descriptors.extend(member.listeners.iter().map(AsFd::as_fd));
+        descriptors.extend(member.sockets.iter().map(AsFd::as_fd));
         self.send(&order, &descriptors)
     }
 
@@ -207,10 +222,15 @@ fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
     Ok((command.stdin(Stdio::from(theirs)).spawn()?, ours))
 }
 
-/// A listening socket of the host for a published port.
-fn listen(at: SocketAddr) -> io::Result<OwnedFd> {
-    let listener = TcpListener::bind(at)
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener.into())
+/// The host's socket for a published port.
+fn publish(port: &Port) -> io::Result<OwnedFd> {
+    let at = port.host;
+    let bound = match port.protocol {
+        Protocol::Tcp => TcpListener::bind(at).map(OwnedFd::from),
+        Protocol::Udp => UdpSocket::bind(at).map(OwnedFd::from),
+    };
+    let socket =
+        bound.map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
 }

@@ -65,7 +65,13 @@ impl Rules {
     /// Whether the domain may send to this address. `ip` is canonical: never a v4-mapped one.
     #[must_use]
     pub fn outbound(&self, ip: IpAddr, port: u16, protocol: Protocol) -> bool {
-        decide(&self.outbound, ip, port, protocol).unwrap_or_else(|| !is_private(ip))
+        self.decides(ip, port, protocol).unwrap_or_else(|| !is_private(ip))
+    }
+
+    /// What a rule says of sending to this address; `None`: none does.
+    #[must_use]
+    pub fn decides(&self, ip: IpAddr, port: u16, protocol: Protocol) -> Option<bool> {
+        decide(&self.outbound, ip, port, protocol)
     }
 
     /// Whether this address may send to the domain's `port`.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::{Published, Settings};
 use crate::engine::{ClientId, Engine};
-use crate::rules::Rules;
+use crate::rules::{Protocol, Rules};
 
 /// Longest packet in bytes, and most descriptors of one.
 pub(crate) const PACKET: usize = 64 << 10;
@@ -23,8 +23,16 @@ pub(crate) const DESCRIPTORS: usize = 128;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Serve a domain. Descriptors: channel, doorbell, then a listening socket for each published port.
-    Attach { key: u64, network: u32, ip4: Ipv4Addr, ip6: Ipv6Addr, rules: Rules, ports: Vec<u16> },
+    /// Serve a domain. Descriptors: channel, doorbell, then a bound socket for each published port.
+    Attach {
+        key: u64,
+        network: u32,
+        ip4: Ipv4Addr,
+        ip6: Ipv6Addr,
+        rules: Rules,
+        ports: Vec<(u16, Protocol)>,
+        resolver: Option<SocketAddr>,
+    },
     /// Serve it no more.
     Detach { key: u64 },
 }
@@ -52,7 +60,7 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
             Err(e) => return Err(e),
         } {
             match order {
-                Order::Attach { key, network, ip4, ip6, rules, ports } => {
+                Order::Attach { key, network, ip4, ip6, rules, ports, resolver } => {
                     let mut descriptors = descriptors.into_iter();
                     let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
                         return Err(io::Error::other("an order to attach without a channel"));
@@ -60,8 +68,9 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                     let published = ports
                         .into_iter()
                         .zip(descriptors)
-                        .map(|(port, listener)| Published { port, listener });
-                    let settings = Settings { network, ip4, ip6, rules, published: published.collect() };
+                        .map(|((port, protocol), socket)| Published { port, protocol, socket });
+                    let published = published.collect();
+                    let settings = Settings { network, ip4, ip6, rules, published, resolver };
                     clients.insert(key, engine.attach(&memory, doorbell, settings)?);
                 }
                 Order::Detach { key } => {

@@ -122,7 +122,7 @@ impl Stream {
                 return Ok(Turn::More);
             }
             let stream = self.header(channel).down();
-            let span = self.down.span(&stream)?;
+            let span = self.down.span(&stream, 0)?;
             if span.len == 0 || self.closing {
                 if self.closing || !self.down.sleep(&stream)? {
                     // Nobody will read, or there is room now.
@@ -160,7 +160,7 @@ impl Stream {
 
     /// The connection is no more: an error for the guest kernel, and the end in both directions.
     fn fail(&mut self, channel: &mut Channel, error: &io::Error) {
-        let number = crate::client::errno(error).raw_os_error();
+        let number = crate::address::errno(error).raw_os_error();
         let header = self.header(channel);
         header.error.store(number.unsigned_abs(), Ordering::Release);
         // Whether or not it asked, the guest kernel is told below.
@@ -172,6 +172,6 @@ impl Stream {
     }
 }
 
-fn at(offset: u64) -> usize {
+pub(crate) fn at(offset: u64) -> usize {
     usize::try_from(offset).expect("a 64-bit host")
 }

@@ -16,6 +16,8 @@ use rustix::io::Errno;
 
 use crate::*;
 
+mod datagrams;
+
 /// What a guest kernel does with a channel, without waiting.
 struct Guest {
     map: SharedMap,
@@ -32,6 +34,16 @@ fn at(offset: u64) -> usize {
 
 impl Guest {
     fn new(engine: &mut Engine, last: u8, rules: Rules, published: Vec<Published>) -> Self {
+        Self::with_resolver(engine, last, rules, published, None)
+    }
+
+    fn with_resolver(
+        engine: &mut Engine,
+        last: u8,
+        rules: Rules,
+        published: Vec<Published>,
+        resolver: Option<SocketAddr>,
+    ) -> Self {
         let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
         let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
         let settings = Settings {
@@ -40,6 +52,7 @@ impl Guest {
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
             rules,
             published,
+            resolver,
         };
         let id = engine.attach(&memory, doorbell.try_clone().unwrap(), settings).unwrap();
         let guest = Self {
@@ -111,7 +124,7 @@ impl Connection {
     /// Sends what there is room for.
     fn send(&mut self, g: &Guest, bytes: &[u8]) -> usize {
         let stream = g.socket(self.n).up();
-        let span = self.up.span(&stream).unwrap();
+        let span = self.up.span(&stream, 0).unwrap();
         let n = span.len.min(bytes.len());
         g.map.write(at(up_buffer(self.n)) + span.offset, &bytes[..n]);
         if self.up.advance(&stream, n) {
@@ -233,7 +246,7 @@ fn a_published_port_leads_to_the_domains_listener() {
     host.set_nonblocking(true).unwrap();
     let address = host.local_addr().unwrap();
     let mut engine = Engine::new().unwrap();
-    let published = vec![Published { port: 80, listener: host.into() }];
+    let published = vec![Published { port: 80, protocol: Protocol::Tcp, socket: host.into() }];
     let mut g = Guest::new(&mut engine, 1, Rules::default(), published);
     // The caller comes before the server listens: it waits.
     let mut caller = TcpStream::connect(address).unwrap();

@@ -23,6 +23,7 @@ fn request() -> impl Strategy<Value = Request> {
             option: SocketOption::ALL[o],
             value
         }),
+        (socket.clone(), end()).prop_map(|(socket, to)| Request::Peer { socket, to }),
         (socket, any::<bool>()).prop_map(|(socket, reset)| Request::Close { socket, reset }),
     ]
 }

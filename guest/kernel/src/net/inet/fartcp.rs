@@ -12,7 +12,7 @@ use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::wait;
 use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN};
-use crate::net::remote::{self, Far, Network};
+use crate::net::remote::{self, Far, Network, Outside};
 use crate::net::socket::{Received, SendMsg};
 use crate::{Errno, Result};
 
@@ -45,7 +45,7 @@ impl Tcp {
         } else if self.inner.lock().local.is_any() {
             self.inner.lock().local.ip = source;
         }
-        let number = network.number(&self.weak())?;
+        let number = network.number(self.weak())?;
         let from = {
             let mut i = self.inner.lock();
             i.state = State::Connecting;
@@ -92,7 +92,7 @@ impl Tcp {
     }
 
     /// Whether it takes connections from outside.
-    pub fn far_listens(&self) -> bool {
+    fn far_listens(&self) -> bool {
         self.inner.lock().listener.is_some()
     }
 
@@ -105,14 +105,14 @@ impl Tcp {
             return;
         }
         // Without a number it takes what comes from inside.
-        if let Ok(n) = network.number(&self.weak()) {
+        if let Ok(n) = network.number(self.weak()) {
             self.inner.lock().listener = Some(n);
-            self.far_listen(&network, n);
+            self.register_listener(&network, n);
         }
     }
 
     /// Registers the listener, at a new service domain again.
-    pub fn far_listen(&self, network: &Network, n: u32) {
+    fn register_listener(&self, network: &Network, n: u32) {
         let (at, backlog) = {
             let i = self.inner.lock();
             (i.local, i.max_backlog)
@@ -120,8 +120,20 @@ impl Tcp {
         network.listen(n, at.into(), backlog);
     }
 
-    /// A listener has been given a connection; false if it does not listen any more.
-    pub fn far_accepted(&self, far: Arc<Far>, peer: abi::End) -> bool {
+    /// Gives up what it has outside.
+    pub(super) fn leave_far(&self, far: Option<Arc<Far>>, listener: Option<u32>, abort: bool) {
+        let Some(network) = remote::network() else { return };
+        if let Some(f) = far {
+            network.close(f.number(), abort || f.available() > 0);
+        }
+        if let Some(n) = listener {
+            network.close(n, true);
+        }
+    }
+}
+
+impl Outside for Tcp {
+    fn accepted(&self, far: Arc<Far>, peer: abi::End) -> bool {
         let Some(network) = remote::network() else { return false };
         let server = self.server();
         network.enter(far.number(), Arc::downgrade(&server));
@@ -145,8 +157,7 @@ impl Tcp {
         true
     }
 
-    /// The service has marked it: bytes or room came, or the connection ended.
-    pub fn far_news(&self) {
+    fn news(&self) {
         let Some(far) = self.far() else { return };
         if let Some(e) = far.take_error() {
             let mut i = self.inner.lock();
@@ -165,8 +176,15 @@ impl Tcp {
         }
     }
 
-    /// The service domain that had this connection is no more.
-    pub fn far_lost(&self) {
+    fn stays(&self) -> bool {
+        self.far_listens()
+    }
+
+    fn again(&self, network: &Network, n: u32) {
+        self.register_listener(network, n);
+    }
+
+    fn lost(&self) {
         let far = {
             let mut i = self.inner.lock();
             i.listener = None;
@@ -174,17 +192,6 @@ impl Tcp {
         };
         if far.is_some() {
             self.reset(Errno::ECONNRESET);
-        }
-    }
-
-    /// Gives up what it has outside.
-    pub(super) fn leave_far(&self, far: Option<Arc<Far>>, listener: Option<u32>, abort: bool) {
-        let Some(network) = remote::network() else { return };
-        if let Some(f) = far {
-            network.close(f.number(), abort || f.available() > 0);
-        }
-        if let Some(n) = listener {
-            network.close(n, true);
         }
     }
 }

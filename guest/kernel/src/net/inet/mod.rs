@@ -6,6 +6,7 @@
 //! Lock order: one socket's `inner` at a time; port table → nothing.
 
 mod fartcp;
+mod farudp;
 mod ipopts;
 pub mod tcp;
 mod tcpio;
@@ -104,16 +105,16 @@ fn to_loopback(mut to: End) -> End {
     to
 }
 
-/// The same. ENETUNREACH outside the domain.
+/// The same. ENETUNREACH outside the domain, if it has no network.
 pub fn route(to: End) -> Result<End> {
     let to = to_loopback(to);
-    if is_local(&to.ip) { Ok(to) } else { Err(Errno::ENETUNREACH) }
+    if is_local(&to.ip) || network::is_there() { Ok(to) } else { Err(Errno::ENETUNREACH) }
 }
 
-/// The source address used towards a local address.
+/// The source address used towards an address.
 pub fn source_for(to: &Ip) -> Ip {
-    if is_own(to) {
-        return *to;
+    if is_own(to) || !is_local(to) {
+        return own_address(to);
     }
     if unmapped(to).is_some() { LOOPBACK4 } else { LOOPBACK6 }
 }

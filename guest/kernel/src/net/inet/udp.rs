@@ -14,12 +14,13 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::bytes_of;
 
 use super::ipopts::IpOptions;
-use super::{End, Ports, binding, check_bind, claim, ipopts, route, source_for};
+use super::{End, Ports, binding, check_bind, claim, ipopts, is_local, route, source_for};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::{Common, MSG_OVERHEAD, wait};
 use crate::net::consts::{self as c, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::options::int;
+use crate::net::remote::Grams;
 use crate::net::socket::{Marks, Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
 use crate::{Errno, Result, kernel, time};
@@ -32,32 +33,37 @@ const MAX6: usize = 65_527;
 const UDP_OPTIONS: [i32; 5] = [1, 100, 101, 102, 104];
 
 #[derive(Clone)]
-struct Datagram {
-    data: Arc<Vec<u8>>,
-    from: End,
-    to: End,
-    marks: Marks,
+pub(super) struct Datagram {
+    pub(super) data: Arc<Vec<u8>>,
+    pub(super) from: End,
+    pub(super) to: End,
+    pub(super) marks: Marks,
     /// CLOCK_REALTIME of its arrival.
-    at: u64,
+    pub(super) at: u64,
 }
 
-struct Inner {
-    local: End,
-    remote: Option<End>,
+pub(super) struct Inner {
+    pub(super) local: End,
+    pub(super) remote: Option<End>,
     port: Option<u16>,
     explicit: bool,
-    shut: u8,
-    queue: VecDeque<Datagram>,
+    pub(super) shut: u8,
+    pub(super) queue: VecDeque<Datagram>,
     /// Bytes queued, with overhead.
-    used: usize,
-    ip: IpOptions,
+    pub(super) used: usize,
+    pub(super) ip: IpOptions,
+    /// Its socket in the network service, if it has had to do with outside.
+    pub(super) far: Option<Arc<Grams>>,
+    /// The peer the service was asked for, and what it has said.
+    pub(super) asked: Option<End>,
+    pub(super) told: Option<Result<()>>,
 }
 
 /// A UDP socket.
 pub struct Udp {
     me: Weak<Udp>,
-    common: Common,
-    inner: SpinLock<Inner>,
+    pub(super) common: Common,
+    pub(super) inner: SpinLock<Inner>,
 }
 
 impl Udp {
@@ -75,6 +81,9 @@ impl Udp {
                 queue: VecDeque::new(),
                 used: 0,
                 ip: IpOptions::default(),
+                far: None,
+                asked: None,
+                told: None,
             }),
         })
     }
@@ -101,7 +110,11 @@ impl Udp {
         Ok(())
     }
 
-    fn autobind(&self) -> Result<()> {
+    pub(super) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
+    }
+
+    pub(super) fn autobind(&self) -> Result<()> {
         if self.inner.lock().port.is_some() {
             return Ok(());
         }
@@ -109,6 +122,7 @@ impl Udp {
     }
 
     fn unbind(&self) {
+        self.leave_far();
         let port = self.inner.lock().port.take();
         if let Some(p) = port {
             kernel().service::<Ports>().udp.lock().unbind(p, self.common.ino);
@@ -188,16 +202,23 @@ impl SocketOps for Udp {
         if self.inner.lock().port.is_some() {
             return Err(Errno::EINVAL);
         }
-        self.bind_to(at, true)
+        self.bind_to(at, true)?;
+        self.bind_far();
+        Ok(())
     }
 
     fn connect(&self, addr: &Addr, _nonblock: bool) -> Result<()> {
         if *addr == Addr::Unspec {
             let mut i = self.inner.lock();
             i.remote = None;
-            if !i.explicit {
+            let explicit = i.explicit;
+            if !explicit {
                 i.local = End::unspecified(self.family());
-                drop(i);
+            }
+            drop(i);
+            if explicit {
+                self.disconnect_far();
+            } else {
                 self.unbind();
             }
             return Ok(());
@@ -207,6 +228,10 @@ impl SocketOps for Udp {
             return Err(Errno::EACCES);
         }
         to = route(to)?;
+        if !is_local(&to.ip) {
+            return self.connect_far(to);
+        }
+        self.disconnect_far();
         self.autobind()?;
         let mut i = self.inner.lock();
         if i.local.is_any() {
@@ -251,6 +276,10 @@ impl SocketOps for Udp {
         if from.is_any() {
             from.ip = source_for(&to.ip);
         }
+        if !is_local(&to.ip) {
+            self.send_far(to, &data, msg.flags & MSG_DONTWAIT != 0)?;
+            return Ok(len);
+        }
         match find(&from, &to) {
             Some(t) => t.deliver(Datagram { data: Arc::new(data), from, to, marks, at: time::realtime_ns() }),
             None if connected => self.common.set_error(Errno::ECONNREFUSED),
@@ -272,6 +301,9 @@ impl SocketOps for Udp {
                 return Some(Err(e));
             }
             let mut i = self.inner.lock();
+            if i.queue.is_empty() {
+                self.pull(&mut i);
+            }
             let d = if peek { i.queue.front().cloned() } else { i.queue.pop_front() };
             if let Some(d) = d {
                 if !peek {
@@ -315,8 +347,14 @@ impl SocketOps for Udp {
 
     fn poll(&self, table: Option<&mut PollTable>) -> u32 {
         self.common.register(table);
-        let i = self.inner.lock();
-        let mut ev = poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND;
+        let mut i = self.inner.lock();
+        if i.queue.is_empty() {
+            self.pull(&mut i);
+        }
+        let mut ev = 0;
+        if Self::far_writable(&i) {
+            ev |= poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND;
+        }
         if i.shut & RCV_SHUTDOWN != 0 {
             ev |= poll::POLLRDHUP | poll::POLLIN | poll::POLLRDNORM;
         }
@@ -351,7 +389,11 @@ impl SocketOps for Udp {
     }
 
     fn readable_bytes(&self) -> Result<usize> {
-        Ok(self.inner.lock().queue.front().map_or(0, |d| d.data.len()))
+        let mut i = self.inner.lock();
+        if i.queue.is_empty() {
+            self.pull(&mut i);
+        }
+        Ok(i.queue.front().map_or(0, |d| d.data.len()))
     }
 
     fn release(&self) {

@@ -1,13 +1,13 @@
 //! A stream that the network service executes: the kernel's ends of its two byte streams.
 
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net::BUFFER;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
 use doppel_ring::{Reader, Writer};
 
+use super::mark;
 use crate::fs::{Input, Output};
 use crate::{Errno, Result};
 
@@ -23,11 +23,6 @@ pub struct Far {
 
 /// What a broken stream is to programs.
 const BROKEN: Errno = Errno::ECONNRESET;
-
-fn mark(n: u32) {
-    channel::to_service().mark(n);
-    channel::ring_service();
-}
 
 impl Far {
     pub(super) fn new(number: u32) -> Self {
@@ -52,10 +47,7 @@ impl Far {
 
     /// Takes an error the service has told.
     pub fn take_error(&self) -> Option<Errno> {
-        match channel::socket(self.number).error.swap(0, Ordering::AcqRel) {
-            0 => None,
-            e => Some(Errno(e as u16)),
-        }
+        super::take_error(self.number)
     }
 
     /// Asks to be marked when there is room; false if there is some.
@@ -81,7 +73,7 @@ impl Far {
             let (mut done, mut notify) = (0, false);
             while done < piece.len() {
                 let mut up = self.up.lock();
-                let span = up.span(&s).map_err(|_| BROKEN)?;
+                let span = up.span(&s, 0).map_err(|_| BROKEN)?;
                 let n = span.len.min(piece.len() - done);
                 if n == 0 {
                     // Another sender was faster; what was taken from the program must go.

@@ -1,42 +1,67 @@
 //! Sockets that the network service executes (DESIGN §7, docs/services.md).
 //!
-//! Key types: [`Network`] (the kernel's end of the channel), [`Far`] (a stream there). No call waits for the service
+//! Key types: [`Network`] (the kernel's end of the channel), [`Far`] (a stream there), [`Grams`] (a datagram socket). No call waits for the service
 //! but where a program waits for the network: requests are queued, answers and marks are taken by whoever comes first,
 //! a thread that finds nothing to do or PID 1 at the service's event.
-//! Lock order: a socket's `inner` → [`Far`]'s ends, or the link. What an answer brings is carried out without a lock.
+//! Lock order: a socket's `inner` → [`Far`]'s ends, or the table of sockets → the link. What an answer brings is carried out without a lock.
 
 mod far;
+mod grams;
 mod link;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net::{End, Request};
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
 
 use super::inet::tcp::Tcp;
+use super::inet::udp::Udp;
 use crate::{Errno, kernel};
 
 pub use far::Far;
+pub use grams::Grams;
 use link::Link;
 
 /// A request under way, and whom its answer concerns.
 enum Pending {
     Connect(Weak<Tcp>),
+    Peer(Weak<Udp>),
     Listen,
     Set,
     /// The number is free then.
     Close(u32),
 }
 
+/// What has a socket in the service.
+pub trait Outside: Send + Sync {
+    /// The service has marked it: something came, or there is room, or an error.
+    fn news(&self);
+
+    /// Whether it outlives a service domain.
+    fn stays(&self) -> bool;
+
+    /// Registers it, which stays, with another service domain.
+    fn again(&self, network: &Network, n: u32);
+
+    /// The service domain that had it is no more.
+    fn lost(&self);
+
+    /// A listener is given a connection; false if it does not listen any more.
+    fn accepted(&self, _far: Arc<Far>, _peer: End) -> bool {
+        false
+    }
+}
+
 /// The kernel's end of the channel.
 #[derive(Default)]
 pub struct Network {
     link: SpinLock<Link>,
-    /// Streams and listeners by number.
-    sockets: SpinLock<BTreeMap<u32, Weak<Tcp>>>,
+    /// By number.
+    sockets: SpinLock<BTreeMap<u32, Weak<dyn Outside>>>,
 }
 
 /// The network, if this domain has one.
@@ -82,10 +107,16 @@ impl Network {
             self.lose();
         }
         for (request, error) in news.done {
+            let result = if error == 0 { Ok(()) } else { Err(Errno(error)) };
             match request {
                 Pending::Connect(tcp) => {
                     if let Some(t) = tcp.upgrade() {
-                        t.far_connected(if error == 0 { Ok(()) } else { Err(Errno(error)) });
+                        t.far_connected(result);
+                    }
+                }
+                Pending::Peer(udp) => {
+                    if let Some(u) = udp.upgrade() {
+                        u.far_connected(result);
                     }
                 }
                 Pending::Close(n) => self.link.lock().give_back(n),
@@ -93,47 +124,48 @@ impl Network {
             }
         }
         for (listener, number, peer) in news.accepted {
-            let taken = self.socket(listener).is_some_and(|l| l.far_accepted(self.far(number), peer));
+            let taken = self.socket(listener).is_some_and(|l| l.accepted(self.far(number), peer));
             if !taken {
                 self.close(number, true);
             }
         }
         for n in news.marked {
             if let Some(t) = self.socket(n) {
-                t.far_news();
+                t.news();
             }
         }
     }
 
-    fn socket(&self, n: u32) -> Option<Arc<Tcp>> {
+    fn socket(&self, n: u32) -> Option<Arc<dyn Outside>> {
         self.sockets.lock().get(&n).and_then(Weak::upgrade)
     }
 
-    /// The service domain was replaced: connections are reset, listeners are registered again.
+    /// The service domain was replaced: connections are reset, listeners and datagram sockets are registered again.
     fn lose(&self) {
-        for (n, listener) in self.reset_all(true) {
-            listener.far_listen(self, n);
+        for (n, socket) in self.reset_all(true) {
+            socket.again(self, n);
         }
-        let used: Vec<u32> = self.sockets.lock().keys().copied().collect();
+        let sockets = self.sockets.lock();
+        let used: Vec<u32> = sockets.keys().copied().collect();
         self.link.lock().only(&used);
     }
 
-    /// Ends all that is connected; listeners too, unless they are kept and given back.
-    fn reset_all(&self, keep_listeners: bool) -> Vec<(u32, Arc<Tcp>)> {
+    /// Ends all that is connected; what outlives a service domain too, unless it is kept and given back.
+    fn reset_all(&self, keep: bool) -> Vec<(u32, Arc<dyn Outside>)> {
         let sockets: Vec<_> = self.sockets.lock().iter().map(|(n, t)| (*n, t.upgrade())).collect();
-        let mut listeners = Vec::new();
-        for (n, tcp) in sockets {
-            match tcp {
-                Some(t) if keep_listeners && t.far_listens() => listeners.push((n, t)),
+        let mut kept = Vec::new();
+        for (n, socket) in sockets {
+            match socket {
+                Some(s) if keep && s.stays() => kept.push((n, s)),
                 gone => {
                     self.sockets.lock().remove(&n);
-                    if let Some(t) = gone {
-                        t.far_lost();
+                    if let Some(s) = gone {
+                        s.lost();
                     }
                 }
             }
         }
-        listeners
+        kept
     }
 
     /// Queues a request.
@@ -143,10 +175,11 @@ impl Network {
     }
 
     /// A number for a socket this kernel makes; ENOBUFS if all are in use.
-    pub fn number(&self, tcp: &Weak<Tcp>) -> Result<u32, Errno> {
+    pub fn number(&self, socket: Weak<dyn Outside>) -> Result<u32, Errno> {
+        let mut sockets = self.sockets.lock();
         let n = self.link.lock().take().ok_or(Errno::ENOBUFS)?;
         channel::socket(n).reset();
-        self.sockets.lock().insert(n, tcp.clone());
+        sockets.insert(n, socket);
         Ok(n)
     }
 
@@ -177,6 +210,21 @@ impl Network {
         self.ask(Pending::Listen, Request::Listen { socket: n, at, backlog });
     }
 
+    /// Makes a datagram socket.
+    pub fn datagrams(&self, n: u32, at: End) {
+        self.ask(Pending::Set, Request::Datagrams { socket: n, at });
+    }
+
+    /// Gives a datagram socket a peer; it is told what became of that.
+    pub fn peer(&self, n: u32, udp: Weak<Udp>, to: End) {
+        self.ask(Pending::Peer(udp), Request::Peer { socket: n, to });
+    }
+
+    /// Takes a datagram socket's peer away.
+    pub fn no_peer(&self, n: u32) {
+        self.ask(Pending::Set, Request::Peer { socket: n, to: End::default() });
+    }
+
     /// Gives a socket up.
     pub fn close(&self, n: u32, reset: bool) {
         self.sockets.lock().remove(&n);
@@ -194,7 +242,7 @@ impl Network {
 pub fn resumed() {
     let n = kernel().service::<Network>();
     n.link.lock().restart();
-    // Listeners are registered again when the service is there (`lose`).
+    // What stays is registered again when the service is there (`lose`).
     n.reset_all(channel::is_there());
     event();
 }
@@ -206,4 +254,18 @@ pub fn look() {
     {
         n.serve();
     }
+}
+
+/// Takes an error the service has told of a socket.
+fn take_error(n: u32) -> Option<Errno> {
+    match channel::socket(n).error.swap(0, Ordering::AcqRel) {
+        0 => None,
+        e => Some(Errno(e as u16)),
+    }
+}
+
+/// Has the service look at a socket.
+fn mark(n: u32) {
+    channel::to_service().mark(n);
+    channel::ring_service();
 }

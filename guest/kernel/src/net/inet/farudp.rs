@@ -1,0 +1,200 @@
+//! Datagrams to and from outside the domain: the network service executes them (`net::remote`).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use doppel_algo::net::ports::unmapped;
+
+use super::udp::{Datagram, Inner, Udp};
+use super::{End, is_local, own_address};
+use crate::fs::file::poll;
+use crate::net::common::{MSG_OVERHEAD, wait};
+use crate::net::consts::RCV_SHUTDOWN;
+use crate::net::remote::{self, Grams, Network, Outside};
+use crate::net::socket::Marks;
+use crate::{Errno, Result, time};
+
+/// Room for any datagram.
+const ANY: usize = u16::MAX as usize;
+
+impl Udp {
+    /// Has the service receive for it, if it is bound to what can be reached from outside.
+    pub(super) fn bind_far(&self) {
+        let local = self.inner.lock().local;
+        if remote::network().is_some() && (local.is_any() || local.ip == own_address(&local.ip)) {
+            // Without a number it takes what comes from inside.
+            let _ = self.open_far();
+        }
+    }
+
+    /// Its socket in the service, made when it is first wanted. The port is bound.
+    fn open_far(&self) -> Result<Arc<Grams>> {
+        if let Some(far) = self.inner.lock().far.clone() {
+            return Ok(far);
+        }
+        let network = remote::network().ok_or(Errno::ENETUNREACH)?;
+        let number = network.number(self.weak())?;
+        let far = Arc::new(Grams::new(number));
+        far.wait_for_more();
+        let mut i = self.inner.lock();
+        if let Some(first) = i.far.clone() {
+            drop(i);
+            network.forget(number);
+            return Ok(first);
+        }
+        i.far = Some(far.clone());
+        // Under the lock: whatever is asked of it comes after this.
+        network.datagrams(number, i.local.into());
+        Ok(far)
+    }
+
+    /// A connect to an address outside: waits for the service to say whether it can be reached.
+    pub(super) fn connect_far(&self, to: End) -> Result<()> {
+        self.autobind()?;
+        let far = self.open_far()?;
+        let network = remote::network().ok_or(Errno::ENETUNREACH)?;
+        {
+            let mut i = self.inner.lock();
+            (i.asked, i.told) = (Some(to), None);
+        }
+        network.peer(far.number(), self.weak(), to.into());
+        let told = wait(&self.common.wq, false, None, || self.inner.lock().told.take());
+        let mut i = self.inner.lock();
+        if let Err(e) = told {
+            i.asked = None;
+            return Err(e);
+        }
+        if i.local.is_any() {
+            i.local.ip = own_address(&to.ip);
+        }
+        i.remote = Some(to);
+        Ok(())
+    }
+
+    /// What became of [`Self::connect_far`].
+    pub fn far_connected(&self, result: Result<()>) {
+        self.inner.lock().told = Some(result);
+        self.common.wake_write(poll::POLLOUT);
+    }
+
+    /// It has no peer outside any more.
+    pub(super) fn disconnect_far(&self) {
+        let (far, asked) = {
+            let mut i = self.inner.lock();
+            (i.far.clone(), i.asked.take())
+        };
+        if let (Some(far), Some(_), Some(network)) = (far, asked, remote::network()) {
+            network.no_peer(far.number());
+        }
+    }
+
+    /// Gives up what it has outside.
+    pub(super) fn leave_far(&self) {
+        let far = {
+            let mut i = self.inner.lock();
+            i.asked = None;
+            i.far.take()
+        };
+        if let (Some(far), Some(network)) = (far, remote::network()) {
+            network.close(far.number(), false);
+        }
+    }
+
+    /// Sends to an address outside.
+    pub(super) fn send_far(&self, to: End, data: &[u8], nonblock: bool) -> Result<()> {
+        let local = self.inner.lock().local;
+        if !local.is_any() && local.ip != own_address(&to.ip) {
+            // From the loopback there is no way out.
+            return Err(Errno::EINVAL);
+        }
+        let far = self.open_far()?;
+        wait(&self.common.wq, nonblock, self.common.send_deadline(), || {
+            if let Some(e) = self.common.take_error() {
+                return Some(Err(e));
+            }
+            (far.fits_or_tell(data.len()) && far.send(to.into(), data)).then_some(Ok(()))
+        })
+    }
+
+    /// Takes what the service has for it, as far as the socket's buffer goes.
+    pub(super) fn pull(&self, i: &mut Inner) {
+        let Some(far) = i.far.clone() else { return };
+        let room = self.common.rcvbuf.load(Ordering::Relaxed);
+        while i.used < room {
+            match far.next() {
+                Some((from, data)) => self.take_in(i, from.into(), data),
+                None if far.wait_for_more() => return,
+                None => {}
+            }
+        }
+    }
+
+    fn take_in(&self, i: &mut Inner, from: End, data: Vec<u8>) {
+        let unwanted = i.shut & RCV_SHUTDOWN != 0
+            || i.remote.is_some_and(|r| r != from)
+            || i.ip.v6only && unmapped(&from.ip).is_some();
+        if !unwanted {
+            i.used += data.len() + MSG_OVERHEAD;
+            let to = End { ip: own_address(&from.ip), port: i.local.port };
+            let (marks, at) = (Marks::default(), time::realtime_ns());
+            i.queue.push_back(Datagram { data: Arc::new(data), from, to, marks, at });
+        }
+    }
+
+    /// Whether poll says that something can be sent.
+    pub(super) fn far_writable(i: &Inner) -> bool {
+        i.far.as_ref().is_none_or(|far| far.fits_or_tell(ANY))
+    }
+}
+
+impl Outside for Udp {
+    fn news(&self) {
+        let Some(far) = self.inner.lock().far.clone() else { return };
+        if let Some(e) = far.take_error() {
+            self.common.set_error(e);
+        }
+        let some = {
+            let mut i = self.inner.lock();
+            self.pull(&mut i);
+            !i.queue.is_empty()
+        };
+        if some {
+            self.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+        }
+        if !self.common.wq.is_empty() && far.fits(ANY) {
+            self.common.wake_write(poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND);
+        }
+    }
+
+    fn stays(&self) -> bool {
+        true
+    }
+
+    fn again(&self, network: &Network, n: u32) {
+        let asked = {
+            let i = self.inner.lock();
+            let Some(far) = &i.far else { return };
+            far.restart();
+            far.wait_for_more();
+            network.datagrams(n, i.local.into());
+            i.asked
+        };
+        if let Some(to) = asked {
+            network.peer(n, self.weak(), to.into());
+        }
+        self.common.wake_write(poll::POLLOUT | poll::POLLWRNORM | poll::POLLWRBAND);
+    }
+
+    fn lost(&self) {
+        let was = {
+            let mut i = self.inner.lock();
+            i.told = Some(Err(Errno::ENETUNREACH));
+            i.far.take().is_some() && i.remote.is_some_and(|r| !is_local(&r.ip))
+        };
+        if was {
+            self.common.set_error(Errno::ENETUNREACH);
+        }
+        self.common.wake_all(poll::POLLIN | poll::POLLOUT);
+    }
+}

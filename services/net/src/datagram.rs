@@ -1,0 +1,333 @@
+//! Datagrams between a channel and sockets of the host.
+//!
+//! A domain's datagram socket has at most one socket of the host for each family, from which it sends. What comes to one
+//! of these is taken from those only to whom something was sent, as address translation has it, and after a connect from
+//! the one peer (then the host's socket is connected too, which is how errors come to be known). What comes to a
+//! published port is answered from there.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_buffer, up_buffer};
+use doppel_ring::{Reader, Stream, Ticket, Writer};
+use doppel_service::{Broken, Channel};
+use rustix::io::Errno;
+
+use crate::address;
+use crate::client::{Settings, Wish};
+use crate::recent::Recent;
+use crate::rules::Protocol;
+use crate::stream::{Turn, at};
+use crate::way::Way;
+
+/// Room for the longest datagram.
+pub(crate) const LONGEST: usize = 65_535;
+/// Datagrams for other domains that a turn may leave behind.
+const MOST_WISHES: usize = 32;
+
+/// A socket of the host.
+#[derive(Debug)]
+struct Outlet {
+    socket: UdpSocket,
+    /// It may have datagrams, or room: until it says otherwise (edges of epoll).
+    readable: bool,
+    writable: bool,
+}
+
+/// Who called at a published port: through which, and from which address of the host's view.
+type Caller = (usize, SocketAddr);
+
+/// A datagram socket of a domain.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    number: u32,
+    /// Its address in the domain, wildcards included.
+    pub at: End,
+    /// Whom alone it wants to hear.
+    peer: Option<SocketAddr>,
+    /// For IPv4 and for IPv6.
+    outlets: [Option<Outlet>; 2],
+    /// To whom it has sent: the address the domain knows.
+    flows: Recent<SocketAddr>,
+    callers: Recent<Caller>,
+    up: Reader,
+    down: Writer,
+    /// The guest kernel has given it up with this request; it goes once everything is sent.
+    pub closed_by: Option<Ticket>,
+    up_ended: bool,
+}
+
+/// What a turn of a socket needs of its client.
+pub(crate) struct Around<'a> {
+    pub channel: &'a mut Channel,
+    pub settings: &'a Settings,
+    pub wishes: &'a mut Vec<Wish>,
+    /// [`LONGEST`] bytes and more, of no meaning between turns.
+    pub scratch: &'a mut [u8],
+}
+
+impl Datagrams {
+    pub fn new(number: u32, at: End) -> Self {
+        Self {
+            number,
+            at,
+            peer: None,
+            outlets: [None, None],
+            flows: Recent::default(),
+            callers: Recent::default(),
+            up: Reader::default(),
+            down: Writer::default(),
+            closed_by: None,
+            up_ended: false,
+        }
+    }
+
+    /// What the host has for it in one family.
+    pub fn descriptor(&self, v6: bool) -> Option<BorrowedFd<'_>> {
+        self.outlets[usize::from(v6)].as_ref().map(|o| o.socket.as_fd())
+    }
+
+    /// Something happened to one of the host's sockets.
+    pub fn happened(&mut self) {
+        for o in self.outlets.iter_mut().flatten() {
+            (o.readable, o.writable) = (true, true);
+        }
+    }
+
+    /// Whether nothing is left to be done for a guest kernel that has given it up.
+    pub fn is_over(&self) -> bool {
+        self.closed_by.is_some() && self.up_ended
+    }
+
+    /// How well it fits what comes from an address: more is better, `None` not at all.
+    pub fn wants(&self, from: SocketAddr) -> Option<bool> {
+        match self.peer {
+            None => Some(false),
+            Some(peer) => (peer == from).then_some(true),
+        }
+    }
+
+    fn header<'c>(&self, channel: &'c Channel) -> &'c SocketHeader {
+        crate::client::socket_header(channel, self.number)
+    }
+
+    /// Takes another peer, or none.
+    pub fn set_peer(&mut self, to: Option<SocketAddr>, around: &mut Around<'_>) -> Result<(), Errno> {
+        if self.peer.take().is_some() {
+            // A socket of the host that is connected is of no use for anything else.
+            (self.outlets, self.flows) = ([None, None], Recent::default());
+        }
+        let Some(to) = to else { return Ok(()) };
+        if self.callers.get(&to).is_none()
+            && let Way::Host(real) = around.settings.way(to, Protocol::Udp)?
+        {
+            let outlet = self.outlet(real, around)?;
+            rustix::net::connect(&outlet.socket, &real)?;
+            self.flows.put(real, to);
+        }
+        self.peer = Some(to);
+        Ok(())
+    }
+
+    /// The host's socket towards an address, made when it is first wanted.
+    fn outlet(&mut self, to: SocketAddr, around: &mut Around<'_>) -> Result<&mut Outlet, Errno> {
+        let v6 = to.is_ipv6();
+        let place = &mut self.outlets[usize::from(v6)];
+        if place.is_none() {
+            let any: SocketAddr =
+                if v6 { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
+            let made = UdpSocket::bind(any).and_then(|s| s.set_nonblocking(true).map(|()| s));
+            let socket = made.map_err(|e| address::errno(&e))?;
+            *place = Some(Outlet { socket, readable: true, writable: true });
+            around.wishes.push(Wish::WatchDatagrams { number: self.number, v6 });
+        }
+        place.as_mut().ok_or(Errno::NOBUFS)
+    }
+
+    /// Moves what can be moved, about `budget` bytes each way.
+    pub fn turn(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
+        let up = self.send(around, budget)?;
+        let mut more = up == Turn::More;
+        for v6 in [false, true] {
+            more |= self.receive(v6, around, budget)? == Turn::More;
+        }
+        Ok(if more { Turn::More } else { Turn::Idle })
+    }
+
+    fn send(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
+        let mut done = 0;
+        loop {
+            if done >= budget || around.wishes.len() >= MOST_WISHES {
+                return Ok(Turn::More);
+            }
+            let channel = &*around.channel;
+            let stream = self.header(channel).up();
+            let waiting = self.up.waiting(&stream)? as usize;
+            if waiting == 0 {
+                if self.closed_by.is_some() {
+                    self.up_ended = true;
+                } else if !self.up.sleep(&stream)? {
+                    continue;
+                }
+                return Ok(Turn::Idle);
+            }
+            let mut head = [0; DatagramHeader::SIZE];
+            self.take(channel, &stream, 0, &mut head)?;
+            let head = DatagramHeader::decode(&head);
+            let room = DatagramHeader::room(head.len.into());
+            if waiting < room {
+                return Err(Broken);
+            }
+            let bytes = &mut around.scratch[..head.len.into()];
+            self.take(channel, &stream, DatagramHeader::SIZE, bytes)?;
+            match self.send_one(address::socket_addr(&head.peer), head.len.into(), around) {
+                Err(Errno::AGAIN) => return Ok(Turn::Idle),
+                Err(Errno::INTR) => continue,
+                Err(e) => self.tell(around.channel, e),
+                Ok(()) => {}
+            }
+            done += room;
+            let stream = self.header(around.channel).up();
+            if self.up.advance(&stream, room) {
+                around.channel.mark(self.number);
+            }
+        }
+    }
+
+    /// Copies bytes of the up buffer, `skip` bytes after the next.
+    fn take(&self, channel: &Channel, stream: &Stream<'_>, skip: usize, to: &mut [u8]) -> Result<(), Broken> {
+        let mut done = 0;
+        while done < to.len() {
+            let span = self.up.span(stream, u32::try_from(skip + done).map_err(|_| Broken)?)?;
+            let n = span.len.min(to.len() - done);
+            if n == 0 {
+                return Err(Broken);
+            }
+            channel.memory().read(at(up_buffer(self.number)) + span.offset, &mut to[done..done + n]);
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Sends the first `len` bytes of `scratch`.
+    fn send_one(&mut self, to: SocketAddr, len: usize, around: &mut Around<'_>) -> Result<(), Errno> {
+        if let Some((published, real)) = self.callers.get(&to) {
+            let socket = &around.settings.published[published].socket;
+            // A socket that has no room loses it: it is not this domain's socket that waits there.
+            return match rustix::net::sendto(socket, &around.scratch[..len], no_flags(), &real) {
+                Ok(_) | Err(Errno::AGAIN) => Ok(()),
+                Err(e) => Err(e),
+            };
+        }
+        let Way::Host(real) = around.settings.way(to, Protocol::Udp)? else {
+            around.wishes.push(Wish::Datagram {
+                socket: self.number,
+                to,
+                from_port: self.at.port,
+                bytes: around.scratch[..len].into(),
+            });
+            return Ok(());
+        };
+        self.flows.put(real, to);
+        let outlet = self.outlet(real, around)?;
+        if !outlet.writable {
+            return Err(Errno::AGAIN);
+        }
+        match rustix::net::sendto(&outlet.socket, &around.scratch[..len], no_flags(), &real) {
+            Err(Errno::AGAIN) => {
+                outlet.writable = false;
+                Err(Errno::AGAIN)
+            }
+            r => r.map(|_| ()),
+        }
+    }
+
+    fn receive(&mut self, v6: bool, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
+        let mut done = 0;
+        while let Some(outlet) = self.outlets[usize::from(v6)].as_mut().filter(|o| o.readable) {
+            if self.closed_by.is_some() {
+                break;
+            }
+            if done >= budget {
+                return Ok(Turn::More);
+            }
+            // Its length is known when it has been taken, so there must be room for any.
+            let header = crate::client::socket_header(around.channel, self.number);
+            let any = DatagramHeader::room(LONGEST);
+            if (self.down.room(&header.down())? as usize) < any {
+                // The word is set; what it says of room is of no interest.
+                let _ = self.down.sleep(&header.down())?;
+                if (self.down.room(&header.down())? as usize) < any {
+                    break;
+                }
+            }
+            match outlet.socket.recv_from(around.scratch) {
+                Ok((n, real)) => {
+                    done += DatagramHeader::room(n);
+                    if let Some(from) = self.flows.get(&real) {
+                        self.put(around.channel, from, &around.scratch[..n])?;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => outlet.readable = false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => self.tell(around.channel, address::errno(&e)),
+            }
+        }
+        Ok(Turn::Idle)
+    }
+
+    /// Gives the domain a datagram that came for this socket; lost if there is no room.
+    pub fn put(&mut self, channel: &mut Channel, from: SocketAddr, bytes: &[u8]) -> Result<(), Broken> {
+        let Ok(len) = u16::try_from(bytes.len()) else { return Ok(()) };
+        let stream = self.header(channel).down();
+        let room = DatagramHeader::room(bytes.len());
+        if (self.down.room(&stream)? as usize) < room || self.closed_by.is_some() {
+            return Ok(());
+        }
+        let head = DatagramHeader { peer: address::end(from), len }.encode();
+        let mut skip = 0;
+        for mut part in [&head[..], bytes] {
+            while !part.is_empty() {
+                let span = self.down.span(&stream, skip)?;
+                let (now, rest) = part.split_at(span.len.min(part.len()));
+                if now.is_empty() {
+                    return Err(Broken);
+                }
+                channel.memory().write(at(down_buffer(self.number)) + span.offset, now);
+                skip += u32::try_from(now.len()).unwrap_or(BUFFER);
+                part = rest;
+            }
+        }
+        if self.down.advance(&stream, room) {
+            channel.mark(self.number);
+        }
+        Ok(())
+    }
+
+    /// The same for one that came through a published port.
+    pub fn called(
+        &mut self,
+        channel: &mut Channel,
+        from: SocketAddr,
+        caller: Caller,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        self.callers.put(from, caller);
+        self.put(channel, from, bytes)
+    }
+
+    /// An error for the guest kernel. As on Linux, one without a peer hears of none.
+    pub fn tell(&mut self, channel: &mut Channel, error: Errno) {
+        if self.peer.is_some() {
+            let header = self.header(channel);
+            header.error.store(error.raw_os_error().unsigned_abs(), Ordering::Release);
+            channel.mark(self.number);
+        }
+    }
+}
+
+fn no_flags() -> rustix::net::SendFlags {
+    rustix::net::SendFlags::NOSIGNAL
+}

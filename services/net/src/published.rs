@@ -1,0 +1,134 @@
+//! What comes to a domain from outside: through published ports.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+
+use doppel_abi_service::OBJECTS;
+use doppel_abi_service::net::End;
+use doppel_service::Broken;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use socket2::SockRef;
+
+use crate::address;
+use crate::client::{BATCH, Client, Entity, Published};
+use crate::rules::Protocol;
+use crate::way::as_seen;
+
+/// Connections accepted from one listener in a turn.
+const ACCEPTS: usize = 16;
+/// Datagrams taken from one published port in a turn.
+const DATAGRAMS: usize = 64;
+
+/// When to look at a published port again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// When the host tells of something.
+    AtEvents,
+    /// When there is another reason for a turn.
+    Later,
+    /// At once, after the others.
+    Now,
+}
+
+/// Whether a socket at this address takes what comes to `ip`.
+fn covers(at: &End, ip: IpAddr) -> bool {
+    at.ip == address::bytes(ip)
+        || match Ipv6Addr::from(at.ip).to_canonical() {
+            IpAddr::V4(any) => any.is_unspecified() && ip.is_ipv4(),
+            // An IPv6 wildcard takes IPv4 too; the guest kernel knows about IPV6_V6ONLY.
+            IpAddr::V6(any) => any.is_unspecified(),
+        }
+}
+
+impl Client {
+    /// The socket that takes connections to this address.
+    pub fn listener(&self, ip: IpAddr, port: u16) -> Option<u32> {
+        self.sockets.iter().find_map(|(n, e)| match e {
+            Entity::Listener(at) if at.port == port && covers(at, ip) => Some(*n),
+            _ => None,
+        })
+    }
+
+    /// The socket that takes a datagram which comes from here to this address: one with that very peer before others.
+    pub fn taker(&self, ip: IpAddr, port: u16, from: SocketAddr) -> Option<u32> {
+        let fits = |n: &&u32| match self.sockets.get(n) {
+            Some(Entity::Datagrams(d)) if covers(&d.at, ip) => d.wants(from).map(|close| (close, **n)),
+            _ => None,
+        };
+        self.ports.get(&port)?.iter().filter_map(|n| fits(&n)).max().map(|(_, n)| n)
+    }
+
+    /// Takes connections and datagrams at published ports. True: there are more, for another turn.
+    pub fn look_outside(&mut self, scratch: &mut [u8]) -> Result<bool, Broken> {
+        if !self.channel.agreed() {
+            return Ok(false);
+        }
+        let mut more = false;
+        for i in std::mem::take(&mut self.callers) {
+            let look = match self.settings.published[i].protocol {
+                Protocol::Tcp => self.accept(i),
+                Protocol::Udp => self.hear_datagrams(i, scratch)?,
+            };
+            if look != Look::AtEvents {
+                self.callers.push(i);
+            }
+            more |= look == Look::Now;
+        }
+        Ok(more)
+    }
+
+    fn hear_datagrams(&mut self, published: usize, scratch: &mut [u8]) -> Result<Look, Broken> {
+        let Published { port, socket, .. } = &self.settings.published[published];
+        let (port, ip) = (*port, IpAddr::V4(self.settings.ip4));
+        for _ in 0..DATAGRAMS {
+            let (n, real) = match rustix::net::recvfrom(socket, &mut *scratch, RecvFlags::empty()) {
+                Ok((n, _, Some(from))) => match SocketAddr::try_from(from) {
+                    Ok(from) => (n, from),
+                    Err(_) => continue,
+                },
+                Err(Errno::AGAIN) => return Ok(Look::AtEvents),
+                // What became of an answer is not the next caller's business.
+                Ok(_) | Err(_) => continue,
+            };
+            let from = as_seen(real);
+            if !self.settings.rules.inbound(real.ip().to_canonical(), port, Protocol::Udp) {
+                continue;
+            }
+            if let Some(taker) = self.taker(ip, port, from)
+                && let Some(Entity::Datagrams(d)) = self.sockets.get_mut(&taker)
+            {
+                d.called(&mut self.channel, from, (published, real), &scratch[..n])?;
+            }
+        }
+        Ok(Look::Now)
+    }
+
+    fn accept(&mut self, published: usize) -> Look {
+        let port = self.settings.published[published].port;
+        let ip = IpAddr::V4(self.settings.ip4);
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listener(ip, port) else { return Look::AtEvents };
+            if self.answers.len() >= BATCH || self.free.is_empty() && self.fresh == OBJECTS {
+                return Look::Later;
+            }
+            let socket = SockRef::from(&self.settings.published[published].socket.as_fd())
+                .accept_raw()
+                .map(|(s, a)| (s, a.as_socket()));
+            match socket {
+                Ok((socket, Some(peer))) => {
+                    let allowed = self.settings.rules.inbound(peer.ip().to_canonical(), port, Protocol::Tcp);
+                    if allowed && socket.set_nonblocking(true).is_ok() {
+                        self.give(listener, socket.into(), peer);
+                    }
+                }
+                Ok((_, None)) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Look::AtEvents,
+                // A connection that ended while it waited, or no descriptors: look again at the next turn.
+                Err(_) => return Look::Later,
+            }
+        }
+        Look::Now
+    }
+}

@@ -1,0 +1,52 @@
+//! What was lately known of addresses, in bounded memory.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+/// Values by address. The [`Recent::KEEP`] latest stay, those before them go some time.
+#[derive(Debug)]
+pub(crate) struct Recent<V> {
+    new: HashMap<SocketAddr, V>,
+    old: HashMap<SocketAddr, V>,
+}
+
+impl<V> Default for Recent<V> {
+    fn default() -> Self {
+        Self { new: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<V: Copy> Recent<V> {
+    /// Least number of addresses that are remembered; at most twice as many are.
+    pub const KEEP: usize = 512;
+
+    pub fn put(&mut self, address: SocketAddr, value: V) {
+        if self.new.len() >= Self::KEEP && !self.new.contains_key(&address) {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(address, value);
+    }
+
+    pub fn get(&self, address: &SocketAddr) -> Option<V> {
+        self.new.get(address).or_else(|| self.old.get(address)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_remembered_and_memory_is_bounded() {
+        let mut r = Recent::default();
+        let address = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
+        let keep = u16::try_from(Recent::<u16>::KEEP).unwrap();
+        for port in 0..10 * keep {
+            r.put(address(port), port);
+            assert!(r.new.len() + r.old.len() <= 2 * usize::from(keep));
+            let first = port.saturating_sub(keep - 1);
+            assert_eq!((r.get(&address(first)), r.get(&address(port))), (Some(first), Some(port)));
+        }
+        assert_eq!(r.get(&address(0)), None);
+    }
+}
