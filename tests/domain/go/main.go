@@ -28,6 +28,10 @@ func main() {
 		serve()
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "lookup" {
+		lookup(os.Args[2:])
+		return
+	}
 	if len(os.Args) > 1 { // the child
 		fmt.Print("child ", os.Args[1])
 		os.Exit(5)

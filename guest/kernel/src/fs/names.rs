@@ -87,6 +87,12 @@ pub fn make_dirs(caller: &Caller, path: &[u8], mode: u32) -> Result<Path> {
     if dir.inode().kind() == FileType::Directory { Ok(dir) } else { Err(Errno::ENOTDIR) }
 }
 
+/// Creates a regular file of root's for the kernel itself.
+pub(super) fn create_kernel(dir: &Path, name: &[u8], mode: u32) -> Result<Path> {
+    let mode = FileType::Regular as u32 | mode;
+    add(dir, name, || dir.mount().writable(), |d| d.create(name, mode, 0, 0, 0))
+}
+
 /// Creates a symbolic link.
 pub fn symlink(caller: &Caller, dir: &Path, name: &[u8], target: &[u8]) -> Result<Path> {
     let (uid, gid) = (caller.cred.fsuid, new_gid(caller, dir));

@@ -261,6 +261,20 @@ pub fn open_kernel(name: &[u8]) -> Result<Arc<File>> {
     Ok(File::new(ops, p.inode().clone(), p, O_RDONLY))
 }
 
+/// Puts `text` into a file for the kernel itself, named from the domain's root; makes it if it is not there.
+pub fn put_kernel(name: &[u8], text: &[u8]) -> Result<()> {
+    let w = Walker::kernel();
+    let p = match w.walk(w.root(), name, Last::MayMiss, true)? {
+        Found::Place(p) => p,
+        Found::Name { dir, name, .. } => super::names::create_kernel(&dir, &name, 0o644)?,
+    };
+    if p.dentry().kind() != FileType::Regular {
+        return Err(Errno::EINVAL);
+    }
+    let file = finish(p, O_WRONLY | O_TRUNC)?;
+    file.ops().write(&file, &mut super::Input::kernel(text), 0).map(drop)
+}
+
 /// Finds a program to execute (`execveat(2)`): checks that it is a regular file that may be executed.
 pub fn lookup_exec(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
     let caller = Caller::of(&crate::task::current().process);

@@ -45,6 +45,7 @@ fn default_rlimits() -> [Rlimit; rlimit::COUNT] {
 pub fn start_init(data: BootData) {
     crate::fs::init();
     crate::tty::init();
+    crate::net::remote::files::write();
     let pid = kernel().alloc_pid().unwrap_or(0);
     assert!(pid == init_pid(), "guest pid 1 must be the first");
     let tty = data.args.flags & boot_flags::TTY != 0;

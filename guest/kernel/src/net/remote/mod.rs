@@ -6,6 +6,7 @@
 //! Lock order: a socket's `inner` → [`Far`]'s ends, or the table of sockets → the link. What an answer brings is carried out without a lock.
 
 mod far;
+pub mod files;
 mod grams;
 mod link;
 
@@ -244,6 +245,7 @@ pub fn resumed() {
     n.link.lock().restart();
     // What stays is registered again when the service is there (`lose`).
     n.reset_all(channel::is_there());
+    files::rewrite();
     event();
 }
 
