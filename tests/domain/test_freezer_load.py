@@ -242,9 +242,8 @@ def memory_differs(pid, inode, spaces, image):
     """What a process that goes on from an image has otherwise than the address space that it is; none if there is no such."""
     there = mapped(pid, inode)
     for runs in spaces.values():
-        # Neighbours may have become one mapping, and one may have been cut where a mapping of the program ends.
-        offsets = [o - a for a, _, o in runs]
-        if not any(o - start in offsets for start, _, o in there):
+        # Each has a part of the file to itself. Addresses tell nothing: forked processes have the same.
+        if not any(runs[0][2] <= o <= runs[-1][2] for _, _, o in there):
             continue
         with open(f"/proc/{pid}/mem", "rb", 0) as memory:
             for address, length, offset in runs:
