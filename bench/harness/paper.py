@@ -15,8 +15,8 @@ _new = {}
 
 def keep(part, *path_and_value):
     """keep("isolation", "doppel", "Node.js", {...}) sets one value."""
-    *path, last, value = path_and_value
-    place = _new.setdefault(part, {})
+    *path, last, value = part, *path_and_value
+    place = _new
     for step in path:
         place = place.setdefault(step, {})
     place[last] = value
@@ -51,6 +51,12 @@ def latencies(data):
     rows = [[name, f"{s['image_kib']} KiB", f"{s['processes']}", f"{s['segments']}", ms(s["stop_ms"]), ms(s["pause_ms"]), ms(s["suspend_ms"]), rate(s), ms(s["resume_ms"])] for name, s in setups.items()]
     out.append(table(["set-up", "frozen image", "processes", "segments", "until all stands still", "copied in (the pause)", "suspend: until the image is complete", "bytes a second", "resume: `doppel clone`, to first output"], rows))
     out.append("Medians (least–most). Images in memory. Resume includes opening the image and checking every byte of it, once a command.\n")
+    running = data.get("running")
+    if running:
+        out.append("A Python that goes on, and writes a page a millisecond, while most of it is saved:\n")
+        rows = [[f"pause of {size}, until all stands still included", ms(values)] for size, values in running["pause_ms"].items()]
+        speeds = sorted(running["gb_per_s"])
+        out.append(table(["", ""], [*rows, ["bytes a second of 512 MB, until the image is complete", f"{statistics.median(speeds):.2f} GB/s ({speeds[0]:.2f}–{speeds[-1]:.2f})"]]))
     out.append("## Memory overheads (Table 5.1)\n")
     rows = [[name, f"{s['image_kib']} KiB", f"{s['tables_kib']} KiB ({100 * s['tables_kib'] / s['image_kib']:.2f} %)", f"{s['resume_kib']['own']:.0f} KiB", f"{s['resume_kib']['kernel']:.0f} KiB"] for name, s in setups.items()]
     out.append(table(["set-up", "frozen image", "overhead 1: its header, tables, checksums", "resume: private memory of an idle clone", "overhead 2: host kernel memory of it"], rows))

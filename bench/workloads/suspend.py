@@ -41,6 +41,18 @@ read = lambda name: open("/sys/doppel/" + name).read().strip()
 if read("generation") == "0": time.sleep(1000)
 if read("args"): time.sleep({STAY})
 """
+# What the targets are about: how long a domain of 20 MB stands still, and how fast much memory is saved. Written to all
+# the time, a page a millisecond.
+BUSY = """
+import os, time
+data = bytearray(os.urandom(%d << 20))
+print("here", flush=True)
+i = 0
+while True:
+    i = (i + 4096 * 97) %% len(data)
+    data[i] ^= 1
+    time.sleep(0.001)
+"""
 SETUPS = {"minimal: a shell": ("busybox", ["sh", "-c", MINIMAL]), "medium: Python, 20 MB": ("debian", ["python3", "-c", MEDIUM]), "heavy: Python with 150 MiB, Node.js, 4 shells": ("runtimes", ["python3", "-c", HEAVY])}
 SLEEPER = """
 import os, time
@@ -116,6 +128,23 @@ def setup(tool, name, image, command, repeats):
     return result["suspend_ms"], resumes
 
 
+def running(tool, mib, repeats):
+    """Reports of freezes of a domain that has so many MiB and goes on."""
+    tag = f"bench-busy-{os.getpid()}"
+    p, reports = tool.start("run", "--rm", "--name", tag, "debian", "--", "python3", "-c", BUSY % mib), []
+    try:
+        if p.stdout.readline() != "here\n":
+            raise Failed(f"doppel: a domain of {mib} MiB did not start: {p.stderr.read()[-300:]}")
+        for _ in range(repeats):
+            time.sleep(0.3)
+            reports.append(json.loads(tool.call("freeze", "--json", "--in-memory", tag, f"{tag}-o")))
+            tool.call("frozen", "rm", f"{tag}-o")
+    finally:
+        p.kill()
+        p.communicate()
+    return reports
+
+
 def line_within(p, seconds):
     if not select.select([p.stdout], [], [], seconds)[0]:
         raise Failed("doppel: the domain says nothing")
@@ -176,6 +205,14 @@ def measure(runtime, opt):
     for name, (image, command) in SETUPS.items():
         suspend, resume = setup(tool, name, image, command, repeats)
         rows[f"suspend, {name}"], rows[f"resume, {name}"] = median(suspend) * 1e6, median(resume) * 1e6
+    small, large = running(tool, 17, 3 * repeats), running(tool, 510, repeats)
+    pauses = {"20 MB": [r["stop_us"] + r["pause_us"] for r in small], "512 MB": [r["stop_us"] + r["pause_us"] for r in large]}
+    rows["20 MB domain: pause"], rows["20 MB domain: longest pause"] = median(pauses["20 MB"]) * 1e3, max(pauses["20 MB"]) * 1e3
+    rows["512 MB domain: pause"] = median(pauses["512 MB"]) * 1e3
+    # Until the image is complete, the stop included.
+    speeds = [r["bytes"] / r["total_us"] for r in large]
+    rows["freeze throughput of 512 MB dirty memory"] = (median(speeds), "MB/s")
+    paper.keep("running", {"pause_ms": {k: [us / 1000 for us in v] for k, v in pauses.items()}, "gb_per_s": [s / 1000 for s in speeds]})
     for kind, values in wakes(tool, 2 if opt.quick else 7).items():
         rows[f"wake of 50 MB, {kind}"] = median(values) * 1e6
     return rows

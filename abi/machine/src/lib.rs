@@ -94,7 +94,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -123,8 +123,13 @@ pub mod control {
     pub const SHARE_MAX: u64 = 512;
     /// Offset that stands for fresh pages of zeros.
     pub const SHARE_ZERO: u64 = u64::MAX;
+    /// The answer to [`super::event::SHADOW`]: for each shadow two host pids (4 bytes each) in the domain's PID
+    /// namespace, the process' and the shadow's.
+    pub const SHADOWS: u64 = SHARE_LIST + 5 * 4096;
+    /// Most shadows.
+    pub const SHADOWS_MAX: u64 = 4096;
     /// The slots of sessions (see [`super::session`]).
-    pub const SESSIONS: u64 = SHARE_LIST + 5 * 4096;
+    pub const SESSIONS: u64 = SHADOWS + SHADOWS_MAX * 8;
     /// Size of the control area in bytes; what nobody touches costs nothing.
     pub const SIZE: u64 = SESSIONS + super::session::SESSIONS as u64 * super::session::SESSION_STRIDE;
 }
@@ -249,6 +254,9 @@ pub mod event {
     pub const MEMORY: u64 = 1 << 10;
     /// The network service has news in its channel. It posts this itself.
     pub const NETWORK: u64 = 1 << 11;
+    /// While it stands still: leave a shadow of each process, a copy that keeps its memory as it is now, list them at
+    /// [`super::control::SHADOWS`], and answer in [`super::VirtualRegisters::shadows`].
+    pub const SHADOW: u64 = 1 << 12;
     /// Used inside the guest: a request for PID 1 (new address space, timer) was queued.
     pub const KERNEL: u64 = 1 << 63;
 }
@@ -311,7 +319,14 @@ pub struct VirtualRegisters {
     /// The balloon's target in bytes, 0 = none: the guest kernel gives back what it can do without, and lets
     /// programs have no more than this, as long as it is below the limit. What they have already they keep.
     pub memory_target: AtomicU64,
+    /// The answer to [`event::SHADOW`]: 1 more than there are shadows, [`NO_SHADOWS`] if not all could be made. 0 before.
+    pub shadows: AtomicU32,
+    /// Futex word: bumped by the host when it needs the shadows no longer.
+    pub shadows_end: AtomicU32,
 }
+
+/// See [`VirtualRegisters::shadows`].
+pub const NO_SHADOWS: u32 = u32::MAX;
 
 /// Counters of [`CallCounts`].
 pub const CALL_COUNTERS: usize = 32;
@@ -382,12 +397,12 @@ pub struct RingHeader {
 const _: () = {
     assert!(size_of::<StartInfo>() == 160);
     assert!(size_of::<BootArgs>() == 32);
-    assert!(size_of::<VirtualRegisters>() == 104);
+    assert!(size_of::<VirtualRegisters>() == 112);
     assert!(size_of::<RingHeader>() == 128);
     assert!(control::VREGS + size_of::<VirtualRegisters>() as u64 <= control::CALLS);
     assert!(control::CALLS + size_of::<CallCounts>() as u64 == control::FILTER);
     assert!(RING_BYTES.is_power_of_two());
-    assert!(control::SHARE_LIST + control::SHARE_ENTRIES + control::SHARE_MAX * 32 <= control::SESSIONS);
+    assert!(control::SHARE_LIST + control::SHARE_ENTRIES + control::SHARE_MAX * 32 <= control::SHADOWS);
     assert!(control::SESSIONS.is_multiple_of(4096));
     assert!(layout::CONTROL_BASE + control::SIZE <= layout::ARENA_BASE);
 };

@@ -14,7 +14,7 @@ use doppel_machine::{arena, boot, host};
 
 use crate::sched::{IdleThread, Space, idle_loop};
 use crate::task::{Thread, current};
-use crate::{kernel, mm, root, signal, syscall, task, time};
+use crate::{kernel, mm, root, shadow, signal, syscall, task, time};
 
 /// The Linux personality on the machine layer.
 struct Linux;
@@ -41,6 +41,11 @@ impl Personality for Linux {
 
     fn task_start(&self) {
         let object: Arc<dyn Any + Send + Sync> = cpu::current();
+        if let Some(round) = shadow::round_of(&*object) {
+            // As below: this host process ends without giving anything back.
+            drop(object);
+            shadow::stay(round);
+        }
         let init = match object.downcast::<IdleThread>() {
             Ok(idle) => {
                 let init = Arc::ptr_eq(idle.space(), &kernel().init_space());
@@ -174,12 +179,15 @@ fn serve(events: u64) {
 }
 
 /// Collects ended host processes. One that did not end by itself was killed or crashed: nobody can know what
-/// state it left, so the domain ends (DESIGN §5, fate-sharing).
+/// state it left, so the domain ends (DESIGN §5, fate-sharing), unless it was a shadow, which has none.
 /// Returns how many there were.
 pub(crate) fn reap() -> u32 {
     let mut n = 0;
     while let Some((pid, status)) = host::reap() {
         n += 1;
+        if kernel().freezer.shadows.ended(pid) {
+            continue;
+        }
         let space = kernel().spaces.lock().remove(&pid);
         if let Some(s) = space {
             s.retire();

@@ -18,12 +18,13 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, host};
 
 use crate::sched::{Space, WaitQueue, settle, wait_until_uninterruptible};
+use crate::shadow::Shadows;
 use crate::{Errno, Result, fs, kernel, root, sessions, task, tidy};
 
 /// How long the vCPUs may take to stop, in nanoseconds. Only kernel code that does not end could take longer.
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// How often PID 1 looks again while they stop, in nanoseconds.
-const LOOK_AGAIN_NS: u64 = 500_000;
+pub(crate) const LOOK_AGAIN_NS: u64 = 500_000;
 
 /// State of the freezer.
 #[derive(Default)]
@@ -35,6 +36,8 @@ pub struct Freezer {
     queue: Arc<WaitQueue>,
     /// Arguments of the clone, in the clone.
     args: SpinLock<Vec<Vec<u8>>>,
+    /// Copies of its processes that keep what the host has not saved yet.
+    pub shadows: Shadows,
 }
 
 /// All address spaces, those that are just being started included.
@@ -101,8 +104,15 @@ impl Freezer {
             host::ring_doorbell();
             loop {
                 let seen = v.event_seq.load(Ordering::SeqCst);
-                if v.pending.fetch_and(!event::SHARE, Ordering::SeqCst) & event::SHARE != 0 {
+                let asked = event::SHARE | event::SHADOW;
+                let asked = v.pending.fetch_and(!asked, Ordering::SeqCst) & asked;
+                if asked & event::SHARE != 0 {
                     self.share();
+                }
+                if asked & event::SHADOW != 0 {
+                    self.shadows.cast();
+                }
+                if asked != 0 {
                     continue;
                 }
                 if v.pending.load(Ordering::SeqCst) & (event::THAW | event::SHUTDOWN) != 0 {
@@ -186,6 +196,7 @@ impl Freezer {
     /// Before anything of a clone runs: forgets the host processes that stayed behind, takes a new identity.
     pub fn adopt(&self) {
         let k = kernel();
+        self.shadows.forget();
         let spaces = core::mem::take(&mut *k.spaces.lock());
         for s in spaces.into_values().chain([k.init_space()]) {
             s.leave_host();

@@ -22,6 +22,7 @@ pub mod net;
 pub mod root;
 pub mod sched;
 pub mod sessions;
+pub mod shadow;
 pub mod signal;
 pub mod syscall;
 pub mod task;

@@ -167,6 +167,11 @@ impl Vcpu {
         self.tgid.load(Ordering::Relaxed)
     }
 
+    /// Host thread id in the domain's PID namespace.
+    pub fn tid(&self) -> i32 {
+        self.tid.load(Ordering::Relaxed).cast_signed()
+    }
+
     /// Whether this is the first vCPU of its host process.
     pub fn is_first(&self) -> bool {
         self.tgid().cast_unsigned() == self.tid.load(Ordering::Relaxed)
@@ -400,11 +405,12 @@ pub fn spawn_vcpu(idle: Arc<dyn ThreadObject>) -> Result<(), HostError> {
 
 /// Starts a host process with a copy of this address space, running `idle` on its first vCPU. `from_init` is
 /// true on the domain's PID 1.
-pub fn spawn_space(idle: Arc<dyn ThreadObject>, from_init: bool) -> Result<(), HostError> {
+pub fn spawn_space(idle: Arc<dyn ThreadObject>, from_init: bool) -> Result<&'static Vcpu, HostError> {
     let v = Vcpu::new(idle);
     let flags = if from_init { clone_flags::SPACE_FROM_INIT } else { clone_flags::SPACE };
     // SAFETY: the child runs on the idle task's own stack in the shared arena; no lock in private memory exists.
-    unsafe { clone_onto(flags, v) }
+    unsafe { clone_onto(flags, v) }?;
+    Ok(v)
 }
 
 /// Makes the calling host thread the vCPU of `idle` (boot), and continues on its stack; never returns.

@@ -1,9 +1,9 @@
 //! The frozen image a clone was made from: its header and tables, mapped at boot.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use doppel_abi_machine::control::{SHARE_ENTRIES, SHARE_LIST, SHARE_MAX};
+use doppel_abi_machine::control::{SHADOWS, SHADOWS_MAX, SHARE_ENTRIES, SHARE_LIST, SHARE_MAX};
 use doppel_abi_machine::frozen::{HEADER_SIZE, Header, Segment};
 use doppel_abi_machine::layout::{CONTROL_BASE, FROZEN_BASE};
 
@@ -49,4 +49,20 @@ pub fn share_list() -> Vec<Segment> {
     // SAFETY: so many lie in the control area (pinned in abi/machine), any bytes are a valid segment, and the host
     // does not write while the domain stands still for it.
     (0..count.min(SHARE_MAX) as usize).map(|i| unsafe { at.add(i).read_volatile() }).collect()
+}
+
+/// Lists shadows for the host: host pids of processes and of their shadows; false if there is no room for so many.
+pub fn list_shadows(pairs: &[(i32, i32)]) -> bool {
+    if pairs.len() as u64 > SHADOWS_MAX {
+        return false;
+    }
+    let mut at = (CONTROL_BASE + SHADOWS) as *const AtomicI32;
+    for pid in pairs.iter().flat_map(|&(process, shadow)| [process, shadow]) {
+        // SAFETY: two words for each pair, of which as many fit the control area (just checked), mapped for ever.
+        unsafe {
+            (*at).store(pid, Ordering::Relaxed);
+            at = at.add(1);
+        }
+    }
+    true
 }

@@ -27,7 +27,7 @@ use crate::requests::{Reply, Request};
 use crate::ring::{post, registers};
 use crate::session::Slots;
 use crate::share::{self, Member};
-use crate::{DomainStats, Error};
+use crate::{DomainStats, Error, shadow};
 
 /// How long a domain may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -120,6 +120,46 @@ impl Drop for Stopped<'_> {
     }
 }
 
+/// A domain whose memory is being written.
+struct Frozen<'a> {
+    standing: Option<Stopped<'a>>,
+    /// It will not go on.
+    stop: bool,
+    /// See [`Core::freeze_for`].
+    ask: &'a Cell<bool>,
+    shadows: Option<shadow::Shadows<'a>>,
+}
+
+impl Frozen<'_> {
+    fn thaw(&mut self, written: bool) {
+        let Some(standing) = self.standing.take() else { return };
+        if self.ask.replace(false) && !written {
+            registers(&standing.core.map).freeze_error.store(EIO, Ordering::SeqCst);
+        }
+    }
+}
+
+impl doppel_freezer::Standing for Frozen<'_> {
+    fn leave(&mut self, load: &doppel_freezer::Load) -> Option<doppel_freezer::Shadows> {
+        // A program that asks may end as soon as it goes on, and its domain, and all that the shadows keep.
+        let Some(Stopped { core, go_on: true, .. }) = self.standing else { return None };
+        if self.stop || self.ask.get() || !shadow::room(core, load) {
+            return None;
+        }
+        let mut shadows = shadow::Shadows::cast(core)?;
+        let of = shadows.of(&load.pids)?;
+        self.shadows = Some(shadows);
+        self.standing = None;
+        Some(of)
+    }
+
+    fn go_on(&mut self, written: bool) {
+        if !self.stop {
+            self.thaw(written);
+        }
+    }
+}
+
 impl Core {
     /// Kills every process of the domain; one that is dead already is no error.
     pub fn kill(&self) -> Result<(), Error> {
@@ -140,7 +180,7 @@ impl Core {
 
     /// Waits until `over`; false if that takes too long. Looks often at first: most waits take a tenth of a
     /// millisecond.
-    fn look_until(&self, patience: Duration, mut over: impl FnMut() -> bool) -> bool {
+    pub fn look_until(&self, patience: Duration, mut over: impl FnMut() -> bool) -> bool {
         let begun = Instant::now();
         loop {
             if over() {
@@ -268,23 +308,17 @@ impl Core {
             winsize: registers(map).winsize.load(Ordering::Relaxed),
             owner: born.owner,
         };
-        let standing = Cell::new(Some(standing));
-        let go_on = |written: bool| {
-            if ask.replace(false) && !written {
-                registers(map).freeze_error.store(EIO, Ordering::SeqCst);
-            }
-            drop(standing.take());
-        };
-        let thaw = |written: bool| {
-            if !stop {
-                go_on(written);
-            }
-        };
-        let report = doppel_freezer::freeze(&subject, to, thaw).inspect_err(|_| go_on(false))?;
+        let mut frozen = Frozen { standing: Some(standing), stop, ask, shadows: None };
+        let report = doppel_freezer::freeze(&subject, to, &mut frozen);
+        let report = report.map_err(|error| {
+            let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
+            frozen.thaw(false);
+            if ended_meanwhile { ended() } else { error.into() }
+        })?;
         if stop {
             self.asleep.store(true, Ordering::SeqCst);
             self.kill()?;
-            if let Some(mut standing) = standing.take() {
+            if let Some(mut standing) = frozen.standing.take() {
                 standing.go_on = false;
             }
         }

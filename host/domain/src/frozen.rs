@@ -87,6 +87,8 @@ pub struct FreezeReport {
     pub pause_us: u64,
     /// Microseconds until the image was complete.
     pub total_us: u64,
+    /// Processes that left a shadow, so that the domain did not have to wait until their memory was copied.
+    pub shadows: usize,
 }
 
 impl FreezeReport {
@@ -98,6 +100,7 @@ impl FreezeReport {
             stop_us: us(stopped),
             pause_us: us(report.time),
             total_us: us(begun.elapsed()),
+            shadows: report.shadows,
         }
     }
 }

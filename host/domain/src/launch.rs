@@ -256,6 +256,6 @@ pub(crate) fn limits(memory: Option<u64>, cpus: Option<f64>, resources: Resource
 
 /// The control group's limit for a guest limit: the guest kernel's own memory (page tables, stacks, its
 /// heap) comes on top, so that programs get ENOMEM from it before the host kills anything.
-fn host_limit(guest: u64) -> u64 {
+pub(crate) fn host_limit(guest: u64) -> u64 {
     guest.saturating_add(guest / 8).saturating_add(64 << 20)
 }

@@ -37,6 +37,7 @@ mod remote;
 mod requests;
 mod ring;
 mod session;
+mod shadow;
 mod share;
 mod sharer;
 mod shelf;

@@ -26,4 +26,4 @@ pub use format::Description;
 pub use open::FrozenImage;
 pub use store::{Entry, FrozenStore, Place};
 pub use working_set::WorkingSet;
-pub use write::{Report, Subject, freeze, prepare};
+pub use write::{Load, Report, Shadows, Standing, Subject, freeze, prepare};

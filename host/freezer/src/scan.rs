@@ -5,6 +5,7 @@
 //! image. Runs that lie close together are kept as one segment, since every segment costs each clone a mapping;
 //! what lies between is kept as a hole (anonymous memory) or as it is (file pages).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
@@ -16,6 +17,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::write::Load;
 
 /// Anonymous runs with at most so many untouched pages between them become one segment.
 const JOIN_ANONYMOUS: u64 = 256;
@@ -55,9 +57,27 @@ pub struct Plan {
     pub pieces: Vec<Piece>,
     /// Bytes of all segments.
     pub len: u64,
+    /// The processes: (pid in their namespace, host pid).
+    pub processes: Vec<(i32, i32)>,
 }
 
 impl Plan {
+    /// Bytes of the segments that all processes share, which come first.
+    pub fn shared_len(&self) -> u64 {
+        self.segments.iter().filter(|s| s.space < 0).map(|s| s.len).sum()
+    }
+
+    /// What of it is to be copied from processes.
+    pub fn load(&self) -> Load {
+        let sum = |of_processes: bool| {
+            let counts = |p: &&Piece| matches!(p.source, Source::Process(_)) || !of_processes;
+            self.pieces.iter().filter(counts).map(|p| p.len).sum()
+        };
+        let mut pids = self.processes.clone();
+        pids.retain(|&(inner, _)| self.segments.binary_search_by_key(&inner, |s| s.space).is_ok());
+        Load { pids, bytes: sum(true), total: sum(false) }
+    }
+
     /// Adds one segment made of `runs` (address, length), ascending.
     fn add(&mut self, space: i32, source: Source, runs: &[(u64, u64)]) {
         let (Some(&(start, _)), Some(&(last, n))) = (runs.first(), runs.last()) else { return };
@@ -97,9 +117,10 @@ pub fn plan(init: i32, arena: BorrowedFd<'_>, pagefile: BorrowedFd<'_>, parents:
         let runs = extents(fd).map_err(Error::os("find the domain's memory extents"))?;
         plan.add_joined(space, source, &runs, 0, false);
     }
-    for (inner, pid) in processes {
+    for &(inner, pid) in &processes {
         scan_process(&mut plan, inner, pid, parents)?;
     }
+    plan.processes = processes;
     if plan.segments.len() as u64 > MAX_SEGMENTS {
         return Err(Error::Request(format!(
             "the domain's memory is in {} pieces; at most {MAX_SEGMENTS} can be frozen",
@@ -114,8 +135,16 @@ pub fn plan(init: i32, arena: BorrowedFd<'_>, pagefile: BorrowedFd<'_>, parents:
 /// # Errors
 /// If the first is gone, or a process ends meanwhile.
 pub fn processes(init: i32) -> Result<Vec<(i32, i32)>> {
+    other_processes(init, &BTreeSet::new())
+}
+
+/// The same without those whose host pids are `known`.
+///
+/// # Errors
+/// As [`processes`].
+pub fn other_processes(init: i32, known: &BTreeSet<i32>) -> Result<Vec<(i32, i32)>> {
     let mut processes = Vec::new();
-    for pid in children(init)? {
+    for pid in children(init)?.into_iter().filter(|pid| !known.contains(pid)) {
         if let Some(inner) = namespace_pid(pid)? {
             processes.push((inner, pid));
         }
@@ -168,6 +197,12 @@ pub(crate) fn children(init: i32) -> Result<Vec<i32>> {
     let path = format!("/proc/{init}/task/{init}/children");
     let text = std::fs::read_to_string(&path).map_err(Error::host(format!("read {path}")))?;
     Ok(text.split_ascii_whitespace().filter_map(|p| p.parse().ok()).collect())
+}
+
+/// Whether there is a process with this host pid that has memory still: one that ends loses it before all else.
+#[must_use]
+pub fn has_memory(pid: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|text| text.contains("\nVmSize:"))
 }
 
 /// The pid a process has in its own namespace; none for a zombie.

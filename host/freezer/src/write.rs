@@ -1,11 +1,15 @@
 //! Writing a frozen image while its domain stands still.
 //!
-//! The time this takes is the domain's pause, so the data is cut into chunks which two threads copy, look through
-//! for pages of zeros, checksum and write while it is in their caches. The file gets its name when it is complete.
+//! The data is cut into chunks which two threads copy, look through for pages of zeros, checksum and write while it is
+//! in their caches. A domain whose processes have much memory need not stand still for all of it: after its arena and
+//! page file it may leave shadows of its processes ([`Standing::leave`]), and goes on while those are copied. The file
+//! gets its name when it is complete.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::BorrowedFd;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,6 +28,8 @@ use crate::scan::{Piece, Plan, Source, plan};
 
 /// Threads that copy.
 const COPIERS: usize = 2;
+/// From how many bytes of processes on shadows are worth what they cost, about as much as copying a MiB.
+const WORTH_SHADOWS: u64 = 4 << 20;
 const PAGE_BYTES: usize = PAGE as usize;
 
 /// A stopped domain, as its host process knows it.
@@ -76,8 +82,32 @@ pub struct Report {
     pub scanned: u64,
     /// Segments.
     pub segments: u64,
-    /// How long the copying took.
+    /// How long the domain stood still for it.
     pub time: Duration,
+    /// Processes that left a shadow.
+    pub shadows: usize,
+}
+
+/// What processes have that is to be copied.
+#[derive(Debug)]
+pub struct Load {
+    /// Which: (pid in their namespace, host pid).
+    pub pids: Vec<(i32, i32)>,
+    /// Bytes of theirs.
+    pub bytes: u64,
+    /// Bytes with arena and page file.
+    pub total: u64,
+}
+
+/// Host pids of processes, and of the shadows that keep their memory.
+pub type Shadows = BTreeMap<i32, i32>;
+
+/// A stopped domain, as its host process drives it.
+pub trait Standing {
+    /// Has it leave a shadow of each process, and go on; none if it does not, and stands still.
+    fn leave(&mut self, load: &Load) -> Option<Shadows>;
+    /// It may go on: its memory has been written, or cannot be.
+    fn go_on(&mut self, written: bool);
 }
 
 /// Finds out about this host what a freeze has to write down, once: takes a while, in which the domain had better run.
@@ -90,17 +120,24 @@ pub fn prepare() -> Result<()> {
     host::boot_id().map(drop)
 }
 
-/// Writes the memory of a stopped domain to `to`, which appears there complete or not at all. `thaw` is called as
-/// soon as the domain may go on, and told whether its memory has been written.
+/// Writes the memory of a stopped domain to `to`, which appears there complete or not at all. The domain goes on as
+/// soon as it may.
 ///
 /// # Errors
 /// What the host refuses: the disk is full, a process has died. Nothing is left behind then.
-pub fn freeze(subject: &Subject<'_>, to: &Path, thaw: impl FnOnce(bool)) -> Result<Report> {
+pub fn freeze(subject: &Subject<'_>, to: &Path, standing: &mut dyn Standing) -> Result<Report> {
     let begun = Instant::now();
-    let written = write(subject, to);
-    thaw(written.is_ok());
+    let mut left = None;
+    let written = write(subject, to, |load| {
+        let shadows = standing.leave(load);
+        left = shadows.is_some().then(|| begun.elapsed());
+        shadows
+    });
+    if left.is_none() {
+        standing.go_on(written.is_ok());
+    }
     let (temporary, mut report) = written?;
-    report.time = begun.elapsed();
+    report.time = left.unwrap_or_else(|| begun.elapsed());
     let naming = || format!("name the frozen image {}", to.display());
     // A reader must never find a file without its bytes after a crash.
     temporary.as_file().sync_data().map_err(Error::host(naming()))?;
@@ -111,7 +148,11 @@ pub fn freeze(subject: &Subject<'_>, to: &Path, thaw: impl FnOnce(bool)) -> Resu
     Ok(report)
 }
 
-fn write(subject: &Subject<'_>, to: &Path) -> Result<(Draft, Report)> {
+fn write(
+    subject: &Subject<'_>,
+    to: &Path,
+    leave: impl FnOnce(&Load) -> Option<Shadows>,
+) -> Result<(Draft, Report)> {
     let mut parents = Vec::new();
     for file in [subject.parent, subject.share].into_iter().flatten() {
         parents.push(file.metadata().map_err(Error::host("examine the files it maps"))?.ino());
@@ -133,9 +174,22 @@ fn write(subject: &Subject<'_>, to: &Path) -> Result<(Draft, Report)> {
     let doing = || format!("write a frozen image in {}", dir.display());
     let temporary = Draft::new(dir).map_err(Error::host(doing()))?;
     temporary.as_file().set_len(header.file_len).map_err(Error::host(doing()))?;
-    let copier =
-        Copier { subject, plan: &plan, file: temporary.as_file(), data_at, bytes: AtomicU64::new(0) };
-    let sums = copier.all(chunks)?;
+    let mut copier = Copier {
+        subject,
+        plan: &plan,
+        file: temporary.as_file(),
+        data_at,
+        bytes: AtomicU64::new(0),
+        shadows: Shadows::new(),
+    };
+    // The processes share arena and page file with their shadows: those are copied first.
+    let first = plan.shared_len().div_ceil(CHUNK);
+    let mut sums = copier.all(0..first)?;
+    let load = plan.load();
+    if load.bytes >= WORTH_SHADOWS {
+        copier.shadows = leave(&load).unwrap_or_default();
+    }
+    sums.extend(copier.all(first..chunks)?);
     header.data_bytes = copier.bytes.into_inner();
 
     let mut tables = Vec::with_capacity(usize::try_from(data_at).unwrap_or(0));
@@ -152,6 +206,7 @@ fn write(subject: &Subject<'_>, to: &Path) -> Result<(Draft, Report)> {
         scanned: plan.len,
         segments: header.segments,
         time: Duration::ZERO,
+        shadows: copier.shadows.len(),
     };
     Ok((temporary, report))
 }
@@ -211,30 +266,31 @@ struct Copier<'a> {
     file: &'a File,
     data_at: u64,
     bytes: AtomicU64,
+    shadows: Shadows,
 }
 
 impl Copier<'_> {
-    /// Copies all chunks; returns their checksums.
-    fn all(&self, chunks: u64) -> Result<Vec<u64>> {
-        let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
+    /// Copies chunks; returns their checksums.
+    fn all(&self, chunks: Range<u64>) -> Result<Vec<u64>> {
+        let count = usize::try_from(chunks.end - chunks.start).unwrap_or(usize::MAX);
         let next = AtomicUsize::new(0);
         let run = || -> Result<Vec<(usize, u64)>> {
             let mut buf = vec![0u8; CHUNK as usize];
             let mut sums = Vec::new();
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= chunks {
+                if i >= count {
                     return Ok(sums);
                 }
-                sums.push((i, self.chunk(i as u64, &mut buf)?));
+                sums.push((i, self.chunk(chunks.start + i as u64, &mut buf)?));
             }
         };
         let results: Vec<_> = std::thread::scope(|scope| {
-            let helpers: Vec<_> = (1..COPIERS.min(chunks)).map(|_| scope.spawn(run)).collect();
+            let helpers: Vec<_> = (1..COPIERS.min(count)).map(|_| scope.spawn(run)).collect();
             let mine = run();
             helpers.into_iter().map(|h| h.join().expect("a copying thread panicked")).chain([mine]).collect()
         });
-        let mut sums = vec![0; chunks];
+        let mut sums = vec![0; count];
         for result in results {
             for (i, sum) in result? {
                 sums[i] = sum;
@@ -275,6 +331,12 @@ impl Copier<'_> {
         match group[0].source {
             Source::Arena => file(self.subject.arena, "arena", buf),
             Source::PageFile => file(self.subject.pagefile, "page file", buf),
+            Source::Process(pid) if let Some(shadow) = self.shadows.get(&pid) => {
+                // Not by process_vm_readv: it pins pages, and would give the shadow its own copy of each for that.
+                let memory = File::open(format!("/proc/{shadow}/mem"))
+                    .map_err(Error::host("open the memory of a shadow"))?;
+                file(memory.as_fd(), "memory, which a shadow keeps", buf)
+            }
             Source::Process(pid) => {
                 let pieces: Vec<(u64, usize)> = group.iter().map(|p| (p.addr, p.len as usize)).collect();
                 read_process(pid, &pieces, buf)

@@ -24,7 +24,7 @@ use super::spin::{self, Place};
 use super::wait::Deadline;
 use crate::mm::Mm;
 use crate::task::{Thread, current};
-use crate::{kernel, time};
+use crate::{kernel, shadow, time};
 
 /// Runnable threads and those that sleep with a deadline.
 #[derive(Default)]
@@ -68,6 +68,8 @@ pub struct Space {
     pub(super) halting: AtomicBool,
     /// Pages that a vCPU has to map from the share file while the domain stands still.
     to_share: SpinLock<Vec<Segment>>,
+    /// Whether a vCPU has to leave a shadow of the process, while the domain stands still.
+    pub(crate) shadow: shadow::Wish,
 }
 
 /// What a vCPU runs when no thread of its space is runnable.
@@ -161,6 +163,7 @@ impl Space {
             stopped: AtomicU32::new(0),
             halting: AtomicBool::new(false),
             to_share: SpinLock::new(Vec::new()),
+            shadow: shadow::Wish::default(),
         })
     }
 
@@ -191,12 +194,16 @@ impl Space {
         self.frozen_pid.store(self.host_pid.swap(0, Ordering::SeqCst), Ordering::SeqCst);
     }
 
+    /// Has one of the vCPUs, which all stand still, look at what it is asked to do meanwhile; false if there is none.
+    pub(crate) fn rouse_one(&self) -> bool {
+        self.set.claim_sleeper().map(|slot| self.wake_slot(slot)).is_some()
+    }
+
     /// Has one of the vCPUs, which all stand still, map these pages from the share file.
     pub fn share(&self, list: Vec<Segment>) {
         *self.to_share.lock() = list;
-        match self.set.claim_sleeper() {
-            Some(slot) => self.wake_slot(slot),
-            None => self.to_share.lock().clear(),
+        if !self.rouse_one() {
+            self.to_share.lock().clear();
         }
     }
 
@@ -620,6 +627,7 @@ fn idle_once(space: &Arc<Space>, slot: u32) -> Option<Arc<Thread>> {
     }
     if space.must_stop() {
         space.share_pages();
+        shadow::leave(space);
         space.stop_vcpu(slot);
     } else {
         space.sleep_vcpu(slot, space.first_deadline(), || space.must_stop());

@@ -317,7 +317,7 @@ fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, f
 /// Starts the host process of a new space.
 pub fn start_space(space: &Arc<Space>, from_init: bool) -> Result<()> {
     space
-        .add_vcpu(|idle| cpu::spawn_space(idle, from_init))
+        .add_vcpu(|idle| cpu::spawn_space(idle, from_init).map(drop))
         .ok_or(Errno::EAGAIN)?
         .map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })
 }
