@@ -21,7 +21,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields, default)]
 pub struct CreateDomain {
     /// Name of the root image, or the path of an EROFS file.
-    #[schema(min_length = 1, max_length = 131072)]
+    #[schema(max_length = 131072)]
     pub image: String,
     /// Name; one is made up if it is missing. Letters, digits, `-`, `_`, `.`; at most 63.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +81,8 @@ pub struct CreateDomain {
     pub no_patch: bool,
     /// Para or paene.
     pub kind: Kind,
+    /// Its network.
+    pub network: crate::Network,
 }
 
 /// What a domain may use.
@@ -127,24 +129,24 @@ pub struct Resources {
 
 /// Most that may be moved to and from a block device in a second; 0 is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct IoDevice {
     /// The device: its file, or its number as `8:0`.
     #[schema(min_length = 1, max_length = 255)]
     pub device: String,
     /// Bytes read.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_bps: Option<u64>,
     /// Bytes written.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_bps: Option<u64>,
     /// Read operations.
     #[schema(maximum = 4294967295_u64)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_iops: Option<u64>,
     /// Write operations.
     #[schema(maximum = 4294967295_u64)]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_iops: Option<u64>,
 }
 
@@ -303,6 +305,9 @@ pub struct Domain {
     /// Frozen image it was cloned from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloned_from: Option<String>,
+    /// Its addresses and published ports while it runs, if it has a network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<crate::Attached>,
     /// What it has used in all its runs so far; kept after its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<DomainStats>,

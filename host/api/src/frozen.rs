@@ -90,6 +90,9 @@ pub struct CloneFrozen {
     pub labels: BTreeMap<String, String>,
     /// Limits other than those it was frozen with.
     pub resources: crate::Resources,
+    /// The network of each clone: a new one, whatever was frozen. Several clones cannot have the same port of the host:
+    /// leave `host_port` out.
+    pub network: crate::Network,
     /// Seconds after which it is stopped whatever it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,

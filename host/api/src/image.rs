@@ -53,7 +53,6 @@ pub struct ImageConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct PullImage {
     /// Reference as Docker writes it: `registry/repository:tag` or `...@sha256:...`.
-    #[schema(min_length = 1)]
     pub reference: String,
     /// Name to keep it under; the reference if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +75,6 @@ pub struct PullImage {
 #[serde(deny_unknown_fields, default)]
 pub struct PushImage {
     /// Name of the image.
-    #[schema(min_length = 1)]
     pub name: String,
     /// Where it goes.
     pub reference: String,

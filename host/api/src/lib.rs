@@ -14,6 +14,7 @@ mod exec;
 mod files;
 mod frozen;
 mod image;
+mod network;
 mod problem;
 mod system;
 pub mod validate;
@@ -30,6 +31,7 @@ pub use files::{
 };
 pub use frozen::{CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, Hibernated};
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
+pub use network::{Attached, Network, NetworkKind, PortMapping, Protocol};
 pub use problem::{Code, Problem};
 pub use system::{Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Version};
 

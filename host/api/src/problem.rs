@@ -35,6 +35,8 @@ pub enum Code {
     NameInUse,
     /// The image or frozen image is used by a domain (409).
     InUse,
+    /// A port to publish cannot be had, mostly because it is taken (409).
+    PortInUse,
     /// The domain's state does not allow this, for example to start one that runs (409).
     WrongState,
     /// The idempotency key was used for another request (422).
@@ -77,7 +79,12 @@ impl Code {
             | Self::FileNotFound
             | Self::PathNotFound => 404,
             Self::MethodNotAllowed => 405,
-            Self::NameInUse | Self::InUse | Self::WrongState | Self::Capacity | Self::Cancelled => 409,
+            Self::NameInUse
+            | Self::InUse
+            | Self::PortInUse
+            | Self::WrongState
+            | Self::Capacity
+            | Self::Cancelled => 409,
             Self::TooLarge => 413,
             Self::IdempotencyMismatch => 422,
             Self::Internal => 500,
@@ -105,6 +112,7 @@ impl Code {
             Self::MethodNotAllowed => "Method not allowed",
             Self::NameInUse => "Name in use",
             Self::InUse => "In use",
+            Self::PortInUse => "Port in use",
             Self::WrongState => "Wrong state",
             Self::IdempotencyMismatch => "Idempotency key used for another request",
             Self::Capacity => "Not enough capacity",

@@ -71,6 +71,8 @@ pub struct CloneArgs {
     /// Share pages that become equal after the start among the clones of this command
     #[arg(long)]
     share: bool,
+    #[command(flatten)]
+    network: crate::network::NetworkArgs,
     /// Leave the clones to the supervisor and print their ids
     #[arg(short, long, conflicts_with_all = ["interactive", "warm", "repeat", "share", "freeze_as", "hostname"])]
     detach: bool,
@@ -134,6 +136,7 @@ fn supervised(args: &CloneArgs) -> Result<doppel_api::CloneFrozen, String> {
         args: args.arg.iter().map(text).collect::<Result<_, _>>()?,
         command: args.command.iter().map(text).collect::<Result<_, _>>()?,
         auto_remove: args.rm,
+        network: args.network.supervised()?,
         resources: doppel_api::Resources {
             cpus: args.cpus,
             memory_bytes: args.memory,
@@ -151,7 +154,11 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     if args.n > 1 && (args.interactive || args.freeze_as.is_some()) {
         return Err("--interactive and --freeze-as are for a single clone; leave out -n".into());
     }
+    if args.n > 1 || args.repeat > 0 {
+        args.network.none_alone()?;
+    }
     let called = Instant::now();
+    let network = args.network.attach()?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);
     let config = CloneConfig {
@@ -166,6 +173,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         memory: args.memory,
         cpus: args.cpus,
         share: if args.share { Some(Sharing::new()?) } else { None },
+        network: network.as_ref().map(crate::network::Network::link),
         freeze_to: match &args.freeze_as {
             Some(name) => Some(store.vacant(name, Place::Disk)?),
             None => None,

@@ -1,11 +1,10 @@
-//! `--network`, `--publish` and `--allow`: a network service of this command's own.
+//! `--network`, `--publish`, `--allow` and `--dns`: for the supervisor, or for a network service of this command's own.
 
 use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode};
-use std::str::FromStr;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::NetworkLink;
 use doppel_net::{Action, Attachment, Manager, Pattern, Port, Protocol, Rule, Rules, Wanted};
 
@@ -21,82 +20,99 @@ pub enum Kind {
     Nat,
 }
 
-/// A port of the host that leads to one of the domain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publish(Port);
+/// Options about the network.
+#[derive(Args, Debug, Default)]
+pub struct NetworkArgs {
+    /// Network: none (only its own loopback, the default), or nat (an address of its own, and by the rules the host's
+    /// network; what the options below ask for)
+    #[arg(long, value_name = "KIND")]
+    network: Option<Kind>,
+    /// Publish a port of the domain on the host: `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/udp]`; any free port of the host if
+    /// none is given
+    #[arg(short, long, value_name = "PORTS")]
+    publish: Vec<Port>,
+    /// Let the domain reach a private network: `ADDRESS[/BITS][:PORT]`
+    #[arg(long, value_name = "NETWORK", value_parser = checked_pattern)]
+    allow: Vec<String>,
+    /// Who answers the domain's questions about names, instead of the host's name server: `ADDRESS[:PORT]`
+    #[arg(long, value_name = "SERVER", value_parser = checked_resolver)]
+    dns: Option<String>,
+}
 
-impl FromStr for Publish {
-    type Err = String;
+fn checked_pattern(text: &str) -> Result<String, String> {
+    text.parse::<Pattern>().map(|_| text.to_owned())
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || {
-            format!("{text:?}: give PORT, HOST_PORT:PORT or HOST_ADDRESS:HOST_PORT:PORT, with /udp for UDP")
-        };
-        let (text, protocol) = match text.split_once('/') {
-            None | Some((_, "tcp")) => (text.trim_end_matches("/tcp"), Protocol::Tcp),
-            Some((front, "udp")) => (front, Protocol::Udp),
-            Some(_) => return Err(bad()),
-        };
-        let (front, port) = text.rsplit_once(':').map_or((None, text), |(f, p)| (Some(f), p));
-        let port: u16 = port.parse().ok().filter(|p| *p != 0).ok_or_else(bad)?;
-        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let host = match front {
-            None => SocketAddr::new(any, port),
-            Some(front) => match front.rsplit_once(':') {
-                None => SocketAddr::new(any, front.parse().map_err(|_| bad())?),
-                Some((address, host_port)) => {
-                    let address = address.trim_start_matches('[').trim_end_matches(']');
-                    SocketAddr::new(
-                        address.parse().map_err(|_| bad())?,
-                        host_port.parse().map_err(|_| bad())?,
-                    )
-                }
+fn checked_resolver(text: &str) -> Result<String, String> {
+    doppel_net::resolver(text).map(|_| text.to_owned())
+}
+
+impl NetworkArgs {
+    /// Whether the domain is to have a network.
+    fn kind(&self) -> Result<Kind, String> {
+        let more = !self.publish.is_empty() || !self.allow.is_empty() || self.dns.is_some();
+        match self.network {
+            Some(Kind::None) if more => Err("--publish, --allow and --dns need --network nat".into()),
+            Some(kind) => Ok(kind),
+            None if more => Ok(Kind::Nat),
+            None => Ok(Kind::None),
+        }
+    }
+
+    /// Refuses a network for several domains of this command's own.
+    pub fn none_alone(&self) -> Result<(), String> {
+        match self.kind()? {
+            Kind::None => Ok(()),
+            Kind::Nat => Err("a network for several clones needs the supervisor: give --detach".into()),
+        }
+    }
+
+    /// What the supervisor is asked for.
+    pub fn supervised(&self) -> Result<api::Network, String> {
+        let mapping = |p: &Port| PortMapping {
+            port: p.port,
+            host_port: Some(p.host.port()).filter(|p| *p != 0),
+            host_address: Some(p.host.ip()),
+            protocol: match p.protocol {
+                Protocol::Tcp => api::Protocol::Tcp,
+                Protocol::Udp => api::Protocol::Udp,
             },
         };
-        Ok(Self(Port { host, port, protocol }))
+        Ok(api::Network {
+            kind: match self.kind()? {
+                Kind::None => NetworkKind::None,
+                Kind::Nat => NetworkKind::Nat,
+            },
+            ports: self.publish.iter().map(mapping).collect(),
+            allow: self.allow.clone(),
+            dns: self.dns.clone(),
+        })
     }
-}
 
-/// Who answers a domain's questions about names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resolver(SocketAddr);
-
-impl FromStr for Resolver {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let alone = text.parse().map(|ip: IpAddr| SocketAddr::new(ip, 53));
-        let bad = |_| format!("{text:?}: give the address of a name server, with :PORT if that is not 53");
-        alone.or_else(|_| text.parse()).map(Self).map_err(bad)
-    }
-}
-
-/// Where the domain may connect to although it is private.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allow(Pattern);
-
-impl FromStr for Allow {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?}: give an address, with /BITS for a network, with :PORT for one port");
-        // One colon separates a port; more are an IPv6 address, in brackets if a port follows.
-        let (network, port) = match text.strip_prefix('[').and_then(|t| t.split_once(']')) {
-            Some((network, rest)) => (network, rest.strip_prefix(':')),
-            None if text.matches(':').count() == 1 => {
-                text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)))
+    /// Starts a network service and attaches the domain, if it is to have a network. Says where its ports are.
+    pub fn attach(&self) -> Result<Option<Network>, Box<dyn Error>> {
+        if self.kind()? == Kind::None {
+            return Ok(None);
+        }
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(SERVICE).env_clear();
+        let manager = Manager::start(command)?;
+        let rule = |text: &String| Ok(Rule { pattern: text.parse()?, action: Action::Allow });
+        let attachment = manager.attach(Wanted {
+            network: 0,
+            rules: Rules {
+                outbound: self.allow.iter().map(rule).collect::<Result<_, String>>()?,
+                inbound: Vec::new(),
+            },
+            published: self.publish.clone(),
+            resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
+        })?;
+        for (asked, port) in self.publish.iter().zip(&attachment.published) {
+            if asked.host.port() == 0 {
+                eprintln!("doppel: port {} is published at {}", port.port, port.host);
             }
-            None => (text, None),
-        };
-        let (address, bits) = network.split_once('/').map_or((network, None), |(a, b)| (a, Some(b)));
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), |b| b.parse().ok().filter(|b| *b <= most).ok_or_else(bad))?;
-        let ports = match port {
-            Some(p) => p.parse().map(|p| p..=p).map_err(|_| bad())?,
-            None => 0..=u16::MAX,
-        };
-        Ok(Self(Pattern { network: Some((address, bits)), ports, protocol: None }))
+        }
+        Ok(Some(Network { attachment, _manager: manager }))
     }
 }
 
@@ -114,83 +130,9 @@ impl Network {
     }
 }
 
-/// Starts a network service and attaches the domain, if it is to have one.
-pub fn attach(
-    kind: Kind,
-    publish: Vec<Publish>,
-    allow: Vec<Allow>,
-    dns: Option<Resolver>,
-) -> Result<Option<Network>, Box<dyn Error>> {
-    if kind == Kind::None {
-        if !publish.is_empty() || !allow.is_empty() || dns.is_some() {
-            return Err("--publish, --allow and --dns need a network: give --network nat".into());
-        }
-        return Ok(None);
-    }
-    let mut command = Command::new("/proc/self/exe");
-    command.arg(SERVICE).env_clear();
-    let manager = Manager::start(command)?;
-    let rule = |Allow(pattern)| Rule { pattern, action: Action::Allow };
-    let attachment = manager.attach(Wanted {
-        network: 0,
-        rules: Rules { outbound: allow.into_iter().map(rule).collect(), inbound: Vec::new() },
-        published: publish.into_iter().map(|Publish(port)| port).collect(),
-        resolver: dns.map(|Resolver(address)| address),
-    })?;
-    Ok(Some(Network { attachment, _manager: manager }))
-}
-
 /// The service domain's process.
 pub fn service() -> Result<ExitCode, Box<dyn Error>> {
     use std::os::fd::AsFd;
     doppel_net::serve(std::io::stdin().as_fd())?;
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_to_publish() {
-        let publish = |text: &str| text.parse::<Publish>().map(|p| (p.0.host.to_string(), p.0.port));
-        assert_eq!(publish("80"), Ok(("0.0.0.0:80".into(), 80)));
-        assert_eq!(publish("8080:80"), Ok(("0.0.0.0:8080".into(), 80)));
-        assert_eq!(publish("127.0.0.1:8080:80"), Ok(("127.0.0.1:8080".into(), 80)));
-        assert_eq!(publish("[::1]:8080:80"), Ok(("[::1]:8080".into(), 80)));
-        let protocol = |text: &str| text.parse::<Publish>().map(|p| (p.0.port, p.0.protocol));
-        assert_eq!(protocol("5353:53/udp"), Ok((53, Protocol::Udp)));
-        assert_eq!(protocol("80/tcp"), Ok((80, Protocol::Tcp)));
-        assert_eq!(protocol("80"), Ok((80, Protocol::Tcp)));
-        for bad in ["", "0", "x:80", "1:2:3:4", "80:", "70000:80", "127.0.0.1:80", "80/sctp", "80/", "/udp"] {
-            assert!(publish(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn who_answers_questions_about_names() {
-        let dns = |text: &str| text.parse::<Resolver>().map(|r| r.0.to_string());
-        assert_eq!(dns("192.0.2.1"), Ok("192.0.2.1:53".into()));
-        assert_eq!(dns("127.0.0.1:5300"), Ok("127.0.0.1:5300".into()));
-        assert_eq!(dns("2001:db8::1"), Ok("[2001:db8::1]:53".into()));
-        assert_eq!(dns("[2001:db8::1]:5300"), Ok("[2001:db8::1]:5300".into()));
-        for bad in ["", "localhost", "192.0.2.1:x"] {
-            assert!(dns(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn networks_to_allow() {
-        let allow = |text: &str| {
-            text.parse::<Allow>()
-                .map(|a| (a.0.network.map(|(i, b)| format!("{i}/{b}")).unwrap_or_default(), a.0.ports))
-        };
-        assert_eq!(allow("127.0.0.1"), Ok(("127.0.0.1/32".into(), 0..=65535)));
-        assert_eq!(allow("10.0.0.0/8:443"), Ok(("10.0.0.0/8".into(), 443..=443)));
-        assert_eq!(allow("fd00::/8"), Ok(("fd00::/8".into(), 0..=65535)));
-        assert_eq!(allow("[::1]:80"), Ok(("::1/128".into(), 80..=80)));
-        for bad in ["", "example.org", "10.0.0.0/33", "1.2.3.4:x", "::/129"] {
-            assert!(allow(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -54,18 +54,8 @@ pub struct RunArgs {
     /// Memory limit, for example 512m
     #[arg(short, long, value_name = "SIZE", value_parser = values::size)]
     pub(crate) memory: Option<u64>,
-    /// Network: none (only its own loopback), or nat (an address of its own, and by the rules the host's network)
-    #[arg(long, value_name = "KIND", default_value = "none")]
-    pub(crate) network: crate::network::Kind,
-    /// Publish a port of the domain on the host: `[[HOST_ADDRESS:]HOST_PORT:]PORT[/udp]`
-    #[arg(short, long, value_name = "PORTS")]
-    pub(crate) publish: Vec<crate::network::Publish>,
-    /// Let the domain reach a private network: `ADDRESS[/BITS][:PORT]`
-    #[arg(long, value_name = "NETWORK")]
-    pub(crate) allow: Vec<crate::network::Allow>,
-    /// Who answers the domain's questions about names, instead of the host's name server: `ADDRESS[:PORT]`
-    #[arg(long, value_name = "SERVER")]
-    pub(crate) dns: Option<crate::network::Resolver>,
+    #[command(flatten)]
+    pub(crate) network: crate::network::NetworkArgs,
     /// Print the program's system calls on standard error
     #[arg(long)]
     pub(crate) trace: bool,
@@ -102,10 +92,6 @@ impl RunArgs {
             (self.in_memory, "--in-memory"),
             (self.freeze_stop, "--freeze-stop"),
             (self.kernel.is_some(), "--kernel"),
-            (self.network != crate::network::Kind::None, "--network"),
-            (!self.publish.is_empty(), "--publish"),
-            (!self.allow.is_empty(), "--allow"),
-            (self.dns.is_some(), "--dns"),
         ];
         options.into_iter().find(|(given, _)| *given).map(|(_, name)| name)
     }
@@ -120,7 +106,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
-    let network = crate::network::attach(args.network, args.publish, args.allow, args.dns)?;
+    let network = args.network.attach()?;
     let config = DomainConfig {
         network: network.as_ref().map(crate::network::Network::link),
         kernel: args.kernel,

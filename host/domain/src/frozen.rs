@@ -72,6 +72,8 @@ pub struct CloneConfig {
     pub freeze_to: Option<PathBuf>,
     /// Share pages that became equal with the other clones that have this.
     pub share: Option<Arc<Sharing>>,
+    /// Its network; what was frozen had another one, or none.
+    pub network: Option<crate::NetworkLink>,
 }
 
 /// What a freeze cost.

@@ -69,6 +69,7 @@ impl Domain {
             outlives_parent: clone.outlives_parent,
             env: clone.env.clone(),
             clone_args: clone.args.clone(),
+            network: clone.network.clone(),
             ..DomainConfig::new(path, clone.command.clone())
         };
         if resume.wake && config.hostname.is_empty() {

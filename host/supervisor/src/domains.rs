@@ -124,6 +124,8 @@ pub(crate) struct Ending {
 pub(crate) struct Live {
     pub pid: Option<i32>,
     pub health: Option<api::HealthState>,
+    /// Where it is in its network.
+    pub network: Option<api::Attached>,
     pub followers: Followers,
 }
 
@@ -188,6 +190,7 @@ impl Entry {
             exit: row.exit,
             restarts: row.restarts,
             health: live.health.filter(|_| running),
+            network: live.network.clone().filter(|_| running),
             cloned_from: match row.origin {
                 Origin::Clone { frozen, .. } => Some(frozen),
                 Origin::Boot => None,

@@ -11,7 +11,7 @@ use crate::domains::{Ending, Entry, Row, add_usage, is_live};
 use crate::keeper::protocol::{Ask, Exit, Kept, News};
 use crate::keeper::read_exit;
 use crate::lifecycle::seconds_now;
-use crate::{locked, time};
+use crate::{locked, network, time};
 
 /// First and longest pause before a domain is started again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -49,11 +49,11 @@ impl Core {
     pub fn news(self: &Arc<Self>, news: News) {
         match news {
             News::Ended(exit) => self.ended(*exit),
-            News::Started { id, run, pid, at } => {
+            News::Started { id, run, pid, at, network } => {
                 if let Ok(entry) = self.find(&id)
                     && locked(&entry.row).run == run
                 {
-                    self.started(&entry, run, Some(pid), at);
+                    self.started(&entry, run, Some(pid), at, network);
                 }
             }
             News::Printed { id, line } => {
@@ -262,7 +262,11 @@ impl Core {
             row.state = if kept.paused { DomainState::Paused } else { DomainState::Running };
             row.started_at = kept.started_at.or(row.started_at.take());
         }
-        locked(&entry.live).pid = kept.pid;
+        {
+            let mut live = locked(&entry.live);
+            live.pid = kept.pid;
+            live.network = kept.network.map(network::attached);
+        }
         self.save_soon(entry);
         self.watch_deadline(entry);
         self.watch_health(entry);

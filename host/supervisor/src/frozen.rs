@@ -10,7 +10,7 @@ use crate::core::{Core, blocking};
 use crate::domains::{Entry, Origin, User, is_live};
 use crate::keeper::protocol::{Ask, Said};
 use crate::stages::What;
-use crate::{locked, names, time, wanted};
+use crate::{locked, names, network, time, wanted};
 
 /// Most clones of one request.
 const MOST_CLONES: u32 = 10_000;
@@ -249,6 +249,7 @@ impl Core {
         }
         wanted::resources(&how.resources)?;
         wanted::labels(&how.labels)?;
+        network::wanted(&how.network)?;
         let core = self.clone();
         let frozen = name.clone();
         let (path, description, (shown, command)) = blocking(move || {
@@ -303,6 +304,7 @@ impl Core {
             auto_remove: how.auto_remove,
             labels: how.labels.clone(),
             resources: how.resources.clone(),
+            network: how.network.clone(),
             timeout_seconds: how.timeout_seconds,
             stop_signal: Some("SIGTERM".into()),
             stop_timeout_seconds: Some(10),

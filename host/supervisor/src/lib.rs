@@ -27,6 +27,7 @@ pub mod keeper;
 mod lifecycle;
 mod link;
 mod names;
+mod network;
 mod operations;
 mod origins;
 mod output;

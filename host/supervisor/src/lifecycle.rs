@@ -14,7 +14,7 @@ use crate::domains::{Ending, Entry, Origin, is_live};
 use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
 use crate::stages::What;
 use crate::state::Table;
-use crate::{locked, names, time, wanted};
+use crate::{locked, names, network, time, wanted};
 
 /// How long a killed domain may take to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
@@ -71,10 +71,10 @@ impl Core {
             self.link.ask(Ask::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
         };
         match answer {
-            Ok(Said::Started { pid, at, warnings, stages }) => {
+            Ok(Said::Started { pid, at, warnings, stages, network }) => {
                 self.stages.note_us(what, stages);
                 self.stages.note(what, "all", begun.elapsed());
-                self.started(entry, run, Some(pid), at);
+                self.started(entry, run, Some(pid), at, network);
                 self.event(if wake { EventKind::Wake } else { EventKind::Start }, entry, &[]);
                 Ok(warnings)
             }
@@ -101,7 +101,14 @@ impl Core {
     }
 
     /// Notes that a run of a domain has begun.
-    pub fn started(self: &Arc<Self>, entry: &Arc<Entry>, run: u64, pid: Option<i32>, at: String) {
+    pub fn started(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        run: u64,
+        pid: Option<i32>,
+        at: String,
+        network: Option<doppel_net::Place>,
+    ) {
         {
             let mut row = locked(&entry.row);
             // It may have ended before this was heard.
@@ -112,7 +119,11 @@ impl Core {
             row.deadline = seconds.map(|s| seconds_now() + f64::from(s));
             row.started_at = Some(at);
         }
-        locked(&entry.live).pid = pid;
+        {
+            let mut live = locked(&entry.live);
+            live.pid = pid;
+            live.network = network.map(network::attached);
+        }
         self.save_soon(entry);
         self.watch_deadline(entry);
         self.watch_health(entry);
@@ -126,6 +137,7 @@ impl Core {
         let log = wanted::log(&config.log);
         let hostname = config.hostname.clone().unwrap_or_default();
         let env = wanted::environment(&config.env, config.tty, &row.user.home);
+        let network = network::wanted(&config.network)?;
         if wake {
             let name = row.asleep.as_deref().ok_or_else(|| wrong_state(entry, "does not sleep"))?;
             let frozen =
@@ -138,6 +150,7 @@ impl Core {
                 stdin,
                 limits,
                 log,
+                network,
                 ..Resume::default()
             }));
         }
@@ -165,6 +178,7 @@ impl Core {
                 freeze_to,
                 limits,
                 log,
+                network,
             }),
             Origin::Clone { path, index, args, .. } => Spec::Resume(Resume {
                 frozen: path,
@@ -178,6 +192,7 @@ impl Core {
                 freeze_to,
                 limits,
                 log,
+                network,
             }),
         })
     }

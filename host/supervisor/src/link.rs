@@ -134,6 +134,7 @@ impl From<Refusal> for Problem {
             Fault::Host => Code::Internal,
             Fault::Full => Code::StorageFull,
             Fault::Unsupported => Code::Unsupported,
+            Fault::Port => Code::PortInUse,
             Fault::NotFound => Code::CommandNotFound,
             Fault::NotExecutable => Code::CommandNotExecutable,
         };

@@ -3,13 +3,14 @@
 
 mod daemon;
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use daemon::config::{Format, Overrides};
-use doppel_supervisor::keeper::KeeperConfig;
+use doppel_supervisor::keeper::{self, KeeperConfig};
 
 /// Domain 0: serves the interface over domains, images and frozen images.
 #[derive(Parser)]
@@ -66,6 +67,9 @@ enum Verb {
         #[arg(long, value_name = "DIR")]
         runtime: PathBuf,
     },
+    /// A network service domain; the keeper starts it
+    #[command(name = keeper::NETWORK_SERVICE, hide = true)]
+    NetworkService,
 }
 
 fn main() -> ExitCode {
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
     let result = match cli.verb {
         Some(Verb::Token { config, what }) => daemon::token::run(config.as_deref(), &what),
         Some(Verb::Keep { store, runtime }) => daemon::keep(KeeperConfig { store, runtime }),
+        Some(Verb::NetworkService) => doppel_net::serve(std::io::stdin().as_fd()).map_err(Into::into),
         None => {
             let Serve { config, store, runtime, socket, log_level, log_format, check } = cli.serve;
             let overrides = Overrides { store, runtime, socket, level: log_level, format: log_format };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use doppel_api::{self as api, Code, Problem};
 
 use crate::keeper::protocol::{Limits, Log};
-use crate::names;
+use crate::{names, network};
 
 /// Least and most memory that can be given.
 const LEAST_MEMORY: u64 = doppel_domain::LEAST_MEMORY;
@@ -69,6 +69,7 @@ pub(crate) fn check(wanted: &api::CreateDomain) -> Result<(), Problem> {
     if let Some(frozen) = &wanted.freeze_as {
         names::check(frozen)?;
     }
+    network::wanted(&wanted.network)?;
     resources(&wanted.resources)
 }
 

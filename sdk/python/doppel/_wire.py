@@ -60,6 +60,23 @@ def resources(
     )
 
 
+#: Ports of a sandbox to publish: any free port of the host for each, or for each port of the sandbox the host's.
+Ports = Sequence[int] | Mapping[int, int | None]
+
+
+def network(
+    ports: Ports | None, allow: Sequence[str], dns: str | None, wanted: bool | None
+) -> dict[str, Any] | None:
+    """`Network` of the interface; none if nothing of it is asked for."""
+    if wanted is False or (wanted is None and not ports and not allow and dns is None):
+        if ports or allow or dns is not None:
+            raise ValueError("ports, allow and dns need a network; leave network=False out")
+        return None
+    pairs = ports.items() if isinstance(ports, Mapping) else ((p, None) for p in ports or ())
+    mappings = [present(port=port, host_port=host_port) for port, host_port in pairs]
+    return present(kind="nat", ports=mappings, allow=list(allow), dns=dns)
+
+
 def strings(values: Mapping[str, str] | None) -> dict[str, str]:
     """Environment or labels."""
     return dict(values or {})

@@ -134,6 +134,10 @@ class InUse(Conflict):
     """A sandbox uses it."""
 
 
+class PortInUse(Conflict):
+    """A port to publish cannot be had, mostly because it is taken."""
+
+
 class WrongState(Conflict):
     """The sandbox's state does not allow this."""
 
@@ -211,6 +215,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "method_not_allowed": MethodNotAllowed,
     "name_in_use": NameInUse,
     "in_use": InUse,
+    "port_in_use": PortInUse,
     "wrong_state": WrongState,
     "idempotency_mismatch": IdempotencyMismatch,
     "capacity": CapacityExceeded,

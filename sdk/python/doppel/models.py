@@ -59,6 +59,20 @@ class HealthState(_Open):
     UNHEALTHY = "unhealthy"
 
 
+class NetworkKind(_Open):
+    """What a sandbox has beside its own loopback."""
+
+    NONE = "none"
+    NAT = "nat"
+
+
+class Protocol(_Open):
+    """What travels through a port."""
+
+    TCP = "tcp"
+    UDP = "udp"
+
+
 class FileKind(_Open):
     """Kind of a file."""
 
@@ -160,6 +174,35 @@ class LogTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortMapping:
+    """A port of the host that leads to one of a sandbox."""
+
+    port: int
+    host_port: int | None = None
+    host_address: str | None = None
+    protocol: Protocol = Protocol.TCP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What a sandbox was to have of the network."""
+
+    kind: NetworkKind = NetworkKind.NONE
+    ports: list[PortMapping] = field(default_factory=list)
+    allow: list[str] = field(default_factory=list)
+    dns: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """Where a running sandbox is in its network."""
+
+    ip4: str
+    ip6: str
+    ports: list[PortMapping]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDomain:
     """What a sandbox was made with."""
 
@@ -186,6 +229,7 @@ class CreateDomain:
     freeze_as: str | None = None
     no_patch: bool = False
     kind: Kind = Kind.PARA
+    network: Network = field(default_factory=Network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +289,7 @@ class Domain:
     cloned_from: str | None = None
     command: list[str] = field(default_factory=list)
     deadline: datetime | None = None
+    network: Attached | None = None
     usage: DomainStats | None = None
 
 

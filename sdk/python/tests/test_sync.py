@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+import urllib.request
 
 import pytest
 
@@ -27,7 +28,10 @@ from doppel import (
     ImageNotFound,
     InUse,
     NameInUse,
+    NetworkKind,
     NotFound,
+    PortInUse,
+    Protocol,
     PtySize,
     RegistryError,
     SandboxNotFound,
@@ -44,6 +48,18 @@ def until(condition, seconds=60.0):
     while not condition():
         assert time.monotonic() < end, "did not come true"
         sleep(0.02)
+
+
+def fetched(url, seconds=60.0):
+    """What a server says once it answers."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=seconds) as answer:
+                return answer.read().decode()
+        except OSError:
+            assert time.monotonic() < end, f"{url} does not answer"
+            time.sleep(0.02)
 
 
 def gone(sandbox, command, seconds=60.0):
@@ -556,6 +572,32 @@ def test_fork(server):
             assert one.is_running()
             assert len(Template.list()) == before + 1
         assert len(Template.list()) == before, "the last one removes what they were made from"
+
+
+def test_ports_and_networks(server):
+    serve = "hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp"
+    with Sandbox.create("busybox", command=serve, ports=[80], name="sdk-ports") as sandbox:
+        at = sandbox.get_host(80)
+        assert fetched(f"http://{at}/") == "sdk-ports\n"
+        info = sandbox.info()
+        assert info.network is not None
+        assert info.network.ip4.startswith("10.88.")
+        assert info.config.network.kind == NetworkKind.NAT
+        assert info.network.ports[0].protocol == Protocol.TCP
+        with pytest.raises(ValueError, match="81 is not published"):
+            sandbox.get_host(81)
+        taken = int(at.rpartition(":")[2])
+        with pytest.raises(PortInUse, match=str(taken)):
+            Sandbox.create("busybox", ports={80: taken})
+        one = (sandbox.fork(ports=[80]))[0]
+        with one:
+            other = one.get_host(80)
+            assert other != at
+            assert fetched(f"http://{other}/") == "sdk-ports\n"
+    with Sandbox.create("busybox") as sandbox:
+        assert (sandbox.info()).network is None
+    with pytest.raises(ValueError, match="need a network"):
+        Sandbox.create("busybox", network=False, ports=[80])
 
 
 def test_clones_have_the_files(server):

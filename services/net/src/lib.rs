@@ -21,13 +21,15 @@ mod resolver;
 mod rules;
 mod serve;
 mod stream;
+mod text;
 mod way;
 
 pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
-pub use manager::{Attachment, Manager, Port, Wanted};
+pub use manager::{Attachment, Manager, Place, Port, Wanted};
 pub use rules::{Action, Pattern, Protocol, Rule, Rules};
 pub use serve::serve;
+pub use text::resolver;
 
 #[cfg(test)]
 mod tests;

@@ -18,13 +18,14 @@ use doppel_confine::limits::SERVICE_UID;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::resolver;
 use crate::rules::{Protocol, Rules};
 use crate::serve::{DESCRIPTORS, Order, PACKET};
 
 /// What a domain wants of the network.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// Its virtual network.
     pub network: u32,
@@ -37,14 +38,25 @@ pub struct Wanted {
 }
 
 /// A port of the host that leads to one of a domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// The host's address and port.
+    /// The host's address and port; port 0: any that is free.
     pub host: SocketAddr,
     /// The domain's port.
     pub port: u16,
     /// Of which protocol.
     pub protocol: Protocol,
+}
+
+/// Where a domain is in its network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Its IPv4 address.
+    pub ip4: Ipv4Addr,
+    /// Its IPv6 address.
+    pub ip6: Ipv6Addr,
+    /// Its published ports, with the host's of each.
+    pub published: Vec<Port>,
 }
 
 /// A domain's part in the network; dropped, it has none any more.
@@ -60,6 +72,16 @@ pub struct Attachment {
     pub ip4: Ipv4Addr,
     /// Its IPv6 address.
     pub ip6: Ipv6Addr,
+    /// Its published ports, with the host's of each.
+    pub published: Vec<Port>,
+}
+
+impl Attachment {
+    /// Where the domain is.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place { ip4: self.ip4, ip6: self.ip6, published: self.published.clone() }
+    }
 }
 
 impl Drop for Attachment {
@@ -90,6 +112,8 @@ struct State {
     command: Command,
     control: OwnedFd,
     members: BTreeMap<u64, Member>,
+    /// The key to try next: an address rests as long as possible before it is another domain's.
+    next: u64,
 }
 
 #[derive(Debug)]
@@ -124,7 +148,7 @@ impl Manager {
     /// What the host says.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let (child, control) = spawn(&mut command)?;
-        let state = State { command, control, members: BTreeMap::new() };
+        let state = State { command, control, members: BTreeMap::new(), next: FIRST };
         let shared = Arc::new(Shared(Mutex::new(state)));
         let watched = Arc::downgrade(&shared);
         std::thread::Builder::new().name("network".into()).spawn(move || {
@@ -155,18 +179,22 @@ impl Manager {
             let text = format!("{} published ports: at most {}", wanted.published.len(), DESCRIPTORS - 2);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let sockets = wanted.published.iter().map(publish).collect::<io::Result<_>>()?;
+        let mut published = wanted.published.clone();
+        let sockets = published.iter_mut().map(publish).collect::<io::Result<_>>()?;
         let (memory, doorbell) = doppel_service::make(SIZE)?;
         let (memory, doorbell) = (Arc::new(memory), Arc::new(doorbell));
         let mut state = self.0.lock();
-        let key = (FIRST..=LAST)
+        let key = (state.next..=LAST)
+            .chain(FIRST..state.next)
             .find(|k| !state.members.contains_key(k))
             .ok_or_else(|| io::Error::other("the virtual network has no address left"))?;
         let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), sockets };
+        state.next = if key == LAST { FIRST } else { key + 1 };
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.tell(key, &member);
         state.members.insert(key, member);
-        Ok(Attachment { manager: self.0.clone(), key, memory, doorbell, ip4: ip4(key), ip6: ip6(key) })
+        let manager = self.0.clone();
+        Ok(Attachment { manager, key, memory, doorbell, ip4: ip4(key), ip6: ip6(key), published })
     }
 }
 
@@ -222,8 +250,8 @@ fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
     Ok((command.stdin(Stdio::from(theirs)).spawn()?, ours))
 }
 
-/// The host's socket for a published port.
-fn publish(port: &Port) -> io::Result<OwnedFd> {
+/// The host's socket for a published port, which is entered if any would do.
+fn publish(port: &mut Port) -> io::Result<OwnedFd> {
     let at = port.host;
     let bound = match port.protocol {
         Protocol::Tcp => TcpListener::bind(at).map(OwnedFd::from),
@@ -232,5 +260,6 @@ fn publish(port: &Port) -> io::Result<OwnedFd> {
     let socket =
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
     rustix::io::ioctl_fionbio(&socket, true)?;
+    port.host = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
     Ok(socket)
 }

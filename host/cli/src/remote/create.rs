@@ -272,6 +272,7 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         log: log(&more.log_opt)?,
         freeze_as: args.freeze_as.clone(),
         no_patch: args.no_patch,
+        network: args.network.supervised()?,
         ..CreateDomain::default()
     })
 }

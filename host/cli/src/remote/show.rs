@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{Code, Domain, DomainState, HealthState, ListOptions};
+use doppel_api::{Code, Domain, DomainState, HealthState, ListOptions, PortMapping, Protocol};
 use doppel_client::{Client, Upload};
 use serde_json::{Value, json};
 
@@ -106,6 +106,7 @@ pub fn ps(args: &PsArgs) -> Outcome {
             ("COMMAND", "Command"),
             ("CREATED", "RunningFor"),
             ("STATUS", "Status"),
+            ("PORTS", "Ports"),
             ("NAMES", "Names"),
         ],
     )?;
@@ -186,8 +187,26 @@ fn row(domain: &Domain, whole: bool) -> Value {
         "Restarts": domain.restarts,
         "Pid": domain.pid,
         "ExitCode": domain.exit.as_ref().map(|e| e.exit_code),
-        "Ports": "",
+        "Ports": domain.network.as_ref().map(|n| ports(&n.ports)).unwrap_or_default(),
+        "Networks": domain.network.as_ref().map(|n| n.ip4.to_string()),
     })
+}
+
+/// Docker's words for published ports.
+fn ports(mappings: &[PortMapping]) -> String {
+    let one = |m: &PortMapping| {
+        let protocol = match m.protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        };
+        match (m.host_address, m.host_port) {
+            (Some(address), Some(port)) => {
+                format!("{}->{}/{protocol}", std::net::SocketAddr::new(address, port), m.port)
+            }
+            _ => format!("{}/{protocol}", m.port),
+        }
+    };
+    mappings.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Docker's words for it.

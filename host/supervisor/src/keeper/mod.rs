@@ -9,6 +9,7 @@
 
 mod exec;
 pub(crate) mod log;
+mod network;
 mod peer;
 pub(crate) mod protocol;
 mod serve;
@@ -29,6 +30,8 @@ use rustix::fs::FlockOperation;
 use log::Journal;
 use peer::Peer;
 use protocol::{Exit, Limits, News, Usage, Word};
+
+pub use network::SERVICE as NETWORK_SERVICE;
 
 /// How a keeper is set up.
 #[derive(Clone, Debug)]
@@ -83,6 +86,8 @@ struct Domain {
     page_seconds: f64,
     /// Most calls the domain has ever claimed to have served.
     calls: u64,
+    /// Its part in the network while it runs.
+    network: Option<doppel_net::Attachment>,
 }
 
 /// What followed domains and further programs have printed since the last turn: news, and the bytes that follow them.
@@ -136,6 +141,8 @@ struct Keeper {
     peer: Option<Peer>,
     /// Frozen images in use, so that a hundred clones open and check one once.
     images: HashMap<PathBuf, std::sync::Weak<doppel_freezer::FrozenImage>>,
+    /// The network service, from the first domain on that wants it.
+    network: Option<doppel_net::Manager>,
 }
 
 /// Keeps domains until there are none and no supervisor. Says "ready" on standard output when it can be reached.
@@ -175,6 +182,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         outbox: Outbox::default(),
         peer: None,
         images: HashMap::new(),
+        network: None,
     };
     let result = keeper.keep(&listener);
     // First the name, so that nobody connects to a keeper that ends.
@@ -287,6 +295,8 @@ impl Keeper {
         }
         if let Some(domain) = self.domains.get_mut(&exit.id) {
             domain.exit = Some(exit.clone());
+            // Its ports are free before anybody hears of its end.
+            domain.network = None;
         }
         self.send_printed();
         self.say(&Word::News(News::Ended(Box::new(exit))));

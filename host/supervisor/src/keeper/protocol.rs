@@ -220,6 +220,7 @@ pub(crate) struct Boot {
     pub freeze_to: Option<PathBuf>,
     pub limits: Limits,
     pub log: Log,
+    pub network: Option<doppel_net::Wanted>,
 }
 
 /// From a frozen image; as [`doppel_domain::CloneConfig`].
@@ -237,6 +238,7 @@ pub(crate) struct Resume {
     pub freeze_to: Option<PathBuf>,
     pub limits: Limits,
     pub log: Log,
+    pub network: Option<doppel_net::Wanted>,
 }
 
 /// What a domain may use; none: no limit.
@@ -319,6 +321,8 @@ pub(crate) enum Said {
         warnings: Vec<String>,
         /// Stages of the start, and how many microseconds each took.
         stages: Vec<(String, u64)>,
+        /// Where it is in its network.
+        network: Option<doppel_net::Place>,
     },
     /// To [`Ask::Follow`].
     Printed(Vec<Line>),
@@ -374,6 +378,8 @@ pub(crate) enum Fault {
     Full,
     /// The host cannot do that.
     Unsupported,
+    /// A port cannot be published.
+    Port,
     /// The command is not in the image.
     NotFound,
     /// The command cannot be executed.
@@ -389,6 +395,8 @@ pub(crate) struct Kept {
     pub pid: Option<i32>,
     pub started_at: Option<String>,
     pub paused: bool,
+    /// Where it is in its network.
+    pub network: Option<doppel_net::Place>,
     /// How it ended, if it has.
     pub exit: Option<Exit>,
 }
@@ -504,6 +512,8 @@ pub(crate) enum News {
         pid: i32,
         /// When.
         at: String,
+        /// Where it is in its network.
+        network: Option<doppel_net::Place>,
     },
     /// A domain has ended. Known until [`Ask::Ack`].
     Ended(Box<Exit>),

@@ -8,14 +8,14 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use doppel_domain::{CloneConfig, DomainConfig, Error, Event, Outcome, Output, Start};
+use doppel_domain::{CloneConfig, DomainConfig, Error, Event, NetworkLink, Outcome, Output, Start};
 use doppel_freezer::FrozenImage;
 
 use super::log::Journal;
 use super::protocol::{
     Ask, Boot, Call, Exit, Fault, Kept, News, PROTOCOL, Refusal, Resume, Said, Spec, Usage, Word,
 };
-use super::{Domain, Keeper, Sink, Tap, domain_dir, exit_file, locked};
+use super::{Domain, Keeper, Sink, Tap, domain_dir, exit_file, locked, network};
 use crate::time;
 
 /// Exit codes for domains whose program did not end by itself.
@@ -192,6 +192,7 @@ impl Keeper {
             pid: self.fleet.get(d.key).map(doppel_domain::Domain::pid),
             started_at: d.started_at.clone(),
             paused: d.paused,
+            network: d.network.as_ref().map(doppel_net::Attachment::place),
             exit: d.exit.clone(),
         };
         self.domains.iter().map(kept).collect()
@@ -249,11 +250,22 @@ impl Keeper {
                 return Some(refused(fault, format!("cannot make {}: {e}", dir.display())));
             }
         };
+        let wanted = match &spec {
+            Spec::Boot(boot) => boot.network.clone(),
+            Spec::Resume(resume) => resume.network.clone(),
+        };
+        let network = match wanted.map(|w| self.attach(w)).transpose() {
+            Ok(network) => network,
+            Err(said) => return Some(said),
+        };
+        let link = network.as_ref().map(network::link);
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
         let label = format!("{id}.{run}");
         let start = match spec {
-            Spec::Boot(boot) => Start::Boot(Box::new(self.boot(label, boot))),
-            Spec::Resume(resume) => match self.resume(label, resume) {
+            Spec::Boot(boot) => {
+                Start::Boot(Box::new(DomainConfig { network: link, ..self.boot(label, boot) }))
+            }
+            Spec::Resume(resume) => match self.resume(label, resume, link) {
                 Ok(start) => start,
                 Err(e) => return Some(failed(&e)),
             },
@@ -282,6 +294,7 @@ impl Keeper {
             sample: None,
             page_seconds: 0.0,
             calls: 0,
+            network,
         };
         self.domains.insert(id, domain);
         None
@@ -310,7 +323,12 @@ impl Keeper {
         config
     }
 
-    fn resume(&mut self, label: String, resume: Resume) -> Result<Start, Error> {
+    fn resume(
+        &mut self,
+        label: String,
+        resume: Resume,
+        network: Option<NetworkLink>,
+    ) -> Result<Start, Error> {
         let mut config = CloneConfig {
             name: Some(label),
             hostname: resume.hostname.into(),
@@ -320,6 +338,7 @@ impl Keeper {
             stdin: resume.stdin,
             store: Some(self.config.store.clone()),
             freeze_to: resume.freeze_to,
+            network,
             ..CloneConfig::default()
         };
         config.cpus = resume.limits.cpus;
@@ -438,9 +457,10 @@ impl Keeper {
                         tracing::warn!("domain {id}: {error}");
                     }
                 }
+                let network = domain.network.as_ref().map(doppel_net::Attachment::place);
                 match call {
-                    Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages }),
-                    None => self.say(&Word::News(News::Started { id, run, pid, at })),
+                    Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages, network }),
+                    None => self.say(&Word::News(News::Started { id, run, pid, at, network })),
                 }
             }
             Event::Failed { error, .. } => {

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from .._output import Output
-from .._wire import KEEP_ALIVE, Command, argv, present, resources, seconds, segment, strings
+from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, seconds, segment, strings
+from .._wire import network as wire_network
 from ..errors import InUse, NotFound
 from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, decode
 from .client import AsyncClient, connection
@@ -18,6 +19,9 @@ from .commands import AsyncCommands
 from .files import AsyncFiles
 from .pty import AsyncPty
 from .template import AsyncTemplate
+
+#: Where a port published at all addresses is reached.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class AsyncSandbox:
@@ -68,6 +72,10 @@ class AsyncSandbox:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
+        network: bool | None = None,
+        ports: Ports | None = None,
+        allow: Sequence[str] = (),
+        dns: str | None = None,
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
         """Makes a sandbox from a root image and starts it.
@@ -75,6 +83,10 @@ class AsyncSandbox:
         It runs until it is killed, or for `timeout` seconds. `command` is its first program, with which it ends:
         without one it just stays up, `[]` is the image's own. `memory` is bytes or as `512m`. With `auto_remove`
         off its record and logs stay after its end.
+
+        It has no network unless asked for: with `network`, or by publishing `ports` (`[80]`, or `{80: 8080}` for a
+        certain port of the host; see `get_host`), it reaches public addresses, and private ones that `allow` names
+        (`10.0.0.0/8:443`). `dns` is another name server than the host's.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -89,6 +101,7 @@ class AsyncSandbox:
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
+            network=wire_network(ports, allow, dns, network),
         )
         http = connection(client)
         try:
@@ -204,15 +217,27 @@ class AsyncSandbox:
         template.report = decode(FreezeReport, answer)
         return template
 
-    async def fork(self, count: int = 1, *, args: Sequence[str] = ()) -> builtins.list[AsyncSandbox]:
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        args: Sequence[str] = (),
+        network: bool | None = None,
+        ports: Ports | None = None,
+        allow: Sequence[str] = (),
+        dns: str | None = None,
+    ) -> builtins.list[AsyncSandbox]:
         """Makes copies of it as it is now, which go on independently.
 
-        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`.
+        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`. Networks are
+        as for `AsyncTemplate.clone`.
         """
         name = f"fork-{self.id}-{uuid.uuid4().hex[:8]}"
         template = await self.freeze(name, in_memory=True)
         try:
-            clones = await template.clone(count, args=args)
+            clones = await template.clone(
+                count, args=args, network=network, ports=ports, allow=allow, dns=dns
+            )
         except BaseException:
             await _drop(self._client, name)
             raise
@@ -242,6 +267,15 @@ class AsyncSandbox:
     async def info(self) -> Domain:
         """What it is, how it was made, and how it is."""
         return await self._domain("GET", "")
+
+    async def get_host(self, port: int) -> str:
+        """Where the host reaches a published port of it, as `127.0.0.1:32768`; `ValueError` if it is not published."""
+        attached = (await self.info()).network
+        for mapping in attached.ports if attached else ():
+            if mapping.port == port:
+                address = mapping.host_address or "0.0.0.0"
+                return f"{LOOPBACK.get(address, address)}:{mapping.host_port}"
+        raise ValueError(f"port {port} is not published; give `ports=[{port}]` when the sandbox is made")
 
     async def stats(self) -> DomainStats:
         """What it uses and has used."""

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any
 
 from .._output import Output
-from .._wire import KEEP_ALIVE, Command, argv, present, resources, seconds, segment, strings
+from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, seconds, segment, strings
+from .._wire import network as wire_network
 from ..errors import InUse, NotFound
 from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, decode
 from .client import Client, connection
@@ -19,6 +20,9 @@ from .commands import Commands
 from .files import Files
 from .pty import Pty
 from .template import Template
+
+#: Where a port published at all addresses is reached.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class Sandbox:
@@ -69,6 +73,10 @@ class Sandbox:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
+        network: bool | None = None,
+        ports: Ports | None = None,
+        allow: Sequence[str] = (),
+        dns: str | None = None,
         client: Client | None = None,
     ) -> Sandbox:
         """Makes a sandbox from a root image and starts it.
@@ -76,6 +84,10 @@ class Sandbox:
         It runs until it is killed, or for `timeout` seconds. `command` is its first program, with which it ends:
         without one it just stays up, `[]` is the image's own. `memory` is bytes or as `512m`. With `auto_remove`
         off its record and logs stay after its end.
+
+        It has no network unless asked for: with `network`, or by publishing `ports` (`[80]`, or `{80: 8080}` for a
+        certain port of the host; see `get_host`), it reaches public addresses, and private ones that `allow` names
+        (`10.0.0.0/8:443`). `dns` is another name server than the host's.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -90,6 +102,7 @@ class Sandbox:
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
+            network=wire_network(ports, allow, dns, network),
         )
         http = connection(client)
         try:
@@ -205,15 +218,27 @@ class Sandbox:
         template.report = decode(FreezeReport, answer)
         return template
 
-    def fork(self, count: int = 1, *, args: Sequence[str] = ()) -> builtins.list[Sandbox]:
+    def fork(
+        self,
+        count: int = 1,
+        *,
+        args: Sequence[str] = (),
+        network: bool | None = None,
+        ports: Ports | None = None,
+        allow: Sequence[str] = (),
+        dns: str | None = None,
+    ) -> builtins.list[Sandbox]:
         """Makes copies of it as it is now, which go on independently.
 
-        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`.
+        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`. Networks are
+        as for `Template.clone`.
         """
         name = f"fork-{self.id}-{uuid.uuid4().hex[:8]}"
         template = self.freeze(name, in_memory=True)
         try:
-            clones = template.clone(count, args=args)
+            clones = template.clone(
+                count, args=args, network=network, ports=ports, allow=allow, dns=dns
+            )
         except BaseException:
             _drop(self._client, name)
             raise
@@ -243,6 +268,15 @@ class Sandbox:
     def info(self) -> Domain:
         """What it is, how it was made, and how it is."""
         return self._domain("GET", "")
+
+    def get_host(self, port: int) -> str:
+        """Where the host reaches a published port of it, as `127.0.0.1:32768`; `ValueError` if it is not published."""
+        attached = (self.info()).network
+        for mapping in attached.ports if attached else ():
+            if mapping.port == port:
+                address = mapping.host_address or "0.0.0.0"
+                return f"{LOOPBACK.get(address, address)}:{mapping.host_port}"
+        raise ValueError(f"port {port} is not published; give `ports=[{port}]` when the sandbox is made")
 
     def stats(self) -> DomainStats:
         """What it uses and has used."""

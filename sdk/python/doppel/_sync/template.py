@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .._wire import Command, argv, present, resources, seconds, segment, strings
+from .._wire import Command, Ports, argv, present, resources, seconds, segment, strings
+from .._wire import network as wire_network
 from ..errors import ApiError, CloneError, from_problem
 from ..models import Domain, FreezeReport, FrozenImage, decode
 from .client import Client, connection
@@ -74,12 +75,17 @@ class Template:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
+        network: bool | None = None,
+        ports: Ports | None = None,
+        allow: Sequence[str] = (),
+        dns: str | None = None,
     ) -> builtins.list[Sandbox]:
         """Makes clones, which go on where it was frozen; each has a name, a clock and a randomness of its own.
 
         `name` gets -1, -2... behind it for several. `args` are the lines a clone reads in `/sys/doppel/args`;
         `command` runs beside what was frozen, and the clone ends with it. If some cannot be made, `CloneError`
-        has those that could.
+        has those that could. Each has a network of its own, or none, as `Sandbox.create` says: servers that were
+        frozen listen there again, connections are reset.
         """
         body = present(
             count=count,
@@ -91,6 +97,7 @@ class Template:
             timeout_seconds=seconds(timeout),
             labels=strings(labels),
             auto_remove=auto_remove,
+            network=wire_network(ports, allow, dns, network),
         )
         answer = self._client.request("POST", f"{self._path}/clone", json=body, unlimited=True)
         from .sandbox import Sandbox

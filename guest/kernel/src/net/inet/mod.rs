@@ -14,6 +14,7 @@ mod tcpopts;
 pub mod udp;
 
 use alloc::sync::Weak;
+use alloc::vec::Vec;
 
 use doppel_algo::net::ports::{
     ANY4, ANY6, Binding, Ip, LOOPBACK4, LOOPBACK6, PortTable, Scope, mapped, unmapped,
@@ -26,7 +27,7 @@ use super::Common;
 use super::consts::{SO_REUSEADDR, SO_REUSEPORT};
 use crate::fs::random;
 use crate::task::current;
-use crate::{Errno, Result};
+use crate::{Errno, Result, kernel};
 
 /// Port tables of the domain.
 #[derive(Default)]
@@ -133,6 +134,20 @@ fn check_bind(common: &Common, at: &End, multicast: bool) -> Result<()> {
         return Err(Errno::EACCES);
     }
     Ok(())
+}
+
+/// Offers what is bound to the network that the domain has now.
+pub fn offer_outside() {
+    let ports = kernel().service::<Ports>();
+    let listeners: Vec<_> =
+        ports.tcp.lock().iter().filter(|(_, b)| b.listening).filter_map(|(_, b)| b.what.upgrade()).collect();
+    let bound: Vec<_> = ports.udp.lock().iter().filter_map(|(_, b)| b.what.upgrade()).collect();
+    for tcp in listeners {
+        tcp.listen_far();
+    }
+    for udp in bound {
+        udp.bind_far();
+    }
 }
 
 /// A binding of a socket with its present options.

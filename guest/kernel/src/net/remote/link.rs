@@ -80,7 +80,7 @@ impl Link {
 
     /// Forgets whose rings these are: the channel is another.
     pub fn restart(&mut self) {
-        self.again = self.epoch != 0;
+        self.again |= self.epoch != 0;
         self.epoch = 0;
     }
 

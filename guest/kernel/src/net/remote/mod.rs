@@ -245,6 +245,10 @@ pub fn resumed() {
     n.link.lock().restart();
     // What stays is registered again when the service is there (`lose`).
     n.reset_all(channel::is_there());
+    if channel::is_there() {
+        // It may have had no network before.
+        super::inet::offer_outside();
+    }
     files::rewrite();
     event();
 }

@@ -1,0 +1,46 @@
+//! The keeper's network service: one for all domains that want a network, started with the first of them.
+
+use std::io;
+use std::process::Command;
+
+use doppel_domain::NetworkLink;
+use doppel_net::{Attachment, Manager, Wanted};
+
+use super::Keeper;
+use super::protocol::{Fault, Said};
+use super::serve::refused;
+
+/// The hidden command that is the service domain's process.
+pub const SERVICE: &str = "network-service";
+
+impl Keeper {
+    /// Gives a domain its part in the network, or says why not.
+    pub(super) fn attach(&mut self, wanted: Wanted) -> Result<Attachment, Said> {
+        let manager = match &self.network {
+            Some(manager) => manager,
+            None => {
+                let mut command = Command::new("/proc/self/exe");
+                command.arg(SERVICE).env_clear();
+                let manager = Manager::start(command)
+                    .map_err(|e| refused(Fault::Host, format!("cannot start a network service: {e}")))?;
+                self.network.insert(manager)
+            }
+        };
+        manager.attach(wanted).map_err(|e| refused(fault(&e), e.to_string()))
+    }
+}
+
+fn fault(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied => {
+            Fault::Port
+        }
+        io::ErrorKind::InvalidInput => Fault::Request,
+        _ => Fault::Host,
+    }
+}
+
+/// What the domain is given of it.
+pub(super) fn link(a: &Attachment) -> NetworkLink {
+    NetworkLink { memory: a.memory.clone(), doorbell: a.doorbell.clone(), ip4: a.ip4, ip6: a.ip6 }
+}

@@ -1,0 +1,111 @@
+//! Networks as they are asked for, checked and turned into what the network service is told, and back.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use doppel_api::{self as api, NetworkKind, Problem};
+use doppel_net::{Action, Pattern, Place, Port, Protocol, Rule, Rules, Wanted};
+
+use crate::wanted::wrong;
+
+/// Most entries of a list.
+const MOST: usize = 100;
+
+/// What the network service is to be told; none without a network.
+pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> {
+    let api::Network { kind, ports, allow, dns } = network;
+    if *kind == NetworkKind::None {
+        let given = [(!ports.is_empty(), "ports"), (!allow.is_empty(), "allow"), (dns.is_some(), "dns")];
+        return match given.into_iter().find(|(is, _)| *is) {
+            Some((_, field)) => Err(wrong(format!("network.{field}: needs `kind` \"nat\""))),
+            None => Ok(None),
+        };
+    }
+    if ports.len() > MOST || allow.len() > MOST {
+        return Err(wrong(format!("network: at most {MOST} ports, and as many rules")));
+    }
+    let rule = |text: &String| {
+        let pattern = text.parse::<Pattern>().map_err(|e| wrong(format!("network.allow: {e}")))?;
+        Ok::<_, Problem>(Rule { pattern, action: Action::Allow })
+    };
+    let resolver = dns.as_ref().map(|text| doppel_net::resolver(text));
+    Ok(Some(Wanted {
+        network: 0,
+        rules: Rules { outbound: allow.iter().map(rule).collect::<Result<_, _>>()?, inbound: Vec::new() },
+        published: ports.iter().map(port).collect::<Result<_, _>>()?,
+        resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,
+    }))
+}
+
+fn port(mapping: &api::PortMapping) -> Result<Port, Problem> {
+    if mapping.port == 0 || mapping.host_port == Some(0) {
+        return Err(wrong("network.ports: 0 is no port; leave `host_port` out for any free one"));
+    }
+    let address = mapping.host_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let protocol = match mapping.protocol {
+        api::Protocol::Tcp => Protocol::Tcp,
+        api::Protocol::Udp => Protocol::Udp,
+    };
+    let host = SocketAddr::new(address, mapping.host_port.unwrap_or(0));
+    Ok(Port { host, port: mapping.port, protocol })
+}
+
+/// Where a domain is, as the interface gives it.
+pub(crate) fn attached(place: Place) -> api::Attached {
+    let mapping = |p: Port| api::PortMapping {
+        port: p.port,
+        host_port: Some(p.host.port()),
+        host_address: Some(p.host.ip()),
+        protocol: match p.protocol {
+            Protocol::Tcp => api::Protocol::Tcp,
+            Protocol::Udp => api::Protocol::Udp,
+        },
+    };
+    api::Attached {
+        ip4: place.ip4,
+        ip6: place.ip6,
+        ports: place.published.into_iter().map(mapping).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nat(change: impl FnOnce(&mut api::Network)) -> Result<Option<Wanted>, Problem> {
+        let mut network = api::Network { kind: NetworkKind::Nat, ..api::Network::default() };
+        change(&mut network);
+        wanted(&network)
+    }
+
+    fn mapping(port: u16, host_port: Option<u16>) -> api::PortMapping {
+        api::PortMapping { port, host_port, host_address: None, protocol: api::Protocol::Tcp }
+    }
+
+    #[test]
+    fn networks() {
+        assert_eq!(wanted(&api::Network::default()).unwrap(), None);
+        assert_eq!(nat(|_| {}).unwrap(), Some(Wanted::default()));
+        let found = nat(|n| {
+            n.ports = vec![mapping(80, Some(8080)), mapping(81, None)];
+            n.allow = vec!["10.0.0.0/8:443".into()];
+            n.dns = Some("192.0.2.1".into());
+        });
+        let found = found.unwrap().unwrap();
+        assert_eq!(found.published[0].host.to_string(), "0.0.0.0:8080");
+        assert_eq!(found.published[1].host.port(), 0);
+        assert_eq!(found.rules.outbound[0].pattern.ports, 443..=443);
+        assert_eq!(found.resolver.unwrap().port(), 53);
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let without = api::Network { ports: vec![mapping(80, None)], ..api::Network::default() };
+        assert!(wanted(&without).unwrap_err().detail.contains("nat"));
+        let why = |change: fn(&mut api::Network)| nat(change).unwrap_err().detail;
+        assert!(why(|n| n.ports = vec![mapping(0, None)]).contains("ports"));
+        assert!(why(|n| n.ports = vec![mapping(80, Some(0))]).contains("host_port"));
+        assert!(why(|n| n.ports = vec![mapping(80, None); MOST + 1]).contains("at most"));
+        assert!(why(|n| n.allow = vec!["example.org".into()]).contains("example.org"));
+        assert!(why(|n| n.dns = Some("x".into())).contains("network.dns"));
+    }
+}

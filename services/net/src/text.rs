@@ -1,0 +1,135 @@
+//! Ports, patterns and name servers as people write them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use crate::manager::Port;
+use crate::rules::{Pattern, Protocol};
+
+/// `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/tcp|/udp]`; without a host port any free one, as with Docker.
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!("{text:?}: give PORT, HOST_PORT:PORT or HOST_ADDRESS:HOST_PORT:PORT, with /udp for UDP")
+        };
+        let (text, protocol) = match text.split_once('/') {
+            None => (text, Protocol::Tcp),
+            Some((front, "tcp")) => (front, Protocol::Tcp),
+            Some((front, "udp")) => (front, Protocol::Udp),
+            Some(_) => return Err(bad()),
+        };
+        let number = |text: &str| text.parse().ok().filter(|p: &u16| *p != 0).ok_or_else(bad);
+        let (front, port) = text.rsplit_once(':').map_or((None, text), |(f, p)| (Some(f), p));
+        let port = number(port)?;
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let (address, host_port) = match front.map(|f| f.rsplit_once(':').ok_or(f)) {
+            None => (any, 0),
+            Some(Err(host_port)) => (any, number(host_port)?),
+            Some(Ok((address, host_port))) => {
+                let address = address.trim_start_matches('[').trim_end_matches(']');
+                let host_port = if host_port.is_empty() { 0 } else { number(host_port)? };
+                (address.parse().map_err(|_| bad())?, host_port)
+            }
+        };
+        Ok(Self { host: SocketAddr::new(address, host_port), port, protocol })
+    }
+}
+
+/// `ADDRESS[/BITS][:PORT]`.
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?}: give an address, with /BITS for a network, with :PORT for one port");
+        // One colon separates a port; more are an IPv6 address, in brackets if a port follows.
+        let (network, port) = match text.strip_prefix('[').and_then(|t| t.split_once(']')) {
+            Some((network, rest)) => (network, rest.strip_prefix(':')),
+            None if text.matches(':').count() == 1 => {
+                text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)))
+            }
+            None => (text, None),
+        };
+        let (address, bits) = network.split_once('/').map_or((network, None), |(a, b)| (a, Some(b)));
+        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), |b| b.parse().ok().filter(|b| *b <= most).ok_or_else(bad))?;
+        let ports = match port {
+            Some(p) => p.parse().map(|p| p..=p).map_err(|_| bad())?,
+            None => 0..=u16::MAX,
+        };
+        Ok(Self { network: Some((address, bits)), ports, protocol: None })
+    }
+}
+
+/// A name server: `ADDRESS[:PORT]`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn resolver(text: &str) -> Result<SocketAddr, String> {
+    let alone = text.parse().map(|ip: IpAddr| SocketAddr::new(ip, 53));
+    let bad = |_| format!("{text:?}: give the address of a name server, with :PORT if that is not 53");
+    alone.or_else(|_| text.parse()).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_to_publish() {
+        let publish = |text: &str| text.parse::<Port>().map(|p| (p.host.to_string(), p.port));
+        assert_eq!(publish("80"), Ok(("0.0.0.0:0".into(), 80)));
+        assert_eq!(publish("8080:80"), Ok(("0.0.0.0:8080".into(), 80)));
+        assert_eq!(publish("127.0.0.1:8080:80"), Ok(("127.0.0.1:8080".into(), 80)));
+        assert_eq!(publish("127.0.0.1::80"), Ok(("127.0.0.1:0".into(), 80)));
+        assert_eq!(publish("[::1]:8080:80"), Ok(("[::1]:8080".into(), 80)));
+        let protocol = |text: &str| text.parse::<Port>().map(|p| (p.port, p.protocol));
+        assert_eq!(protocol("5353:53/udp"), Ok((53, Protocol::Udp)));
+        assert_eq!(protocol("80/tcp"), Ok((80, Protocol::Tcp)));
+        for bad in [
+            "",
+            "0",
+            "x:80",
+            "1:2:3:4",
+            "80:",
+            ":80",
+            "0:80",
+            "70000:80",
+            "127.0.0.1:80",
+            "80/sctp",
+            "80/",
+            "/udp",
+        ] {
+            assert!(publish(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn who_answers_questions_about_names() {
+        let dns = |text: &str| resolver(text).map(|r| r.to_string());
+        assert_eq!(dns("192.0.2.1"), Ok("192.0.2.1:53".into()));
+        assert_eq!(dns("127.0.0.1:5300"), Ok("127.0.0.1:5300".into()));
+        assert_eq!(dns("2001:db8::1"), Ok("[2001:db8::1]:53".into()));
+        assert_eq!(dns("[2001:db8::1]:5300"), Ok("[2001:db8::1]:5300".into()));
+        for bad in ["", "localhost", "192.0.2.1:x"] {
+            assert!(dns(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn networks_to_allow() {
+        let allow = |text: &str| {
+            text.parse::<Pattern>()
+                .map(|p| (p.network.map(|(i, b)| format!("{i}/{b}")).unwrap_or_default(), p.ports))
+        };
+        assert_eq!(allow("127.0.0.1"), Ok(("127.0.0.1/32".into(), 0..=65535)));
+        assert_eq!(allow("10.0.0.0/8:443"), Ok(("10.0.0.0/8".into(), 443..=443)));
+        assert_eq!(allow("fd00::/8"), Ok(("fd00::/8".into(), 0..=65535)));
+        assert_eq!(allow("[::1]:80"), Ok(("::1/128".into(), 80..=80)));
+        for bad in ["", "example.org", "10.0.0.0/33", "1.2.3.4:x", "::/129"] {
+            assert!(allow(bad).is_err(), "{bad}");
+        }
+    }
+}

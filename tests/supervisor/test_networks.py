@@ -1,0 +1,202 @@
+"""Networks of the supervisor's domains: addresses, published ports, clones, and deaths of supervisor and service."""
+import base64
+import http.client
+import os
+import pathlib
+import signal
+import socket
+import time
+
+import pytest
+
+SERVE = "mkdir -p /tmp/www; hostname > /tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www"
+PORT = {"port": 80, "host_address": "127.0.0.1"}
+
+
+def nat(*ports, **more):
+    return {"kind": "nat", "ports": list(ports), **more}
+
+
+@pytest.fixture
+def made(supervisor, busybox):
+    """Makes domains of a supervisor, the session's by default; they are removed at the end."""
+    names = []
+
+    def make(name, network, command=("sh", "-c", SERVE), d=supervisor, **more):
+        names.append((d, name))
+        body = {"image": busybox, "name": name, "command": list(command), "network": network, **more}
+        return d.post("/v1/domains", body, start=True).ok()["domain"]
+
+    yield make
+    for d, name in names:
+        d.delete(f"/v1/domains/{name}", force=True)
+
+
+def eventually(check, what):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            found = check()
+        except (OSError, http.client.HTTPException) as e:
+            found = None
+            what = f"{what} ({e})"
+        if found:
+            return found
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def page(domain):
+    """What a domain's published server says, when it does."""
+    [mapping] = domain["network"]["ports"]
+
+    def get():
+        c = http.client.HTTPConnection(mapping["host_address"], mapping["host_port"], timeout=60)
+        try:
+            c.request("GET", "/")
+            answer = c.getresponse()
+            return answer.status == 200 and answer.read().decode().strip()
+        finally:
+            c.close()
+
+    return eventually(get, f"no answer at {mapping}")
+
+
+def said(d, path):
+    """What a domain has printed on standard output."""
+    lines = d.get(f"{path}/logs").lines
+    return b"".join(base64.b64decode(line["data"]) for line in lines if line["type"] == "stdout")
+
+
+def services(d):
+    """Process ids of the network services of a supervisor's keeper."""
+    found = []
+    for keeper in d.keepers():
+        for task in pathlib.Path(f"/proc/{keeper}/task").iterdir():
+            for pid in (task / "children").read_text().split():
+                if b"network-service" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(int(pid))
+    return found
+
+
+def test_a_published_port_of_the_supervisors_choice(supervisor, made):
+    domain = made("net-any", nat(PORT))
+    mapping = domain["network"]["ports"][0]
+    assert mapping["port"] == 80 and mapping["protocol"] == "tcp" and mapping["host_port"] > 0
+    assert page(domain) == "net-any"
+    assert domain["network"]["ip4"].startswith("10.88.") and ":" in domain["network"]["ip6"]
+    ps = supervisor.cli("ps", "--filter", "name=net-any").stdout.decode()
+    assert f"127.0.0.1:{mapping['host_port']}->80/tcp" in ps, ps
+
+
+def test_a_port_that_is_taken(supervisor, made, busybox):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        mapping = {**PORT, "host_port": taken.getsockname()[1]}
+        body = {"image": busybox, "name": "net-taken", "command": ["true"], "network": nat(mapping)}
+        why = supervisor.post("/v1/domains", body, start=True).problem(409, "port_in_use")
+        assert str(mapping["host_port"]) in why
+        # Nothing is left of it, and the port is for somebody else when it is free.
+        supervisor.get("/v1/domains/net-taken").problem(404, "domain_not_found")
+    assert page(made("net-taken", nat(mapping))) == "net-taken"
+    # And so it is when the domain has ended.
+    supervisor.post("/v1/domains/net-taken/kill", {}).ok()
+    supervisor.post("/v1/domains/net-taken/wait", {})
+    socket.create_server(("127.0.0.1", mapping["host_port"])).close()
+
+
+def test_what_does_not_go_together_is_refused(supervisor, busybox):
+    def why(network):
+        return supervisor.post("/v1/domains", {"image": busybox, "network": network}).problem(400, "invalid_request")
+
+    assert "nat" in why({"ports": [PORT]})
+    assert "example.org" in why(nat(allow=["example.org"]))
+    assert "host_port" in why(nat({**PORT, "host_port": 0}))
+
+
+def test_domains_reach_each_other_by_address(supervisor, made):
+    server = made("net-server", nat(PORT))
+    page(server)
+    client = made("net-client", nat(), ("wget", "-q", "-O", "-", f"http://{server['network']['ip4']}/"))
+    assert supervisor.post(f"/v1/domains/{client['id']}/wait", {}).ok()["exit"]["exit_code"] == 0
+    assert said(supervisor, "/v1/domains/net-client") == b"net-server\n"
+
+
+def test_the_host_is_out_of_reach_unless_allowed(supervisor, made):
+    server = made("net-host", nat(PORT))
+    page(server)
+    port = server["network"]["ports"][0]["host_port"]
+    fetch = ("wget", "-q", "-O", "-", f"http://10.88.0.1:{port}/")
+    for name, network, good in [("net-no", nat(), False), ("net-yes", nat(allow=[f"10.88.0.1:{port}"]), True)]:
+        made(name, network, fetch)
+        code = supervisor.post(f"/v1/domains/{name}/wait", {}).ok()["exit"]["exit_code"]
+        assert (code == 0) == good, name
+
+
+def test_supervisor_and_service_may_die(new_doppeld, made):
+    d = new_doppeld().start()
+    server = made("net-lives", nat(PORT), d=d)
+    assert page(server) == "net-lives"
+    d.kill()
+    assert page(server) == "net-lives", "without a supervisor"
+    d.start()
+    again = d.get("/v1/domains/net-lives").ok()
+    assert again["state"] == "running" and again["network"] == server["network"]
+    for _ in range(3):
+        [service] = eventually(lambda: services(d), "no service")
+        os.kill(service, signal.SIGKILL)
+        assert page(server) == "net-lives"
+        eventually(lambda: services(d) not in ([], [service]), "no other service")
+
+
+@pytest.mark.parametrize("before", [nat(PORT), {}], ids=["from a network", "from none"])
+def test_clones_have_networks_of_their_own(supervisor, made, before):
+    origin = made("net-origin", before)
+    if before:
+        page(origin)
+    else:
+        listens = ["sh", "-c", "grep -q ':0050 .* 0A ' /proc/net/tcp /proc/net/tcp6"]
+        eventually(lambda: supervisor.cli("exec", "net-origin", *listens).returncode == 0, "it does not listen")
+    supervisor.post("/v1/domains/net-origin/freeze", {"frozen": "net-frozen"}).ok()
+    clones = []
+    try:
+        results = supervisor.post("/v1/frozen/net-frozen/clone", {"count": 3, "network": nat(PORT)}).ok()["results"]
+        clones = [r["domain"] for r in results]
+        networks = [c["network"] for c in clones] + ([origin["network"]] if before else [])
+        assert len({n["ip4"] for n in networks}) == len(networks)
+        assert len({n["ports"][0]["host_port"] for n in networks}) == len(networks)
+        assert [page(c) for c in clones] == ["net-origin"] * 3
+        if before:
+            assert page(origin) == "net-origin"
+    finally:
+        for clone in clones:
+            supervisor.delete(f"/v1/domains/{clone['id']}", force=True)
+        eventually(lambda: supervisor.delete("/v1/frozen/net-frozen").status < 300, "the image stays")
+
+
+def test_connections_stay_with_the_original(supervisor, made):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        talk = f"nc 10.88.0.1 {port}; echo over; exec sleep 1000"
+        made("net-talks", nat(allow=[f"10.88.0.1:{port}"]), ("sh", "-c", talk))
+        server.settimeout(60)
+        with server.accept()[0] as connection:
+            supervisor.post("/v1/domains/net-talks/freeze", {"frozen": "net-talking"}).ok()
+            for network in (nat(allow=[f"10.88.0.1:{port}"]), {}):
+                [result] = supervisor.post("/v1/frozen/net-talking/clone", {"network": network}).ok()["results"]
+                clone = f"/v1/domains/{result['domain']['id']}"
+                try:
+                    eventually(lambda: said(supervisor, clone) == b"over\n", "the clone's connection is not over")
+                finally:
+                    supervisor.delete(clone, force=True)
+            connection.sendall(b"still here\n")
+            eventually(lambda: said(supervisor, "/v1/domains/net-talks") == b"still here\n", "the original hears nothing")
+    eventually(lambda: supervisor.delete("/v1/frozen/net-talking").status < 300, "the image stays")
+
+
+def test_the_command(supervisor, busybox):
+    p = supervisor.cli("run", "-d", "--name", "net-command", "-p", "127.0.0.1::80", busybox, "sh", "-c", SERVE)
+    assert p.returncode == 0, p.stderr
+    try:
+        assert page(supervisor.get("/v1/domains/net-command").ok()) == "net-command"
+    finally:
+        supervisor.delete("/v1/domains/net-command", force=True)
