@@ -151,7 +151,8 @@ def own():
     for d in ("bin", "tmp", "proc", "sys", "dev", "etc"):
         (root / d).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
-    subprocess.run(["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / "micro", BENCH / "src/micro.c"], check=True)
+    for program in ("micro", "net"):
+        subprocess.run(["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / program, BENCH / f"src/{program}.c"], check=True)
     shutil.copy("/bin/busybox", root / "bin/busybox")
     return root
 

@@ -1,0 +1,85 @@
+// TCP between a server in a runtime and a client of the host. Static.
+//
+//   net serve PORT              one process a connection; the first byte says what it does: sink, source or echo
+//   net sink|source PORT MS     bytes a second through one connection to 127.0.0.1, writes of 64 KiB: to or from the server
+//   net echo PORT MS            nanoseconds of a request of one byte and its answer, the median
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIZE (64 << 10)
+static char buf[SIZE];
+
+static void must(int good, const char *what) {
+    if (!good) { perror(what); exit(1); }
+}
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e9 + t.tv_nsec;
+}
+static struct sockaddr_in at(in_addr_t ip, const char *port) {
+    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(atoi(port)), .sin_addr.s_addr = htonl(ip)};
+}
+static void work(int s) {
+    char what;
+    int one = 1;
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (read(s, &what, 1) != 1) return;
+    if (what == 's') while (read(s, buf, SIZE) > 0) continue;
+    if (what == 'o') while (write(s, buf, SIZE) > 0) continue;
+    if (what == 'e') while (read(s, buf, 1) == 1 && write(s, buf, 1) == 1) continue;
+}
+static int serve(const char *port) {
+    struct sockaddr_in a = at(INADDR_ANY, port);
+    int one = 1, l = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    must(bind(l, (void *)&a, sizeof a) == 0 && listen(l, 64) == 0, "listen");
+    signal(SIGCHLD, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    for (;;) {
+        int s = accept(l, NULL, NULL);
+        must(s >= 0, "accept");
+        if (fork() == 0) { close(l); work(s); _exit(0); }
+        close(s);
+    }
+}
+static int order(const void *a, const void *b) {
+    double x = *(double *)a, y = *(double *)b;
+    return (x > y) - (x < y);
+}
+int main(int argc, char **argv) {
+    if (argc == 3 && !strcmp(argv[1], "serve")) return serve(argv[2]);
+    if (argc != 4) return fprintf(stderr, "net serve PORT | net sink|source|echo PORT MS\n"), 2;
+    struct sockaddr_in a = at(INADDR_LOOPBACK, argv[2]);
+    int one = 1, s = socket(AF_INET, SOCK_STREAM, 0);
+    must(connect(s, (void *)&a, sizeof a) == 0, "connect");
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    char what = argv[1][0] == 'e' ? 'e' : argv[1][1] == 'i' ? 's' : 'o';
+    must(write(s, &what, 1) == 1, "write");
+    double bytes = 0, begun = now(), end = begun + atof(argv[3]) * 1e6;
+    if (what == 'e') {
+        static double took[1 << 20];
+        size_t n = 0;
+        for (double t = begun; t < end && n < sizeof took / sizeof *took; n++) {
+            must(write(s, buf, 1) == 1 && read(s, buf, 1) == 1, "echo");
+            double u = now();
+            took[n] = u - t;
+            t = u;
+        }
+        qsort(took, n, sizeof *took, order);
+        return printf("%f\n", took[n / 2]), 0;
+    }
+    while (now() < end) {
+        ssize_t n = what == 's' ? write(s, buf, SIZE) : read(s, buf, SIZE);
+        must(n > 0, argv[1]);
+        bytes += n;
+    }
+    return printf("%f\n", bytes / ((now() - begun) / 1e9)), 0;
+}
