@@ -1,5 +1,9 @@
 """The memory a domain may have changes while it runs."""
+import os
+
 from conftest import DOPPEL, call
+
+NAME = f"balloon-{os.getpid()}"
 
 # Says how much memory there is and whether so many MiB can be had, once for each line.
 PROBE = r"""
@@ -15,7 +19,7 @@ for line in sys.stdin:
 
 
 def set_memory(*options):
-    return call([DOPPEL, "debug", "memory", "balloon", *options], "", 20)
+    return call([DOPPEL, "debug", "memory", NAME, *options], "", 20)
 
 
 def asks(p, mib):
@@ -25,7 +29,7 @@ def asks(p, mib):
 
 
 def test_target_and_limit(domain):
-    p = domain.start("python3", "-c", PROBE, image="debian", opts=["-i", "--name", "balloon", "--memory", "512m"], text=True)
+    p = domain.start("python3", "-c", PROBE, image="debian", opts=["-i", "--name", NAME, "--memory", "512m"], text=True)
     try:
         assert asks(p, 300) == ["512", "yes"]
         set_memory("--limit", "512m", "--target", "128m").ok()

@@ -126,12 +126,12 @@ main()
 def test_frozen_under_load(domain, names, clean):
     """Python with threads, a pool of processes and shell pipelines, frozen twice at moments of nobody's choosing."""
     one, two = names("one"), names("two")
-    p = domain.start("python3", "-c", LOAD, opts=["--name", "fzt-load"])
+    p = domain.start("python3", "-c", LOAD, opts=["--name", f"fzt-{os.getpid()}-load"])
     assert p.stdout.readline() == b"ready\n"
     time.sleep(0.2)
-    doppel_call("freeze", "--in-memory", "fzt-load", one).ok()
+    doppel_call("freeze", "--in-memory", f"fzt-{os.getpid()}-load", one).ok()
     time.sleep(random.random() * 0.3)
-    doppel_call("freeze", "fzt-load", two).ok()
+    doppel_call("freeze", f"fzt-{os.getpid()}-load", two).ok()
     for frozen in (one, two):
         c = clones(frozen)[0]
         assert c["exit_code"] == 0 and c["stdout"] == "end True True 1\n", c
@@ -144,37 +144,37 @@ def test_hibernate_and_wake(domain, clean):
     script = "import select,sys\nn=0\nprint(open('/proc/sys/kernel/random/boot_id').read().strip(), flush=True)\n" \
         "while not select.select([0], [], [], 0.02)[0]:\n n+=1; open('/tmp/n','w').write(str(n))\n" \
         "print(n > 0, open('/proc/sys/kernel/random/boot_id').read().strip(), open('/sys/doppel/generation').read().strip(), flush=True)"
-    p = domain.start("python3", "-c", script, opts=["--name", "fzt-sleepy"])
+    p = domain.start("python3", "-c", script, opts=["--name", f"fzt-{os.getpid()}-sleepy"])
     boot_id = p.stdout.readline().decode().strip()
-    count = lambda: int(doppel_call("exec", "fzt-sleepy", "cat", "/tmp/n").out or 0)  # noqa: E731
+    count = lambda: int(doppel_call("exec", f"fzt-{os.getpid()}-sleepy", "cat", "/tmp/n").out or 0)  # noqa: E731
     before = 0
     for _ in range(2):
         assert eventually(lambda: count() > before), "it goes on"
         before = count()
-        doppel_call("hibernate", "fzt-sleepy").ok()
+        doppel_call("hibernate", f"fzt-{os.getpid()}-sleepy").ok()
         # Its input stays open: its end would be news to the program.
         assert p.wait(60) == 0
-        assert "no domain named" in refused("freeze", "fzt-sleepy", "fzt-none")
-        p = subprocess.Popen([DOPPEL, "wake", "-i", "fzt-sleepy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert eventually(lambda: answers("fzt-sleepy"))
-        assert "fzt-sleepy" in refused("wake", "fzt-sleepy")
+        assert "no domain named" in refused("freeze", f"fzt-{os.getpid()}-sleepy", f"fzt-{os.getpid()}-none")
+        p = subprocess.Popen([DOPPEL, "wake", "-i", f"fzt-{os.getpid()}-sleepy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert eventually(lambda: answers(f"fzt-{os.getpid()}-sleepy"))
+        assert f"fzt-{os.getpid()}-sleepy" in refused("wake", f"fzt-{os.getpid()}-sleepy")
     out, err = p.communicate(b"end\n", timeout=60)
     assert (p.returncode, out.decode()) == (0, f"True {boot_id} 0\n"), err
 
 
 def test_wrong_requests(domain, image, names, clean):
     frozen = names()
-    assert "no domain named" in refused("freeze", "fzt-nobody", frozen)
+    assert "no domain named" in refused("freeze", f"fzt-{os.getpid()}-nobody", frozen)
     assert "no frozen image named" in refused("clone", frozen)
     assert "no frozen image named" in refused("frozen", "rm", frozen)
-    assert "no frozen image named" in refused("wake", "fzt-nobody")
-    assert "is no name for a frozen image" in refused("freeze", "fzt-nobody", "../x")
-    p = domain.start("sh", "-c", "echo ready; read x; echo $x", image="busybox", opts=["--name", "fzt-taken"])
+    assert "no frozen image named" in refused("wake", f"fzt-{os.getpid()}-nobody")
+    assert "is no name for a frozen image" in refused("freeze", f"fzt-{os.getpid()}-nobody", "../x")
+    p = domain.start("sh", "-c", "echo ready; read x; echo $x", image="busybox", opts=["--name", f"fzt-{os.getpid()}-taken"])
     assert p.stdout.readline() == b"ready\n"
-    doppel_call("freeze", "fzt-taken", frozen).ok()
-    assert "exists" in refused("freeze", "fzt-taken", frozen)
-    clone = subprocess.Popen([DOPPEL, "clone", "-i", "--name", "fzt-clone", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert eventually(lambda: answers("fzt-clone"))
+    doppel_call("freeze", f"fzt-{os.getpid()}-taken", frozen).ok()
+    assert "exists" in refused("freeze", f"fzt-{os.getpid()}-taken", frozen)
+    clone = subprocess.Popen([DOPPEL, "clone", "-i", "--name", f"fzt-{os.getpid()}-clone", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert eventually(lambda: answers(f"fzt-{os.getpid()}-clone"))
     assert "in use" in refused("frozen", "rm", frozen)
     assert clone.communicate(b"cloned\n", timeout=60)[0] == b"cloned\n"
     assert p.communicate(b"unharmed\n", timeout=60)[0] == b"unharmed\n"
@@ -195,11 +195,11 @@ def test_disk_full(image, tmp_path, domain, clean):
         script = "import os\nb=os.urandom(40<<20)\nh=hash(b)\nprint('ready',flush=True)\ninput()\n" \
             "try:\n os.write(os.open('/sys/power/state', os.O_WRONLY), b'freeze')\nexcept OSError as e: print(e.errno)\nprint(h==hash(b))"
         env = {**os.environ, "DOPPEL_STORE": str(small)}
-        p = subprocess.Popen([DOPPEL, "run", "--rm", "-i", "--name", "fzt-full", "--freeze-as", "own", root_file("debian"), "--", "python3", "-c", script],
+        p = subprocess.Popen([DOPPEL, "run", "--rm", "-i", "--name", f"fzt-{os.getpid()}-full", "--freeze-as", "own", root_file("debian"), "--", "python3", "-c", script],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
         assert p.stdout.readline() == b"ready\n", p.stderr.read()
         for _ in range(3):
-            assert "No space left" in refused("freeze", "fzt-full", "outside", env=env)
+            assert "No space left" in refused("freeze", f"fzt-{os.getpid()}-full", "outside", env=env)
             assert os.listdir(small / "frozen") == []
         out, err = p.communicate(b"go\n", timeout=60)
         assert (p.returncode, out) == (0, b"5\nTrue\n") and b"No space left" in err, (out, err)
@@ -281,10 +281,10 @@ def test_killed_at_any_moment(domain, names, clean):
     rnd = random.Random(7)
     for i in range(12):
         frozen = names()
-        p = domain.start("sh", "-c", PIPELINES, image="busybox", opts=["--name", f"fzt-kill{i}"])
+        p = domain.start("sh", "-c", PIPELINES, image="busybox", opts=["--name", f"fzt-{os.getpid()}-kill{i}"])
         assert p.stdout.readline() == b"ready\n"
         inside = descendants(p.pid)
-        f = subprocess.Popen([DOPPEL, "freeze", f"fzt-kill{i}", frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        f = subprocess.Popen([DOPPEL, "freeze", f"fzt-{os.getpid()}-kill{i}", frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(rnd.random() * 0.06)
         # The oldest live as long as the domain: its first process and the shell. Killing one of the others that has just
         # ended, and nobody has waited for yet, changes nothing.
@@ -296,7 +296,7 @@ def test_killed_at_any_moment(domain, names, clean):
         if victim == f.pid:
             # The domain does not care.
             frozen = names()
-            doppel_call("freeze", f"fzt-kill{i}", frozen).ok()
+            doppel_call("freeze", f"fzt-{os.getpid()}-kill{i}", frozen).ok()
             p.kill()
         p.communicate(timeout=60)
         assert eventually(lambda: not still_there(inside)), still_there(inside)
@@ -308,9 +308,9 @@ def test_killed_at_any_moment(domain, names, clean):
 
 def test_killed_clones_leave_nothing(domain, names, clean):
     frozen = names()
-    p = domain.start("sh", "-c", "echo ready; sleep 1000 | sleep 1000", image="busybox", opts=["--name", "fzt-many"])
+    p = domain.start("sh", "-c", "echo ready; sleep 1000 | sleep 1000", image="busybox", opts=["--name", f"fzt-{os.getpid()}-many"])
     assert p.stdout.readline() == b"ready\n"
-    doppel_call("freeze", "--stop", "fzt-many", frozen).ok()
+    doppel_call("freeze", "--stop", f"fzt-{os.getpid()}-many", frozen).ok()
     p.communicate(timeout=60)
     c = subprocess.Popen([DOPPEL, "clone", "-n", "8", frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert eventually(lambda: len(descendants(c.pid)) >= 8 * 4), "each has init, sh and two sleeps"
@@ -330,9 +330,9 @@ def test_warm_runtimes(domain, names, clean, name, argv, say, answer):
     if not have_image(image):
         pytest.skip(f"no image {image}")
     frozen = names(name)
-    p = domain.start(*argv, image=image, opts=["--name", f"fzt-{name}"])
+    p = domain.start(*argv, image=image, opts=["--name", f"fzt-{os.getpid()}-{name}"])
     assert p.stdout.readline() == b"ready\n"
-    doppel_call("freeze", f"fzt-{name}", frozen).ok()
+    doppel_call("freeze", f"fzt-{os.getpid()}-{name}", frozen).ok()
     for _ in range(2):
         r = call([DOPPEL, "clone", "-i", frozen], say, 60)
         assert r.out.encode() == answer, r.err
@@ -344,11 +344,11 @@ def test_waits_on_standard_streams(domain, names, clean):
     frozen, program = names(), "import sys, threading\nbig = 'x' * (4 << 20)\nprint('ready', file=sys.stderr, flush=True)\n" \
         "threading.Thread(target=lambda: (print(big), sys.stdout.flush())).start()\n" \
         "for line in sys.stdin:\n print('line', line.strip(), file=sys.stderr, flush=True)\n"
-    p = domain.start("python3", "-c", program, opts=["--name", "fzt-streams"])
+    p = domain.start("python3", "-c", program, opts=["--name", f"fzt-{os.getpid()}-streams"])
     assert p.stderr.readline() == b"ready\n"
-    doppel_call("freeze", "fzt-streams", frozen).ok()
-    c = subprocess.Popen([DOPPEL, "clone", "-i", "--name", "fzt-streamsc", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert eventually(lambda: answers("fzt-streamsc"))
+    doppel_call("freeze", f"fzt-{os.getpid()}-streams", frozen).ok()
+    c = subprocess.Popen([DOPPEL, "clone", "-i", "--name", f"fzt-{os.getpid()}-streamsc", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert eventually(lambda: answers(f"fzt-{os.getpid()}-streamsc"))
     for which in (c, p):
         for word in (b"one", b"two"):
             which.stdin.write(word + b"\n")

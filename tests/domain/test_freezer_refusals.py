@@ -119,7 +119,7 @@ def test_dying_domains(domain, names, clean):  # noqa: F811
     """Frozen while it ends by itself: whole or not at all, with a reason; the command never hangs."""
     rnd, outcomes = random.Random(3), set()
     for i in range(12):
-        frozen, name = names(), f"fzt-dying{i}"
+        frozen, name = names(), f"fzt-{os.getpid()}-dying{i}"
         r = Running(domain, name)
         f = None
         if i % 2:
@@ -144,10 +144,10 @@ def test_dying_domains(domain, names, clean):  # noqa: F811
 
 def test_only_the_owner_reads_images(domain, names, clean):  # noqa: F811
     """Frozen images hold the secrets of all processes."""
-    r = Running(domain, "fzt-secret")
+    r = Running(domain, f"fzt-{os.getpid()}-secret")
     for options in ([], ["--in-memory"]):
         frozen = names()
-        doppel_call("freeze", *options, "fzt-secret", frozen).ok()
+        doppel_call("freeze", *options, f"fzt-{os.getpid()}-secret", frozen).ok()
         path = path_of(frozen)
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600 and stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
         other = call(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "head", "-c", "8", path], b"", 20)

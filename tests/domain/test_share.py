@@ -1,12 +1,13 @@
 """Page sharing after the checkpoint: clones that build the same structure come to share it."""
 import json
+import os
 import subprocess
 
 import pytest
 
 from conftest import DOPPEL, call, eventually
 
-FROZEN = "test-share"
+FROZEN = f"test-share-{os.getpid()}"
 N = 4
 PROGRAM = r'''
 import array, hashlib, os, time
@@ -92,10 +93,10 @@ def test_equal_pages_are_shared_and_stay_right(frozen):
 
 
 def test_without_share_nothing_is_shared(domain):
-    p = domain.start("sleep", "1000", image="busybox", opts=("--name", "unshared-test"))
+    p = domain.start("sleep", "1000", image="busybox", opts=("--name", f"unshared-{os.getpid()}"))
     try:
-        assert eventually(lambda: (rows := stats("unshared-test")) and rows[0]["processes"])
-        rows = stats("unshared-test")
+        assert eventually(lambda: (rows := stats(f"unshared-{os.getpid()}")) and rows[0]["processes"])
+        rows = stats(f"unshared-{os.getpid()}")
         assert rows[0]["shared_bytes"] == 0 and rows[0]["saved_bytes"] == 0 and rows[0]["sharing"] is None
         assert rows[0]["private_bytes"] > 0
     finally:
