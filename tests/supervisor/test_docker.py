@@ -189,6 +189,8 @@ def test_answers_as_json(d):
 def test_freezing_and_cloning(d):
     ok(d.cli("run", "-d", "--name", "origin", "busybox", "sh", "-c", "echo up; exec sleep 1000"))
     try:
+        # Its first process is there when it prints; a domain runs before that.
+        eventually(lambda: ok(d.cli("logs", "origin")) == "up\n", "no log")
         assert json.loads(ok(d.cli("freeze", "--json", "origin", "docker-warm")))["bytes"] > 0
         assert "docker-warm" in ok(d.cli("frozen", "ls", "-q")).split()
         assert "docker-warm disk\n" in ok(d.cli("frozen", "ls", "--format", "{{.Name}} {{.Place}}"))
