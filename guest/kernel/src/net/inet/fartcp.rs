@@ -303,7 +303,8 @@ pub(super) fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
         }
     }
     if i.state == State::Established {
-        if far.available() > 0 || !far.wait_for_bytes() {
+        // Asked for even if there are bytes: who polls for edges may take them without looking for more.
+        if !far.wait_for_bytes() {
             ev |= READABLE;
         }
         // Linux: a third of the buffer.
