@@ -104,6 +104,24 @@ def test_a_port_that_is_taken(supervisor, made, busybox):
     socket.create_server(("127.0.0.1", mapping["host_port"])).close()
 
 
+def test_a_port_is_free_again_when_its_domain_has_ended(supervisor, made):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        mapping = {**PORT, "host_port": free.getsockname()[1]}
+    for i in range(5):
+        assert page(made(f"net-again-{i}", nat(mapping))) == f"net-again-{i}"
+        supervisor.delete(f"/v1/domains/net-again-{i}", force=True).ok()
+
+
+def test_a_restarted_domain_has_its_ports_again(supervisor, made):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        mapping = {**PORT, "host_port": free.getsockname()[1]}
+    domain = made("net-restart", nat(mapping))
+    for _ in range(5):
+        assert page(domain) == "net-restart"
+        supervisor.post("/v1/domains/net-restart/restart", {"timeout_seconds": 0}).ok()
+    assert page(domain) == "net-restart"
+
+
 def test_what_does_not_go_together_is_refused(supervisor, busybox):
     def why(network):
         return supervisor.post("/v1/domains", {"image": busybox, "network": network}).problem(400, "invalid_request")

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::SIZE;
 use doppel_confine::limits::SERVICE_UID;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use serde::{Deserialize, Serialize};
 
@@ -87,9 +88,12 @@ impl Attachment {
 impl Drop for Attachment {
     fn drop(&mut self) {
         let mut state = self.manager.lock();
-        state.members.remove(&self.key);
+        // Ports are free again when both have closed their sockets.
+        let answer = state.members.remove(&self.key).is_some_and(|m| !m.sockets.is_empty());
         // A service domain that is dead has forgotten it.
-        let _ = state.send(&Order::Detach { key: self.key }, &[]);
+        if state.send(&Order::Detach { key: self.key, answer }, &[]).is_ok() && answer {
+            state.await_detached(self.key);
+        }
     }
 }
 
@@ -129,6 +133,8 @@ const FIRST: u64 = 3;
 const LAST: u64 = 65_533;
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
+/// How long a service domain is given to let go of sockets.
+const LET_GO: Duration = Duration::from_millis(500);
 
 fn ip4(key: u64) -> Ipv4Addr {
     let [.., high, low] = key.to_be_bytes();
@@ -206,6 +212,24 @@ impl State {
             self.tell(*key, member)?;
         }
         Ok(child)
+    }
+
+    /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.
+    fn await_detached(&self, key: u64) {
+        let end = Instant::now() + LET_GO;
+        loop {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap_or_default();
+            let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
+            if !matches!(rustix::event::poll(&mut fds, Some(&left)), Ok(1..)) {
+                return;
+            }
+            let mut said = [0; 8];
+            match rustix::net::recv(&self.control, &mut said, RecvFlags::DONTWAIT) {
+                // An answer that came after its wait was over.
+                Ok((8, _)) if u64::from_ne_bytes(said) != key => {}
+                _ => return,
+            }
+        }
     }
 
     fn tell(&self, key: u64, member: &Member) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +33,8 @@ pub(crate) enum Order {
         ports: Vec<(u16, Protocol)>,
         resolver: Option<SocketAddr>,
     },
-    /// Serve it no more.
-    Detach { key: u64 },
+    /// Serve it no more, and answer with the key once its sockets are closed, if asked to.
+    Detach { key: u64, answer: bool },
 }
 
 /// Serves until `control` ends.
@@ -73,9 +73,13 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                     let settings = Settings { network, ip4, ip6, rules, published, resolver };
                     clients.insert(key, engine.attach(&memory, doorbell, settings)?);
                 }
-                Order::Detach { key } => {
+                Order::Detach { key, answer } => {
                     if let Some(id) = clients.remove(&key) {
                         engine.detach(id);
+                    }
+                    if answer {
+                        // Who waits no more does without.
+                        let _ = rustix::net::send(control, &key.to_ne_bytes(), SendFlags::NOSIGNAL);
                     }
                 }
             }
