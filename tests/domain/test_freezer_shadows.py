@@ -79,6 +79,19 @@ def test_processes_that_end_while_they_are_saved(domain, names, clean):  # noqa:
     assert (p.returncode, out) == (0, b"end\n"), err
 
 
+def test_frozen_by_several_at_once(domain, names, clean):  # noqa: F811
+    """One after the other, with nothing between: a freeze does not take the shadows of the one before for processes."""
+    images = [names() for _ in range(4)]
+    p = domain.start("python3", "-c", BALLAST % 24, opts=["--name", "fzt-several"])
+    assert p.stdout.readline() == b"ready\n", p.stderr.read()
+    for _ in range(5):
+        all_of_them = [subprocess.Popen([DOPPEL, "freeze", "--in-memory", "fzt-several", i], stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL) for i in images]
+        assert [f.communicate(timeout=60)[1] for f in all_of_them] == [""] * len(images)
+        doppel_call("frozen", "rm", *images).ok()
+    out, err = p.communicate(b"end\n", timeout=60)
+    assert (p.returncode, out) == (0, b"4 24\n"), err
+
+
 def test_no_shadows_without_room(domain, names, clean):  # noqa: F811
     """A domain that could not write all of its memory while it has shadows stands still for the whole freeze."""
     frozen = names()

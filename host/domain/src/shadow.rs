@@ -93,6 +93,6 @@ impl Drop for Shadows<'_> {
         // The only possible failure is an unmapped word, and ours is mapped.
         let _ = futex::wake(&registers.shadows_end, futex::Flags::empty(), i32::MAX as u32);
         // The next freeze must not take one for a process.
-        self.core.look_until(PATIENCE, || !self.host.iter().any(|&pid| scan::has_memory(pid)));
+        self.core.look_until(PATIENCE, || !self.host.iter().any(|&pid| scan::is_process(pid)));
     }
 }

@@ -199,6 +199,12 @@ pub(crate) fn children(init: i32) -> Result<Vec<i32>> {
     Ok(text.split_ascii_whitespace().filter_map(|p| p.parse().ok()).collect())
 }
 
+/// Whether a process with this host pid counts as one, as in [`processes`]: a zombie does not.
+#[must_use]
+pub fn is_process(pid: i32) -> bool {
+    namespace_pid(pid).is_ok_and(|inner| inner.is_some())
+}
+
 /// Whether there is a process with this host pid that has memory still: one that ends loses it before all else.
 #[must_use]
 pub fn has_memory(pid: i32) -> bool {
