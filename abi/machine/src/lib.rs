@@ -94,7 +94,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -112,11 +112,14 @@ pub mod control {
     pub const BOOT_ARGS: u64 = 4 * 4096;
     /// Room for boot arguments and strings in bytes (ARG_MAX-like limit on command and environment).
     pub const BOOT_ARGS_MAX: u64 = 252 * 4096;
-    /// The console rings, [`super::CONSOLE_RINGS`] of them, [`super::RING_STRIDE`] bytes apart.
+    /// Headers of the console rings, [`super::CONSOLE_RINGS`] of them, [`super::RING_HEADER_STRIDE`] bytes apart: on one page,
+    /// since every domain touches them all.
     pub const RINGS: u64 = 256 * 4096;
+    /// Their data, [`super::RING_BYTES`] each.
+    pub const RINGS_DATA: u64 = RINGS + 4096;
     /// What [`super::event::SHARE`] asks for: a count (8 bytes), then, [`SHARE_ENTRIES`] bytes behind the start,
     /// so many [`super::frozen::Segment`]s, whose offset is one in the share file or [`SHARE_ZERO`].
-    pub const SHARE_LIST: u64 = RINGS + super::CONSOLE_RINGS as u64 * super::RING_STRIDE;
+    pub const SHARE_LIST: u64 = RINGS_DATA + super::CONSOLE_RINGS as u64 * super::RING_BYTES as u64;
     /// Where the entries begin in the list.
     pub const SHARE_ENTRIES: u64 = 64;
     /// Most entries of one list.
@@ -361,9 +364,11 @@ pub mod ring {
 pub const CONSOLE_RINGS: usize = 4;
 /// Data bytes of one ring, a power of two.
 pub const RING_BYTES: u32 = 64 << 10;
-/// Distance between rings in bytes: a header page, then the data.
+/// Distance between the headers of console rings in bytes.
+pub const RING_HEADER_STRIDE: u64 = 256;
+/// Distance between a session's rings in bytes: a header page, then the data.
 pub const RING_STRIDE: u64 = 4096 + RING_BYTES as u64;
-/// Offset of the data from the ring's start.
+/// Offset of the data from the start of a session's ring.
 pub const RING_DATA: u64 = 4096;
 
 /// A byte ring between host and guest.
@@ -399,6 +404,8 @@ const _: () = {
     assert!(size_of::<BootArgs>() == 32);
     assert!(size_of::<VirtualRegisters>() == 112);
     assert!(size_of::<RingHeader>() == 128);
+    assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);
+    assert!(CONSOLE_RINGS as u64 * RING_HEADER_STRIDE <= control::RINGS_DATA - control::RINGS);
     assert!(control::VREGS + size_of::<VirtualRegisters>() as u64 <= control::CALLS);
     assert!(control::CALLS + size_of::<CallCounts>() as u64 == control::FILTER);
     assert!(RING_BYTES.is_power_of_two());

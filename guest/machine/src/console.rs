@@ -7,32 +7,42 @@ use core::sync::atomic::{Ordering, fence};
 
 use doppel_abi_machine::layout::CONTROL_BASE;
 use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS, SESSION_STRIDE, SESSIONS};
-use doppel_abi_machine::{CONSOLE_RINGS, RING_BYTES, RING_DATA, RING_STRIDE, RingHeader, control};
+use doppel_abi_machine::{
+    CONSOLE_RINGS, RING_BYTES, RING_DATA, RING_HEADER_STRIDE, RING_STRIDE, RingHeader, control,
+};
 
 use crate::host;
 
-/// One byte ring, by its address in the control area, which is mapped for ever.
+/// One byte ring, by its addresses in the control area, which is mapped for ever.
 #[derive(Clone, Copy, Debug)]
-pub struct Ring(u64);
+pub struct Ring {
+    header: u64,
+    data: u64,
+}
 
 impl Ring {
     /// Ring `index` of the console.
     pub fn console(index: usize) -> Self {
         assert!(index < CONSOLE_RINGS);
-        Self(CONTROL_BASE + control::RINGS + index as u64 * RING_STRIDE)
+        let index = index as u64;
+        Self {
+            header: CONTROL_BASE + control::RINGS + index * RING_HEADER_STRIDE,
+            data: CONTROL_BASE + control::RINGS_DATA + index * u64::from(RING_BYTES),
+        }
     }
 
     /// Ring `index` of session `slot`.
     pub fn session(slot: usize, index: usize) -> Self {
         assert!(slot < SESSIONS && index < SESSION_RING_COUNT);
         let start = CONTROL_BASE + control::SESSIONS + slot as u64 * SESSION_STRIDE;
-        Self(start + SESSION_RINGS + index as u64 * RING_STRIDE)
+        let header = start + SESSION_RINGS + index as u64 * RING_STRIDE;
+        Self { header, data: header + RING_DATA }
     }
 
     fn header(&self) -> &'static RingHeader {
         // SAFETY: the constructors give addresses of whole rings in the control area only, which is mapped for ever;
         // a header is all atomics.
-        unsafe { &*(self.0 as *const RingHeader) }
+        unsafe { &*(self.header as *const RingHeader) }
     }
 
     /// Copies between `buf` and the ring from count `at` on, wrapping; `write` tells the direction.
@@ -42,7 +52,7 @@ impl Ring {
         // SAFETY: pos + first and len - first stay inside the ring's data; buf has len bytes (callers below);
         // both sides use plain byte copies.
         unsafe {
-            let d = (self.0 + RING_DATA) as *mut u8;
+            let d = self.data as *mut u8;
             if write {
                 core::ptr::copy_nonoverlapping(buf, d.add(pos), first);
                 core::ptr::copy_nonoverlapping(buf.add(first), d, len - first);

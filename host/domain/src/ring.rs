@@ -8,7 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS, SESSION_STRIDE, SESSIONS};
-use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_STRIDE, RingHeader, VirtualRegisters, control};
+use doppel_abi_machine::{
+    RING_BYTES, RING_DATA, RING_HEADER_STRIDE, RING_STRIDE, RingHeader, VirtualRegisters, control,
+};
 use doppel_sys::shared::SharedMap;
 use rustix::thread::futex;
 
@@ -41,19 +43,24 @@ struct Place {
 impl Place {
     /// Ring `index` of the console.
     fn of(index: usize) -> Self {
-        Self::at(control::RINGS + index as u64 * RING_STRIDE)
+        let index = index as u64;
+        Self::at(
+            control::RINGS + index * RING_HEADER_STRIDE,
+            control::RINGS_DATA + index * u64::from(RING_BYTES),
+        )
     }
 
     /// Ring `index` of a session.
     fn session(slot: usize, index: usize) -> Self {
         assert!(slot < SESSIONS && index < SESSION_RING_COUNT, "ring {index} of session {slot}");
         let start = control::SESSIONS + slot as u64 * SESSION_STRIDE;
-        Self::at(start + SESSION_RINGS + index as u64 * RING_STRIDE)
+        let header = start + SESSION_RINGS + index as u64 * RING_STRIDE;
+        Self::at(header, header + RING_DATA)
     }
 
-    fn at(start: u64) -> Self {
+    fn at(header: u64, data: u64) -> Self {
         let offset = |o: u64| usize::try_from(o).expect("inside the control area");
-        Self { header: offset(start), data: offset(start + RING_DATA) }
+        Self { header: offset(header), data: offset(data) }
     }
 
     fn header(self, map: &SharedMap) -> &RingHeader {
