@@ -62,7 +62,7 @@ def test_a_life(d):
     made = ok(d.cli("run", "-d", "--name", "web", "--label", "a=b", "busybox", "sh", "-c", "echo up; sleep 1000")).strip()
     assert re.fullmatch("[0-9a-f]{16}", made)
     heading, row = ok(d.cli("ps")).splitlines()
-    assert heading.split() == ["DOMAIN", "ID", "IMAGE", "COMMAND", "CREATED", "STATUS", "NAMES"]
+    assert heading.split() == ["DOMAIN", "ID", "IMAGE", "COMMAND", "CREATED", "STATUS", "PORTS", "NAMES"]
     assert row.startswith(made[:12]) and row.endswith("web") and " Up " in row and '"sh -c' in row
     assert ok(d.cli("ps", "--format", "{{.Names}} {{.State}} {{.Labels}}")) == "web running a=b\n"
     assert json.loads(ok(d.cli("ps", "--json")))["Names"] == "web"
