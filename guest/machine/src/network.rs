@@ -12,6 +12,7 @@ use doppel_ring::Span;
 
 use crate::boot::start_info;
 use crate::host::{self, nr};
+use crate::user::{Fault, UserPtr};
 
 /// Whether this domain has a network.
 pub fn is_there() -> bool {
@@ -61,6 +62,18 @@ pub fn put(n: u32, span: Span, bytes: &[u8]) {
     let to = buffer(up_buffer(n), n, span, bytes.len());
     // SAFETY: checked to be inside the buffer; the source is the kernel's own.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+}
+
+/// Copies user memory to the up buffer of socket `n` up to the first fault; returns how many bytes.
+pub fn put_from_user(n: u32, span: Span, from: UserPtr, len: usize) -> Result<usize, Fault> {
+    let to = buffer(up_buffer(n), n, span, len) as u64;
+    from.transfer(len, |s| (to, s))
+}
+
+/// Copies from the down buffer of socket `n` to user memory up to the first fault; returns how many bytes.
+pub fn get_to_user(n: u32, span: Span, to: UserPtr, len: usize) -> Result<usize, Fault> {
+    let from = buffer(down_buffer(n), n, span, len) as u64;
+    to.transfer(len, |d| (d, from))
 }
 
 /// Copies bytes from the down buffer of socket `n`; the span must have as many.

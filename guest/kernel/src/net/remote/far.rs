@@ -1,18 +1,17 @@
 //! A stream that the network service executes: the kernel's ends of its two byte streams.
 
-use alloc::vec::Vec;
-
 use doppel_abi_service::net::BUFFER;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
-use doppel_ring::{Reader, Writer};
+use doppel_ring::{Reader, Span, Writer};
 
 use super::mark;
+use crate::fs::io::Piece;
 use crate::fs::{Input, Output};
 use crate::{Errno, Result};
 
 /// Most bytes copied under one lock.
-const PIECE: usize = 16 << 10;
+const PIECE: usize = 32 << 10;
 
 /// A stream.
 pub struct Far {
@@ -23,6 +22,11 @@ pub struct Far {
 
 /// What a broken stream is to programs.
 const BROKEN: Errno = Errno::ECONNRESET;
+
+/// A span without its first bytes.
+fn after(span: Span, at: usize) -> Span {
+    Span { offset: span.offset + at, len: span.len - at }
+}
 
 impl Far {
     pub(super) fn new(number: u32) -> Self {
@@ -59,38 +63,31 @@ impl Far {
     /// Sends what there is room for.
     pub fn send(&self, input: &mut Input<'_>) -> Result<usize> {
         let s = channel::socket(self.number).up();
-        let mut piece = Vec::new();
         let mut total = 0;
-        while input.remaining() > 0 {
-            let n = self.room().min(input.remaining()).min(PIECE);
+        loop {
+            let mut up = self.up.lock();
+            let span = up.span(&s, 0).map_err(|_| BROKEN)?;
+            let n = span.len.min(input.remaining()).min(PIECE);
             if n == 0 {
-                break;
+                return Ok(total);
             }
-            piece.clear();
-            piece.reserve_exact(n);
-            // Copied outside the lock: it may take a fault.
-            input.append(&mut piece, n)?;
-            let (mut done, mut notify) = (0, false);
-            while done < piece.len() {
-                let mut up = self.up.lock();
-                let span = up.span(&s, 0).map_err(|_| BROKEN)?;
-                let n = span.len.min(piece.len() - done);
-                if n == 0 {
-                    // Another sender was faster; what was taken from the program must go.
-                    drop(up);
-                    crate::sched::yield_now();
-                    continue;
+            // Straight from the program's memory. A fault there is fixed up with the lock held.
+            let done = input.pieces(n, |at, piece| match piece {
+                Piece::User(from, len) => {
+                    channel::put_from_user(self.number, after(span, at), from, len).unwrap_or(0)
                 }
-                channel::put(self.number, span, &piece[done..done + n]);
-                notify |= up.advance(&s, n);
-                done += n;
-            }
+                Piece::Kernel(bytes) => {
+                    channel::put(self.number, after(span, at), bytes);
+                    bytes.len()
+                }
+            })?;
+            let notify = up.advance(&s, done);
+            drop(up);
             total += done;
             if notify {
                 mark(self.number);
             }
         }
-        Ok(total)
     }
 
     /// Bytes that can be received now.
@@ -124,24 +121,31 @@ impl Far {
             }
             return Ok(n);
         };
-        let mut piece = Vec::new();
         let mut total = 0;
         while total < most && out.remaining() > 0 {
             let skip = if peek { total } else { 0 };
             let mut down = self.down.lock();
             let span = down.span(&s, u32::try_from(skip).unwrap_or(u32::MAX)).map_err(|_| BROKEN)?;
-            let n = span.len.min(most - total).min(out.remaining()).min(PIECE);
-            if n == 0 {
+            let n = span.len.min(most - total).min(PIECE);
+            // Straight to the program's memory; what it has no room for stays.
+            let done = out.pieces(n, |at, piece| match piece {
+                Piece::User(to, len) => {
+                    channel::get_to_user(self.number, after(span, at), to, len).unwrap_or(0)
+                }
+                Piece::Kernel(bytes) => {
+                    channel::get(self.number, after(span, at), bytes);
+                    bytes.len()
+                }
+            })?;
+            if done == 0 {
                 break;
             }
-            piece.resize(n, 0);
-            channel::get(self.number, span, &mut piece);
-            let notify = !peek && down.advance(&s, n);
+            let notify = !peek && down.advance(&s, done);
             drop(down);
             if notify {
                 mark(self.number);
             }
-            total += out.write(&piece)?;
+            total += done;
         }
         Ok(total)
     }
