@@ -3,6 +3,7 @@ import asyncio
 import http.client
 import http.server
 import os
+import resource
 import socket
 import subprocess
 import threading
@@ -140,7 +141,18 @@ asyncio.run(main())
 """
 
 
-def test_asyncio_with_a_thousand_connections_at_once(serve):
+@pytest.fixture
+def descriptors():
+    """Room for a thousand sockets and more in this process and what it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip(f"this host allows {hard} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_asyncio_with_a_thousand_connections_at_once(serve, descriptors):
     port = serve(7000, "python3", "-c", ASYNCIO)
 
     async def client(i, here):

@@ -133,6 +133,8 @@ const FIRST: u64 = 3;
 const LAST: u64 = 65_533;
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
+/// Connections that may wait at a published port; the host may allow fewer.
+const BACKLOG: i32 = 4096;
 /// How long a service domain is given to let go of sockets.
 const LET_GO: Duration = Duration::from_millis(500);
 
@@ -284,6 +286,10 @@ fn publish(port: &mut Port) -> io::Result<OwnedFd> {
     let socket =
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
     rustix::io::ioctl_fionbio(&socket, true)?;
+    if port.protocol == Protocol::Tcp {
+        // The standard library's 128 make a thousand who call at once try again after a second.
+        rustix::net::listen(&socket, BACKLOG)?;
+    }
     port.host = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
     Ok(socket)
 }
