@@ -49,7 +49,7 @@ def latencies(data):
     if not setups:
         return [*out, "Not measured yet.\n"]
     rows = [[name, f"{s['image_kib']} KiB", f"{s['processes']}", f"{s['segments']}", ms(s["stop_ms"]), ms(s["pause_ms"]), ms(s["suspend_ms"]), rate(s), ms(s["resume_ms"])] for name, s in setups.items()]
-    out.append(table(["set-up", "frozen image", "processes", "segments", "until all stands still", "copied in (the pause)", "suspend: until the image is complete", "bytes a second", "resume: `doppel clone`, to first output"], rows))
+    out.append(table(["set-up", "frozen image", "processes", "segments", "until all stands still", "stood still for (the pause)", "suspend: until the image is complete", "bytes a second", "resume: `doppel clone`, to first output"], rows))
     out.append("Medians (least–most). Images in memory. Resume includes opening the image and checking every byte of it, once a command.\n")
     running = data.get("running")
     if running:
