@@ -76,7 +76,7 @@ class Doppeld:
             self.take_images()
         self.socket = self.runtime / "doppeld.sock"
         self.config = self.dir / "doppeld.toml"
-        self.config.write_text(f'store = "{self.store}"\nruntime = "{self.runtime}"\n{config}')
+        self.config.write_text(f'store = "{self.store}"\nruntime = "{self.runtime}"\nspare_seconds = 1\n{config}')
         self.args, self.env, self.process = list(args), dict(env or {}), None
 
     def take_images(self):

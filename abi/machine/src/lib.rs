@@ -188,7 +188,8 @@ pub mod resume_flags {
     /// Keep the identity: a hibernated domain wakes. Otherwise this is a clone and gets a new one.
     pub const WAKE: u32 = 1;
     /// Make everything ready, say [`super::state::HELD`], and wait for [`super::event::GO`] before the first program
-    /// runs. Arguments and host name are taken from the boot arguments as they are then.
+    /// runs: of a clone, or of a domain that boots. Arguments and host name are taken from the boot arguments as they
+    /// are then.
     pub const HOLD: u32 = 2;
 }
 
@@ -276,7 +277,7 @@ pub mod state {
     pub const PANICKED: u32 = 3;
     /// Every vCPU is parked and no kernel lock is held: the host may save or share the memory.
     pub const FROZEN: u32 = 4;
-    /// A clone that was asked to hold ([`super::resume_flags::HOLD`]) is ready to go.
+    /// A domain that was asked to hold ([`super::resume_flags::HOLD`]) is ready to go.
     pub const HELD: u32 = 5;
 }
 

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_machine::{boot_flags, event, state};
+use doppel_abi_machine::{boot_flags, event, resume_flags, state};
 use doppel_machine::cpu::{self, ThreadObject};
 use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
 use doppel_machine::{arena, boot, host};
@@ -98,7 +98,12 @@ fn init_loop() -> ! {
         kernel().freezer.resume();
     } else {
         crate::net::remote::event();
-        task::start_init(boot::boot_data());
+        task::prepare();
+        task::start_init(if boot::start_info().resume_flags & resume_flags::HOLD != 0 {
+            hold()
+        } else {
+            boot::boot_data()
+        });
     }
     let v = boot::vregs();
     // The program may have ended already.
@@ -122,6 +127,15 @@ fn init_loop() -> ! {
         }
         host::futex_wait(&v.event_seq, seen, next.map(time::to_host_monotonic));
     }
+}
+
+/// Waits, with all ready for the first program, until the host wants the domain; returns what it says then.
+fn hold() -> boot::BootData {
+    let v = boot::vregs();
+    let data = boot::held(event::GO | event::SHUTDOWN);
+    kernel().hostname.lock().clone_from(&data.hostname);
+    v.state.store(state::BOOTING, Ordering::SeqCst);
+    data
 }
 
 /// How many host processes end before the arena is put into huge pages, which is for domains that make many; and

@@ -249,20 +249,9 @@ impl Freezer {
     /// Waits, with every address space made, until the host wants this clone; returns what it says then.
     fn hold(&self) -> boot::BootData {
         assert!(self.stop_all(), "a clone's address spaces could not be made ready");
-        let v = boot::vregs();
-        v.state.store(state::HELD, Ordering::SeqCst);
-        host::ring_doorbell();
-        loop {
-            let seen = v.event_seq.load(Ordering::SeqCst);
-            if v.pending.load(Ordering::SeqCst) & (event::GO | event::SHUTDOWN) != 0 {
-                break;
-            }
-            host::futex_wait(&v.event_seq, seen, None);
-        }
-        v.pending.fetch_and(!event::GO, Ordering::SeqCst);
-        let data = boot::late_data();
+        let data = boot::held(event::GO | event::SHUTDOWN);
         self.new_identity(&data);
-        v.state.store(state::RUNNING, Ordering::SeqCst);
+        boot::vregs().state.store(state::RUNNING, Ordering::SeqCst);
         data
     }
 }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_abi_machine::{
-    BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegisters, control, event, fd, layout,
+    BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegisters, control, event, fd, layout, state,
 };
 
 use doppel_abi_service::{layout as channel, net};
@@ -77,9 +77,20 @@ pub fn boot_data() -> BootData {
     parse_args(control::BOOT_ARGS, start_info().boot_args_len, control::BOOT_ARGS_MAX)
 }
 
-/// Parses the boot arguments of a clone that was held until the host had written them.
-pub fn late_data() -> BootData {
-    let len = vregs().late_args_len.load(Ordering::Acquire);
+/// Says [`state::HELD`] and waits for one of these events; returns the boot arguments as they are then.
+pub fn held(until: u64) -> BootData {
+    let v = vregs();
+    v.state.store(state::HELD, Ordering::SeqCst);
+    host::ring_doorbell();
+    loop {
+        let seen = v.event_seq.load(Ordering::SeqCst);
+        if v.pending.load(Ordering::SeqCst) & until != 0 {
+            break;
+        }
+        host::futex_wait(&v.event_seq, seen, None);
+    }
+    v.pending.fetch_and(!event::GO, Ordering::SeqCst);
+    let len = v.late_args_len.load(Ordering::Acquire);
     parse_args(control::BOOT_ARGS, len, control::BOOT_ARGS_MAX)
 }
 

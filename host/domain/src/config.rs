@@ -58,6 +58,8 @@ pub struct DomainConfig {
     /// Let the domain live on when the thread that started it ends. Its console then stands still for good: for
     /// callers who see to its end themselves.
     pub outlives_parent: bool,
+    /// Make everything ready and wait for [`crate::Fleet::go_as`] before the program runs.
+    pub hold: bool,
     /// Its network; none: only its own loopback.
     pub network: Option<NetworkLink>,
 }
@@ -108,6 +110,7 @@ impl DomainConfig {
             freeze_stop: false,
             capture: false,
             outlives_parent: false,
+            hold: false,
             network: None,
         }
     }

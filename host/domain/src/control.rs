@@ -79,7 +79,7 @@ impl Memory {
             host_memory: host_memory(),
             boot_realtime_ns: realtime_ns(),
             frozen_tables: header.map_or(0, |h| h.tables_len),
-            resume_flags: facts.resume.map_or(0, Resume::flags),
+            resume_flags: facts.resume.map_or_else(|| Resume::held(config.hold), Resume::flags),
             clone_index: facts.resume.map_or(0, |r| r.index),
             network: config.network.is_some().into(),
             ip4: config.network.as_ref().map_or([0; 4], |n| n.ip4.octets()),

@@ -39,7 +39,8 @@ const EIO: i32 = 5;
 pub(crate) struct Core {
     pub child: Child,
     pub map: SharedMap,
-    pub label: String,
+    /// Its name; one that was made ready before it was wanted gets it late.
+    pub label: Mutex<String>,
     pub id: u64,
     pub born: Born,
     /// Host name; a held clone gets it late.
@@ -161,6 +162,11 @@ impl doppel_freezer::Standing for Frozen<'_> {
 }
 
 impl Core {
+    /// Its name.
+    pub fn label(&self) -> String {
+        lock(&self.label).clone()
+    }
+
     /// Kills every process of the domain; one that is dead already is no error.
     pub fn kill(&self) -> Result<(), Error> {
         match rustix::process::pidfd_send_signal(&self.child.pidfd, Signal::KILL) {
@@ -297,7 +303,7 @@ impl Core {
             kernel: born.kernel,
             image,
             image_path: &born.image.to_string_lossy(),
-            name: &self.label,
+            name: &self.label(),
             hostname: &hostname,
             domain_id: self.id,
             generation: born.generation,
@@ -351,7 +357,7 @@ impl Core {
         let result = match &self.born.freeze_to {
             Some(to) => self.freeze_for(to, self.born.freeze_stop, &ask).map(drop).map_err(|error| {
                 // The program gets a number only.
-                complain(&format!("domain {} cannot freeze itself: {error}", self.label));
+                complain(&format!("domain {} cannot freeze itself: {error}", self.label()));
                 EIO
             }),
             None => Err(EPERM),
@@ -403,7 +409,7 @@ impl Core {
 
     /// Its memory as it is now.
     pub fn stats(&self) -> Result<DomainStats, Error> {
-        share::stats(self.label.clone(), self.child.pid, lock(&self.share).as_ref())
+        share::stats(self.label(), self.child.pid, lock(&self.share).as_ref())
     }
 
     /// Does what somebody outside asks for.

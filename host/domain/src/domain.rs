@@ -84,7 +84,12 @@ impl Domain {
             hostname: wanted.hostname.clone(),
             ..DomainConfig::new(PathBuf::new(), wanted.command.clone())
         };
-        let config = completed(&config, &self.identity);
+        self.go(&config)
+    }
+
+    /// Lets what is held go with the command, environment and so on of `config`.
+    fn go(&mut self, config: &DomainConfig) -> Result<(), Error> {
+        let config = completed(config, &self.identity);
         let bytes = boot_args(&config, 0)?;
         *lock(&self.core.hostname) = config.hostname.to_string_lossy().into_owned();
         let map = &self.core.map;
@@ -93,6 +98,33 @@ impl Domain {
         registers(map).late_args_len.store(len, Ordering::Release);
         post(map, event::GO);
         Ok(())
+    }
+
+    /// Whether a domain that boots and was asked to hold can become this one: what it was made with is the same, and
+    /// the rest can be changed.
+    pub(crate) fn suits(&self, wanted: &DomainConfig) -> bool {
+        let born = &self.core.born;
+        let plain = !(wanted.tty || wanted.stdin || wanted.trace || wanted.no_patch);
+        plain
+            && born.resume.is_none()
+            && born.image == wanted.image
+            && born.vcpus == wanted.vcpus()
+            && wanted.freeze_to.is_none()
+            && wanted.network.is_none()
+    }
+
+    /// Lets a domain go that boots and was held, as the one that is `wanted`.
+    pub(crate) fn become_one(&mut self, wanted: &DomainConfig) -> Result<(), Error> {
+        wanted.check()?;
+        self.identity.take_name(wanted.name.as_deref(), &self.core)?;
+        let unlimited = Resources { account: true, ..Resources::default() };
+        if wanted.memory.is_some() || wanted.cpus.is_some() || wanted.resources != unlimited {
+            self.set_limits(wanted.memory, wanted.cpus, wanted.resources.clone())?;
+        }
+        if wanted.memory.is_some() {
+            self.core.set_memory(wanted.memory, None)?;
+        }
+        self.go(wanted)
     }
 
     /// Sends its output elsewhere from now on; what [`Output::Kept`] kept so far stays in [`Self::captured`].
@@ -165,7 +197,7 @@ impl Domain {
     /// The domain's name.
     #[must_use]
     pub fn name(&self) -> String {
-        self.core.label.clone()
+        self.core.label()
     }
 
     /// The domain's id, unique among those that run.

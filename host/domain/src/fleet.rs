@@ -66,7 +66,7 @@ pub enum Event {
         /// Why.
         error: Error,
     },
-    /// A clone that was asked to hold is ready to go ([`Fleet::go`]).
+    /// A domain that was asked to hold is ready to go ([`Fleet::go`], [`Fleet::go_as`]).
     Held(Key),
     /// The first byte of its standard output was seen.
     FirstOutput(Key),
@@ -419,6 +419,24 @@ impl Fleet {
             Some(live) => live.domain.release(wanted),
             None => Err(Error::Config("the clone has ended before it was let go".into())),
         }
+    }
+
+    /// Whether [`Self::go_as`] can make this domain of it.
+    #[must_use]
+    pub fn suits(&self, key: Key, wanted: &DomainConfig) -> bool {
+        self.live.get(&key.0).is_some_and(|live| live.domain.suits(wanted))
+    }
+
+    /// Lets a domain go that boots and is held, as the one that is wanted; its output goes there from now on.
+    ///
+    /// # Errors
+    /// What is wrong with it; what is held is of no more use then.
+    pub fn go_as(&mut self, key: Key, wanted: &DomainConfig, output: Output) -> Result<(), Error> {
+        let Some(live) = self.live.get_mut(&key.0) else {
+            return Err(Error::Config("it has ended before it was let go".into()));
+        };
+        live.domain.set_output(output);
+        live.domain.become_one(wanted)
     }
 
     /// Kills a domain; [`Event::Ended`] follows. One that is being started is killed when it has.

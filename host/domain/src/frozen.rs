@@ -32,10 +32,15 @@ impl Resume {
         self.image.header().generation + u64::from(!self.wake)
     }
 
+    /// [`resume_flags`] of a domain that is to hold, or not.
+    pub(crate) fn held(hold: bool) -> u32 {
+        if hold { resume_flags::HOLD } else { 0 }
+    }
+
     /// [`resume_flags`] of the new domain.
     pub(crate) fn flags(&self) -> u32 {
-        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        flag(self.wake, resume_flags::WAKE) | flag(self.hold, resume_flags::HOLD)
+        let wake = if self.wake { resume_flags::WAKE } else { 0 };
+        wake | Self::held(self.hold)
     }
 }
 

@@ -92,7 +92,7 @@ impl Holder {
 
     /// Lets a domain be asked under its name.
     pub fn open_door(&self, core: &Arc<Core>) {
-        lock(&self.doors).insert(core.label.clone(), Arc::downgrade(core));
+        lock(&self.doors).insert(core.label(), Arc::downgrade(core));
     }
 
     /// No longer.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::holder::Holder;
 
 /// A live domain's id, and its name if it was given one; released when dropped.
@@ -21,7 +21,7 @@ impl Identity {
         if let Some(name) = name
             && !holder.claim_name(name)?
         {
-            return Err(Error::Config(format!("a domain named {name:?} is running; choose another --name")));
+            return Err(taken(name));
         }
         // Dropping it gives the name back, and an id that was not taken is nobody's.
         let mut identity = Self { id: 0, name: name.map(str::to_owned), holder };
@@ -42,11 +42,28 @@ impl Identity {
         }
     }
 
+    /// Gives a domain that was held its name, if it is to have one, and lets it be asked.
+    pub fn take_name(&mut self, name: Option<&str>, core: &Arc<Core>) -> Result<(), Error> {
+        if let Some(name) = name {
+            if !self.holder.claim_name(name)? {
+                return Err(taken(name));
+            }
+            self.name = Some(name.to_owned());
+            name.clone_into(&mut lock(&core.label));
+        }
+        self.holder.open_door(core);
+        Ok(())
+    }
+
     /// Lets the domain be asked from outside; says why if it cannot.
     pub fn open_door(&self, core: &Arc<Core>) -> Result<(), String> {
         self.holder.open_door(core);
         self.holder.deaf().map_or(Ok(()), |why| Err(why.to_owned()))
     }
+}
+
+fn taken(name: &str) -> Error {
+    Error::Config(format!("a domain named {name:?} is running; choose another --name"))
 }
 
 impl Drop for Identity {

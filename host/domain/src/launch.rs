@@ -197,7 +197,7 @@ impl Domain {
             share: Mutex::new(share.map(|s| Member::new(s, child.pid))),
             child,
             map: memory.map,
-            label: identity.label(),
+            label: Mutex::new(identity.label()),
             id: identity.id.into(),
             born,
             hostname: Mutex::new(config.hostname.to_string_lossy().into_owned()),
@@ -208,7 +208,10 @@ impl Domain {
             guests: Guests::default(),
         };
         let core = Arc::new(core);
-        if let Err(why) = identity.open_door(&core) {
+        // One that is held is nobody's yet.
+        if !config.hold
+            && let Err(why) = identity.open_door(&core)
+        {
             warn(&format!("this domain cannot be frozen from outside: {why}"));
         }
         Ok(Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty, times })

@@ -39,6 +39,6 @@ pub use export::{small_file, write_tar};
 pub use identity::{IDENTITY_FILE_MAX, Identity, identity};
 pub use inspect::{Inspection, verify};
 pub use launch::{Launch, Wanted, launch};
-pub use store::{Counts, OpenImage, Record, Source, Staged, Store};
+pub use store::{Counts, NameVersion, OpenImage, Record, Source, Staged, Store};
 pub use tree::{Content, Data, Limits, Meta, Tree};
 pub use writer::{Written, write};

@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -121,6 +121,14 @@ pub struct Record {
     /// Its layers and how to run it; `None` for an image that was never an OCI image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci: Option<Oci>,
+}
+
+/// See [`Store::version`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameVersion {
+    file: (u64, u64),
+    size: u64,
+    changed: (i64, i64, i64, i64),
 }
 
 /// An image ready to be mapped.
@@ -341,6 +349,15 @@ impl Store {
             return Err(damaged("its patch section is wrong"));
         }
         Ok(OpenImage { file, record, path })
+    }
+
+    /// What `name` stands for now, without reading it: as long as this is the same, so is its record.
+    #[must_use]
+    pub fn version(&self, name: &str) -> Option<NameVersion> {
+        check_name(name).ok()?;
+        let meta = std::fs::metadata(self.name_path(name)).ok()?;
+        let changed = (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec());
+        Some(NameVersion { file: (meta.dev(), meta.ino()), size: meta.len(), changed })
     }
 
     /// The record of `name`.

@@ -19,6 +19,7 @@ use crate::execs::Execs;
 use crate::link::{Happening, Link, Setup};
 use crate::operations::Operations;
 use crate::origins::Notes;
+use crate::roots::Roots;
 use crate::stages::Stages;
 use crate::state::{State, Table};
 use crate::supervisor::Config;
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub execs: Execs,
     pub answers: Answers,
     pub origins: Notes,
+    pub roots: Roots,
+    pub spare_seconds: u32,
     pub audit: Audit,
     pub stages: Stages,
 }
@@ -72,6 +75,8 @@ impl Core {
             operations: Operations::new(&state, rows.take(Table::Operations)),
             answers: Answers::new(rows.take(Table::Answers)),
             origins: Notes::new(rows.take(Table::Frozen)),
+            roots: Roots::default(),
+            spare_seconds: config.spare_seconds,
             store: config.store,
             state,
             world: Mutex::new(world),

@@ -93,12 +93,6 @@ fn find_user(image: &Path, user: &str) -> Result<User, Problem> {
     Ok(identity(user, file).map_err(|e| wanted::wrong(format!("user: the image's {e}")))?.into())
 }
 
-/// Whether a domain's image is one of the store, and not a file that somebody named.
-fn in_store(row: &Row) -> bool {
-    let name = format!("sha256-{}.erofs", row.image_digest);
-    row.image.file_name().is_some_and(|file| file == name.as_str())
-}
-
 /// Fills in what the image says and what is left to us, by Docker's rules.
 fn complete(mut wanted: api::CreateDomain, image: &ImageConfig) -> Result<api::CreateDomain, Problem> {
     if wanted.command.is_empty() && wanted.entrypoint.is_none() {
@@ -160,14 +154,9 @@ impl Core {
         if let Some(entry) = self.made_by(request.as_deref()) {
             return self.made_before(entry, start).await;
         }
-        let images = self.images.clone();
-        let (config, root, user) = blocking(move || {
-            let root = find_image(&images, &wanted.image)?;
-            let config = complete(wanted, &root.config)?;
-            let user = find_user(&root.path, config.user.as_deref().unwrap_or_default())?;
-            Ok((config, root, user))
-        })
-        .await?;
+        let root = self.root(&wanted.image).await?;
+        let config = complete(wanted, &root.config)?;
+        let user = self.user(&root, config.user.clone().unwrap_or_default()).await?;
         wanted::check(&config)?;
         let entry = self.add(config, &root.path, root.digest, user, Origin::Boot)?;
         locked(&entry.row).request = request;
@@ -178,6 +167,29 @@ impl Core {
             self.settle(&entry).await?;
         }
         Ok(api::Created { domain: entry.describe(), warnings })
+    }
+
+    /// The image of this name or path.
+    async fn root(&self, image: &str) -> Result<Root, Problem> {
+        if let Some(root) = self.roots.get(&self.images, image) {
+            return Ok(root);
+        }
+        let (images, name) = (self.images.clone(), image.to_owned());
+        let version = images.version(image);
+        let root = blocking(move || find_image(&images, &name)).await?;
+        self.roots.put(image, version, &root);
+        Ok(root)
+    }
+
+    /// A user of it.
+    async fn user(&self, root: &Root, who: String) -> Result<User, Problem> {
+        if let Some(user) = self.roots.user(root, &who) {
+            return Ok(user);
+        }
+        let (path, name) = (root.path.clone(), who.clone());
+        let user = blocking(move || find_user(&path, &name)).await?;
+        self.roots.put_user(root, &who, &user);
+        Ok(user)
     }
 
     /// The domain that a request made.
@@ -258,22 +270,25 @@ impl Core {
         Ok(entry)
     }
 
-    /// Keeps the image of a new domain, so that it stays when its name goes to another; or takes the domain back.
+    /// Whether a domain's image is one of the store, and not a file that somebody named: of another store, say.
+    fn in_store(&self, row: &Row) -> bool {
+        let ours = self.store.join("images").join(format!("sha256-{}.erofs", row.image_digest));
+        row.image == ours || std::fs::canonicalize(ours).is_ok_and(|ours| ours == row.image)
+    }
+
+    /// Keeps the image of a new domain, so that it stays when its name goes to another.
     fn hold_image(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
         let row = entry.row();
-        if !in_store(&row) {
+        if !self.in_store(&row) {
             return Ok(());
         }
-        self.images.pin(&row.image_digest, &entry.id).map_err(|error| {
-            locked(&self.world).remove(entry);
-            image_problem(&error)
-        })
+        self.images.pin(&row.image_digest, &entry.id).map_err(|error| image_problem(&error))
     }
 
     /// Gives the image of a domain that is no more up.
     pub fn release_image(&self, entry: &Entry) {
         let row = entry.row();
-        if in_store(&row)
+        if self.in_store(&row)
             && let Err(error) = self.images.unpin(&row.image_digest, &entry.id)
         {
             tracing::warn!("{error}");
@@ -288,7 +303,7 @@ impl Core {
         };
         for entry in self.all() {
             let row = entry.row();
-            if in_store(&row)
+            if self.in_store(&row)
                 && !pinned.remove(&(row.image_digest.clone(), row.id.clone()))
                 && let Err(error) = self.images.pin(&row.image_digest, &row.id)
             {
@@ -304,8 +319,11 @@ impl Core {
 
     /// Makes a new domain durable, or takes it back.
     async fn settle(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
-        self.hold_image(entry)?;
-        if let Err(error) = self.save(entry).await {
+        let kept = match self.hold_image(entry) {
+            Ok(()) => self.save(entry).await,
+            Err(problem) => Err(problem),
+        };
+        if let Err(error) = kept {
             locked(&self.world).remove(entry);
             self.release_image(entry);
             return Err(error);
@@ -322,22 +340,24 @@ impl Core {
     /// Makes a new domain durable and starts it meanwhile; takes it back if either fails. If this process dies before it
     /// is durable, the next one kills what the keeper runs without a row: nobody was told of it.
     pub async fn settle_and_launch(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Vec<String>, Problem> {
-        self.hold_image(entry)?;
         let _turn = entry.turn.lock().await;
         let begun = Instant::now();
         let saved = async {
+            // What was said to the keeper goes out first.
+            tokio::task::yield_now().await;
+            self.hold_image(entry)?;
             let saved = self.save(entry).await;
             self.stages.note(What::of(&locked(&entry.row).origin), "record", begun.elapsed());
             saved
         };
         self.tell_made(entry);
-        match tokio::join!(saved, self.launch(entry, false)) {
-            (Ok(()), Ok(warnings)) => Ok(warnings),
-            (Ok(()), Err(problem)) => {
+        match tokio::join!(self.launch(entry, false), saved) {
+            (Ok(warnings), Ok(())) => Ok(warnings),
+            (Err(problem), Ok(())) => {
                 self.erase(entry).await?;
                 Err(problem)
             }
-            (Err(problem), launched) => {
+            (launched, Err(problem)) => {
                 if launched.is_ok() {
                     let run = locked(&entry.row).run;
                     self.kill_and_wait(entry, run).await?;

@@ -31,6 +31,7 @@ mod network;
 mod operations;
 mod origins;
 mod output;
+mod roots;
 mod stages;
 mod state;
 mod streams;

@@ -179,6 +179,7 @@ impl Core {
                 limits,
                 log,
                 network,
+                spare_seconds: self.spare_seconds,
             }),
             Origin::Clone { path, index, args, .. } => Spec::Resume(Resume {
                 frozen: path,

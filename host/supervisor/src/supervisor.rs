@@ -23,6 +23,8 @@ pub struct Config {
     pub store: PathBuf,
     /// Directory of sockets and other things of this boot.
     pub runtime: PathBuf,
+    /// How long after a start another domain of the same image is kept ready for the next; 0: never.
+    pub spare_seconds: u32,
     /// The program whose `keep` command is the keeper; this one if missing.
     pub program: Option<PathBuf>,
 }

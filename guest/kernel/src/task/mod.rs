@@ -33,5 +33,5 @@ pub use exec::load_program;
 pub use exit::{begin_exec, do_group_exit, end_domain, end_if_exiting, exit_work};
 pub use process::{Cred, Process, Rlimit, Session, rlimit};
 pub use spare::Spares;
-pub use start::{fault, identity, init_pid, start_command, start_init, start_session, thread_start};
+pub use start::{fault, identity, init_pid, prepare, start_command, start_init, start_session, thread_start};
 pub use thread::{Thread, current, current_ref, try_current};

@@ -41,10 +41,14 @@ fn default_rlimits() -> [Rlimit; rlimit::COUNT] {
     l
 }
 
-/// Makes guest pid 1 and starts its space; the program itself is loaded by its thread.
-pub fn start_init(data: BootData) {
+/// What can be done before it is known what the first program is.
+pub fn prepare() {
     crate::fs::init();
     crate::tty::init();
+}
+
+/// Makes guest pid 1 and starts its space; the program itself is loaded by its thread.
+pub fn start_init(data: BootData) {
     crate::net::remote::files::write();
     let pid = kernel().alloc_pid().unwrap_or(0);
     assert!(pid == init_pid(), "guest pid 1 must be the first");

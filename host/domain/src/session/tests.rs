@@ -41,7 +41,7 @@ impl Peer {
         let core = Core {
             child: Child { pid, pidfd },
             map: SharedMap::new(fd.as_fd(), usize::try_from(control::SIZE).unwrap()).unwrap(),
-            label: String::new(),
+            label: Mutex::default(),
             id: 1,
             born,
             hostname: Mutex::default(),

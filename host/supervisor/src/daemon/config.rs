@@ -16,6 +16,8 @@ pub struct Settings {
     pub store: PathBuf,
     /// Directory of sockets and other things of this boot.
     pub runtime: PathBuf,
+    /// How long after a start another domain of the same image is kept ready for the next; 0: never.
+    pub spare_seconds: u32,
     /// The Unix socket, and bounds for all connections.
     pub http: Http,
     /// TCP.
@@ -86,6 +88,7 @@ impl Default for Settings {
         Self {
             store: "/var/lib/doppel".into(),
             runtime: "/run/doppel".into(),
+            spare_seconds: 10,
             http: Http::default(),
             tcp: Tcp::default(),
             log: Log::default(),
@@ -155,6 +158,9 @@ impl Settings {
             }
         }
         self.log.level()?;
+        if self.spare_seconds > 3600 {
+            return Err("spare_seconds: must be at most 3600".into());
+        }
         if !(1..=1_000_000).contains(&self.http.connections) {
             return Err("http.connections: must be between 1 and 1,000,000".into());
         }

@@ -63,7 +63,12 @@ async fn run(
         connections: settings.http.connections,
         head_time: Duration::from_secs_f64(settings.http.head_seconds),
     })?;
-    let config = Config { store: settings.store.clone(), runtime: settings.runtime.clone(), program: None };
+    let config = Config {
+        store: settings.store.clone(),
+        runtime: settings.runtime.clone(),
+        spare_seconds: settings.spare_seconds,
+        program: None,
+    };
     let supervisor = Supervisor::open(config).await?;
     let kernel = format!("{:016x}", doppel_domain::kernel_digest());
     notify::send("READY=1");

@@ -2,7 +2,8 @@
 //!
 //! [`run`] is all of it: one thread, one wait for the fleet's domains, the listening socket and the supervisor's
 //! connection. It decides nothing; what it is asked is in `protocol.rs`, `serve.rs` does it, `journal` keeps what
-//! domains print, `peer.rs` is the connection. How a domain ended is on disk (`exit.json`) before anybody hears of it.
+//! domains print, `peer.rs` is the connection. How a domain ended goes to disk (`exit.json`) as soon as the supervisor
+//! has been told, and stays there until that has written it down itself.
 //!
 //! Boundary: it takes orders only from its socket (mode 0600, in a directory of mode 0700); what a domain prints is
 //! bytes to it. A keeper without domains and without a supervisor ends.
@@ -13,6 +14,7 @@ mod network;
 mod peer;
 pub(crate) mod protocol;
 mod serve;
+mod spares;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -139,6 +141,7 @@ struct Keeper {
     freezes: HashMap<Key, u64>,
     outbox: Outbox,
     peer: Option<Peer>,
+    spares: spares::Spares,
     /// Frozen images in use, so that a hundred clones open and check one once.
     images: HashMap<PathBuf, std::sync::Weak<doppel_freezer::FrozenImage>>,
     /// The network service, from the first domain on that wants it.
@@ -181,6 +184,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         freezes: HashMap::new(),
         outbox: Outbox::default(),
         peer: None,
+        spares: spares::Spares::new(),
         images: HashMap::new(),
         network: None,
     };
@@ -209,6 +213,7 @@ impl Keeper {
                 (_, true) => Some(left),
                 _ => None,
             };
+            let wait = wait.into_iter().chain(self.spares.due()).min();
             let (readable, connected) = self.wait(listener, wait)?;
             if connected {
                 self.accept(listener);
@@ -220,12 +225,18 @@ impl Keeper {
             for event in events {
                 self.happened(event);
             }
+            self.spares.tend(&mut self.fleet, &self.config.store);
             self.send_printed();
-            if let Some(peer) = &mut self.peer
-                && !peer.flush()
-            {
-                self.peer = None;
-            }
+            self.flush();
+        }
+    }
+
+    /// Sends what can be sent.
+    fn flush(&mut self) {
+        if let Some(peer) = &mut self.peer
+            && !peer.flush()
+        {
+            self.peer = None;
         }
     }
 
@@ -287,19 +298,21 @@ impl Keeper {
         }
     }
 
-    /// Writes down how a domain ended, and tells.
+    /// Tells how a domain ended, and writes it down.
     fn ended(&mut self, exit: Exit) {
-        if let Err(error) = write_exit(&self.config.store, &exit) {
-            // It is still known here until the supervisor has it.
-            tracing::error!("cannot write how domain {} ended: {error}", exit.id);
-        }
         if let Some(domain) = self.domains.get_mut(&exit.id) {
             domain.exit = Some(exit.clone());
             // Its ports are free before anybody hears of its end.
             domain.network = None;
         }
         self.send_printed();
-        self.say(&Word::News(News::Ended(Box::new(exit))));
+        self.say(&Word::News(News::Ended(Box::new(exit.clone()))));
+        // Whoever waits for the end need not wait for the disk. The supervisor writes it down as well.
+        self.flush();
+        if let Err(error) = write_exit(&self.config.store, &exit) {
+            // It is still known here until the supervisor has it.
+            tracing::error!("cannot write how domain {} ended: {error}", exit.id);
+        }
     }
 }
 

@@ -221,6 +221,8 @@ pub(crate) struct Boot {
     pub limits: Limits,
     pub log: Log,
     pub network: Option<doppel_net::Wanted>,
+    /// So long another domain of this image is kept ready to start.
+    pub spare_seconds: u32,
 }
 
 /// From a frozen image; as [`doppel_domain::CloneConfig`].

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -263,6 +263,8 @@ impl Keeper {
         let label = format!("{id}.{run}");
         let start = match spec {
             Spec::Boot(boot) => {
+                let keep = Duration::from_secs(boot.spare_seconds.into());
+                self.spares.used(&boot.image, keep);
                 Start::Boot(Box::new(DomainConfig { network: link, ..self.boot(label, boot) }))
             }
             Spec::Resume(resume) => match self.resume(label, resume, link) {
@@ -275,7 +277,12 @@ impl Keeper {
         tap.0.store(follow, Ordering::Relaxed);
         let sink =
             Sink { id: id.clone(), journal: journal.clone(), tap: tap.clone(), outbox: self.outbox.clone() };
-        let key = self.fleet.start(start, Output::To(Box::new(sink)));
+        let output = Output::To(Box::new(sink));
+        let begun = Instant::now();
+        let (key, ready) = match self.take_or_start(start, output) {
+            Ok(found) => found,
+            Err(e) => return Some(failed(&e)),
+        };
         self.keys.insert(key, id.clone());
         let domain = Domain {
             run,
@@ -296,8 +303,61 @@ impl Keeper {
             calls: 0,
             network,
         };
-        self.domains.insert(id, domain);
+        self.domains.insert(id.clone(), domain);
+        if ready {
+            let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.started(key, &id, Vec::new(), vec![("spare".to_owned(), took)]);
+        }
         None
+    }
+
+    /// Has a domain that was made ready become this one, or starts it; and whether it runs already.
+    fn take_or_start(&mut self, start: Start, output: Output) -> Result<(doppel_domain::Key, bool), Error> {
+        if let Start::Boot(config) = &start
+            && let Some(key) = self.spares.take(&self.fleet, config)
+        {
+            if let Err(error) = self.fleet.go_as(key, config, output) {
+                self.fleet.kill(key)?;
+                return Err(error);
+            }
+            return Ok((key, true));
+        }
+        Ok((self.fleet.start(start, output), false))
+    }
+
+    /// A domain runs.
+    fn started(
+        &mut self,
+        key: doppel_domain::Key,
+        id: &str,
+        warnings: Vec<String>,
+        stages: Vec<(String, u64)>,
+    ) {
+        let Some(domain) = self.domains.get_mut(id) else { return };
+        let at = time::now();
+        domain.started_at = Some(at.clone());
+        domain.sample = Some((0, Instant::now()));
+        let call = domain.starting.take();
+        if domain.limits.memory_target.is_some() {
+            let (memory, target) = (domain.limits.memory, domain.limits.memory_target);
+            if let Err(error) = self.fleet.set_memory(key, memory, target) {
+                tracing::warn!("domain {id}: {error}");
+            }
+        }
+        let run = domain.run;
+        let live = self.fleet.get(key);
+        let pid = live.map_or(0, doppel_domain::Domain::pid);
+        if let Some(live) = live.filter(|_| domain.woke) {
+            let name = id.to_owned();
+            if let Err(error) = live.settle_wake(move |text| tracing::warn!("domain {name}: {text}")) {
+                tracing::warn!("domain {id}: {error}");
+            }
+        }
+        let network = domain.network.as_ref().map(doppel_net::Attachment::place);
+        match call {
+            Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages, network }),
+            None => self.say(&Word::News(News::Started { id: id.to_owned(), run, pid, at, network })),
+        }
     }
 
     fn boot(&self, label: String, boot: Boot) -> DomainConfig {
@@ -432,36 +492,18 @@ impl Keeper {
             self.say(&Word::Answer { n, said });
             return;
         }
+        if matches!(event, Event::Started { .. } | Event::Ended(_)) {
+            self.spares.stir();
+        }
+        if self.spares.note(key, &event) {
+            return;
+        }
         let Some(id) = self.keys.get(&key).cloned() else { return };
         let Some(domain) = self.domains.get_mut(&id) else { return };
         match event {
             Event::Started { warnings, .. } => {
-                let at = time::now();
-                domain.started_at = Some(at.clone());
-                domain.sample = Some((0, Instant::now()));
-                let call = domain.starting.take();
-                if domain.limits.memory_target.is_some() {
-                    let (memory, target) = (domain.limits.memory, domain.limits.memory_target);
-                    if let Err(error) = self.fleet.set_memory(key, memory, target) {
-                        tracing::warn!("domain {id}: {error}");
-                    }
-                }
-                let run = domain.run;
-                let live = self.fleet.get(key);
-                let pid = live.map_or(0, doppel_domain::Domain::pid);
-                let stages = live.map(|d| stages(d.start_times())).unwrap_or_default();
-                if let Some(live) = live.filter(|_| domain.woke) {
-                    let name = id.clone();
-                    if let Err(error) = live.settle_wake(move |text| tracing::warn!("domain {name}: {text}"))
-                    {
-                        tracing::warn!("domain {id}: {error}");
-                    }
-                }
-                let network = domain.network.as_ref().map(doppel_net::Attachment::place);
-                match call {
-                    Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages, network }),
-                    None => self.say(&Word::News(News::Started { id, run, pid, at, network })),
-                }
+                let times = self.fleet.get(key).map(|d| stages(d.start_times())).unwrap_or_default();
+                self.started(key, &id, warnings, times);
             }
             Event::Failed { error, .. } => {
                 let (call, run) = (domain.starting.take(), domain.run);
