@@ -29,7 +29,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, RING = 65536, RINGS = 256 * PAGE, STRIDE = PAGE + RING, CONTROL = RINGS + 4 * STRIDE };
+/* Headers of the console rings, on one page, and their data (abi/machine, control). */
+enum { PAGE = 4096, RING = 65536, RINGS = 256 * PAGE, HEADER = 256, DATA = RINGS + PAGE, CONTROL = DATA + 4 * RING };
 enum { STDIN, STDOUT, STDERR, LOG };
 enum { BOOTING, RUNNING, EXITED, PANICKED };
 enum { DOORBELL = 4 };
@@ -64,7 +65,8 @@ __asm__(".text\n.globl gate, elsewhere, sigreturn_site\n"
         "elsewhere: " BODY "\nsyscall; ret\n"
         "sigreturn_site: mov $15,%eax; syscall\ndoppel_sigreturn_end: ud2\n");
 
-static struct ring *ring_at(int i) { return (struct ring *)(control + RINGS + (long)i * STRIDE); }
+static struct ring *ring_at(int i) { return (struct ring *)(control + RINGS + (long)i * HEADER); }
+static char *data_of(int i) { return control + DATA + (long)i * RING; }
 static void ring_doorbell(void)
 {
     uint64_t one = 1;
@@ -75,7 +77,7 @@ static void idle(uint32_t seen) { gate(SYS_futex, (long)&vregs->event_seq, 0, se
 static int put(int index, const char *bytes, uint32_t len)
 {
     struct ring *r = ring_at(index);
-    char *data = (char *)r + PAGE;
+    char *data = data_of(index);
     while (len) {
         uint32_t seen = vregs->event_seq, head = r->head, room = RING - (head - r->tail);
         if (r->hung_up) return -1;
@@ -292,7 +294,7 @@ static void cat(void)
 {
     install_filter();
     struct ring *r = ring_at(STDIN);
-    char *data = (char *)r + PAGE;
+    char *data = data_of(STDIN);
     for (;;) {
         uint32_t seen = vregs->event_seq, tail = r->tail, n = r->head - tail;
         if (!n && r->closed && r->head == tail) break;
