@@ -96,7 +96,7 @@ class Oci(Native):
         # Servers change to a user of their own.
         more = ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE", "CAP_SYS_CHROOT"]
         for caps in self.config["process"]["capabilities"].values():
-            caps += more
+            caps += [c for c in more if c not in caps]
         self.mounts = self.config["mounts"]
         self.id = None
 
