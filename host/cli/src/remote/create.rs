@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use doppel_api::{CreateDomain, HealthCheck, LogTarget, Resources, RestartPolicy};
 
-use super::devices::Devices;
+use super::block_io::BlockIo;
 use super::{Outcome, not_started, supervisor};
 use crate::TOOL_ERROR;
 use crate::first_pull;
@@ -44,19 +44,8 @@ pub struct More {
     /// Memory the guest kernel should try to stay under
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory_target: Option<u64>,
-    /// Share of block I/O, 1 to 10000; 100 by default
-    #[arg(long, value_name = "N")]
-    io_weight: Option<u32>,
-    /// The same in Docker's measure, 10 to 1000, where 500 is the default
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(10..=1000),
-        conflicts_with = "io_weight"
-    )]
-    blkio_weight: Option<u32>,
     #[command(flatten)]
-    devices: Devices,
+    block_io: BlockIo,
     /// Signal that asks the domain to stop
     #[arg(long, value_name = "SIGNAL")]
     stop_signal: Option<String>,
@@ -120,9 +109,7 @@ impl More {
             && self.cpu_reservation.is_none()
             && self.memory_reservation.is_none()
             && self.memory_target.is_none()
-            && self.io_weight.is_none()
-            && self.blkio_weight.is_none()
-            && self.devices.is_empty();
+            && self.block_io.is_empty();
         let life = self.restart.is_none()
             && self.stop_signal.is_none()
             && self.stop_timeout.is_none()
@@ -203,11 +190,6 @@ fn log(options: &[String]) -> Result<LogTarget, String> {
     Ok(log)
 }
 
-/// Our weight of block I/O, of whichever was given: Docker's 500 is our 100.
-pub fn io_weight(ours: Option<u32>, dockers: Option<u32>) -> Option<u32> {
-    ours.or(dockers.map(|weight| weight / 5))
-}
-
 /// The request that the options make.
 pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
     let mut env = environment(&args.env, &more.env_file)?;
@@ -262,8 +244,8 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
             memory_reservation_bytes: more.memory_reservation,
             memory_target_bytes: more.memory_target,
             pids: more.pids_limit,
-            io_weight: io_weight(more.io_weight, more.blkio_weight),
-            io_devices: more.devices.get(),
+            io_weight: more.block_io.weight(),
+            io_devices: more.block_io.devices(),
         },
         health,
         stop_signal: more.stop_signal.clone(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use doppel_api::{KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain};
 
-use super::devices::Devices;
+use super::block_io::BlockIo;
 use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
 use crate::image_cmd::bytes;
 use crate::values;
@@ -97,19 +97,8 @@ pub struct UpdateArgs {
     /// CPUs set aside
     #[arg(long, value_name = "N")]
     cpu_reservation: Option<f64>,
-    /// Share of block I/O, 1 to 10000; 100 by default
-    #[arg(long, value_name = "N")]
-    io_weight: Option<u32>,
-    /// The same in Docker's measure, 10 to 1000, where 500 is the default
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(10..=1000),
-        conflicts_with = "io_weight"
-    )]
-    blkio_weight: Option<u32>,
     #[command(flatten)]
-    devices: Devices,
+    block_io: BlockIo,
     /// When it is started again: no, always, unless-stopped, on-failure or on-failure:N
     #[arg(long, value_name = "POLICY", value_parser = create::restart)]
     restart: Option<RestartPolicy>,
@@ -188,8 +177,8 @@ pub fn update(args: &UpdateArgs) -> Outcome {
             memory_reservation_bytes: args.memory_reservation,
             memory_target_bytes: args.memory_target,
             pids: args.pids_limit,
-            io_weight: create::io_weight(args.io_weight, args.blkio_weight),
-            io_devices: args.devices.get(),
+            io_weight: args.block_io.weight(),
+            io_devices: args.block_io.devices(),
         },
         restart: args.restart,
         timeout_seconds: args.timeout,

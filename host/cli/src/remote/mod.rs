@@ -4,9 +4,9 @@
 //! do without as well. Exit codes: 1 for a refusal, as Docker's; `run`, `create` and `exec` use 125, 126, 127.
 
 pub mod attached;
+mod block_io;
 pub mod clones;
 pub mod create;
-mod devices;
 pub mod exec;
 pub mod lifecycle;
 pub mod run;

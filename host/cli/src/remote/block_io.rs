@@ -1,4 +1,4 @@
-//! Limits of block I/O by device, as Docker's options write them.
+//! Weight of block I/O, and limits by device, as Docker's options write them.
 
 use clap::Args;
 use doppel_api::IoDevice;
@@ -7,7 +7,18 @@ use crate::values;
 
 /// What may be moved to and from block devices.
 #[derive(Args, Debug, Default)]
-pub struct Devices {
+pub struct BlockIo {
+    /// Share of block I/O, 1 to 10000; 100 by default
+    #[arg(long, value_name = "N")]
+    io_weight: Option<u32>,
+    /// The same in Docker's measure, 10 to 1000, where 500 is the default
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(10..=1000),
+        conflicts_with = "io_weight"
+    )]
+    blkio_weight: Option<u32>,
     /// Most bytes read from a block device in a second, as /dev/sda:10m; 0: no limit
     #[arg(long, value_name = "DEVICE:RATE", value_parser = bytes)]
     device_read_bps: Vec<(String, u64)>,
@@ -37,14 +48,19 @@ fn operations(text: &str) -> Result<(String, u64), String> {
     Ok((device.to_owned(), rate.parse().map_err(|_| format!("{rate:?} is no number"))?))
 }
 
-impl Devices {
+impl BlockIo {
     /// Whether none is given.
     pub fn is_empty(&self) -> bool {
-        self.get().is_empty()
+        self.weight().is_none() && self.devices().is_empty()
     }
 
-    /// As the interface wants them: one entry a device.
-    pub fn get(&self) -> Vec<IoDevice> {
+    /// Our weight, of whichever was given: Docker's 500 is our 100.
+    pub fn weight(&self) -> Option<u32> {
+        self.io_weight.or(self.blkio_weight.map(|weight| weight / 5))
+    }
+
+    /// Limits as the interface wants them: one entry a device.
+    pub fn devices(&self) -> Vec<IoDevice> {
         type Field = fn(&mut IoDevice) -> &mut Option<u64>;
         let given: [(&[(String, u64)], Field); 4] = [
             (&self.device_read_bps, |d| &mut d.read_bps),
@@ -77,14 +93,14 @@ mod tests {
         for bad in ["/dev/vda", ":1m", "/dev/vda:", "/dev/vda:fast"] {
             assert!(bytes(bad).is_err() && operations(bad).is_err(), "{bad}");
         }
-        let given = Devices {
+        let given = BlockIo {
             device_read_bps: vec![("8:0".into(), 1), ("8:1".into(), 2)],
             device_write_iops: vec![("8:0".into(), 3)],
-            ..Devices::default()
+            ..BlockIo::default()
         };
         let first =
             IoDevice { device: "8:0".into(), read_bps: Some(1), write_iops: Some(3), ..IoDevice::default() };
         let second = IoDevice { device: "8:1".into(), read_bps: Some(2), ..IoDevice::default() };
-        assert_eq!(given.get(), [first, second]);
+        assert_eq!(given.devices(), [first, second]);
     }
 }
