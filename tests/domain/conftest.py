@@ -6,6 +6,7 @@ only Doppel has. A place's `run` gives code, out and err. Native runs use this h
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -174,6 +175,13 @@ def need(programs):
         if name not in programs:
             pytest.skip(f"{name}: its compiler is not installed")
     return check
+
+
+def free_port():
+    """A TCP port of the host that nobody has."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def descendants(pid):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from conftest import descendants
+from conftest import descendants, free_port
 
 SERVER = r"""
 import socketserver
@@ -22,12 +22,6 @@ with Server(("", 7000), Echo) as s:
     print("ready", flush=True)
     s.serve_forever()
 """
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture

@@ -11,13 +11,7 @@ import time
 
 import pytest
 
-from conftest import have_image
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+from conftest import free_port, have_image
 
 
 @pytest.fixture
