@@ -117,7 +117,7 @@ enum Verb {
     /// Write the manual's pages into a directory.
     Man(manual::ManArgs),
     /// Serve sockets of domains; the supervisor's orders come on standard input.
-    #[command(name = network::SERVICE, hide = true)]
+    #[command(name = doppel_net::SERVICE, hide = true)]
     NetworkService,
     /// Show what the security tests need to know.
     #[command(subcommand, hide = true)]

@@ -1,15 +1,12 @@
 //! `--network`, `--publish`, `--allow` and `--dns`: for the supervisor, or for a network service of this command's own.
 
 use std::error::Error;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::NetworkLink;
 use doppel_net::{Action, Attachment, Manager, Pattern, Port, Protocol, Rule, Rules, Wanted};
-
-/// The hidden command that is the service domain's process.
-pub const SERVICE: &str = "network-service";
 
 /// Kind of network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -94,9 +91,7 @@ impl NetworkArgs {
         if self.kind()? == Kind::None {
             return Ok(None);
         }
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(SERVICE).env_clear();
-        let manager = Manager::start(command)?;
+        let manager = Manager::of_this_program()?;
         let rule = |text: &String| Ok(Rule { pattern: text.parse()?, action: Action::Allow });
         let attachment = manager.attach(Wanted {
             network: 0,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use daemon::config::{Format, Overrides};
-use doppel_supervisor::keeper::{self, KeeperConfig};
+use doppel_supervisor::keeper::KeeperConfig;
 
 /// Domain 0: serves the interface over domains, images and frozen images.
 #[derive(Parser)]
@@ -68,7 +68,7 @@ enum Verb {
         runtime: PathBuf,
     },
     /// A network service domain; the keeper starts it
-    #[command(name = keeper::NETWORK_SERVICE, hide = true)]
+    #[command(name = doppel_net::SERVICE, hide = true)]
     NetworkService,
 }
 

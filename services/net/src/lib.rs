@@ -26,7 +26,7 @@ mod way;
 
 pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
-pub use manager::{Attachment, Manager, Place, Port, Wanted};
+pub use manager::{Attachment, Manager, Place, Port, SERVICE, Wanted};
 pub use rules::{Action, Pattern, Protocol, Rule, Rules};
 pub use serve::serve;
 pub use text::resolver;

@@ -148,7 +148,20 @@ fn ip6(key: u64) -> Ipv6Addr {
     Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, low)
 }
 
+/// The hidden command of a program that is the service domain's process, with [`crate::serve`] on its standard input.
+pub const SERVICE: &str = "network-service";
+
 impl Manager {
+    /// Starts a service domain by the command [`SERVICE`] of the program that runs.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn of_this_program() -> io::Result<Self> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(SERVICE).env_clear();
+        Self::start(command)
+    }
+
     /// Starts a service domain with `command`, whose standard input becomes its control socket (`serve`). It ends when
     /// the last of this manager and its attachments is dropped.
     ///

@@ -33,8 +33,6 @@ use log::Journal;
 use peer::Peer;
 use protocol::{Exit, Limits, News, Usage, Word};
 
-pub use network::SERVICE as NETWORK_SERVICE;
-
 /// How a keeper is set up.
 #[derive(Clone, Debug)]
 pub struct KeeperConfig {

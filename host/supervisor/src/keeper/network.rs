@@ -1,7 +1,6 @@
 //! The keeper's network service: one for all domains that want a network, started with the first of them.
 
 use std::io;
-use std::process::Command;
 
 use doppel_domain::NetworkLink;
 use doppel_net::{Attachment, Manager, Wanted};
@@ -10,18 +9,13 @@ use super::Keeper;
 use super::protocol::{Fault, Said};
 use super::serve::refused;
 
-/// The hidden command that is the service domain's process.
-pub const SERVICE: &str = "network-service";
-
 impl Keeper {
     /// Gives a domain its part in the network, or says why not.
     pub(super) fn attach(&mut self, wanted: Wanted) -> Result<Attachment, Said> {
         let manager = match &self.network {
             Some(manager) => manager,
             None => {
-                let mut command = Command::new("/proc/self/exe");
-                command.arg(SERVICE).env_clear();
-                let manager = Manager::start(command)
+                let manager = Manager::of_this_program()
                     .map_err(|e| refused(Fault::Host, format!("cannot start a network service: {e}")))?;
                 self.network.insert(manager)
             }
