@@ -148,7 +148,7 @@ fn ip6(key: u64) -> Ipv6Addr {
     Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, low)
 }
 
-/// The hidden command of a program that is the service domain's process, with [`crate::serve`] on its standard input.
+/// The hidden command of a program that is the service domain's process, with [`crate::serve()`] on its standard input.
 pub const SERVICE: &str = "network-service";
 
 impl Manager {
