@@ -3,6 +3,7 @@ import base64
 import http.client
 import os
 import pathlib
+import re
 import signal
 import socket
 import time
@@ -148,6 +149,45 @@ def test_the_host_is_out_of_reach_unless_allowed(supervisor, made):
         made(name, network, fetch)
         code = supervisor.post(f"/v1/domains/{name}/wait", {}).ok()["exit"]["exit_code"]
         assert (code == 0) == good, name
+
+
+def test_traffic_is_counted_and_kept(made, new_doppeld):
+    d = new_doppeld().start()
+    server = made("net-counted", nat(PORT), d=d)
+    path = f"/v1/domains/{server['id']}"
+    network = lambda: d.get(f"{path}/stats").ok()["network"]  # noqa: E731
+    assert page(server) == "net-counted"
+    eventually(lambda: network()["sent"]["bytes"] >= len("net-counted\n"), "nothing was sent")
+    before = network()
+    assert before["received"]["flows"] >= 1 and before["received"]["bytes"] > len("GET /")
+    assert before["sent"]["packets"] >= 1 and before["sent"]["flows"] == 0
+    # What a rule refuses is counted; so is what is on its way while the service domain dies.
+    p = d.cli("exec", server["id"], "nc", "-w", "5", "169.254.169.254", "80")
+    assert p.returncode != 0
+    eventually(lambda: network()["sent"]["drops"] >= 1, "nothing was refused")
+    [service] = services(d)
+    os.kill(service, signal.SIGKILL)
+    assert page(server) == "net-counted"
+    eventually(lambda: network()["received"]["flows"] > before["received"]["flows"], "the successor does not count")
+    used = network()
+    # A service domain that hangs answers nothing, and nobody waits for it.
+    [service] = eventually(lambda: services(d), "no service")
+    os.kill(service, signal.SIGSTOP)
+    assert network() == used
+    os.kill(service, signal.SIGCONT)
+    text = d.get("/metrics").body.decode()
+    for way in ("sent", "received"):
+        for figure, value in used[way].items():
+            shown = re.search(rf'^doppel_domain_network_{way}_{figure}_total{{id="{server["id"]}",.*}} (\d+)$', text, re.M)
+            assert int(shown[1]) >= value, (way, figure)
+    d.post(f"{path}/kill", {}).ok()
+    d.post(f"{path}/wait", {}).ok()
+    kept = d.get(path).ok()["usage"]["network"]
+    assert all(kept[way][figure] >= value for way in used for figure, value in used[way].items()), (kept, used)
+    d.post(f"{path}/start", {}).ok()
+    again = d.get(path).ok()
+    assert page(again) == "net-counted"
+    eventually(lambda: network()["received"]["flows"] > kept["received"]["flows"], "its next run is not added")
 
 
 def test_supervisor_and_service_may_die(new_doppeld, made):

@@ -2,14 +2,18 @@
 //! share, its *channel*, and what they say to each other in it.
 //!
 //! Key types: [`ChannelHeader`], [`Requests`] and [`Answers`] (rings of entries), [`net`] (what the entries of the
-//! network service mean). Numbers and layouts only; both sides compile this.
+//! network service mean), [`Account`] (what that counts, for the supervisor alone). Numbers and layouts only; both sides
+//! compile this.
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+mod account;
 pub mod net;
+
+pub use account::{Account, Tally};
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

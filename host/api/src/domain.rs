@@ -496,6 +496,9 @@ pub struct DomainStats {
     /// As above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_write_bytes: Option<u64>,
+    /// What it sent and received, if it ever had a network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<crate::NetworkStats>,
 }
 
 /// A process of a domain (`GET .../top`).

@@ -31,7 +31,7 @@ pub use files::{
 };
 pub use frozen::{CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, Hibernated};
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
-pub use network::{Attached, Network, NetworkKind, PortMapping, Protocol};
+pub use network::{Attached, Network, NetworkKind, NetworkStats, PortMapping, Protocol, TrafficStats};
 pub use problem::{Code, Problem};
 pub use system::{Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Version};
 

@@ -74,3 +74,25 @@ pub struct Attached {
     /// Its published ports, with the host's address and port of each.
     pub ports: Vec<PortMapping>,
 }
+
+/// What a domain sent and received beyond its own loopback.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkStats {
+    /// What it sent.
+    pub sent: TrafficStats,
+    /// What it received.
+    pub received: TrafficStats,
+}
+
+/// One direction of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TrafficStats {
+    /// Bytes of programs' data.
+    pub bytes: u64,
+    /// Datagrams, and pieces of streams as the host moved them.
+    pub packets: u64,
+    /// Connections made (sent: by the domain), and pairs of addresses that began to exchange datagrams.
+    pub flows: u64,
+    /// Connections and datagrams refused by a rule, and datagrams for which there was no room.
+    pub drops: u64,
+}

@@ -88,7 +88,7 @@ impl Core {
             all.push((live, stats(&entry.row(), &now)));
         }
         type Figure = fn(&api::DomainStats) -> Option<f64>;
-        let figures: [(&str, &str, &str, bool, Figure); 9] = [
+        let figures: [(&str, &str, &str, bool, Figure); 17] = [
             ("cpu_seconds_total", "counter", "CPU time.", false, |s| Some(s.cpu_seconds)),
             ("memory_bytes", "gauge", "Memory in use.", true, |s| Some(s.memory.usage_bytes as f64)),
             ("memory_peak_bytes", "gauge", "Most memory in use.", false, |s| {
@@ -104,6 +104,42 @@ impl Core {
             ("io_bytes_total", "counter", "Bytes read from and written to block devices.", false, |s| {
                 Some((s.io_read_bytes? + s.io_write_bytes?) as f64)
             }),
+            ("network_sent_bytes_total", "counter", "Bytes sent.", false, |s| {
+                Some(s.network?.sent.bytes as f64)
+            }),
+            ("network_sent_packets_total", "counter", "Datagrams and pieces of streams sent.", false, |s| {
+                Some(s.network?.sent.packets as f64)
+            }),
+            ("network_sent_flows_total", "counter", "Connections made.", false, |s| {
+                Some(s.network?.sent.flows as f64)
+            }),
+            (
+                "network_sent_drops_total",
+                "counter",
+                "Connections and datagrams refused or lost on the way out.",
+                false,
+                |s| Some(s.network?.sent.drops as f64),
+            ),
+            ("network_received_bytes_total", "counter", "Bytes received.", false, |s| {
+                Some(s.network?.received.bytes as f64)
+            }),
+            (
+                "network_received_packets_total",
+                "counter",
+                "Datagrams and pieces of streams received.",
+                false,
+                |s| Some(s.network?.received.packets as f64),
+            ),
+            ("network_received_flows_total", "counter", "Connections taken.", false, |s| {
+                Some(s.network?.received.flows as f64)
+            }),
+            (
+                "network_received_drops_total",
+                "counter",
+                "Connections and datagrams refused or lost on the way in.",
+                false,
+                |s| Some(s.network?.received.drops as f64),
+            ),
         ];
         for (name, kind, help, live_only, figure) in figures {
             let _ = writeln!(text, "# HELP doppel_domain_{name} {help}\n# TYPE doppel_domain_{name} {kind}");

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use doppel_api::{self as api, Code, DomainState, ExitInfo, Problem};
+use doppel_net::Traffic;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::keeper::protocol::{Exit, Usage};
-use crate::locked;
 use crate::output::Followers;
+use crate::{locked, network};
 
 /// What is written down of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -228,7 +229,14 @@ pub(crate) fn stats(row: &Row, now: &Usage) -> api::DomainStats {
         oom_kills: sum(|u| u.oom_kills),
         io_read_bytes: both(|u| u.io_read_bytes),
         io_write_bytes: both(|u| u.io_write_bytes),
+        network: traffic(used, now).map(network::stats),
     }
+}
+
+/// What it sent and received in all its runs; none if it never had a network.
+fn traffic(used: &Usage, now: &Usage) -> Option<Traffic> {
+    (used.traffic.is_some() || now.traffic.is_some())
+        .then(|| used.traffic.unwrap_or_default().plus(now.traffic.unwrap_or_default()))
 }
 
 /// Adds a run that has ended.
@@ -245,6 +253,7 @@ pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
         console_bytes: total.console_bytes,
         page_seconds: total.page_seconds,
         calls: total.calls,
+        traffic: traffic(&row.used, &exit.usage),
     };
 }
 

@@ -49,6 +49,17 @@ fn port(mapping: &api::PortMapping) -> Result<Port, Problem> {
     Ok(Port { host, port: mapping.port, protocol })
 }
 
+/// What a domain sent and received, as the interface gives it.
+pub(crate) fn stats(traffic: doppel_net::Traffic) -> api::NetworkStats {
+    let one = |s: doppel_net::Sum| api::TrafficStats {
+        bytes: s.bytes,
+        packets: s.packets,
+        flows: s.flows,
+        drops: s.drops,
+    };
+    api::NetworkStats { sent: one(traffic.sent), received: one(traffic.received) }
+}
+
 /// Where a domain is, as the interface gives it.
 pub(crate) fn attached(place: Place) -> api::Attached {
     let mapping = |p: Port| api::PortMapping {

@@ -92,6 +92,7 @@ from .models import (
     MemoryStats,
     Network,
     NetworkKind,
+    NetworkStats,
     Operation,
     OperationState,
     PortMapping,
@@ -101,6 +102,7 @@ from .models import (
     PruneReport,
     PtySize,
     Resources,
+    TrafficStats,
     Version,
 )
 
@@ -169,6 +171,7 @@ __all__ = [
     "NameInUse",
     "Network",
     "NetworkKind",
+    "NetworkStats",
     "NotFound",
     "Operation",
     "OperationNotFound",
@@ -194,6 +197,7 @@ __all__ = [
     "Template",
     "TemplateNotFound",
     "TooLarge",
+    "TrafficStats",
     "Unauthorized",
     "Unsupported",
     "Version",

@@ -254,6 +254,24 @@ class MemoryStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficStats:
+    """What went one way: bytes of data, packets (datagrams and pieces of streams), flows, and what was dropped."""
+
+    bytes: int
+    packets: int
+    flows: int
+    drops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkStats:
+    """What a sandbox sent and received."""
+
+    sent: TrafficStats
+    received: TrafficStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainStats:
     """What a sandbox uses now and has used."""
 
@@ -269,6 +287,7 @@ class DomainStats:
     calls: int | None = None
     io_read_bytes: int | None = None
     io_write_bytes: int | None = None
+    network: NetworkStats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

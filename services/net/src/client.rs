@@ -14,6 +14,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::address::{self, errno};
 use crate::datagram::{Around, Datagrams};
+use crate::ledger::Counts;
 use crate::options::set;
 use crate::rules::{Protocol, Rules};
 use crate::stream::{Stream, Turn};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub published: Vec<Published>,
     /// Who answers questions about names; none: nobody.
     pub resolver: Option<SocketAddr>,
+    /// Where its traffic is counted.
+    pub counts: Counts,
 }
 
 impl Settings {
@@ -230,7 +233,10 @@ impl Client {
                 if !fresh(socket) {
                     return Err(Broken);
                 }
-                self.sockets.insert(socket, Entity::Datagrams(Box::new(Datagrams::new(socket, at))));
+                self.sockets.insert(
+                    socket,
+                    Entity::Datagrams(Box::new(Datagrams::new(socket, at, self.settings.counts.clone()))),
+                );
                 self.ports.entry(at.port).or_default().push(socket);
                 self.busy.push_back(socket);
                 self.callers = (0..self.settings.published.len()).collect();
@@ -306,7 +312,10 @@ impl Client {
             Ok(Way::Domain) => {
                 return self.wishes.push(Wish::Peer { socket: number, ticket, to, from_port });
             }
-            Err(e) => return self.done(ticket, Err(e)),
+            Err(e) => {
+                self.settings.counts.sent().dropped();
+                return self.done(ticket, Err(e));
+            }
         };
         match begin(to) {
             Ok(socket) => {
@@ -337,9 +346,15 @@ impl Client {
 
     /// From now on `number`, which the guest kernel chose, is this connection.
     pub fn begin_stream(&mut self, number: u32, link: OwnedFd, ticket: Ticket) {
-        self.sockets.insert(number, Entity::Stream(Box::new(Stream::new(number, link))));
-        self.busy.push_back(number);
+        self.settings.counts.sent().began();
+        self.insert_stream(number, link);
         self.done(ticket, Ok(End::default()));
+    }
+
+    fn insert_stream(&mut self, number: u32, link: OwnedFd) {
+        let stream = Stream::new(number, link, self.settings.counts.clone());
+        self.sockets.insert(number, Entity::Stream(Box::new(stream)));
+        self.busy.push_back(number);
     }
 
     /// A connection could not be made.
@@ -358,9 +373,9 @@ impl Client {
             None => return false,
         };
         socket_header(&self.channel, number).reset();
-        self.sockets.insert(number, Entity::Stream(Box::new(Stream::new(number, link))));
+        self.settings.counts.received().began();
+        self.insert_stream(number, link);
         self.wishes.push(Wish::Watch(number));
-        self.busy.push_back(number);
         self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer) });
         true
     }

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::address;
 use crate::client::{Settings, Wish};
+use crate::ledger::Counts;
 use crate::recent::Recent;
 use crate::rules::Protocol;
 use crate::stream::{Turn, at};
@@ -52,6 +53,7 @@ pub(crate) struct Datagrams {
     /// To whom it has sent: the address the domain knows.
     flows: Recent<SocketAddr>,
     callers: Recent<Caller>,
+    counts: Counts,
     up: Reader,
     down: Writer,
     /// The guest kernel has given it up with this request; it goes once everything is sent.
@@ -69,7 +71,7 @@ pub(crate) struct Around<'a> {
 }
 
 impl Datagrams {
-    pub fn new(number: u32, at: End) -> Self {
+    pub fn new(number: u32, at: End, counts: Counts) -> Self {
         Self {
             number,
             at,
@@ -77,6 +79,7 @@ impl Datagrams {
             outlets: [None, None],
             flows: Recent::default(),
             callers: Recent::default(),
+            counts,
             up: Reader::default(),
             down: Writer::default(),
             closed_by: None,
@@ -125,10 +128,18 @@ impl Datagrams {
         {
             let outlet = self.outlet(real, around)?;
             rustix::net::connect(&outlet.socket, &real)?;
-            self.flows.put(real, to);
+            self.flow(real, to);
         }
         self.peer = Some(to);
         Ok(())
+    }
+
+    /// What comes from `real` is for the domain, which knows it by the other address.
+    fn flow(&mut self, real: SocketAddr, to: SocketAddr) {
+        if self.flows.get(&real).is_none() {
+            self.counts.sent().began();
+        }
+        self.flows.put(real, to);
     }
 
     /// The host's socket towards an address, made when it is first wanted.
@@ -185,8 +196,11 @@ impl Datagrams {
             match self.send_one(address::socket_addr(&head.peer), head.len.into(), around) {
                 Err(Errno::AGAIN) => return Ok(Turn::Idle),
                 Err(Errno::INTR) => continue,
-                Err(e) => self.tell(around.channel, e),
-                Ok(()) => {}
+                Err(e) => {
+                    self.counts.sent().dropped();
+                    self.tell(around.channel, e);
+                }
+                Ok(()) => self.counts.sent().moved(head.len.into()),
             }
             done += room;
             let stream = self.header(around.channel).up();
@@ -230,7 +244,7 @@ impl Datagrams {
             });
             return Ok(());
         };
-        self.flows.put(real, to);
+        self.flow(real, to);
         let outlet = self.outlet(real, around)?;
         if !outlet.writable {
             return Err(Errno::AGAIN);
@@ -284,6 +298,7 @@ impl Datagrams {
         let stream = self.header(channel).down();
         let room = DatagramHeader::room(bytes.len());
         if (self.down.room(&stream)? as usize) < room || self.closed_by.is_some() {
+            self.counts.received().dropped();
             return Ok(());
         }
         let head = DatagramHeader { peer: address::end(from), len }.encode();
@@ -300,6 +315,7 @@ impl Datagrams {
                 part = rest;
             }
         }
+        self.counts.received().moved(bytes.len());
         if self.down.advance(&stream, room) {
             channel.mark(self.number);
         }
@@ -314,6 +330,9 @@ impl Datagrams {
         caller: Caller,
         bytes: &[u8],
     ) -> Result<(), Broken> {
+        if self.callers.get(&from).is_none() {
+            self.counts.received().began();
+        }
         self.callers.put(from, caller);
         self.put(channel, from, bytes)
     }

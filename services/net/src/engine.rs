@@ -224,6 +224,7 @@ impl Engine {
             let called = self.clients[j].as_mut().ok_or(Errno::HOSTUNREACH)?;
             let from = SocketAddr::new(from, from_port);
             if !called.settings.rules.inbound(from.ip(), to.port(), crate::Protocol::Udp) {
+                called.settings.counts.received().dropped();
                 return Err(Errno::CONNREFUSED);
             }
             let taker = called.taker(to.ip(), to.port(), from).ok_or(Errno::CONNREFUSED)?;
@@ -261,7 +262,11 @@ impl Engine {
         let (from, j) = self.other(i, to)?;
         let Some(called) = &mut self.clients[j] else { return Err(Errno::HOSTUNREACH) };
         let allowed = called.settings.rules.inbound(from, to.port(), crate::Protocol::Tcp);
-        let listener = called.listener(to.ip(), to.port()).filter(|_| allowed).ok_or(Errno::CONNREFUSED)?;
+        if !allowed {
+            called.settings.counts.received().dropped();
+            return Err(Errno::CONNREFUSED);
+        }
+        let listener = called.listener(to.ip(), to.port()).ok_or(Errno::CONNREFUSED)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         if !called.give(listener, theirs, SocketAddr::new(from, from_port)) {

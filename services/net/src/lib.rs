@@ -3,7 +3,7 @@
 //! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
 //! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
 //! (bytes between a channel and a host socket), `datagram` (likewise), `published` (who calls from outside), `way` (where an
-//! address leads), `engine` (events, fairness, what concerns two clients).
+//! address leads), `ledger` (what is counted), `engine` (events, fairness, what concerns two clients).
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
 //! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
@@ -13,6 +13,7 @@ mod address;
 mod client;
 mod datagram;
 mod engine;
+mod ledger;
 mod manager;
 mod options;
 mod published;
@@ -26,6 +27,7 @@ mod way;
 
 pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
+pub use ledger::{Counts, Ledger, Sum, Traffic};
 pub use manager::{Attachment, Manager, Place, Port, SERVICE, Wanted};
 pub use rules::{Action, Pattern, Protocol, Rule, Rules};
 pub use serve::serve;

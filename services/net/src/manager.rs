@@ -21,6 +21,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::{Counts, Ledger, Traffic};
 use crate::resolver;
 use crate::rules::{Protocol, Rules};
 use crate::serve::{DESCRIPTORS, Order, PACKET};
@@ -75,9 +76,16 @@ pub struct Attachment {
     pub ip6: Ipv6Addr,
     /// Its published ports, with the host's of each.
     pub published: Vec<Port>,
+    counts: Counts,
 }
 
 impl Attachment {
+    /// What it has moved so far, if the service domain is right.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.counts.read()
+    }
+
     /// Where the domain is.
     #[must_use]
     pub fn place(&self) -> Place {
@@ -115,6 +123,7 @@ impl Shared {
 struct State {
     command: Command,
     control: OwnedFd,
+    ledger: Arc<Ledger>,
     members: BTreeMap<u64, Member>,
     /// The key to try next: an address rests as long as possible before it is another domain's.
     next: u64,
@@ -169,7 +178,8 @@ impl Manager {
     /// What the host says.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let (child, control) = spawn(&mut command)?;
-        let state = State { command, control, members: BTreeMap::new(), next: FIRST };
+        let state = State { command, control, ledger: Ledger::new()?, members: BTreeMap::new(), next: FIRST };
+        state.begin()?;
         let shared = Arc::new(Shared(Mutex::new(state)));
         let watched = Arc::downgrade(&shared);
         std::thread::Builder::new().name("network".into()).spawn(move || {
@@ -210,12 +220,14 @@ impl Manager {
             .find(|k| !state.members.contains_key(k))
             .ok_or_else(|| io::Error::other("the virtual network has no address left"))?;
         let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), sockets };
+        let counts = state.ledger.entry(key);
+        counts.clear();
         state.next = if key == LAST { FIRST } else { key + 1 };
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.tell(key, &member);
         state.members.insert(key, member);
         let manager = self.0.clone();
-        Ok(Attachment { manager, key, memory, doorbell, ip4: ip4(key), ip6: ip6(key), published })
+        Ok(Attachment { manager, key, memory, doorbell, ip4: ip4(key), ip6: ip6(key), published, counts })
     }
 }
 
@@ -223,10 +235,16 @@ impl State {
     fn replace(&mut self) -> io::Result<Child> {
         let (child, control) = spawn(&mut self.command)?;
         self.control = control;
+        self.begin()?;
         for (key, member) in &self.members {
             self.tell(*key, member)?;
         }
         Ok(child)
+    }
+
+    /// What a service domain is told first.
+    fn begin(&self) -> io::Result<()> {
+        self.send(&Order::Count, &[self.ledger.file()])
     }
 
     /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.

@@ -94,6 +94,7 @@ impl Client {
             };
             let from = as_seen(real);
             if !self.settings.rules.inbound(real.ip().to_canonical(), port, Protocol::Udp) {
+                self.settings.counts.received().dropped();
                 continue;
             }
             if let Some(taker) = self.taker(ip, port, from)
@@ -119,7 +120,9 @@ impl Client {
             match socket {
                 Ok((socket, Some(peer))) => {
                     let allowed = self.settings.rules.inbound(peer.ip().to_canonical(), port, Protocol::Tcp);
-                    if allowed && socket.set_nonblocking(true).is_ok() {
+                    if !allowed {
+                        self.settings.counts.received().dropped();
+                    } else if socket.set_nonblocking(true).is_ok() {
                         self.give(listener, socket.into(), peer);
                     }
                 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::{Published, Settings};
 use crate::engine::{ClientId, Engine};
+use crate::ledger::Ledger;
 use crate::rules::{Protocol, Rules};
 
 /// Longest packet in bytes, and most descriptors of one.
@@ -23,6 +24,8 @@ pub(crate) const DESCRIPTORS: usize = 128;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
+    /// Count in this ledger; the first order. Descriptor: its memory file.
+    Count,
     /// Serve a domain. Descriptors: channel, doorbell, then a bound socket for each published port.
     Attach {
         key: u64,
@@ -50,6 +53,7 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     rustix::io::ioctl_fionbio(control, true)?;
     engine.watch_control(control)?;
     let mut clients: HashMap<u64, ClientId> = HashMap::new();
+    let mut ledger = None;
     loop {
         if !engine.turn(None)? {
             continue;
@@ -60,17 +64,24 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
             Err(e) => return Err(e),
         } {
             match order {
+                Order::Count => {
+                    let file = descriptors.into_iter().next();
+                    ledger = file.map(Ledger::open).transpose()?;
+                }
                 Order::Attach { key, network, ip4, ip6, rules, ports, resolver } => {
                     let mut descriptors = descriptors.into_iter();
                     let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
                         return Err(io::Error::other("an order to attach without a channel"));
+                    };
+                    let Some(counts) = ledger.as_ref().map(|l| l.entry(key)) else {
+                        return Err(io::Error::other("an order to attach before there is a ledger"));
                     };
                     let published = ports
                         .into_iter()
                         .zip(descriptors)
                         .map(|((port, protocol), socket)| Published { port, protocol, socket });
                     let published = published.collect();
-                    let settings = Settings { network, ip4, ip6, rules, published, resolver };
+                    let settings = Settings { network, ip4, ip6, rules, published, resolver, counts };
                     clients.insert(key, engine.attach(&memory, doorbell, settings)?);
                 }
                 Order::Detach { key, answer } => {

@@ -9,11 +9,14 @@ use doppel_ring::{Reader, Ticket, Writer};
 use doppel_service::{Broken, Channel};
 use rustix::net::Shutdown;
 
+use crate::ledger::Counts;
+
 /// A connected stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     number: u32,
     link: OwnedFd,
+    counts: Counts,
     up: Reader,
     down: Writer,
     /// The host's socket may have bytes, or room: until it says otherwise (edges of epoll).
@@ -40,10 +43,11 @@ pub(crate) enum Turn {
 }
 
 impl Stream {
-    pub fn new(number: u32, link: OwnedFd) -> Self {
+    pub fn new(number: u32, link: OwnedFd, counts: Counts) -> Self {
         Self {
             number,
             link,
+            counts,
             up: Reader::default(),
             down: Writer::default(),
             readable: true,
@@ -103,6 +107,7 @@ impl Stream {
             match channel.memory().write_to(self.link.as_fd(), offset, span.len.min(budget - done)) {
                 Ok(n) => {
                     done += n;
+                    self.counts.sent().moved(n);
                     if self.up.advance(&stream, n) {
                         channel.mark(self.number);
                     }
@@ -144,6 +149,7 @@ impl Stream {
                 }
                 Ok(n) => {
                     done += n;
+                    self.counts.received().moved(n);
                     // Less than asked for: the host's socket is empty, and says so when it is no more.
                     self.readable = n == want || self.ending;
                     if self.down.advance(&stream, n) {

@@ -25,6 +25,7 @@ struct Guest {
     requests: Producer,
     answers: Consumer,
     id: ClientId,
+    counts: Counts,
     tickets: u64,
 }
 
@@ -46,6 +47,7 @@ impl Guest {
     ) -> Self {
         let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
         let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
+        let counts = Ledger::new().unwrap().entry(last.into());
         let settings = Settings {
             network: 1,
             ip4: Ipv4Addr::new(10, 88, 0, last),
@@ -53,6 +55,7 @@ impl Guest {
             rules,
             published,
             resolver,
+            counts: counts.clone(),
         };
         let id = engine.attach(&memory, doorbell.try_clone().unwrap(), settings).unwrap();
         let guest = Self {
@@ -61,6 +64,7 @@ impl Guest {
             requests: Producer::default(),
             answers: Consumer::default(),
             id,
+            counts,
             tickets: 0,
         };
         guest.begin();
@@ -235,6 +239,10 @@ fn a_domain_connects_to_a_server_and_megabytes_come_back() {
         None
     });
     assert!(back == text, "{} bytes came back", back.len());
+    let Traffic { sent, received } = g.counts.read();
+    assert_eq!((sent.bytes, received.bytes), (text.len() as u64, text.len() as u64));
+    assert!(sent.packets > 0 && received.packets > 0);
+    assert_eq!((sent.flows, received.flows, sent.drops, received.drops), (1, 0, 0, 0));
     let ticket = g.ask(Request::Close { socket: 5, reset: false });
     assert_eq!(done(&mut engine, &mut g, ticket), 0);
     echo.join().unwrap();

@@ -251,13 +251,14 @@ pub fn usage(client: &Client, names: &[String], format: &Format, once: bool) -> 
     }
 }
 
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 9] = [
     ("DOMAIN ID", "ID"),
     ("NAME", "Name"),
     ("CPU %", "CPUPerc"),
     ("MEM USAGE / LIMIT", "MemUsage"),
     ("PRIVATE", "Private"),
     ("SHARED", "Shared"),
+    ("NET I/O", "NetIO"),
     ("BLOCK I/O", "BlockIO"),
     ("PIDS", "PIDs"),
 ];
@@ -273,6 +274,10 @@ fn row(stats: &DomainStats, at: Instant, before: &[(DomainStats, Instant)]) -> V
         (None, None) => "-".into(),
         (read, write) => format!("{} / {}", bytes(read.unwrap_or(0)), bytes(write.unwrap_or(0))),
     };
+    // As Docker has it: received first.
+    let net = stats
+        .network
+        .map_or_else(|| "-".into(), |n| format!("{} / {}", bytes(n.received.bytes), bytes(n.sent.bytes)));
     json!({
         "ID": stats.id.get(..12).unwrap_or(&stats.id),
         "Name": stats.name,
@@ -280,11 +285,13 @@ fn row(stats: &DomainStats, at: Instant, before: &[(DomainStats, Instant)]) -> V
         "MemUsage": format!("{} / {limit}", bytes(memory.usage_bytes)),
         "Private": bytes(memory.private_bytes),
         "Shared": bytes(memory.shared_bytes),
+        "NetIO": net,
         "BlockIO": io,
         "PIDs": stats.pids,
         "CPUSeconds": stats.cpu_seconds,
         "MemoryBytes": memory.usage_bytes,
         "PeakBytes": memory.peak_bytes,
+        "Network": stats.network,
     })
 }
 

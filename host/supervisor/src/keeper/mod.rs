@@ -88,6 +88,8 @@ struct Domain {
     calls: u64,
     /// Its part in the network while it runs.
     network: Option<doppel_net::Attachment>,
+    /// The most that was counted of what it sent and received; none: it never had a network.
+    traffic: Option<doppel_net::Traffic>,
 }
 
 /// What followed domains and further programs have printed since the last turn: news, and the bytes that follow them.

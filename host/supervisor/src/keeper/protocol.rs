@@ -447,6 +447,9 @@ pub(crate) struct Usage {
     /// What the domain says; it never goes down.
     #[serde(default)]
     pub calls: Option<u64>,
+    /// What the network service says; it never goes down.
+    #[serde(default)]
+    pub traffic: Option<doppel_net::Traffic>,
 }
 
 /// A piece of output: as a line of a log file, and in news.

@@ -302,6 +302,7 @@ impl Keeper {
             page_seconds: 0.0,
             calls: 0,
             network,
+            traffic: None,
         };
         self.domains.insert(id.clone(), domain);
         if ready {
@@ -567,7 +568,8 @@ impl Keeper {
 }
 
 impl Domain {
-    /// Adds to what the control group counted what only the keeper knows, and the calls that the domain claims.
+    /// Adds to what the control group counted what only the keeper knows, the calls that the domain claims, and what the
+    /// network service does.
     fn count(&mut self, usage: &mut Usage, calls: u64) {
         self.calls = self.calls.max(calls);
         usage.calls = Some(self.calls);
@@ -581,6 +583,10 @@ impl Domain {
         }
         usage.page_seconds = self.page_seconds;
         usage.console_bytes = locked(&self.journal).total;
+        if let Some(now) = self.network.as_ref().map(doppel_net::Attachment::traffic) {
+            self.traffic = Some(self.traffic.unwrap_or_default().most(now));
+        }
+        usage.traffic = self.traffic;
     }
 }
 

@@ -117,6 +117,11 @@ fn answers_come_from_those_only_who_were_asked() {
     let (n, from) = until(&mut engine, |_| server.recv_from(&mut got).ok());
     server.send_to(&got[..n], from).unwrap();
     assert_eq!(until(&mut engine, |_| c.next(&g)).1, longest);
+    let Traffic { sent, received } = g.counts.read();
+    // What nobody asked for is not received.
+    assert_eq!((sent.packets, received.packets), (41, 41));
+    assert_eq!(sent.bytes, received.bytes);
+    assert_eq!((sent.flows, sent.drops), (1, 0));
 }
 
 #[test]
