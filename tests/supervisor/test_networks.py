@@ -151,7 +151,7 @@ def test_the_host_is_out_of_reach_unless_allowed(supervisor, made):
         assert (code == 0) == good, name
 
 
-def test_traffic_is_counted_and_kept(made, new_doppeld):
+def test_traffic_is_counted_and_kept(new_doppeld, made):
     d = new_doppeld().start()
     server = made("net-counted", nat(PORT), d=d)
     path = f"/v1/domains/{server['id']}"
