@@ -89,7 +89,8 @@ class Oci(Native):
         self.name, self.options, self.count = name, options, 0
         self.bundle = WORK / name
         self.bundle.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["runc", "spec"], cwd=self.bundle, capture_output=True)
+        (self.bundle / "config.json").unlink(missing_ok=True)  # `runc spec` keeps one that is there
+        subprocess.run(["runc", "spec"], cwd=self.bundle, check=True, capture_output=True)
         self.config = json.loads((self.bundle / "config.json").read_text())
         self.config["process"]["terminal"] = False
         self.config["process"]["env"] = [f"PATH={PATH}", "HOME=/root"]
