@@ -13,18 +13,23 @@ from harness.counted import total
 _new = {}
 
 
+class Value(dict):
+    """A table that was measured as a whole: it takes the place of the old one."""
+
+
 def keep(part, *path_and_value):
     """keep("isolation", "doppel", "Node.js", {...}) sets one value."""
     *path, last, value = part, *path_and_value
     place = _new
     for step in path:
         place = place.setdefault(step, {})
-    place[last] = value
+    place[last] = Value(value) if isinstance(value, dict) else value
 
 
 def merge(old, new):
     for k, v in new.items():
-        old[k] = merge(old.get(k, {}), v) if isinstance(v, dict) and isinstance(old.get(k, {}), dict) else v
+        merges = isinstance(v, dict) and not isinstance(v, Value) and isinstance(old.get(k, {}), dict)
+        old[k] = merge(old.get(k, {}), v) if merges else v
     return old
 
 
