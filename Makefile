@@ -37,11 +37,13 @@ image-runtimes: build
 demo: image
 	scripts/demo $(DOPPEL)
 
-test: image image-servers image-runtimes loom test-sdk
+# The tests are built while images are made, which is mostly waiting.
+test: build
+	$(CARGO_TEST) --no-run & $(MAKE) image image-servers image-runtimes && wait $$!
+	$(MAKE) loom test-sdk
 	cargo run --quiet --locked -p xtask -- vectors
 	$(CARGO_TEST) || { echo 'Some failed; all once more:'; $(CARGO_TEST); }
-	$(PYTEST) tests || { echo 'What failed, once more and alone:'; $(PYTEST) --last-failed tests; } \
-	    || { echo 'What failed twice, a last time:'; $(PYTEST) --last-failed tests; }
+	scripts/test-python
 
 # The Python SDK: its tests, mypy and ruff.
 test-sdk: image
