@@ -1,5 +1,7 @@
 """Servers in domains that are loaded from outside, and clients in domains of servers outside."""
 import asyncio
+import base64
+import hashlib
 import http.client
 import http.server
 import os
@@ -8,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import zipfile
 
 import pytest
 
@@ -135,18 +138,23 @@ asyncio.run(main())
 """
 
 
+# At once; `make soak` has ten thousand.
+CONNECTIONS = int(os.environ.get("DOPPEL_CONNECTIONS", "1000"))
+
+
 @pytest.fixture
 def descriptors():
-    """Room for a thousand sockets and more in this process and what it starts."""
+    """Room for the sockets in this process and what it starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 4096:
+    wanted = CONNECTIONS + 3000
+    if hard != resource.RLIM_INFINITY and hard < wanted:
         pytest.skip(f"this host allows {hard} descriptors")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_asyncio_with_a_thousand_connections_at_once(serve, descriptors):
+def test_asyncio_with_many_connections_at_once(serve, descriptors):
     port = serve(7000, "python3", "-c", ASYNCIO)
 
     async def client(i, here):
@@ -160,10 +168,10 @@ def test_asyncio_with_a_thousand_connections_at_once(serve, descriptors):
         await writer.wait_closed()
 
     async def all_of_them():
-        here = asyncio.Barrier(1000)
-        await asyncio.gather(*(client(i, here) for i in range(1000)))
+        here = asyncio.Barrier(CONNECTIONS)
+        await asyncio.gather(*(client(i, here) for i in range(CONNECTIONS)))
 
-    asyncio.run(asyncio.wait_for(all_of_them(), 60))
+    asyncio.run(asyncio.wait_for(all_of_them(), 60 + CONNECTIONS / 50))
 
 
 def test_node(serve):
@@ -178,6 +186,74 @@ def test_node(serve):
         c.close()
 
     in_threads(4, load)
+
+
+JAVA = """
+import com.sun.net.httpserver.*;
+public class Served {
+    public static void main(String[] args) throws Exception {
+        HttpServer server = HttpServer.create(new java.net.InetSocketAddress(3000), 0);
+        server.setExecutor(java.util.concurrent.Executors.newFixedThreadPool(4));
+        server.createContext("/", exchange -> {
+            byte[] answer = ("java " + exchange.getRequestURI()).getBytes();
+            exchange.sendResponseHeaders(200, answer.length);
+            try (var body = exchange.getResponseBody()) { body.write(answer); }
+        });
+        server.start();
+    }
+}
+"""
+
+
+def test_java(serve):
+    script = f"cat >/tmp/Served.java <<'J'\n{JAVA}J\nexec java -Xmx64m -XX:TieredStopAtLevel=1 /tmp/Served.java"
+    port = serve(3000, "sh", "-c", script, image="runtimes")
+
+    def load(i):
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for k in range(50):
+            c.request("GET", f"/{i}/{k}")
+            assert c.getresponse().read() == f"java /{i}/{k}".encode()
+        c.close()
+
+    in_threads(4, load)
+
+
+def wheel(directory, name, body):
+    """A wheel of one module, as a local index has it."""
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": body,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digest = lambda text: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()  # noqa: E731
+    record = "".join(f"{n},sha256={digest(t)},{len(t)}\n" for n, t in files.items()) + f"{info}/RECORD,,\n"
+    (directory / "simple" / name).mkdir(parents=True)
+    with zipfile.ZipFile(directory / "simple" / name / f"{name}-1.0-py3-none-any.whl", "w") as z:
+        for n, text in {**files, f"{info}/RECORD": record}.items():
+            z.writestr(n, text)
+
+
+def test_pip_installs_from_a_local_index_and_requests_asks_it(domain, site):
+    if not have_image("runtimes"):
+        pytest.skip("no image runtimes: make image-runtimes")
+    directory, port = site
+    wheel(directory, "doppeltest", "answer = 42\n")
+    url = f"http://10.88.0.1:{port}/simple"
+    script = f"""
+export PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1
+pip install -q --break-system-packages --target /tmp/got --trusted-host 10.88.0.1 --index-url {url} doppeltest
+cd /tmp/got && python3 -c '
+import doppeltest, requests
+with requests.Session() as s:
+    for _ in range(20):
+        answer = s.get("{url}/doppeltest/")
+        assert answer.status_code == 200 and "doppeltest-1.0" in answer.text, answer
+print(doppeltest.answer)'
+"""
+    opts = ("--network", "nat", "--allow", f"10.88.0.1:{port}")
+    assert domain.run("sh", "-c", script, image="runtimes", opts=opts, timeout=120).ok() == "42\n"
 
 
 def test_git_clones_over_http(domain, site):

@@ -12,13 +12,21 @@ BLOCK = 64
 
 
 def children(pid):
+    """A keeper's children but for its network service, which waits for the next domain."""
     found = []
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
             found += [int(p) for p in task.read_text().split()]
         except OSError:
             pass  # the thread has ended
-    return found
+    return [p for p in found if not is_service(p)]
+
+
+def is_service(pid):
+    try:
+        return b"network-service" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def links(part, keeper):
