@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from conftest import have_image
+
 SERVE = "mkdir -p /tmp/www; hostname > /tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www"
 PORT = {"port": 80, "host_address": "127.0.0.1"}
 
@@ -258,3 +260,128 @@ def test_the_command(supervisor, busybox):
         assert page(supervisor.get("/v1/domains/net-command").ok()) == "net-command"
     finally:
         supervisor.delete("/v1/domains/net-command", force=True)
+
+
+UPPER = """
+import socket, threading, time
+def serve(c):
+    while data := c.recv(1000):
+        c.sendall(data.upper())
+    c.close()
+def take():
+    s = socket.create_server(("", 80))
+    while True:
+        threading.Thread(target=serve, args=(s.accept()[0],)).start()
+threading.Thread(target=take).start()
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind(("", 53))
+while True:
+    data, peer = u.recvfrom(1000)
+    u.sendto(data.upper(), peer)
+"""
+
+
+@pytest.fixture
+def sleeper(new_doppeld, request):
+    """A supervisor of its own with a server in a domain; its ports for TCP and UDP."""
+    d = new_doppeld().start()
+    if not have_image("debian"):
+        pytest.skip("no image debian: make image")
+    ports = nat(PORT, {**PORT, "port": 53, "protocol": "udp"})
+    body = {"image": "debian", "name": "sleeper", "command": ["python3", "-c", UPPER], "network": ports}
+    tcp, udp = (m["host_port"] for m in d.post("/v1/domains?start=true", body).ok()["domain"]["network"]["ports"])
+    return d, tcp, udp
+
+
+def upper(s, word):
+    """A server's answer to a word on an open connection."""
+    s.sendall(word)
+    return s.recv(1000)
+
+
+def is_over(s):
+    """Whether a connection has ended, in whatever way."""
+    try:
+        return s.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def connected(port):
+    """A connection to the server, once it answers."""
+
+    def attempt():
+        s = socket.create_connection(("127.0.0.1", port), timeout=60)
+        return s if upper(s, b"first") == b"FIRST" else None
+
+    return eventually(attempt, "no answer")
+
+
+def state(d):
+    return d.get("/v1/domains/sleeper").ok()["state"]
+
+
+def hibernate(d):
+    d.post("/v1/domains/sleeper/hibernate", {}, timeout=120).ok()
+    assert state(d) == "hibernated"
+
+
+def test_a_hibernated_domain_keeps_its_connections_and_wakes_for_them(sleeper):
+    d, tcp, udp = sleeper
+    quiet, loud = connected(tcp), connected(tcp)
+    with quiet, loud:
+        for i in range(3):
+            hibernate(d)
+            # Nobody is called by time alone, nor by a supervisor that begins anew.
+            if i == 1:
+                d.kill()
+                d.start()
+                assert state(d) == "hibernated"
+            assert upper(loud, b"hello %d" % i) == b"HELLO %d" % i
+            assert state(d) == "running"
+        assert upper(quiet, b"still there") == b"STILL THERE"
+        hibernate(d)
+        d.post("/v1/domains/sleeper/wake", {}, timeout=60).ok()
+        assert upper(quiet, b"by hand") == b"BY HAND"
+        # Megabytes that came while it slept.
+        hibernate(d)
+        data = b"abcdefgh" * 20_000
+        loud.sendall(data)
+        got = b""
+        while len(got) < len(data):
+            got += loud.recv(len(data))
+        assert got == data.upper()
+
+
+def test_a_hibernated_domain_wakes_for_callers(sleeper):
+    d, tcp, udp = sleeper
+    connected(tcp).close()
+    hibernate(d)
+    with connected(tcp) as s:
+        assert state(d) == "running" and upper(s, b"new") == b"NEW"
+    hibernate(d)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as u:
+        u.settimeout(60)
+        u.connect(("127.0.0.1", udp))
+        assert upper(u, b"datagram") == b"DATAGRAM"
+
+
+def test_a_hibernated_domain_whose_service_dies(sleeper):
+    """Its connections are lost; it wakes to listen again."""
+    d, tcp, udp = sleeper
+    with connected(tcp) as s:
+        hibernate(d)
+        [service] = services(d)
+        os.kill(service, signal.SIGKILL)
+        assert is_over(s)
+        connected(tcp).close()
+        assert state(d) == "running"
+
+
+def test_a_hibernated_domain_that_is_removed(sleeper):
+    d, tcp, udp = sleeper
+    with connected(tcp) as s:
+        hibernate(d)
+        d.delete("/v1/domains/sleeper").ok()
+        assert is_over(s)
+    eventually(lambda: socket.create_server(("127.0.0.1", tcp)).close() or True, "its port is taken")

@@ -191,6 +191,8 @@ pub mod resume_flags {
     /// runs: of a clone, or of a domain that boots. Arguments and host name are taken from the boot arguments as they
     /// are then.
     pub const HOLD: u32 = 2;
+    /// With [`WAKE`]: the channel to the network service is the one it had; connections go on.
+    pub const SAME_NETWORK: u32 = 4;
 }
 
 /// Flags of [`BootArgs`].

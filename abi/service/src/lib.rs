@@ -47,6 +47,16 @@ pub const OBJECTS: u32 = 4 * doppel_ring::Dirty::LIMIT;
 /// Entries of each ring.
 pub const ENTRIES: usize = 256;
 
+/// Values of [`ChannelHeader::guest_sleeps`].
+pub mod sleeps {
+    /// It looks by itself.
+    pub const NOT: u32 = 0;
+    /// It wants an event.
+    pub const IDLE: u32 = 1;
+    /// Its domain is hibernated: the supervisor, who sets this, is to be told, and wakes it.
+    pub const HIBERNATED: u32 = 2;
+}
+
 /// First page of a channel.
 #[repr(C)]
 #[derive(Debug)]
@@ -59,7 +69,8 @@ pub struct ChannelHeader {
     pub epoch: AtomicU32,
     /// The guest kernel's: the epoch for which it has begun anew. Until both are equal neither touches a ring.
     pub guest_epoch: AtomicU32,
-    /// 1: the guest kernel wants an event at the next news. It sets this word, the service domain takes it.
+    /// How the guest kernel is to be told of the next news: one of [`sleeps`]. It sets this word, the service domain
+    /// takes it.
     pub guest_sleeps: AtomicU32,
     /// 1: the service domain sleeps, or is about to: the guest kernel rings its doorbell.
     pub service_sleeps: AtomicU32,

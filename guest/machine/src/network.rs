@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 
-use doppel_abi_machine::{fd, layout::NETWORK_BASE};
+use doppel_abi_machine::{fd, layout::NETWORK_BASE, resume_flags};
 use doppel_abi_service::net::{BUFFER, SIZE, SOCKETS, SocketHeader, down_buffer, up_buffer};
 use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests, layout};
 use doppel_ring::Span;
@@ -17,6 +17,11 @@ use crate::user::{Fault, UserPtr};
 /// Whether this domain has a network.
 pub fn is_there() -> bool {
     start_info().network != 0
+}
+
+/// Whether this domain, which wakes, has the network it had.
+pub fn is_same() -> bool {
+    is_there() && start_info().resume_flags & resume_flags::SAME_NETWORK != 0
 }
 
 fn at<T>(offset: u64) -> &'static T {

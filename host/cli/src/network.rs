@@ -121,7 +121,13 @@ impl Network {
     /// What the domain is given of it.
     pub fn link(&self) -> NetworkLink {
         let a = &self.attachment;
-        NetworkLink { memory: a.memory.clone(), doorbell: a.doorbell.clone(), ip4: a.ip4, ip6: a.ip6 }
+        NetworkLink {
+            memory: a.memory.clone(),
+            doorbell: a.doorbell.clone(),
+            ip4: a.ip4,
+            ip6: a.ip6,
+            same: false,
+        }
     }
 }
 

@@ -75,6 +75,8 @@ pub struct NetworkLink {
     pub ip4: Ipv4Addr,
     /// IPv6 address.
     pub ip6: Ipv6Addr,
+    /// A domain that wakes had this channel when it was hibernated.
+    pub same: bool,
 }
 
 /// Least memory limit: below this not even the guest kernel fits.

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use doppel_abi_machine::{BootArgs, START_MAGIC, StartInfo, VERSION, boot_flags, control, layout};
+use doppel_abi_machine::{
+    BootArgs, START_MAGIC, StartInfo, VERSION, boot_flags, control, layout, resume_flags,
+};
 use doppel_sys::shared::SharedMap;
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -55,6 +57,8 @@ impl Memory {
             let page = usize::try_from(layout::PAGE).expect("a page");
             map.overlay(at, page, network.memory.as_fd(), doppel_abi_service::layout::REGISTERS)
                 .map_err(Error::host("map the network service's channel"))?;
+            // Of the domain that was hibernated with it.
+            map.write(at, &[0; size_of::<doppel_abi_machine::VirtualRegisters>()]);
         }
 
         let boot_args = boot_args(config, facts.winsize)?;
@@ -79,7 +83,8 @@ impl Memory {
             host_memory: host_memory(),
             boot_realtime_ns: realtime_ns(),
             frozen_tables: header.map_or(0, |h| h.tables_len),
-            resume_flags: facts.resume.map_or_else(|| Resume::held(config.hold), Resume::flags),
+            resume_flags: facts.resume.map_or_else(|| Resume::held(config.hold), Resume::flags)
+                | config.network.as_ref().filter(|n| n.same).map_or(0, |_| resume_flags::SAME_NETWORK),
             clone_index: facts.resume.map_or(0, |r| r.index),
             network: config.network.is_some().into(),
             ip4: config.network.as_ref().map_or([0; 4], |n| n.ip4.octets()),

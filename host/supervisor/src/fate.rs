@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use doppel_api::{DomainState, EventKind, RestartPolicy};
+use doppel_api::{Code, DomainState, EventKind, RestartPolicy};
 
 use crate::core::Core;
 use crate::domains::{Ending, Entry, Row, add_usage, is_live};
@@ -69,6 +69,19 @@ impl Core {
             // Comes with its bytes, by another way.
             News::ExecPrinted { .. } => {}
             News::ExecEnded { exec, code, reason } => self.exec_ended(&exec, code, reason),
+            News::Called { id } => {
+                let Ok(entry) = self.find(&id) else { return };
+                let core = self.clone();
+                tokio::spawn(async move {
+                    let name = entry.name();
+                    // Somebody may have woken or removed it meanwhile.
+                    if let Err(problem) = core.wake(entry).await
+                        && problem.code != Code::WrongState
+                    {
+                        tracing::warn!("domain {name}, for which something has come, cannot wake: {problem}");
+                    }
+                });
+            }
             News::FrozeItself { id, failed } => {
                 let Ok(entry) = self.find(&id) else { return };
                 let frozen = locked(&entry.row).config.freeze_as.clone().unwrap_or_default();

@@ -36,7 +36,7 @@ impl Core {
         if how.stop {
             locked(&entry.row).stopped = true;
         }
-        let report = self.freeze_to(&entry, how.frozen.clone(), to, how.stop).await?;
+        let report = self.freeze_to(&entry, how.frozen.clone(), to, how.stop, false).await?;
         self.note_origin(&entry, &how.frozen).await;
         self.event(EventKind::Freeze, &entry, &[("frozen", how.frozen)]);
         Ok(report)
@@ -48,9 +48,11 @@ impl Core {
         frozen: String,
         to: std::path::PathBuf,
         stop: bool,
+        keep_network: bool,
     ) -> Result<api::FreezeReport, Problem> {
         let (run, begun) = (locked(&entry.row).run, Instant::now());
-        match self.link.ask(Ask::Freeze { id: entry.id.clone(), to, stop }).await? {
+        let ask = Ask::Freeze { id: entry.id.clone(), to, stop, keep_network };
+        match self.link.ask(ask).await? {
             Said::Frozen { bytes, stop_us, pause_us } => {
                 self.stages.note_us(What::Freeze, [("stop", stop_us), ("pause", pause_us)]);
                 self.stages.note(What::Freeze, "all", begun.elapsed());
@@ -104,7 +106,7 @@ impl Core {
         let before = locked(&entry.row).asleep.replace(name.clone());
         // Written down first: whoever finds it asleep must know where.
         let done = match self.save(&entry).await {
-            Ok(()) => self.freeze_to(&entry, name, to, true).await,
+            Ok(()) => self.freeze_to(&entry, name, to, true, true).await,
             Err(problem) => Err(problem),
         };
         if done.is_err() {

@@ -427,6 +427,10 @@ impl Core {
             return Err(problem);
         }
         let asleep = locked(&entry.row).asleep.take();
+        if asleep.is_some() {
+            // A keeper that does not answer has nothing of it, or will end.
+            let _ = self.link.ask(Ask::Release { id: entry.id.clone() }).await;
+        }
         self.discard_asleep(asleep);
         self.tell_removed(entry);
         Ok(())

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use doppel_abi_machine::{VirtualRegisters, event};
-use doppel_abi_service::{Answers, Bells, ChannelHeader, MAGIC, Requests, VERSION, layout};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, MAGIC, Requests, VERSION, layout, sleeps};
 use doppel_ring::{Broken, Consumer, Entry, Producer};
 use doppel_sys::shared::{SharedLayout, SharedMap};
 use rustix::event::EventfdFlags;
@@ -45,6 +46,8 @@ pub struct Heard {
 pub struct Channel {
     map: SharedMap,
     doorbell: OwnedFd,
+    /// The supervisor's, for news of a hibernated domain.
+    bell: Option<Arc<OwnedFd>>,
     epoch: u32,
     /// The guest kernel has begun this epoch.
     agreed: bool,
@@ -54,16 +57,22 @@ pub struct Channel {
     news: bool,
 }
 
-fn at(offset: u64) -> usize {
+pub(crate) fn at(offset: u64) -> usize {
     usize::try_from(offset).expect("a 64-bit host")
 }
 
 impl Channel {
-    /// Opens the channel in `memory`, which was made by [`make`] with this size, and begins a new epoch.
+    /// Opens the channel in `memory`, which was made by [`make`] with this size, and begins a new epoch. The eventfd
+    /// `bell` is rung when there is news for a domain that is hibernated.
     ///
     /// # Errors
     /// What the host says; or that the file is no sealed channel of this size.
-    pub fn open(memory: &OwnedFd, doorbell: OwnedFd, size: u64) -> io::Result<Self> {
+    pub fn open(
+        memory: &OwnedFd,
+        doorbell: OwnedFd,
+        bell: Option<Arc<OwnedFd>>,
+        size: u64,
+    ) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(memory)?;
         let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not a channel: {what}"));
         if !seals.contains(SealFlags::SHRINK) || rustix::fs::fstat(memory)?.st_size.cast_unsigned() != size {
@@ -81,6 +90,7 @@ impl Channel {
         let mut c = Self {
             map,
             doorbell,
+            bell,
             epoch,
             agreed: false,
             requests: Consumer::default(),
@@ -192,10 +202,13 @@ impl Channel {
         let _ = self.answers.publish(&answers.ring());
         let header = self.header();
         fence(Ordering::SeqCst);
-        if header.guest_sleeps.load(Ordering::Relaxed) != 0
-            && header.guest_sleeps.swap(0, Ordering::AcqRel) != 0
-        {
-            self.post();
+        if header.guest_sleeps.load(Ordering::Relaxed) == sleeps::NOT {
+            return;
+        }
+        match header.guest_sleeps.swap(sleeps::NOT, Ordering::AcqRel) {
+            sleeps::NOT => {}
+            sleeps::HIBERNATED => ring(self.bell.as_deref()),
+            _ => self.post(),
         }
     }
 
@@ -206,5 +219,12 @@ impl Channel {
         registers.event_seq.fetch_add(1, Ordering::SeqCst);
         // The only possible failure is an unmapped word, and ours is mapped.
         let _ = futex::wake(&registers.event_seq, futex::Flags::empty(), i32::MAX.unsigned_abs());
+    }
+}
+
+fn ring(bell: Option<&OwnedFd>) {
+    if let Some(bell) = bell {
+        // A counter that is full is as good as rung.
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }

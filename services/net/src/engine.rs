@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use doppel_abi_service::{OBJECTS, net};
@@ -44,6 +45,8 @@ pub struct Engine {
     queued: Vec<bool>,
     /// For a datagram that is under way.
     scratch: Vec<u8>,
+    /// The supervisor's, for news of hibernated domains.
+    bell: Option<Arc<OwnedFd>>,
 }
 
 impl Engine {
@@ -59,6 +62,7 @@ impl Engine {
             turns: VecDeque::new(),
             queued: Vec::new(),
             scratch: vec![0; LONGEST],
+            bell: None,
         })
     }
 
@@ -72,7 +76,7 @@ impl Engine {
         doorbell: OwnedFd,
         settings: Settings,
     ) -> io::Result<ClientId> {
-        let channel = Channel::open(memory, doorbell, net::SIZE)?;
+        let channel = Channel::open(memory, doorbell, self.bell.clone(), net::SIZE)?;
         let i = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);
             self.queued.push(false);
@@ -92,6 +96,11 @@ impl Engine {
         self.clients[i] = Some(Client::new(channel, settings));
         self.queue(i);
         Ok(ClientId(i))
+    }
+
+    /// Rings this eventfd when there is news for a hibernated domain. Channels that are open already do not know it.
+    pub fn set_bell(&mut self, bell: OwnedFd) {
+        self.bell = Some(Arc::new(bell));
     }
 
     /// Has turns tell when `control` is readable.

@@ -28,7 +28,7 @@ mod way;
 pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
 pub use ledger::{Counts, Ledger, Sum, Traffic};
-pub use manager::{Attachment, Manager, Place, Port, SERVICE, Wanted};
+pub use manager::{Attachment, Manager, Place, Port, SERVICE, Sleeper, Wanted};
 pub use rules::{Action, Pattern, Protocol, Rule, Rules};
 pub use serve::serve;
 pub use text::resolver;

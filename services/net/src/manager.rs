@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::SIZE;
 use doppel_confine::limits::SERVICE_UID;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use doppel_service::Hibernated;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
@@ -93,6 +94,41 @@ impl Attachment {
     }
 }
 
+impl Attachment {
+    /// The domain is hibernated. Its connections stay with the service domain, its ports take callers, and
+    /// [`Manager::bell`] is rung when there is news for it.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn hibernate(self) -> io::Result<Sleeper> {
+        let channel = Hibernated::new(&self.memory)?;
+        // What is counted from now on is the run's that begins with its wake.
+        self.counts.clear();
+        Ok(Sleeper { attachment: self, channel })
+    }
+}
+
+/// A hibernated domain's part in the network.
+#[derive(Debug)]
+pub struct Sleeper {
+    attachment: Attachment,
+    channel: Hibernated,
+}
+
+impl Sleeper {
+    /// Whether somebody wants the domain to wake: something has come, or the service domain is another.
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.channel.has_news()
+    }
+
+    /// The domain wakes.
+    #[must_use]
+    pub fn wake(self) -> Attachment {
+        self.attachment
+    }
+}
+
 impl Drop for Attachment {
     fn drop(&mut self) {
         let mut state = self.manager.lock();
@@ -124,6 +160,8 @@ struct State {
     command: Command,
     control: OwnedFd,
     ledger: Arc<Ledger>,
+    /// Rung when there is news for a hibernated domain.
+    bell: OwnedFd,
     members: BTreeMap<u64, Member>,
     /// The key to try next: an address rests as long as possible before it is another domain's.
     next: u64,
@@ -177,8 +215,10 @@ impl Manager {
     /// # Errors
     /// What the host says.
     pub fn start(mut command: Command) -> io::Result<Self> {
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (child, control) = spawn(&mut command)?;
-        let state = State { command, control, ledger: Ledger::new()?, members: BTreeMap::new(), next: FIRST };
+        let ledger = Ledger::new()?;
+        let state = State { command, control, ledger, bell, members: BTreeMap::new(), next: FIRST };
         state.begin()?;
         let shared = Arc::new(Shared(Mutex::new(state)));
         let watched = Arc::downgrade(&shared);
@@ -199,6 +239,14 @@ impl Manager {
             }
         })?;
         Ok(Self(shared))
+    }
+
+    /// An eventfd that is rung when there is news for a hibernated domain; whoever waits for it also reads it.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn bell(&self) -> io::Result<OwnedFd> {
+        self.0.lock().bell.try_clone()
     }
 
     /// Gives a domain its part in the network.
@@ -244,7 +292,7 @@ impl State {
 
     /// What a service domain is told first.
     fn begin(&self) -> io::Result<()> {
-        self.send(&Order::Count, &[self.ledger.file()])
+        self.send(&Order::Begin, &[self.ledger.file(), self.bell.as_fd()])
     }
 
     /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.

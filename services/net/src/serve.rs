@@ -24,8 +24,9 @@ pub(crate) const DESCRIPTORS: usize = 128;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Count in this ledger; the first order. Descriptor: its memory file.
-    Count,
+    /// Count in this ledger, and ring this bell (an eventfd) when there is news for a hibernated domain; the first order.
+    /// Descriptors: the ledger's memory file, the bell.
+    Begin,
     /// Serve a domain. Descriptors: channel, doorbell, then a bound socket for each published port.
     Attach {
         key: u64,
@@ -64,9 +65,11 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
             Err(e) => return Err(e),
         } {
             match order {
-                Order::Count => {
-                    let file = descriptors.into_iter().next();
-                    ledger = file.map(Ledger::open).transpose()?;
+                Order::Begin => {
+                    let mut descriptors = descriptors.into_iter();
+                    ledger = descriptors.next().map(Ledger::open).transpose()?;
+                    let bell = descriptors.next().ok_or_else(|| io::Error::other("no bell"))?;
+                    engine.set_bell(bell);
                 }
                 Order::Attach { key, network, ip4, ip6, rules, ports, resolver } => {
                     let mut descriptors = descriptors.into_iter();

@@ -8,6 +8,7 @@
 //! Boundary: it takes orders only from its socket (mode 0600, in a directory of mode 0700); what a domain prints is
 //! bytes to it. A keeper without domains and without a supervisor ends.
 
+mod asleep;
 mod exec;
 pub(crate) mod log;
 mod network;
@@ -90,6 +91,8 @@ struct Domain {
     network: Option<doppel_net::Attachment>,
     /// The most that was counted of what it sent and received; none: it never had a network.
     traffic: Option<doppel_net::Traffic>,
+    /// It is being hibernated, and keeps its connections.
+    keeps_network: bool,
 }
 
 /// What followed domains and further programs have printed since the last turn: news, and the bytes that follow them.
@@ -146,6 +149,7 @@ struct Keeper {
     images: HashMap<PathBuf, std::sync::Weak<doppel_freezer::FrozenImage>>,
     /// The network service, from the first domain on that wants it.
     network: Option<doppel_net::Manager>,
+    sleepers: asleep::Sleepers,
 }
 
 /// Keeps domains until there are none and no supervisor. Says "ready" on standard output when it can be reached.
@@ -187,6 +191,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         spares: spares::Spares::new(),
         images: HashMap::new(),
         network: None,
+        sleepers: asleep::Sleepers::default(),
     };
     let result = keeper.keep(&listener);
     // First the name, so that nobody connects to a keeper that ends.
@@ -201,7 +206,9 @@ impl Keeper {
         let mut idle_since = None;
         loop {
             // How the others ended is on disk.
-            let idle = self.peer.is_none() && self.domains.values().all(|d| d.exit.is_some());
+            let idle = self.peer.is_none()
+                && self.sleepers.is_empty()
+                && self.domains.values().all(|d| d.exit.is_some());
             let since = idle.then(|| *idle_since.get_or_insert_with(Instant::now));
             idle_since = since;
             let left = LINGER.saturating_sub(since.map(|s| s.elapsed()).unwrap_or_default());
@@ -214,7 +221,10 @@ impl Keeper {
                 _ => None,
             };
             let wait = wait.into_iter().chain(self.spares.due()).min();
-            let (readable, connected) = self.wait(listener, wait)?;
+            let (readable, connected, rung) = self.wait(listener, wait)?;
+            if rung {
+                self.rung();
+            }
             if connected {
                 self.accept(listener);
             }
@@ -240,21 +250,25 @@ impl Keeper {
         }
     }
 
-    /// Waits until there is something to do: whether the peer sent something, and whether somebody connected.
-    fn wait(&self, listener: &UnixListener, wait: Option<Duration>) -> io::Result<(bool, bool)> {
+    /// Waits until there is something to do: whether the peer sent something, whether somebody connected, and whether
+    /// there is news for hibernated domains.
+    fn wait(&self, listener: &UnixListener, wait: Option<Duration>) -> io::Result<(bool, bool, bool)> {
         let mut fds = vec![PollFd::new(&self.fleet, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
         if let Some(peer) = &self.peer {
             let out = if peer.has_more() { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN | out));
         }
+        let bell = fds.len();
+        fds.extend(self.sleepers.bell().map(|b| PollFd::from_borrowed_fd(b, PollFlags::IN)));
         let wait = wait.and_then(|w| Timespec::try_from(w).ok());
         match rustix::event::poll(&mut fds, wait.as_ref()) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok((false, false)),
+            Err(rustix::io::Errno::INTR) => return Ok((false, false, false)),
             Err(e) => return Err(e.into()),
         }
         let is = |i: usize, f: PollFlags| fds.get(i).is_some_and(|p| p.revents().intersects(f));
-        Ok((is(2, PollFlags::IN | PollFlags::HUP | PollFlags::ERR), is(1, PollFlags::IN)))
+        let spoke = bell > 2 && is(2, PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
+        Ok((spoke, is(1, PollFlags::IN), is(bell, PollFlags::IN)))
     }
 
     fn accept(&mut self, listener: &UnixListener) {
@@ -300,13 +314,17 @@ impl Keeper {
 
     /// Tells how a domain ended, and writes it down.
     fn ended(&mut self, exit: Exit) {
+        let mut kept = None;
         if let Some(domain) = self.domains.get_mut(&exit.id) {
             domain.exit = Some(exit.clone());
-            // Its ports are free before anybody hears of its end.
-            domain.network = None;
+            // Its ports are free before anybody hears of its end, unless it sleeps.
+            kept = domain.network.take().filter(|_| exit.asleep && domain.keeps_network);
         }
         self.send_printed();
         self.say(&Word::News(News::Ended(Box::new(exit.clone()))));
+        if let Some(attachment) = kept {
+            self.keep_network(&exit.id, attachment, false);
+        }
         // Whoever waits for the end need not wait for the disk. The supervisor writes it down as well.
         self.flush();
         if let Err(error) = write_exit(&self.config.store, &exit) {

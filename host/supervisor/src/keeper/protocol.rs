@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
 /// Most bytes of a further program's output that are on their way; see [`ExecAsk::Taken`].
@@ -103,6 +103,13 @@ pub(crate) enum Ask {
         to: PathBuf,
         /// End it afterwards.
         stop: bool,
+        /// It is hibernated: its connections stay, and [`News::Called`] says when something comes for it.
+        keep_network: bool,
+    },
+    /// A hibernated domain is no more: its connections end.
+    Release {
+        /// Its id.
+        id: String,
     },
     /// Changes its limits.
     Update {
@@ -539,6 +546,11 @@ pub(crate) enum News {
         code: u8,
         /// Why, if it did not end by itself.
         reason: Option<String>,
+    },
+    /// Something has come over the network for a hibernated domain.
+    Called {
+        /// Its id.
+        id: String,
     },
     /// A program of a domain asked for it to be frozen.
     FrozeItself {

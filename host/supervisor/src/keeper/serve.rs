@@ -81,7 +81,10 @@ impl Keeper {
                 if protocol != PROTOCOL {
                     tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
                 }
-                Some(Said::Kept { protocol: PROTOCOL, domains: self.kept() })
+                let kept = Said::Kept { protocol: PROTOCOL, domains: self.kept() };
+                self.reply(Some(n), kept);
+                self.tell_called(true);
+                None
             }
             Ask::Start { id, run, follow, spec } => self.start(n, id, run, follow, *spec),
             Ask::Ack { ended } => {
@@ -147,7 +150,7 @@ impl Keeper {
                 }
                 Some(Said::Done)
             }
-            Ask::Freeze { id, to, stop } => {
+            Ask::Freeze { id, to, stop, keep_network } => {
                 let key = match self.running(&id) {
                     Ok(domain) => domain.key,
                     Err(said) => return Some(said),
@@ -155,9 +158,16 @@ impl Keeper {
                 if self.freezes.contains_key(&key) {
                     return Some(refused(Fault::State, "it is being frozen"));
                 }
+                if let Some(domain) = self.domains.get_mut(&id) {
+                    domain.keeps_network = keep_network;
+                }
                 self.freezes.insert(key, n);
                 self.fleet.freeze(key, to, stop);
                 None
+            }
+            Ask::Release { id } => {
+                drop(self.sleepers.take(&id));
+                Some(Said::Done)
             }
             Ask::Update { id, limits } => self.with(&id, |keeper, key| {
                 let Some(domain) = keeper.fleet.get(key) else { return Some(Said::Done) };
@@ -254,11 +264,17 @@ impl Keeper {
             Spec::Boot(boot) => boot.network.clone(),
             Spec::Resume(resume) => resume.network.clone(),
         };
-        let network = match wanted.map(|w| self.attach(w)).transpose() {
-            Ok(network) => network,
-            Err(said) => return Some(said),
+        // Whoever wakes has what it had, if the keeper is the one that has kept it.
+        let kept = self.sleepers.take(&id);
+        let same = kept.is_some();
+        let network = match kept {
+            Some(kept) => Some(kept),
+            None => match wanted.map(|w| self.attach(w)).transpose() {
+                Ok(network) => network,
+                Err(said) => return Some(said),
+            },
         };
-        let link = network.as_ref().map(network::link);
+        let link = network.as_ref().map(|a| network::link(a, same));
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
         let label = format!("{id}.{run}");
         let start = match spec {
@@ -303,6 +319,7 @@ impl Keeper {
             calls: 0,
             network,
             traffic: None,
+            keeps_network: false,
         };
         self.domains.insert(id.clone(), domain);
         if ready {
@@ -508,6 +525,11 @@ impl Keeper {
             }
             Event::Failed { error, .. } => {
                 let (call, run) = (domain.starting.take(), domain.run);
+                if domain.woke
+                    && let Some(attachment) = domain.network.take()
+                {
+                    self.keep_network(&id, attachment, true);
+                }
                 if call.is_some() {
                     self.domains.remove(&id);
                     self.keys.remove(&key);

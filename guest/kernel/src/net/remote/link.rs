@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net::{ACCEPTED, Answer, Request};
+use doppel_abi_service::sleeps;
 use doppel_machine::network as channel;
 use doppel_ring::{Consumer, Producer, Ticket, Tickets};
 
@@ -87,7 +88,7 @@ impl Link {
     /// Asks for an event at the next news; true if there are some now.
     pub fn sleep(&mut self) -> bool {
         let header = channel::header();
-        header.guest_sleeps.store(1, Ordering::Relaxed);
+        header.guest_sleeps.store(sleeps::IDLE, Ordering::Relaxed);
         core::sync::atomic::fence(Ordering::SeqCst);
         header.epoch.load(Ordering::Acquire) != self.epoch
             || (self.epoch != 0

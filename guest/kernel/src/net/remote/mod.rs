@@ -238,9 +238,14 @@ impl Network {
     }
 }
 
-/// A domain made from a frozen image, before its threads run: what was connected outside is not any more, and the
-/// channel, if there is one, is another.
+/// A domain made from a frozen image, before its threads run. One that wakes may have its channel still, in which all is
+/// as it was, unless the service domain is another, which is noticed as ever. Otherwise what was connected outside is not
+/// any more, and the channel, if there is one, is another.
 pub fn resumed() {
+    if channel::is_same() {
+        event();
+        return;
+    }
     let n = kernel().service::<Network>();
     n.link.lock().restart();
     // What stays is registered again when the service is there (`lose`).
