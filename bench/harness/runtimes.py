@@ -6,6 +6,7 @@ an image; `run(…)` runs it to its end and gives its output, or raises `Failed`
 image is unpacked once for those that want a directory. Natively, `bench` runs as it is and other images run in a
 chroot with /proc, /dev and a tmpfs on /tmp, so that programs and their versions are the same everywhere.
 """
+import copy
 import json
 import os
 import pathlib
@@ -69,20 +70,35 @@ class Native:
     def close(self):
         """Ends what the runtime has started for all its measurements."""
 
+    def limited(self, memory=None, pids=None, weight=None):
+        """This runtime, whose instances may use so many bytes and processes, and have this weight among others (100 is
+        the usual one). The host itself limits nothing."""
+        return self
+
 
 class Doppel(Native):
     name = "doppel"
 
     def __init__(self, roots, path):
         super().__init__(roots)
-        self.path = path
+        self.path, self.options, self.api, self.host = path, [], None, []
 
     def argv(self, *command, image=OWN):
-        return [self.path, "run", "--rm", image, "--", *command]
+        return [*self.host, self.path, "run", "--rm", *self.options, image, "--", *command]
+
+    def limited(self, memory=None, pids=None, weight=None):
+        one = copy.copy(self)
+        given = {"--memory": memory, "--pids-limit": pids, "--cpu-weight": weight}
+        # Weights and numbers of processes are the supervisor's to give.
+        one.host = ["env", f"DOPPEL_HOST=unix://{self.api.supervisor.socket}"]
+        one.options = [*self.options, *(str(x) for k, v in given.items() if v is not None for x in (k, v))]
+        return one
 
 
 class Oci(Native):
     """runc or runsc, on a minimal bundle."""
+
+    bundles = 0
 
     def __init__(self, roots, name, *options):
         super().__init__(roots)
@@ -99,17 +115,35 @@ class Oci(Native):
         for caps in self.config["process"]["capabilities"].values():
             caps += [c for c in more if c not in caps]
         self.mounts = self.config["mounts"]
-        self.id = None
+        self.id, self.prefix = None, f"bench-{os.getpid()}-"
 
     def argv(self, *command, image=OWN):
         tmp = {"destination": "/tmp", "type": "tmpfs", "source": "tmp", "options": ["mode=1777"]}
         self.config["root"] = {"path": str(self.roots.of(image)), "readonly": False}
         self.config["mounts"] = self.mounts if image == OWN else [*self.mounts, tmp]
         self.config["process"]["args"] = list(command)
-        (self.bundle / "config.json").write_text(json.dumps(self.config))
+        # Another instance may be reading it.
+        (self.bundle / "config.new").write_text(json.dumps(self.config))
+        (self.bundle / "config.new").rename(self.bundle / "config.json")
         self.count += 1
-        self.id = f"bench-{os.getpid()}-{self.count}"
+        self.id = f"{self.prefix}{self.count}"
         return [*self.enter(), self.name, *self.options, "run", "--bundle", str(self.bundle), self.id]
+
+    def limited(self, memory=None, pids=None, weight=None):
+        one = copy.copy(self)
+        one.config = copy.deepcopy(self.config)
+        limits = {"memory": {"limit": memory} if memory else {}, "pids": {"limit": pids} if pids else {}, "cpu": {"shares": weight * 1024 // 100} if weight else {}}
+        one.config["linux"]["resources"].update({k: v for k, v in limits.items() if v})
+        # Its instances may start while others' configuration is read.
+        Oci.bundles += 1
+        one.bundle = WORK / f"{self.name}-{os.getpid()}-{Oci.bundles}"
+        one.bundle.mkdir(parents=True)
+        one.prefix = f"{self.prefix}{Oci.bundles}-"
+        return one
+
+    def close(self):
+        for bundle in WORK.glob(f"{self.name}-{os.getpid()}-*"):
+            shutil.rmtree(bundle)
 
     def clean(self):
         subprocess.run([*self.enter(), self.name, *self.options, "kill", self.id, "KILL"], capture_output=True)
@@ -142,6 +176,7 @@ class Crun(Oci):
         return ["nsenter", f"--mount=/proc/{self.keeper.pid}/ns/mnt"]
 
     def close(self):
+        super().close()
         if self.keeper:
             self.keeper.kill()
             self.keeper.wait()
@@ -183,7 +218,7 @@ def own():
     for d in ("bin", "tmp", "proc", "sys", "dev", "etc"):
         (root / d).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
-    for program in ("micro", "net"):
+    for program in ("micro", "lmb", "work", "net"):
         subprocess.run(["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / program, BENCH / f"src/{program}.c"], check=True)
     shutil.copy("/bin/busybox", root / "bin/busybox")
     return root
@@ -196,10 +231,10 @@ def present(doppel):
     if doppel and os.path.exists(doppel):
         subprocess.run([doppel, "image", "rm", OWN], capture_output=True)
         subprocess.run([doppel, "image", "import", roots.of(OWN), OWN], check=True, stdout=subprocess.DEVNULL)
-        runtimes.append(Doppel(roots, doppel))
         from harness.api import Api
 
-        runtimes.append(Api(roots, doppel))
+        runtimes += [Doppel(roots, doppel), Api(roots, doppel)]
+        runtimes[-2].api = runtimes[-1]
     if shutil.which("runc"):
         runtimes.append(Oci(roots, "runc"))
         if shutil.which("crun"):

@@ -15,7 +15,7 @@ measurement, for want of an image for one, is left out of that workload. Rows ap
 import importlib
 import pkgutil
 
-ORDER = ["micro", "start", "many", "clone", "criu", "idle", "python", "git", "compile", "sqlite", "langs", "gohttp", "redis", "nginx", "postgres", "sysbench", "ssh", "suspend", "isolation", "sharing"]
+ORDER = ["micro", "lmbench", "start", "many", "clone", "criu", "idle", "python", "git", "compile", "sqlite", "langs", "gohttp", "redis", "nginx", "postgres", "sysbench", "ssh", "hosting", "compute", "neighbours", "suspend", "isolation", "sharing"]
 
 
 def load():

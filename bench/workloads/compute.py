@@ -1,0 +1,26 @@
+"""1 to 128 domains that compute, against as many processes (Xen Fig. 6); and whether weights are kept (Xen Fig. 5).
+
+Each counts its work in a window that begins when all have started. The split among weights is against the ideal one:
+100 % less what the worst served lacks or the best served has too much.
+"""
+from harness.together import ahead, outputs
+
+UNIT = "/s"
+REPEATS = 3
+WEIGHTS = range(1, 9)
+TARGETS = {"compute: 128 at once": 0.98, "compute: weights 1 to 8, of the ideal split": 98}
+
+
+def counts(runtimes, seconds):
+    return [int(out) for out in outputs(runtimes, ["/work", "count", f"{ahead(len(runtimes)):.3f}", str(seconds), "1"])]
+
+
+def measure(runtime, opt):
+    seconds = 1 if opt.quick else 5
+    rows = {f"compute: {n} at once": sum(counts([runtime] * n, seconds)) / seconds for n in ([1, 8, 128] if opt.quick else [1, 2, 4, 8, 16, 32, 64, 128])}
+    if runtime.name not in ("native", "runsc"):
+        seconds = 3 if opt.quick else 10
+        done = counts([runtime.limited(weight=100 * w) for w in WEIGHTS], seconds)
+        worst = max(abs(d / sum(done) * sum(WEIGHTS) / w - 1) for d, w in zip(done, WEIGHTS))
+        rows["compute: weights 1 to 8, of the ideal split"] = (100 * (1 - worst), "%")
+    return rows

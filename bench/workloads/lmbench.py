@@ -1,0 +1,21 @@
+"""lmbench's categories, as Xen (Tables 3-5) and the para/paene study (Tables 1-2) have them; src/lmb.c times itself.
+
+Its TCP throughput by window stands for the papers' by window and MTU (Xen Table 6, Denali 4.1.4): loopback has no cards
+and no MTU that says anything. Its writes of different sizes are VirtuOS' Fig. 3.
+"""
+from harness.runtimes import Failed
+
+UNIT = "ns"
+REPEATS = 3
+
+
+def measure(runtime, opt):
+    rows = {}
+    out = runtime.run("/lmb", "-n", "1" if opt.quick else "5", timeout=300)
+    for line in out.splitlines():
+        name, _, value = line.rpartition(": ")
+        try:
+            rows[name] = (float(value), "MB/s" if name.startswith("bandwidth") else "ns")
+        except ValueError:
+            raise Failed(f"{runtime.name}: {line}") from None
+    return rows
