@@ -124,12 +124,16 @@ impl Reader {
     }
 
     /// Gives back `n` bytes that were read where [`Self::span`] said. True: the writer sleeps for room, notify it.
+    ///
+    /// A writer that sleeps is notified when half of the buffer is free, or it would be woken for every few bytes.
     #[must_use]
     pub fn advance(&mut self, s: &Stream<'_>, n: usize) -> bool {
         debug_assert!(n <= s.size as usize, "{n} bytes in a stream of {}", s.size);
         self.tail = self.tail.wrapping_add(n as u32);
         s.header.tail.store(self.tail, Ordering::Release);
-        take(&s.header.producer_waits)
+        // A writer that sleeps writes nothing meanwhile, so its index is the last one, whichever is read here.
+        let waiting = s.header.head.load(Ordering::Relaxed).wrapping_sub(self.tail);
+        waiting <= s.size / 2 && take(&s.header.producer_waits)
     }
 
     /// Asks for a notification when bytes come or the stream is closed; false if it is so already.

@@ -66,6 +66,18 @@ fn only_who_asks_is_notified_and_only_once() {
 }
 
 #[test]
+fn a_writer_is_notified_when_half_of_the_buffer_is_free() {
+    let header = Header::default();
+    let s = Stream::new(&header, 16);
+    let (mut w, mut r) = (Writer::default(), Reader::default());
+    let _ = w.advance(&s, 16);
+    assert_eq!(w.sleep(&s), Ok(true));
+    assert!(!r.advance(&s, 7));
+    assert!(r.advance(&s, 1), "eight of sixteen");
+    assert!(!r.advance(&s, 8), "only once");
+}
+
+#[test]
 fn a_stream_ends_after_its_bytes() {
     let header = Header::default();
     let s = Stream::new(&header, 16);

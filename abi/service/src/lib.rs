@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use doppel_ring::{Dirty, Entries, Header, Marks, Slot};
 
 /// Both sides must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// First word of a channel: "doppelch".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"doppelch");
 
@@ -43,7 +43,9 @@ pub mod layout {
 }
 
 /// Objects (sockets) of a channel.
-pub const OBJECTS: u32 = 4 * doppel_ring::Dirty::LIMIT;
+pub const OBJECTS: u32 = BANKS as u32 * doppel_ring::Dirty::LIMIT;
+/// Bitmaps of marks; more do not fit a page.
+const BANKS: usize = 7;
 /// Entries of each ring.
 pub const ENTRIES: usize = 256;
 
@@ -55,6 +57,9 @@ pub mod sleeps {
     pub const IDLE: u32 = 1;
     /// Its domain is hibernated: the supervisor, who sets this, is to be told, and wakes it.
     pub const HIBERNATED: u32 = 2;
+    /// A thread that is about to look runs: it wants to be woken if news have not been taken when the service domain falls
+    /// asleep.
+    pub const SOON: u32 = 3;
 }
 
 /// First page of a channel.
@@ -74,12 +79,16 @@ pub struct ChannelHeader {
     pub guest_sleeps: AtomicU32,
     /// 1: the service domain sleeps, or is about to: the guest kernel rings its doorbell.
     pub service_sleeps: AtomicU32,
+    /// The service domain's: another number at each news. A vCPU of the guest kernel may sleep on it.
+    pub bell: AtomicU32,
+    /// The guest kernel's: 1 while a vCPU sleeps on [`Self::bell`]. Then no event is posted for it.
+    pub watched: AtomicU32,
 }
 
 /// Which objects want a look: one side marks, the other takes.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Bells([Marks; 4]);
+pub struct Bells([Marks; BANKS]);
 
 impl Bells {
     /// See [`Dirty::mark`].
@@ -142,7 +151,7 @@ impl Answers {
 
 // Pinned: docs/services.md.
 const _: () = {
-    assert!(size_of::<ChannelHeader>() == 32);
+    assert!(size_of::<ChannelHeader>() == 40);
     assert!(size_of::<Bells>() <= 4096);
     assert!(layout::REQUESTS + size_of::<Requests>() as u64 <= layout::ANSWERS);
     assert!(layout::ANSWERS + size_of::<Answers>() as u64 <= layout::SERVICE);

@@ -14,9 +14,9 @@ use doppel_ring::{Entry, Header, Stream, Ticket};
 use crate::{OBJECTS, layout};
 
 /// First number of accepted connections.
-pub const ACCEPTED: u32 = OBJECTS / 2;
+pub const ACCEPTED: u32 = 8192;
 /// Size of a buffer in bytes.
-pub const BUFFER: u32 = 128 << 10;
+pub const BUFFER: u32 = 256 << 10;
 /// Offset of the sockets' headers, [`SocketHeader`] each.
 pub const SOCKETS: u64 = layout::SERVICE;
 /// Offset of the buffers: up and down of socket 0, of socket 1, and so on.

@@ -34,6 +34,7 @@ pub mod nr {
     pub const FALLOCATE: u64 = 285;
     pub const SECCOMP: u64 = 317;
     pub const MEMBARRIER: u64 = 324;
+    pub const FUTEX_WAITV: u64 = 449;
 }
 
 /// The host-call gate: `gate(nr, a1..a6)`. The only place from which host calls are allowed.
@@ -231,6 +232,32 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, deadline_ns: Option<u64>) -> 
         Err(HostError(110)) => WaitResult::TimedOut,
         _ => WaitResult::Again,
     }
+}
+
+/// As [`futex_wait`] on two words, each with what it is expected to be: until one of them changes. False: this host cannot
+/// (before Linux 5.16).
+pub fn futex_wait_either(words: [(&AtomicU32, u32); 2], deadline_ns: Option<u64>) -> bool {
+    /// The host's `struct futex_waitv`.
+    #[repr(C)]
+    struct Waiter {
+        expected: u64,
+        word: u64,
+        flags: u32,
+        _reserved: u32,
+    }
+    const SIZE_U32: u32 = 2;
+    const MONOTONIC: u64 = 1;
+    let waiters = words.map(|(word, expected)| Waiter {
+        expected: expected.into(),
+        word: core::ptr::from_ref(word) as u64,
+        flags: SIZE_U32,
+        _reserved: 0,
+    });
+    let ts = deadline_ns.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
+    let ts_ptr = ts.as_ref().map_or(0, |t| t.as_ptr() as u64);
+    // SAFETY: the pointers are valid for the call; the host only reads them.
+    let r = unsafe { call(nr::FUTEX_WAITV, [waiters.as_ptr() as u64, 2, 0, ts_ptr, MONOTONIC, 0]) };
+    !matches!(r, Err(HostError(38 | 1)))
 }
 
 /// Wakes up to `count` host threads waiting on `word`; returns how many.

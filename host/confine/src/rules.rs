@@ -112,6 +112,14 @@ pub const ALLOWED: &[Rule] = &[
         why: "idle and notify; no requeue, no PI: only words in the domain's own memory",
     },
     Rule {
+        number: 449,
+        name: "futex_waitv",
+        site: Site::Gate,
+        any_of: &[&[is(1, "nr", 2), is(2, "flags", 0), is(4, "clock", 1)]],
+        arguments: "two words, no flags, CLOCK_MONOTONIC",
+        why: "idle until the domain or its network service notifies; only words it has mapped",
+    },
+    Rule {
         number: 1,
         name: "write",
         site: Site::Gate,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use doppel_abi_machine::{VirtualRegisters, event};
-use doppel_abi_service::{Answers, Bells, ChannelHeader, MAGIC, Requests, VERSION, layout, sleeps};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, ENTRIES, MAGIC, Requests, VERSION, layout, sleeps};
 use doppel_ring::{Broken, Consumer, Entry, Producer};
 use doppel_sys::shared::{SharedLayout, SharedMap};
 use rustix::event::EventfdFlags;
@@ -55,6 +55,10 @@ pub struct Channel {
     answers: Producer,
     /// Something was published or marked since the guest kernel was last woken.
     news: bool,
+    /// How often there were news; what the header's bell says.
+    count: u32,
+    /// The guest kernel was to look at the last news by itself.
+    owed: bool,
 }
 
 pub(crate) fn at(offset: u64) -> usize {
@@ -87,6 +91,7 @@ impl Channel {
         // Never 0, and another than the last one, whatever the guest kernel has made of it.
         let epoch = header.epoch.load(Ordering::Relaxed).wrapping_add(1).max(1);
         header.epoch.store(epoch, Ordering::SeqCst);
+        let count = header.bell.load(Ordering::Relaxed);
         let mut c = Self {
             map,
             doorbell,
@@ -95,9 +100,11 @@ impl Channel {
             agreed: false,
             requests: Consumer::default(),
             answers: Producer::default(),
-            news: true,
+            news: false,
+            count,
+            owed: false,
         };
-        c.wake();
+        c.announce();
         Ok(c)
     }
 
@@ -153,19 +160,33 @@ impl Channel {
         Ok(heard)
     }
 
-    /// Asks for the doorbell; false if there is something to hear now.
+    /// Whether there is something to hear, for who does not sleep.
+    ///
+    /// # Errors
+    /// The guest kernel broke the protocol.
+    pub fn speaks(&mut self) -> Result<bool, Broken> {
+        if !self.agreed() {
+            return Ok(false);
+        }
+        let requests: &Requests = self.map.get(at(layout::REQUESTS));
+        let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
+        Ok(bells.any() || self.requests.waiting(&requests.ring())? > 0)
+    }
+
+    /// Asks for the doorbell; false if there is something to hear now. Whoever sleeps owes nobody a wake-up.
     ///
     /// # Errors
     /// The guest kernel broke the protocol.
     pub fn sleep(&mut self) -> Result<bool, Broken> {
+        self.insist();
         self.header().service_sleeps.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if !self.agreed() {
-            return Ok(true);
-        }
-        let requests: &Requests = self.map.get(at(layout::REQUESTS));
-        let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
-        Ok(self.requests.waiting(&requests.ring())? == 0 && !bells.any())
+        Ok(!self.speaks()?)
+    }
+
+    /// The service domain is awake: the doorbell need not be rung.
+    pub fn stay_awake(&self) {
+        self.header().service_sleeps.store(0, Ordering::Relaxed);
     }
 
     /// Clears the doorbell.
@@ -192,6 +213,17 @@ impl Channel {
         self.news = true;
     }
 
+    /// Tells the guest kernel of the epoch, whoever was to wake it before: that one may have died meanwhile.
+    fn announce(&mut self) {
+        self.count = self.count.wrapping_add(1);
+        let header = self.header();
+        header.bell.store(self.count, Ordering::SeqCst);
+        match header.guest_sleeps.swap(sleeps::NOT, Ordering::AcqRel) {
+            sleeps::HIBERNATED => ring(self.bell.as_deref()),
+            _ => self.post(),
+        }
+    }
+
     /// Publishes, and wakes the guest kernel if there is news for it and it sleeps.
     pub fn wake(&mut self) {
         if !std::mem::take(&mut self.news) {
@@ -200,15 +232,42 @@ impl Channel {
         let answers: &Answers = self.map.get(at(layout::ANSWERS));
         // All news wake by one word, so the ring's own is not looked at.
         let _ = self.answers.publish(&answers.ring());
+        self.count = self.count.wrapping_add(1);
         let header = self.header();
+        header.bell.store(self.count, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if header.guest_sleeps.load(Ordering::Relaxed) == sleeps::NOT {
-            return;
-        }
-        match header.guest_sleeps.swap(sleeps::NOT, Ordering::AcqRel) {
+        match header.guest_sleeps.load(Ordering::Relaxed) {
             sleeps::NOT => {}
-            sleeps::HIBERNATED => ring(self.bell.as_deref()),
-            _ => self.post(),
+            sleeps::SOON => self.owed = true,
+            _ => self.rouse(),
+        }
+    }
+
+    /// Wakes a guest kernel that was to look at news by itself, but has not.
+    pub fn insist(&mut self) {
+        if std::mem::take(&mut self.owed) && self.has_untaken() {
+            self.rouse();
+        }
+    }
+
+    fn has_untaken(&self) -> bool {
+        let answers: &Answers = self.map.get(at(layout::ANSWERS));
+        let bells: &Bells = self.map.get(at(layout::TO_GUEST));
+        bells.any() || self.answers.room(&answers.ring()).is_ok_and(|n| (n as usize) < ENTRIES)
+    }
+
+    /// Wakes the guest kernel if it wants to be woken: the vCPU that sleeps on the bell, or by an event.
+    fn rouse(&self) {
+        let header = self.header();
+        match header.guest_sleeps.swap(sleeps::NOT, Ordering::AcqRel) {
+            sleeps::NOT => return,
+            sleeps::HIBERNATED => return ring(self.bell.as_deref()),
+            _ => {}
+        }
+        // Who was about to sleep there finds another number; but it may also just have left, and then nobody looks.
+        let watched = header.watched.load(Ordering::SeqCst) != 0;
+        if !watched || !matches!(futex::wake(&header.bell, futex::Flags::empty(), 1), Ok(1..)) {
+            self.post();
         }
     }
 

@@ -1,14 +1,20 @@
 //! What all service domains have in common (DESIGN §7, VirtuOS §3-4).
 //!
-//! Key type: [`Channel`], a service domain's end of the memory file it shares with one guest kernel. [`Hibernated`] is
-//! the supervisor's look at one whose domain sleeps on disk.
+//! Key types: [`Channel`], a service domain's end of the memory file it shares with one guest kernel; [`Pace`], which says
+//! whether to look again or to sleep; [`Hibernated`], the supervisor's look at a channel whose domain sleeps on disk.
 //! Boundary: everything in a channel is an allegation of the domain; what breaks the protocol is [`Broken`], and the
 //! caller gives the channel up, which concerns that domain only.
 #![forbid(unsafe_code)]
 
 mod channel;
 mod hibernated;
+mod load;
+mod pace;
+#[cfg(test)]
+mod tests;
 
 pub use channel::{Channel, Heard, make};
 pub use doppel_ring::Broken;
 pub use hibernated::Hibernated;
+pub use load::Load;
+pub use pace::Pace;

@@ -106,6 +106,8 @@ pub(crate) struct Client {
     /// Published ports at which something may wait.
     pub callers: Vec<usize>,
     pub wishes: Vec<Wish>,
+    /// Its doorbell is not rung: its engine looks at the channel.
+    pub awake: bool,
 }
 
 /// The header of a socket. `number` is below [`OBJECTS`].
@@ -127,6 +129,7 @@ impl Client {
             busy: VecDeque::new(),
             callers,
             wishes: Vec::new(),
+            awake: false,
         }
     }
 
@@ -186,7 +189,7 @@ impl Client {
         }
         self.flush()?;
         self.channel.wake();
-        more |= !self.busy.is_empty() || !self.channel.sleep()?;
+        more |= !self.busy.is_empty();
         Ok(if more { Turn::More } else { Turn::Idle })
     }
 

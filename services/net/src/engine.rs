@@ -5,11 +5,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doppel_abi_service::{OBJECTS, net};
 use doppel_ring::Ticket;
-use doppel_service::Channel;
+use doppel_service::{Channel, Load, Pace};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
@@ -43,6 +43,10 @@ pub struct Engine {
     turns: VecDeque<usize>,
     /// Who is in `turns`.
     queued: Vec<bool>,
+    /// Whose channels are looked at, because their doorbell is not rung.
+    awake: Vec<usize>,
+    pace: Pace,
+    load: Load,
     /// For a datagram that is under way.
     scratch: Vec<u8>,
     /// The supervisor's, for news of hibernated domains.
@@ -61,6 +65,9 @@ impl Engine {
             clients: Vec::new(),
             turns: VecDeque::new(),
             queued: Vec::new(),
+            awake: Vec::new(),
+            pace: Pace::new(Instant::now()),
+            load: Load::open()?,
             scratch: vec![0; LONGEST],
             bell: None,
         })
@@ -140,10 +147,21 @@ impl Engine {
     /// # Errors
     /// What the host says.
     pub fn turn(&mut self, most: Option<Duration>) -> io::Result<bool> {
-        let wait = if self.turns.is_empty() { most } else { Some(Duration::ZERO) };
+        self.hear();
+        let now = Instant::now();
+        if !self.turns.is_empty() {
+            self.pace.works(now);
+        }
+        let stay =
+            !self.turns.is_empty() || self.pace.polls(now, || self.load.is_crowded(now)) || !self.rest();
+        let wait = if stay { Some(Duration::ZERO) } else { most };
         match self.poll.poll(&mut self.events, wait) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(false),
             r => r?,
+        }
+        if !self.events.is_empty() {
+            let woken = Instant::now();
+            if stay { self.pace.works(woken) } else { self.pace.slept(now, woken) }
         }
         let mut told = false;
         for event in &self.events {
@@ -174,8 +192,35 @@ impl Engine {
         Ok(told)
     }
 
+    /// Queues those of the clients that are awake who have said something.
+    fn hear(&mut self) {
+        for k in 0..self.awake.len() {
+            let i = self.awake[k];
+            // One that broke the protocol is found out in its turn.
+            if self.clients[i].as_mut().is_some_and(|c| c.channel.speaks() != Ok(false)) {
+                self.queue(i);
+            }
+        }
+    }
+
+    /// Has all clients ring; false if one has said something meanwhile.
+    fn rest(&mut self) -> bool {
+        for i in std::mem::take(&mut self.awake) {
+            let Some(client) = &mut self.clients[i] else { continue };
+            client.awake = false;
+            if client.channel.sleep() != Ok(true) {
+                self.queue(i);
+            }
+        }
+        self.turns.is_empty()
+    }
+
     fn serve(&mut self, i: usize) {
         let Some(client) = &mut self.clients[i] else { return };
+        if !std::mem::replace(&mut client.awake, true) {
+            client.channel.stay_awake();
+            self.awake.push(i);
+        }
         let turn = client.turn(BUDGET, &mut self.scratch);
         let wishes = std::mem::take(&mut client.wishes);
         if turn.is_err() {

@@ -11,6 +11,9 @@ use rustix::net::Shutdown;
 
 use crate::ledger::Counts;
 
+/// Bytes for which a domain is woken before the turn is over.
+const LARGE: usize = 32 << 10;
+
 /// A connected stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -154,6 +157,10 @@ impl Stream {
                     self.readable = n == want || self.ending;
                     if self.down.advance(&stream, n) {
                         channel.mark(self.number);
+                        if n >= LARGE {
+                            // The domain takes these while more are fetched.
+                            channel.wake();
+                        }
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.readable = false,

@@ -468,7 +468,9 @@ pub fn unpark(t: &Arc<Thread>) {
 impl Thread {
     /// See [`unpark`].
     pub fn unpark(&self) {
-        let own = with_vcpu(|space, _| space.id) == self.space_id();
+        // One that waits in place may find by itself what it waits for.
+        let itself = cpu::current_as::<Self>().is_some_and(|t| core::ptr::eq(&**t, self));
+        let own = !itself && with_vcpu(|space, _| space.id) == self.space_id();
         self.woken_by_own.store(own, Ordering::Relaxed);
         match self.park.notify() {
             Duty::Nothing => {}
@@ -630,7 +632,7 @@ fn idle_once(space: &Arc<Space>, slot: u32) -> Option<Arc<Thread>> {
         shadow::leave(space);
         space.stop_vcpu(slot);
     } else {
-        space.sleep_vcpu(slot, space.first_deadline(), || space.must_stop());
+        space.sleep_vcpu(slot, space.first_deadline(), None, || space.must_stop());
     }
     None
 }

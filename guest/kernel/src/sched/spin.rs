@@ -17,6 +17,7 @@ use doppel_machine::host;
 
 use super::runqueue::{Space, with_vcpu};
 use super::wait::Deadline;
+use crate::net::remote::{self, Network, Watch};
 use crate::task::Thread;
 use crate::{kernel, time};
 
@@ -38,6 +39,8 @@ pub(super) fn wait(me: &Arc<Thread>, deadline: Deadline) -> Place {
     if me.woken_by_own.load(Ordering::Relaxed) {
         return if me.park.leave() { Place::Left } else { Place::Woken };
     }
+    let outside = if me.outside.swap(false, Ordering::Relaxed) { remote::network() } else { None };
+    let outside = outside.as_deref();
     with_vcpu(|space, slot| {
         if !me.park.spin() {
             return Place::Woken;
@@ -50,7 +53,7 @@ pub(super) fn wait(me: &Arc<Thread>, deadline: Deadline) -> Place {
         let mut spun = false;
         if window.is_open() && kernel().cpus.may_spin() {
             space.set.spin_begin(slot);
-            let end = watch(me, space, slot, (start + Window::NS).min(deadline.unwrap_or(u64::MAX)));
+            let end = watch(me, space, slot, outside, (start + Window::NS).min(deadline.unwrap_or(u64::MAX)));
             let claimed = space.set.spin_end(slot);
             match end {
                 End::Notified => learn(me, window.after_good_spin()),
@@ -62,7 +65,7 @@ pub(super) fn wait(me: &Arc<Thread>, deadline: Deadline) -> Place {
             }
             spun = true;
         }
-        let place = sleep(me, space, slot, deadline);
+        let place = sleep(me, space, slot, outside, deadline);
         if !spun && matches!(place, Place::Woken) {
             learn(me, window.after_wait(time::monotonic_ns().saturating_sub(start)));
         }
@@ -95,7 +98,7 @@ enum End {
 }
 
 /// Spins until there is something to do or the time is over.
-fn watch(me: &Thread, space: &Space, slot: u32, until: u64) -> End {
+fn watch(me: &Thread, space: &Space, slot: u32, outside: Option<&Network>, until: u64) -> End {
     if space.has_ready() {
         return End::Needed;
     }
@@ -109,6 +112,10 @@ fn watch(me: &Thread, space: &Space, slot: u32, until: u64) -> End {
             }
             core::hint::spin_loop();
         }
+        if let Some(network) = outside.filter(|n| n.rings()) {
+            network.look_in_place();
+            continue;
+        }
         if !kernel().cpus.may_spin() {
             return End::Needed;
         }
@@ -119,16 +126,22 @@ fn watch(me: &Thread, space: &Space, slot: u32, until: u64) -> End {
 }
 
 /// Sleeps on the vCPU.
-fn sleep(me: &Thread, space: &Arc<Space>, slot: u32, deadline: Deadline) -> Place {
+fn sleep(me: &Thread, space: &Arc<Space>, slot: u32, outside: Option<&Network>, deadline: Deadline) -> Place {
     me.slot.store(slot, Ordering::Relaxed);
     if !me.park.sleep() {
         return Place::Woken;
     }
     time::cpu::pause();
+    let watch = outside.and_then(Watch::take);
     let place = loop {
         let others = space.first_deadline();
         let until = [deadline, others].into_iter().flatten().min();
-        space.sleep_vcpu(slot, until, || me.park.notified() || space.must_stop());
+        space.sleep_vcpu(slot, until, watch.as_ref(), || me.park.notified() || space.must_stop());
+        if watch.is_some()
+            && let Some(network) = outside
+        {
+            network.look_in_place();
+        }
         if me.park.notified() {
             me.park.resume();
             break Place::Woken;
@@ -153,8 +166,14 @@ fn sleep(me: &Thread, space: &Arc<Space>, slot: u32, deadline: Deadline) -> Plac
 
 impl Space {
     /// Puts this vCPU to sleep until it is claimed, at most until `deadline`, unless there is work or `ready`. The
-    /// caller looks for both again.
-    pub(super) fn sleep_vcpu(&self, slot: u32, deadline: Deadline, ready: impl FnOnce() -> bool) {
+    /// caller looks for both again, and, if it watches, at what the network service has said.
+    pub(super) fn sleep_vcpu(
+        &self,
+        slot: u32,
+        deadline: Deadline,
+        watch: Option<&Watch>,
+        ready: impl FnOnce() -> bool,
+    ) {
         let word = self.word(slot);
         let seen = word.load(Ordering::SeqCst);
         kernel().cpus.sleep();
@@ -165,7 +184,11 @@ impl Space {
             host::exit_process(0);
         }
         if !self.has_ready() && !ready() {
-            host::futex_wait(word, seen, deadline.map(time::to_host_monotonic));
+            let deadline = deadline.map(time::to_host_monotonic);
+            match watch {
+                None => drop(host::futex_wait(word, seen, deadline)),
+                Some(w) => w.sleep(word, seen, deadline),
+            }
         }
         if !self.set.sleep_end(slot) {
             kernel().cpus.wake();

@@ -40,6 +40,8 @@ pub struct Thread {
     pub(crate) slot: AtomicU32,
     /// Whether a thread of its own space woke it last.
     pub(crate) woken_by_own: AtomicBool,
+    /// Whether it has used a socket outside since it last waited (`net::remote`).
+    pub(crate) outside: AtomicBool,
     /// Whether it is about to wait when it wakes another thread of its space (`doppel_algo::park::Handover`).
     pub(crate) handover: AtomicU32,
     /// When it last woke one (domain monotonic), 0 once it has waited.
@@ -124,6 +126,7 @@ impl Thread {
             spin_window: AtomicU32::new(0),
             slot: AtomicU32::new(0),
             woken_by_own: AtomicBool::new(false),
+            outside: AtomicBool::new(false),
             handover: AtomicU32::new(0),
             woke_at: AtomicU64::new(0),
             timed_out: AtomicBool::new(false),

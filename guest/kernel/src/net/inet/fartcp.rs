@@ -198,6 +198,7 @@ impl Outside for Tcp {
 
 /// Sends all of `input`.
 pub(super) fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
+    remote::used();
     let nonblock = msg.flags & MSG_DONTWAIT != 0;
     let deadline = s.common.send_deadline();
     loop {
@@ -238,6 +239,7 @@ fn waits(ask: impl Fn() -> bool) -> bool {
 
 /// Receives up to what `out` takes.
 pub(super) fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    remote::used();
     let mut r = Received::default();
     let want = out.remaining();
     let nonblock = flags & MSG_DONTWAIT != 0;

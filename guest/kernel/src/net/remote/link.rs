@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net::{ACCEPTED, Answer, Request};
-use doppel_abi_service::sleeps;
 use doppel_machine::network as channel;
 use doppel_ring::{Consumer, Producer, Ticket, Tickets};
 
@@ -85,10 +84,10 @@ impl Link {
         self.epoch = 0;
     }
 
-    /// Asks for an event at the next news; true if there are some now.
-    pub fn sleep(&mut self) -> bool {
+    /// Asks to be told of the next news in this way (`sleeps`); true if there are some now.
+    pub fn sleep(&mut self, how: u32) -> bool {
         let header = channel::header();
-        header.guest_sleeps.store(sleeps::IDLE, Ordering::Relaxed);
+        header.guest_sleeps.store(how, Ordering::Relaxed);
         core::sync::atomic::fence(Ordering::SeqCst);
         header.epoch.load(Ordering::Acquire) != self.epoch
             || (self.epoch != 0

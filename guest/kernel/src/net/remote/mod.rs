@@ -9,13 +9,15 @@ mod far;
 pub mod files;
 mod grams;
 mod link;
+mod watch;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use doppel_abi_service::net::{End, Request};
+use doppel_abi_service::sleeps;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
 
@@ -26,6 +28,7 @@ use crate::{Errno, kernel};
 pub use far::Far;
 pub use grams::Grams;
 use link::Link;
+pub(crate) use watch::{Watch, used};
 
 /// A request under way, and whom its answer concerns.
 enum Pending {
@@ -63,6 +66,10 @@ pub struct Network {
     link: SpinLock<Link>,
     /// By number.
     sockets: SpinLock<BTreeMap<u32, Weak<dyn Outside>>>,
+    /// The channel's bell when it was last listened to.
+    heard: AtomicU32,
+    /// Whether a vCPU has a [`Watch`].
+    watched: AtomicBool,
 }
 
 /// The network, if this domain has one.
@@ -73,7 +80,7 @@ pub fn network() -> Option<Arc<Network>> {
 /// PID 1: the service has posted its event.
 pub fn event() {
     if let Some(n) = network() {
-        n.serve();
+        n.serve(sleeps::IDLE);
     }
 }
 
@@ -91,13 +98,15 @@ struct News {
 }
 
 impl Network {
-    /// Takes what the service has said and sees to it.
-    pub fn serve(&self) {
+    /// Takes what the service has said and sees to it. It will tell of more in this way ([`sleeps`]).
+    fn serve(&self, how: u32) {
         loop {
+            let bell = channel::header().bell.load(Ordering::SeqCst);
             let news = self.link.lock().hear();
             self.carry_out(news);
-            // From here on the service posts an event; what came before that is taken now.
-            if !self.link.lock().sleep() {
+            self.heard.store(bell, Ordering::SeqCst);
+            // From here on the service tells; what came before that is taken now.
+            if !self.link.lock().sleep(how) {
                 return;
             }
         }
@@ -242,11 +251,13 @@ impl Network {
 /// as it was, unless the service domain is another, which is noticed as ever. Otherwise what was connected outside is not
 /// any more, and the channel, if there is one, is another.
 pub fn resumed() {
+    let n = kernel().service::<Network>();
+    // Whoever watched stayed behind.
+    n.watched.store(false, Ordering::SeqCst);
     if channel::is_same() {
         event();
         return;
     }
-    let n = kernel().service::<Network>();
     n.link.lock().restart();
     // What stays is registered again when the service is there (`lose`).
     n.reset_all(channel::is_there());
@@ -263,7 +274,7 @@ pub fn look() {
     if let Some(n) = network()
         && link::has_news()
     {
-        n.serve();
+        n.serve(sleeps::IDLE);
     }
 }
 
