@@ -55,6 +55,20 @@ static void sh_run(long n) {
         MUST(waitpid(c, &st, 0) == c && st == 0);
     }
 }
+// `many` processes are made, end at once, and are waited for.
+static void crowd_run(long n) {
+    while (n--) {
+        for (long i = 0; i < many; i++) {
+            pid_t c = fork();
+            MUST(c >= 0);
+            if (!c) _exit(0);
+        }
+        for (long i = 0; i < many; i++) MUST(wait(NULL) > 0);
+    }
+}
+static void crowd_1(void) { many = 1; }
+static void crowd_8(void) { many = 8; }
+static void crowd_32(void) { many = 32; }
 static fd_set watched;
 static void select_open(int sockets) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -285,10 +299,13 @@ static void store_run(long n) {
     while (n--) memset(area + at % (16 * MB), (int)n, MB), at += MB;
 }
 
-enum kind { LATENCY, HOPS, APART, BANDWIDTH };
+enum kind { LATENCY, EACH, HOPS, APART, BANDWIDTH };
 static const struct workload { const char *name; enum kind kind; void (*open)(void); void (*run)(long); } all[] = {
     {"lmbench: signal install", LATENCY, none, install_run},
     {"lmbench: fork+exec sh -c", LATENCY, none, sh_run},
+    {"lmbench: fork, exit, wait: 1 process", EACH, crowd_1, crowd_run},
+    {"lmbench: fork, exit, wait: 8 at once, each", EACH, crowd_8, crowd_run},
+    {"lmbench: fork, exit, wait: 32 at once, each", EACH, crowd_32, crowd_run},
     {"lmbench: select, 100 pipes", LATENCY, select_pipes, select_run},
     {"lmbench: select, 100 TCP sockets", LATENCY, select_sockets, select_run},
     {"lmbench: context switch, 2 processes", HOPS, ring_2_0, ring_run},
@@ -364,6 +381,7 @@ int main(int argc, char **argv) {
             double t = timed(w, n);
             if (t < best) best = t;
         }
+        if (w->kind == EACH) best /= many;
         if (w->kind == HOPS) best = best / many - overhead;
         if (w->kind == BANDWIDTH) best = MB / 1e6 / (best / 1e9);
         printf("%s: %.1f\n", w->name, best);

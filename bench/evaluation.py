@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Writes docs/EVALUATION.md and its plots: the papers' tables and figures, with what was measured beside the papers' own
+figures.
+
+    bench/evaluation.py RESULTS.json...
+
+Of a row that is in several of them the last one's is taken. What has not been measured is said to be missing.
+"""
+import json
+import pathlib
+import statistics
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from harness import report, svg  # noqa: E402
+
+# Beside native Linux, ours and the others: names of runtimes and how they are shown.
+KINDS = {"doppel": "para", "paene": "paene", "runc": "runc", "runsc": "gVisor"}
+
+# Xen, Tables 3-5: (row, Linux UP in µs, Xen in µs).
+PROCESSES = [
+    ("getppid", 0.45, 0.46), ("write 1 B", 0.50, 0.50), ("stat", 1.28, 1.22), ("open+close", 1.92, 1.88), ("lmbench: select, 100 TCP sockets", 5.70, 5.69),
+    ("lmbench: signal install", 0.68, 0.69), ("signal to self", 2.49, 1.75), ("fork+exit+wait", 110, 198), ("fork+exec+wait", 530, 768), ("lmbench: fork+exec sh -c", 4000, 4800),
+]
+SWITCHES = [
+    ("lmbench: context switch, 2 processes", 0.77, 1.97), ("lmbench: context switch, 2 with 16 KB", 0.91, 2.22), ("lmbench: context switch, 2 with 64 KB", 1.06, 2.67),
+    ("lmbench: context switch, 8 with 16 KB", 1.03, 3.07), ("lmbench: context switch, 8 with 64 KB", 24.3, 28.7), ("lmbench: context switch, 16 with 16 KB", 3.61, 7.08),
+    ("lmbench: context switch, 16 with 64 KB", 37.6, 39.4),
+]
+FILES = [
+    ("lmbench: file create, empty", 32.1, 32.5), ("lmbench: file delete, empty", 6.08, 5.86), ("lmbench: file create, 10 KB", 66.0, 68.2), ("lmbench: file delete, 10 KB", 12.5, 13.6),
+    ("lmbench: mmap 8 MB of a file, touched", 68.0, 139), ("lmbench: protection fault", 1.06, 1.40), ("page fault", 1.42, 2.73),
+]
+# The para/paene study, Table 2: (row, Linux, PLK (paene), XenLinux in MB/s).
+BANDWIDTHS = [
+    ("bandwidth: memory copy", 597.70, 583.08, 729.12), ("bandwidth: memory write", 834.60, 795.22, 1038.00), ("bandwidth: memory read", 2237.14, 1910.02, 1933.02),
+    ("bandwidth: pipe", 1993.80, 1906.32, 2294.30), ("bandwidth: AF_UNIX", 2838.82, 2768.52, 2668.70), ("bandwidth: file reread", 1739.16, 1656.12, 1809.22),
+    ("bandwidth: mmap reread", 2241.82, 1922.36, 1942.62),
+]
+WINDOWS = ["bandwidth: TCP, window 4 KB", "bandwidth: TCP, window 16 KB", "bandwidth: TCP, window 64 KB", "bandwidth: TCP, window 256 KB", "bandwidth: TCP"]
+# Xen, Fig. 3: (what, row, Xen relative to Linux, better is more).
+PROGRAMS = [
+    ("computing (SPEC INT2000)", "Python, fannkuch 8", 1.00), ("building (Linux 2.4.21)", "compile 50 C files, make -j2", 0.97), ("database, read (OSDB-IR)", "PostgreSQL, read-only", 0.92),
+    ("database, transactions (OSDB-OLTP)", "PostgreSQL, TPC-B", 0.95), ("files (dbench)", "sysbench files, random read and write", 0.96), ("web (SPEC WEB99)", "nginx, 1 KB", 0.99),
+]
+WRITES = [("64 B", 64), ("512 B", 512), ("4 KB", 4096), ("16 KB", 16384), ("64 KB", 65536), ("256 KB", 262144)]
+CROWDS = [("lmbench: fork, exit, wait: 1 process", "52"), ("lmbench: fork, exit, wait: 8 at once, each", ""), ("lmbench: fork, exit, wait: 32 at once, each", "about 8")]
+
+
+class Results:
+    def __init__(self, paths):
+        self.rows, self.units, self.about = {}, {}, []
+        for path in paths:
+            data = json.loads(pathlib.Path(path).read_text())
+            self.rows.update(data["rows"])
+            self.units.update(data["units"])
+            self.about.append(f"{data['date']} (load {data['load']:.1f} before, Linux {data['host']}{', short runs' if data['quick'] else ''})")
+        self.kinds = [k for k in KINDS if any(k in per for per in self.rows.values())]
+
+    def median(self, row, kind):
+        values = self.rows.get(row, {}).get(kind)
+        return statistics.median(values) if values else None
+
+    def shown(self, row, kind):
+        return report.cell(self.rows[row], kind, self.units[row]) if self.median(row, kind) is not None else "not yet"
+
+    def ratio(self, row, kind, better_is_more=False):
+        """How often native's time, or what part of native's rate."""
+        r = report.ratio(self.rows.get(row, {}), kind)
+        if r is None:
+            return "not yet"
+        if better_is_more and not report.UNITS[self.units[row]][1]:
+            r = 1 / r
+        return f"{r:.2f}"
+
+    def table(self, head, rows, paper, better_is_more=False):
+        """A row each: native's figure, ratios of the kinds, and the paper's ratios."""
+        lines = ["| " + " | ".join([head, "native", *(KINDS[k] for k in self.kinds), *paper]) + " |", "|---|" + "---:|" * (1 + len(self.kinds) + len(paper))]
+        for title, row, *figures in rows:
+            ratios = [self.ratio(row, k, better_is_more) for k in self.kinds]
+            lines.append("| " + " | ".join([title, self.shown(row, "native"), *ratios, *(f if isinstance(f, str) else f"{f:.2f}" for f in figures)]) + " |")
+        return "\n".join(lines) + "\n"
+
+
+def short(row):
+    return row.removeprefix("lmbench: ").removeprefix("bandwidth: ")
+
+
+def plot(results, name, title, x_label, y_label, points):
+    """`points`: [(x, row)]; a line for each kind that has them all."""
+    lines = {}
+    for kind in ["native", *results.kinds]:
+        line = [(x, results.median(row, kind)) for x, row in points]
+        if all(y is not None for _, y in line):
+            lines[KINDS.get(kind, kind)] = line
+    if not points or not lines:
+        return ""
+    svg.plot(HERE / "results" / f"{name}.svg", title, x_label, y_label, lines)
+    return f"\n![](../bench/results/{name}.svg)\n"
+
+
+def text(r):
+    latencies = lambda rows: [(short(row), row, xen / linux) for row, linux, xen in rows]  # noqa: E731
+    webs = [n for n in (1, 2, 4, 8, 16) if f"hosting: {n} web servers, all requests" in r.rows]
+    bases = [n for n in (1, 2, 4) if f"hosting: {n} databases, all transactions" in r.rows]
+    computes = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if f"compute: {n} at once" in r.rows]
+    neighbours = [row for row in r.rows if row.startswith("victim")]
+    parts = [f"""# Evaluation
+
+Written by `bench/evaluation.py` from what `make bench` measured: {"; ".join(r.about)}. What stands in for the papers'
+programs is named; "not yet" is what has not been measured or built.
+
+**Method.** Every workload runs in all runtimes in turn, and that several times: a slow minute of the machine hits all. Figures
+are medians; a table's columns are ratios to native in the same run. The programs are the same files everywhere (an image,
+unpacked for the runtimes that want a directory). The machine has two CPUs, which are a virtual machine's: waking another CPU
+costs about 15 µs, and the host's own calls are slower than bare metal's, which flatters ratios of what makes no host call.
+*para* is a domain with the guest kernel, *paene* one over the host's kernel. **The papers' figures are of their machines, of
+2003 to 2013, relative to Linux there: only the shape compares.**
+
+## Processes, context switches, files, virtual memory (Xen Tables 3-5, the para/paene study's Table 1)
+
+Times, as multiples of native's.
+"""]
+    parts.append(r.table("processes", latencies(PROCESSES), ["Xen 2003"]))
+    parts.append("""Calls are served in the domain, by a patched jump; fork copies page tables by the host's fork and pays for a second process'
+set-up (docs/architecture.md).
+""")
+    parts.append(r.table("context switch", latencies(SWITCHES), ["Xen 2003"]))
+    parts.append("""As in lmbench the pipe's own cost is taken off. Processes of a domain are processes of the host: with a CPU for each, the waiting one
+sees the byte before it sleeps, and there is no switch. With more of them than CPUs, each hop wakes a process by a futex, where
+Linux's pipe hands over on the same CPU.
+""")
+    parts.append(r.table("files, virtual memory", latencies(FILES), ["Xen 2003"]))
+    parts.append("Files are on the file system of shared memory (`/dev/shm`) everywhere.\n\n## Bandwidths (the para/paene study's Table 2)\n\nRates, as parts of native's.\n")
+    parts.append(r.table("bandwidth", [(short(row), row, plk / linux, xen / linux) for row, linux, plk, xen in BANDWIDTHS], ["PLK (paene) 2005", "XenLinux 2005"]))
+    parts.append("""## TCP by window (Xen Table 6, the para/paene study's Table 3)
+
+Over loopback, both ends in the instance, sockets' buffers of this size. There is no card and no MTU here: by MTU, not yet.
+""")
+    parts.append(r.table("loopback TCP", [(short(row), row) for row in WINDOWS], []))
+    parts.append("Through the network service domain, from the host into a domain (native: the host's loopback; gVisor and runc with the host's network):\n")
+    published = [row for row in r.rows if row.startswith("published")]
+    parts.append(r.table("published", [(row.removeprefix("published: "), row) for row in published], []))
+    parts.append("## Programs relative to native (Xen Fig. 3)\n\nRates, or 1 / times: more is better.\n")
+    parts.append(r.table("workload", [(f"{what}: {row}", row, xen) for what, row, xen in PROGRAMS], ["Xen 2003"], better_is_more=True))
+    parts.append("## Many at once (Xen Figs. 4-6)\n\nSPEC WEB99 is nginx with its wrk in each instance, OSDB is PostgreSQL with pgbench, SPEC CINT is a loop.\n")
+    parts.append(r.table("all rates together", [(short(row), row) for row in [*(f"hosting: {n} web servers, all requests" for n in webs), *(f"hosting: {n} databases, all transactions" for n in bases), *(f"compute: {n} at once" for n in computes)]], []))
+    parts.append(plot(r, "hosting", "Web servers at the same time", "servers", "requests a second, all", [(n, f"hosting: {n} web servers, all requests") for n in webs]))
+    parts.append(plot(r, "compute", "Instances that compute", "instances", "units a second, all", [(n, f"compute: {n} at once") for n in computes]))
+    splits = [row for row in r.rows if "of the ideal split" in row]
+    parts.append("\nHow near the shares are to the weights' (100 %: exactly; the one that is farthest off counts). Xen: within 4 % for OSDB-IR.\n\n" + values(r, splits))
+    parts.append("""## Antisocial neighbours (Xen 4.4, the para/paene study's 5)
+
+A victim of two processes beside a neighbour of the same weight: what it gets of its share (half the machine), and how long a server
+of its own takes to answer. Xen and VServer name no figures beyond "isolated" and, for Linux, that the machine had to be rebooted.
+
+""" + values(r, neighbours))
+    parts.append("## System calls by buffer size, creation of processes (VirtuOS Figs. 3-5)\n\nWrites to a file, as parts of native's rate; VirtuOS: about 1.0 up to 32 KB, 0.8 beyond.\n")
+    parts.append(r.table("writes by", [(n, f"bandwidth: file write by {n}") for n, _ in WRITES], []))
+    parts.append("Processes that are made, end, and are waited for; times as multiples of native's:\n")
+    parts.append(r.table("processes", [(short(row), row, paper) for row, paper in CROWDS], ["VirtuOS 2013"]))
+    parts.append("""## Packing (the para/paene study's 4.1, Denali 4.3)
+
+The study packed 1,024 VServers with Apache, and 80 Xen domains of 48 MB, into 4 GB; Denali served Zipf-distributed requests from
+10,000 paged VMs, and without paging from about 1,000.
+
+""" + values(r, [row for row in r.rows if row.startswith(("idle", "1000 servers", "1,000 clones", "supervisor and keeper"))]))
+    parts.append("""`tests/supervisor/test_networked_domains.py` (`make soak`) has 1,000 domains, each a web server with an address and a published port of its
+own, answer 20,000 requests distributed by Zipf's law.
+
+## Not yet
+
+TCP by MTU, a file server (dbench) over a network, disk-bound databases, MySQL/OLTP as in VirtuOS Figs. 7-8, more domains than memory
+holds (Denali's paging).
+""")
+    return "\n".join(parts)
+
+
+def values(r, rows):
+    if not rows:
+        return "not yet\n"
+    kinds = [k for k in ["native", *KINDS, "doppel-api"] if any(k in r.rows[row] for row in rows)]
+    lines = ["| | " + " | ".join(KINDS.get(k, k) for k in kinds) + " |", "|---|" + "---:|" * len(kinds)]
+    lines += ["| " + " | ".join([row, *(r.shown(row, k) if k in r.rows[row] else "–" for k in kinds)]) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    (HERE.parent / "docs/EVALUATION.md").write_text(text(Results(sys.argv[1:])))
