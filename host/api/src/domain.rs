@@ -392,6 +392,9 @@ pub struct UpdateDomain {
     /// New labels, instead of all there were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
+    /// New rules of its network; it has them at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<crate::UpdateNetwork>,
     /// Seconds from now after which it is stopped whatever it does, instead of what was said before; 0: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u32>,

@@ -13,11 +13,71 @@ pub struct Network {
     pub kind: NetworkKind,
     /// Ports of the host that lead to its own.
     pub ports: Vec<PortMapping>,
-    /// What it may connect to although it is not public, as `ADDRESS[/BITS][:PORT]`; 10.88.0.1 is the host's loopback.
+    /// What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 100)]
+    pub rules: Vec<NetworkRule>,
+    /// Patterns of what it may connect to, after all `rules`; 10.88.0.1 is the host's loopback.
+    #[schema(max_items = 100)]
     pub allow: Vec<String>,
     /// Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<String>,
+}
+
+/// What is to be done with some connections and datagrams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkRule {
+    /// What is done.
+    pub action: RuleAction,
+    /// Which way; out if missing.
+    #[serde(default)]
+    pub direction: RuleDirection,
+    /// What it is about: `any`, `ADDRESS[/BITS]`, or outbound `NAME` or `*.NAME`; then `:PORT` or `:FIRST-LAST` (outbound of
+    /// the other end, inbound of the domain); then `/tcp` or `/udp`. `any` and names open nothing that is private.
+    pub pattern: String,
+    /// An event (`firewall`) for each connection, and for each datagram that begins a flow or is refused; at most ten a
+    /// second of one domain.
+    #[serde(default)]
+    pub log: bool,
+    /// Most new connections and flows of datagrams a second; those beyond are denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub rate: Option<u32>,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleAction {
+    /// Lets it through.
+    Allow,
+    /// Refuses connections, drops datagrams.
+    Deny,
+}
+
+/// Which way a rule looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleDirection {
+    /// What the domain connects or sends to.
+    #[default]
+    Out,
+    /// Who connects or sends to it.
+    In,
+}
+
+/// Other rules for a domain, in place of all it had; what they forbid ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpdateNetwork {
+    /// As in `Network`.
+    #[schema(max_items = 100)]
+    pub rules: Vec<NetworkRule>,
+    /// As in `Network`.
+    #[schema(max_items = 100)]
+    pub allow: Vec<String>,
 }
 
 /// Kind of network.

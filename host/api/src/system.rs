@@ -85,6 +85,9 @@ pub enum EventKind {
     ImageImport,
     /// An image was removed.
     ImageRemove,
+    /// A rule that logs let something through or not; attributes `action`, `direction`, `protocol`, `peer`, `port`, and
+    /// `missed`: so many before it were left out.
+    Firewall,
     /// The supervisor found a domain again after its own restart.
     Adopt,
 }

@@ -18,6 +18,7 @@ mod image_oci_cmd;
 mod manual;
 mod network;
 mod remote;
+mod rules;
 mod run_cmd;
 mod sleep_cmd;
 mod stats_cmd;

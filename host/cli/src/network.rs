@@ -1,12 +1,16 @@
-//! `--network`, `--publish`, `--allow` and `--dns`: for the supervisor, or for a network service of this command's own.
+//! `--network`, `--publish`, rules and `--dns`: for the supervisor, or for a network service of this command's own.
 
 use std::error::Error;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::NetworkLink;
-use doppel_net::{Action, Attachment, Manager, Pattern, Port, Protocol, Rule, Rules, Wanted};
+use doppel_net::{Attachment, Manager, Port, Protocol, Wanted, read_log};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::rules::RuleArgs;
 
 /// Kind of network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -28,16 +32,11 @@ pub struct NetworkArgs {
     /// none is given
     #[arg(short, long, value_name = "PORTS")]
     publish: Vec<Port>,
-    /// Let the domain reach a private network: `ADDRESS[/BITS][:PORT]`
-    #[arg(long, value_name = "NETWORK", value_parser = checked_pattern)]
-    allow: Vec<String>,
+    #[command(flatten)]
+    rules: RuleArgs,
     /// Who answers the domain's questions about names, instead of the host's name server: `ADDRESS[:PORT]`
     #[arg(long, value_name = "SERVER", value_parser = checked_resolver)]
     dns: Option<String>,
-}
-
-fn checked_pattern(text: &str) -> Result<String, String> {
-    text.parse::<Pattern>().map(|_| text.to_owned())
 }
 
 fn checked_resolver(text: &str) -> Result<String, String> {
@@ -47,9 +46,9 @@ fn checked_resolver(text: &str) -> Result<String, String> {
 impl NetworkArgs {
     /// Whether the domain is to have a network.
     fn kind(&self) -> Result<Kind, String> {
-        let more = !self.publish.is_empty() || !self.allow.is_empty() || self.dns.is_some();
+        let more = !self.publish.is_empty() || !self.rules.is_empty() || self.dns.is_some();
         match self.network {
-            Some(Kind::None) if more => Err("--publish, --allow and --dns need --network nat".into()),
+            Some(Kind::None) if more => Err("--publish, --dns and rules need --network nat".into()),
             Some(kind) => Ok(kind),
             None if more => Ok(Kind::Nat),
             None => Ok(Kind::None),
@@ -81,7 +80,8 @@ impl NetworkArgs {
                 Kind::Nat => NetworkKind::Nat,
             },
             ports: self.publish.iter().map(mapping).collect(),
-            allow: self.allow.clone(),
+            rules: self.rules.all()?,
+            allow: Vec::new(),
             dns: self.dns.clone(),
         })
     }
@@ -92,13 +92,9 @@ impl NetworkArgs {
             return Ok(None);
         }
         let manager = Manager::of_this_program()?;
-        let rule = |text: &String| Ok(Rule { pattern: text.parse()?, action: Action::Allow });
         let attachment = manager.attach(Wanted {
             network: 0,
-            rules: Rules {
-                outbound: self.allow.iter().map(rule).collect::<Result<_, String>>()?,
-                inbound: Vec::new(),
-            },
+            rules: self.rules.of_service()?,
             published: self.publish.clone(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
         })?;
@@ -107,8 +103,28 @@ impl NetworkArgs {
                 eprintln!("doppel: port {} is published at {}", port.port, port.host);
             }
         }
+        print_log(&manager)?;
         Ok(Some(Network { attachment, _manager: manager }))
     }
+}
+
+/// Prints what rules write down, for as long as this command runs.
+fn print_log(manager: &Manager) -> std::io::Result<()> {
+    let log = manager.log().try_clone_to_owned()?;
+    let print = move || {
+        let mut fds = [PollFd::new(&log, PollFlags::IN)];
+        while rustix::event::poll(&mut fds, None).is_ok() && fds[0].revents().contains(PollFlags::IN) {
+            while let Some(line) = read_log(log.as_fd()) {
+                let verb = if line.allowed { "allowed" } else { "denied" };
+                eprintln!(
+                    "doppel: network: {verb} {:?} {:?} {} port {}",
+                    line.direction, line.protocol, line.peer, line.port
+                );
+            }
+        }
+    };
+    std::thread::Builder::new().name("network-log".into()).spawn(print)?;
+    Ok(())
 }
 
 /// A network service with one domain.
@@ -133,7 +149,6 @@ impl Network {
 
 /// The service domain's process.
 pub fn service() -> Result<ExitCode, Box<dyn Error>> {
-    use std::os::fd::AsFd;
     doppel_net::serve(std::io::stdin().as_fd())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -66,6 +66,11 @@ impl Core {
                     locked(&entry.live).followers.lost(bytes);
                 }
             }
+            News::Firewall { id, line } => {
+                if let Ok(entry) = self.find(&id) {
+                    self.event(EventKind::Firewall, &entry, &network::attributes(&line));
+                }
+            }
             // Comes with its bytes, by another way.
             News::ExecPrinted { .. } => {}
             News::ExecEnded { exec, code, reason } => self.exec_ended(&exec, code, reason),

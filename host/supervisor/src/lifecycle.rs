@@ -358,11 +358,17 @@ impl Core {
         if let Some(labels) = &to.labels {
             wanted::labels(labels)?;
         }
+        let mut network = old.config.network.clone();
+        if let Some(to) = to.network {
+            (network.rules, network.allow) = (to.rules, to.allow);
+        }
+        let rules = network::wanted(&network)?.map(|w| w.rules);
         {
             let world = locked(&self.world);
             admit(&world, &resources, Some(&entry.id))?;
             let mut row = locked(&entry.row);
             row.config.resources = resources.clone();
+            row.config.network = network.clone();
             row.config.restart = to.restart.unwrap_or(row.config.restart);
             row.config.labels = to.labels.unwrap_or_else(|| row.config.labels.clone());
             if let Some(seconds) = to.timeout_seconds {
@@ -374,6 +380,13 @@ impl Core {
         if is_live(old.state) && resources != old.config.resources {
             let ask = Ask::Update { id: entry.id.clone(), limits: wanted::limits(&resources) };
             done = self.ask_unless_gone(ask).await;
+        }
+        // One that is hibernated may still be called.
+        let reached = is_live(old.state) || old.state == DomainState::Hibernated;
+        if let (true, true, Some(rules)) = (done.is_ok(), reached, rules)
+            && network != old.config.network
+        {
+            done = self.ask_unless_gone(Ask::Rules { id: entry.id.clone(), rules }).await;
         }
         if done.is_ok() {
             done = self.save(&entry).await;

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use doppel_api::{self as api, NetworkKind, Problem};
-use doppel_net::{Action, Pattern, Place, Port, Protocol, Rule, Rules, Wanted};
+use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
+use doppel_net::{Action, Direction, Line, Pattern, Place, Port, Protocol, Rule, Rules, Wanted};
 
 use crate::wanted::wrong;
 
@@ -12,28 +12,79 @@ const MOST: usize = 100;
 
 /// What the network service is to be told; none without a network.
 pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> {
-    let api::Network { kind, ports, allow, dns } = network;
+    let api::Network { kind, ports, rules, allow, dns } = network;
     if *kind == NetworkKind::None {
-        let given = [(!ports.is_empty(), "ports"), (!allow.is_empty(), "allow"), (dns.is_some(), "dns")];
+        let given = [
+            (!ports.is_empty(), "ports"),
+            (!rules.is_empty(), "rules"),
+            (!allow.is_empty(), "allow"),
+            (dns.is_some(), "dns"),
+        ];
         return match given.into_iter().find(|(is, _)| *is) {
             Some((_, field)) => Err(wrong(format!("network.{field}: needs `kind` \"nat\""))),
             None => Ok(None),
         };
     }
-    if ports.len() > MOST || allow.len() > MOST {
-        return Err(wrong(format!("network: at most {MOST} ports, and as many rules")));
+    if ports.len() > MOST {
+        return Err(wrong(format!("network.ports: at most {MOST}")));
     }
-    let rule = |text: &String| {
-        let pattern = text.parse::<Pattern>().map_err(|e| wrong(format!("network.allow: {e}")))?;
-        Ok::<_, Problem>(Rule { pattern, action: Action::Allow })
-    };
     let resolver = dns.as_ref().map(|text| doppel_net::resolver(text));
     Ok(Some(Wanted {
         network: 0,
-        rules: Rules { outbound: allow.iter().map(rule).collect::<Result<_, _>>()?, inbound: Vec::new() },
+        rules: self::rules(rules, allow)?,
         published: ports.iter().map(port).collect::<Result<_, _>>()?,
         resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,
     }))
+}
+
+/// Rules, checked.
+pub(crate) fn rules(given: &[api::NetworkRule], allow: &[String]) -> Result<Rules, Problem> {
+    if given.len() > MOST || allow.len() > MOST {
+        return Err(wrong(format!("network: at most {MOST} rules, and as many in `allow`")));
+    }
+    let parse = |field: &str, text: &String| {
+        text.parse::<Pattern>().map_err(|e| wrong(format!("network.{field}: {e}")))
+    };
+    let mut rules = Rules::default();
+    for r in given {
+        let direction = match r.direction {
+            RuleDirection::Out => Direction::Out,
+            RuleDirection::In => Direction::In,
+        };
+        let action = match r.action {
+            RuleAction::Allow => Action::Allow,
+            RuleAction::Deny => Action::Deny,
+        };
+        let rule = Rule { pattern: parse("rules", &r.pattern)?, action, log: r.log, rate: r.rate };
+        rules.add(direction, rule).map_err(|e| wrong(format!("network.rules: {:?}: {e}", r.pattern)))?;
+    }
+    for text in allow {
+        rules.outbound.push(Rule::new(parse("allow", text)?, Action::Allow));
+    }
+    Ok(rules)
+}
+
+/// A line of the log, as attributes of an event.
+pub(crate) fn attributes(line: &Line) -> Vec<(&'static str, String)> {
+    let direction = match line.direction {
+        Direction::Out => "out",
+        Direction::In => "in",
+    };
+    let protocol = match line.protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+    };
+    let mut all = vec![
+        ("action", if line.allowed { "allow" } else { "deny" }.to_owned()),
+        ("direction", direction.to_owned()),
+        ("protocol", protocol.to_owned()),
+        ("peer", line.peer.to_string()),
+        ("port", line.port.to_string()),
+    ];
+    if line.missed > 0 {
+        all.push(("missed", line.missed.to_string()));
+    }
+    all
 }
 
 fn port(mapping: &api::PortMapping) -> Result<Port, Problem> {
@@ -108,6 +159,27 @@ mod tests {
         assert_eq!(found.resolver.unwrap().port(), 53);
     }
 
+    fn deny(direction: RuleDirection, pattern: &str) -> api::NetworkRule {
+        let (action, pattern) = (RuleAction::Deny, pattern.to_owned());
+        api::NetworkRule { action, direction, pattern, log: false, rate: None }
+    }
+
+    fn why_of(rule: api::NetworkRule) -> String {
+        nat(|n| n.rules = vec![rule]).unwrap_err().detail
+    }
+
+    #[test]
+    fn rules_come_before_what_is_allowed() {
+        let found = nat(|n| {
+            n.rules = vec![deny(RuleDirection::Out, "10.0.0.1"), deny(RuleDirection::In, "any:22")];
+            n.allow = vec!["10.0.0.0/8".into()];
+        });
+        let rules = found.unwrap().unwrap().rules;
+        let actions: Vec<Action> = rules.outbound.iter().map(|r| r.action).collect();
+        assert_eq!(actions, [Action::Deny, Action::Allow]);
+        assert_eq!(rules.inbound[0].pattern.ports, 22..=22);
+    }
+
     #[test]
     fn what_is_refused() {
         let without = api::Network { ports: vec![mapping(80, None)], ..api::Network::default() };
@@ -116,7 +188,12 @@ mod tests {
         assert!(why(|n| n.ports = vec![mapping(0, None)]).contains("ports"));
         assert!(why(|n| n.ports = vec![mapping(80, Some(0))]).contains("host_port"));
         assert!(why(|n| n.ports = vec![mapping(80, None); MOST + 1]).contains("at most"));
-        assert!(why(|n| n.allow = vec!["example.org".into()]).contains("example.org"));
+        assert!(why(|n| n.allow = vec!["exa mple.org".into()]).contains("exa mple.org"));
+        assert!(why(|n| n.rules = vec![deny(RuleDirection::In, "example.org")]).contains("outbound"));
+        assert!(why(|n| n.rules = vec![deny(RuleDirection::Out, "any:x")]).contains("network.rules"));
+        assert!(why(|n| n.rules = vec![deny(RuleDirection::Out, "any"); MOST + 1]).contains("at most"));
+        let none = |r| why_of(api::NetworkRule { rate: r, ..deny(RuleDirection::Out, "any") });
+        assert!(none(Some(0)).contains("rate"));
         assert!(why(|n| n.dns = Some("x".into())).contains("network.dns"));
     }
 }

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 from urllib.parse import quote
+
+from .models import NetworkRule
 
 #: A command as a list is run as it is; as text it is run by the sandbox's own `/bin/sh -c`.
 Command = str | Sequence[str]
@@ -64,17 +67,27 @@ def resources(
 Ports = Sequence[int] | Mapping[int, int | None]
 
 
+def rules_of(rules: Sequence[NetworkRule]) -> list[dict[str, Any]]:
+    """`NetworkRule`s of the interface."""
+    return [present(**{f.name: getattr(rule, f.name) for f in fields(rule)}) for rule in rules]
+
+
 def network(
-    ports: Ports | None, allow: Sequence[str], dns: str | None, wanted: bool | None
+    ports: Ports | None,
+    rules: Sequence[NetworkRule],
+    allow: Sequence[str],
+    dns: str | None,
+    wanted: bool | None,
 ) -> dict[str, Any] | None:
     """`Network` of the interface; none if nothing of it is asked for."""
-    if wanted is False or (wanted is None and not ports and not allow and dns is None):
-        if ports or allow or dns is not None:
-            raise ValueError("ports, allow and dns need a network; leave network=False out")
+    given = bool(ports or rules or allow or dns is not None)
+    if wanted is False or (wanted is None and not given):
+        if given:
+            raise ValueError("ports, rules, allow and dns need a network; leave network=False out")
         return None
     pairs = ports.items() if isinstance(ports, Mapping) else ((p, None) for p in ports or ())
     mappings = [present(port=port, host_port=host_port) for port, host_port in pairs]
-    return present(kind="nat", ports=mappings, allow=list(allow), dns=dns)
+    return present(kind="nat", ports=mappings, rules=rules_of(rules), allow=list(allow), dns=dns)
 
 
 def strings(values: Mapping[str, str] | None) -> dict[str, str]:

@@ -66,6 +66,20 @@ class NetworkKind(_Open):
     NAT = "nat"
 
 
+class RuleAction(_Open):
+    """What a rule of the network does."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class RuleDirection(_Open):
+    """Which way a rule of the network looks."""
+
+    OUT = "out"
+    IN = "in"
+
+
 class Protocol(_Open):
     """What travels through a port."""
 
@@ -125,6 +139,7 @@ class EventKind(_Open):
     IMAGE_PUSH = "image_push"
     IMAGE_IMPORT = "image_import"
     IMAGE_REMOVE = "image_remove"
+    FIREWALL = "firewall"
     ADOPT = "adopt"
 
 
@@ -184,11 +199,23 @@ class PortMapping:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRule:
+    """What is done with the connections and datagrams that fit a pattern; `rate` is of new ones, in a second."""
+
+    action: RuleAction
+    pattern: str = "any"
+    direction: RuleDirection = RuleDirection.OUT
+    log: bool = False
+    rate: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """What a sandbox was to have of the network."""
 
     kind: NetworkKind = NetworkKind.NONE
     ports: list[PortMapping] = field(default_factory=list)
+    rules: list[NetworkRule] = field(default_factory=list)
     allow: list[str] = field(default_factory=list)
     dns: str | None = None
 

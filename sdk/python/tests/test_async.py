@@ -26,13 +26,17 @@ from doppel import (
     FileNotFound,
     ImageNotFound,
     InUse,
+    InvalidRequest,
     NameInUse,
     NetworkKind,
+    NetworkRule,
     NotFound,
     PortInUse,
     Protocol,
     PtySize,
     RegistryError,
+    RuleAction,
+    RuleDirection,
     SandboxNotFound,
     SupervisorUnreachable,
     TemplateNotFound,
@@ -597,6 +601,21 @@ async def test_ports_and_networks(server):
         assert (await sandbox.info()).network is None
     with pytest.raises(ValueError, match="need a network"):
         await AsyncSandbox.create("busybox", network=False, ports=[80])
+
+
+async def test_rules_of_networks(server):
+    rules = [NetworkRule(action=RuleAction.DENY, pattern="192.0.2.0/24", log=True)]
+    async with await AsyncSandbox.create("busybox", rules=rules, allow=["10.88.0.1:80"]) as sandbox:
+        made = (await sandbox.info()).config.network
+        assert (made.rules, made.allow) == (rules, ["10.88.0.1:80"])
+        other = NetworkRule(action=RuleAction.ALLOW, pattern="any:22/tcp", direction=RuleDirection.IN, rate=5)
+        changed = (await sandbox.update(rules=[other])).config.network
+        assert (changed.rules, changed.allow) == ([other], [])
+        with pytest.raises(InvalidRequest, match="no-pattern:"):
+            await sandbox.update(rules=[NetworkRule(action=RuleAction.DENY, pattern="no-pattern:")])
+        traffic = (await sandbox.stats()).network
+        assert traffic is not None
+        assert traffic.received.bytes == 0
 
 
 async def test_clones_have_the_files(server):

@@ -27,13 +27,17 @@ from doppel import (
     FileNotFound,
     ImageNotFound,
     InUse,
+    InvalidRequest,
     NameInUse,
     NetworkKind,
+    NetworkRule,
     NotFound,
     PortInUse,
     Protocol,
     PtySize,
     RegistryError,
+    RuleAction,
+    RuleDirection,
     SandboxNotFound,
     SupervisorUnreachable,
     TemplateNotFound,
@@ -598,6 +602,21 @@ def test_ports_and_networks(server):
         assert (sandbox.info()).network is None
     with pytest.raises(ValueError, match="need a network"):
         Sandbox.create("busybox", network=False, ports=[80])
+
+
+def test_rules_of_networks(server):
+    rules = [NetworkRule(action=RuleAction.DENY, pattern="192.0.2.0/24", log=True)]
+    with Sandbox.create("busybox", rules=rules, allow=["10.88.0.1:80"]) as sandbox:
+        made = (sandbox.info()).config.network
+        assert (made.rules, made.allow) == (rules, ["10.88.0.1:80"])
+        other = NetworkRule(action=RuleAction.ALLOW, pattern="any:22/tcp", direction=RuleDirection.IN, rate=5)
+        changed = (sandbox.update(rules=[other])).config.network
+        assert (changed.rules, changed.allow) == ([other], [])
+        with pytest.raises(InvalidRequest, match="no-pattern:"):
+            sandbox.update(rules=[NetworkRule(action=RuleAction.DENY, pattern="no-pattern:")])
+        traffic = (sandbox.stats()).network
+        assert traffic is not None
+        assert traffic.received.bytes == 0
 
 
 def test_clones_have_the_files(server):

@@ -16,6 +16,7 @@ use crate::address::{self, errno};
 use crate::datagram::{Around, Datagrams};
 use crate::ledger::Counts;
 use crate::options::set;
+use crate::policy::{Flow, Log, Policy};
 use crate::rules::{Protocol, Rules};
 use crate::stream::{Stream, Turn};
 use crate::way::Way;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub resolver: Option<SocketAddr>,
     /// Where its traffic is counted.
     pub counts: Counts,
+    /// Where rules write what they let through or not.
+    pub log: Option<Log>,
 }
 
 impl Settings {
@@ -66,7 +69,7 @@ pub(crate) const BATCH: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Entity {
     /// A connection of the host that is being made.
-    Connecting { socket: Socket, ticket: Ticket },
+    Connecting { socket: Socket, ticket: Ticket, to: SocketAddr },
     /// A connection.
     Stream(Box<Stream>),
     /// Takes connections at a port.
@@ -93,6 +96,7 @@ pub(crate) enum Wish {
 pub(crate) struct Client {
     pub channel: Channel,
     pub settings: Settings,
+    pub policy: Policy,
     pub sockets: HashMap<u32, Entity>,
     /// Datagram sockets by port.
     pub ports: HashMap<u16, Vec<u32>>,
@@ -116,11 +120,13 @@ pub(crate) fn socket_header(channel: &Channel, number: u32) -> &SocketHeader {
 }
 
 impl Client {
-    pub fn new(channel: Channel, settings: Settings) -> Self {
+    pub fn new(channel: Channel, mut settings: Settings) -> Self {
+        let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone());
         let callers = (0..settings.published.len()).collect();
         Self {
             channel,
             settings,
+            policy,
             sockets: HashMap::new(),
             ports: HashMap::new(),
             free: Vec::new(),
@@ -247,10 +253,10 @@ impl Client {
             }
             Request::Peer { socket, to } => {
                 let to = (to.port != 0).then(|| address::socket_addr(&to));
-                let (channel, settings, wishes) = (&mut self.channel, &self.settings, &mut self.wishes);
-                let result = match self.sockets.get_mut(&socket) {
+                let Self { channel, settings, policy, wishes, sockets, .. } = self;
+                let result = match sockets.get_mut(&socket) {
                     Some(Entity::Datagrams(d)) => {
-                        d.set_peer(to, &mut Around { channel, settings, wishes, scratch })
+                        d.set_peer(to, &mut Around { channel, settings, policy, wishes, scratch })
                     }
                     _ => Err(Errno::BADF),
                 };
@@ -309,8 +315,10 @@ impl Client {
     }
 
     fn connect(&mut self, number: u32, ticket: Ticket, from_port: u16, to: SocketAddr) {
-        let to = match self.settings.way(to, Protocol::Tcp) {
-            Ok(Way::Host(to)) => to,
+        let way = self.settings.way(to);
+        let allowed = way.and_then(|way| self.policy.send(&way, to, Protocol::Tcp, true).map(|()| way));
+        let host = match allowed {
+            Ok(Way::Host(host) | Way::Names(host)) => host,
             // Within the virtual networks the engine knows the way.
             Ok(Way::Domain) => {
                 return self.wishes.push(Wish::Peer { socket: number, ticket, to, from_port });
@@ -320,9 +328,9 @@ impl Client {
                 return self.done(ticket, Err(e));
             }
         };
-        match begin(to) {
+        match begin(host) {
             Ok(socket) => {
-                self.sockets.insert(number, Entity::Connecting { socket, ticket });
+                self.sockets.insert(number, Entity::Connecting { socket, ticket, to });
                 self.wishes.push(Wish::Watch(number));
             }
             Err(e) => self.done(ticket, Err(errno(&e))),
@@ -331,31 +339,31 @@ impl Client {
 
     /// A connection of the host is made, or has failed.
     fn connected(&mut self, number: u32) {
-        let Some(Entity::Connecting { socket, ticket }) = self.sockets.remove(&number) else { return };
+        let Some(Entity::Connecting { socket, ticket, to }) = self.sockets.remove(&number) else { return };
         let failed = match socket.take_error() {
             Ok(None) if socket.peer_addr().is_ok() => None,
             // Still under way: an event of its beginning.
             Ok(None) => {
-                self.sockets.insert(number, Entity::Connecting { socket, ticket });
+                self.sockets.insert(number, Entity::Connecting { socket, ticket, to });
                 return;
             }
             Ok(Some(e)) | Err(e) => Some(e),
         };
         match failed {
-            None => self.begin_stream(number, socket.into(), ticket),
+            None => self.begin_stream(number, socket.into(), ticket, to),
             Some(e) => self.done(ticket, Err(errno(&e))),
         }
     }
 
     /// From now on `number`, which the guest kernel chose, is this connection.
-    pub fn begin_stream(&mut self, number: u32, link: OwnedFd, ticket: Ticket) {
+    pub fn begin_stream(&mut self, number: u32, link: OwnedFd, ticket: Ticket, to: SocketAddr) {
         self.settings.counts.sent().began();
-        self.insert_stream(number, link);
+        self.insert_stream(number, link, Flow::Out(to));
         self.done(ticket, Ok(End::default()));
     }
 
-    fn insert_stream(&mut self, number: u32, link: OwnedFd) {
-        let stream = Stream::new(number, link, self.settings.counts.clone());
+    fn insert_stream(&mut self, number: u32, link: OwnedFd, flow: Flow) {
+        let stream = Stream::new(number, link, flow, self.settings.counts.clone());
         self.sockets.insert(number, Entity::Stream(Box::new(stream)));
         self.busy.push_back(number);
     }
@@ -366,7 +374,7 @@ impl Client {
     }
 
     /// Gives a listener a connection; false if the domain has no room for more.
-    pub fn give(&mut self, listener: u32, link: OwnedFd, peer: SocketAddr) -> bool {
+    pub fn give(&mut self, listener: u32, link: OwnedFd, peer: SocketAddr, port: u16) -> bool {
         let number = match self.free.pop() {
             Some(n) => n,
             None if self.fresh < OBJECTS => {
@@ -377,18 +385,18 @@ impl Client {
         };
         socket_header(&self.channel, number).reset();
         self.settings.counts.received().began();
-        self.insert_stream(number, link);
+        self.insert_stream(number, link, Flow::In(peer, port));
         self.wishes.push(Wish::Watch(number));
         self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer) });
         true
     }
 
     fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
-        let (channel, settings, wishes) = (&mut self.channel, &self.settings, &mut self.wishes);
-        let (turn, over, ticket) = match self.sockets.get_mut(&number) {
+        let Self { channel, settings, policy, wishes, sockets, .. } = self;
+        let (turn, over, ticket) = match sockets.get_mut(&number) {
             Some(Entity::Stream(s)) => (s.turn(channel, budget)?, s.is_over(), s.closed_by),
             Some(Entity::Datagrams(d)) => {
-                let turn = d.turn(&mut Around { channel, settings, wishes, scratch }, budget)?;
+                let turn = d.turn(&mut Around { channel, settings, policy, wishes, scratch }, budget)?;
                 (turn, d.is_over(), d.closed_by)
             }
             _ => return Ok(()),
@@ -402,6 +410,39 @@ impl Client {
             }
         }
         Ok(())
+    }
+}
+
+impl Client {
+    /// Other rules, which what is under way must keep too.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.policy.set(rules);
+        let Self { channel, settings, policy, sockets, busy, .. } = self;
+        let mut refused = Vec::new();
+        for (number, entity) in sockets.iter_mut() {
+            match entity {
+                Entity::Stream(s) => {
+                    let way = if let Flow::Out(to) = s.flow { settings.way(to).ok() } else { None };
+                    if !policy.keeps(s.flow, way.as_ref(), Protocol::Tcp) {
+                        s.cut(channel);
+                        busy.push_back(*number);
+                    }
+                }
+                Entity::Connecting { to, .. } => {
+                    let way = settings.way(*to).ok();
+                    if !policy.keeps(Flow::Out(*to), way.as_ref(), Protocol::Tcp) {
+                        refused.push(*number);
+                    }
+                }
+                Entity::Datagrams(d) => d.judge_again(channel, settings, policy),
+                Entity::Listener(_) => {}
+            }
+        }
+        for number in refused {
+            if let Some(Entity::Connecting { ticket, .. }) = self.sockets.remove(&number) {
+                self.done(ticket, Err(Errno::ACCESS));
+            }
+        }
     }
 }
 

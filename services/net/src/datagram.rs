@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use crate::address;
 use crate::client::{Settings, Wish};
 use crate::ledger::Counts;
+use crate::policy::{Flow, Policy};
 use crate::recent::Recent;
 use crate::rules::Protocol;
 use crate::stream::{Turn, at};
@@ -53,6 +54,8 @@ pub(crate) struct Datagrams {
     /// To whom it has sent: the address the domain knows.
     flows: Recent<SocketAddr>,
     callers: Recent<Caller>,
+    /// Domains to which it has sent, or which have sent to it.
+    peers: Recent<()>,
     counts: Counts,
     up: Reader,
     down: Writer,
@@ -65,6 +68,7 @@ pub(crate) struct Datagrams {
 pub(crate) struct Around<'a> {
     pub channel: &'a mut Channel,
     pub settings: &'a Settings,
+    pub policy: &'a mut Policy,
     pub wishes: &'a mut Vec<Wish>,
     /// [`LONGEST`] bytes and more, of no meaning between turns.
     pub scratch: &'a mut [u8],
@@ -79,6 +83,7 @@ impl Datagrams {
             outlets: [None, None],
             flows: Recent::default(),
             callers: Recent::default(),
+            peers: Recent::default(),
             counts,
             up: Reader::default(),
             down: Writer::default(),
@@ -124,22 +129,77 @@ impl Datagrams {
         }
         let Some(to) = to else { return Ok(()) };
         if self.callers.get(&to).is_none()
-            && let Way::Host(real) = around.settings.way(to, Protocol::Udp)?
+            && let Some(real) = self.allowed(to, around)?
         {
             let outlet = self.outlet(real, around)?;
             rustix::net::connect(&outlet.socket, &real)?;
-            self.flow(real, to);
         }
         self.peer = Some(to);
         Ok(())
     }
 
-    /// What comes from `real` is for the domain, which knows it by the other address.
-    fn flow(&mut self, real: SocketAddr, to: SocketAddr) {
-        if self.flows.get(&real).is_none() {
+    /// Asks the rules whether it may send there, and remembers that it did. The host's form of the address; none: it is
+    /// another domain's.
+    fn allowed(&mut self, to: SocketAddr, around: &mut Around<'_>) -> Result<Option<SocketAddr>, Errno> {
+        let way = around.settings.way(to)?;
+        let real = match way {
+            Way::Host(real) | Way::Names(real) => Some(real),
+            Way::Domain => None,
+        };
+        let new = match real {
+            Some(real) => self.flows.get(&real).is_none(),
+            None => self.peers.get(&to).is_none(),
+        };
+        around.policy.send(&way, to, Protocol::Udp, new)?;
+        if new {
             self.counts.sent().began();
         }
-        self.flows.put(real, to);
+        match real {
+            Some(real) => self.flows.put(real, to),
+            None => self.peers.put(to, ()),
+        }
+        Ok(real)
+    }
+
+    /// Whether `from`, which is another domain, has not been heard before.
+    pub fn is_new(&self, from: SocketAddr) -> bool {
+        self.peers.get(&from).is_none()
+    }
+
+    /// Whether `from` has not called at a published port before.
+    pub fn is_new_caller(&self, from: SocketAddr) -> bool {
+        self.callers.get(&from).is_none()
+    }
+
+    /// The same as [`Self::put`] for what another domain sent.
+    pub fn heard(&mut self, channel: &mut Channel, from: SocketAddr, bytes: &[u8]) -> Result<(), Broken> {
+        if self.is_new(from) {
+            self.counts.received().began();
+            self.peers.put(from, ());
+        }
+        self.put(channel, from, bytes)
+    }
+
+    /// Gives up what other rules do not allow any more.
+    pub fn judge_again(&mut self, channel: &mut Channel, settings: &Settings, policy: &Policy) {
+        let keeps = |to: SocketAddr| {
+            let way = settings.way(to).ok();
+            policy.keeps(Flow::Out(to), way.as_ref(), Protocol::Udp)
+        };
+        self.flows.retain(|_, to| keeps(*to));
+        self.callers.retain(|_, (published, real)| {
+            let port = settings.published[*published].port;
+            policy.keeps(Flow::In(*real, port), None, Protocol::Udp)
+        });
+        // Judged again at the next datagram.
+        self.peers = Recent::default();
+        if let Some(peer) = self.peer
+            && self.callers.get(&peer).is_none()
+            && !keeps(peer)
+        {
+            self.outlets = [None, None];
+            self.tell(channel, Errno::ACCESS);
+        }
     }
 
     /// The host's socket towards an address, made when it is first wanted.
@@ -235,7 +295,7 @@ impl Datagrams {
                 Err(e) => Err(e),
             };
         }
-        let Way::Host(real) = around.settings.way(to, Protocol::Udp)? else {
+        let Some(real) = self.allowed(to, around)? else {
             around.wishes.push(Wish::Datagram {
                 socket: self.number,
                 to,
@@ -244,7 +304,6 @@ impl Datagrams {
             });
             return Ok(());
         };
-        self.flow(real, to);
         let outlet = self.outlet(real, around)?;
         if !outlet.writable {
             return Err(Errno::AGAIN);
@@ -281,6 +340,9 @@ impl Datagrams {
                 Ok((n, real)) => {
                     done += DatagramHeader::room(n);
                     if let Some(from) = self.flows.get(&real) {
+                        if around.settings.way(from) == Ok(Way::Names(real)) {
+                            around.policy.heard_names(&around.scratch[..n]);
+                        }
                         self.put(around.channel, from, &around.scratch[..n])?;
                     }
                 }
@@ -330,7 +392,7 @@ impl Datagrams {
         caller: Caller,
         bytes: &[u8],
     ) -> Result<(), Broken> {
-        if self.callers.get(&from).is_none() {
+        if self.is_new_caller(from) {
             self.counts.received().began();
         }
         self.callers.put(from, caller);

@@ -17,6 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::client::{Client, Entity, Settings, Wish};
 use crate::datagram::LONGEST;
+use crate::rules::Rules;
 use crate::stream::Turn;
 
 /// Names a client of an engine.
@@ -126,6 +127,14 @@ impl Engine {
             for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
                 let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
             }
+        }
+    }
+
+    /// Gives a client other rules; what they do not allow ends.
+    pub fn set_rules(&mut self, id: ClientId, rules: Rules) {
+        if let Some(client) = self.clients.get_mut(id.0).and_then(Option::as_mut) {
+            client.set_rules(rules);
+            self.queue(id.0);
         }
     }
 
@@ -264,7 +273,7 @@ impl Engine {
         let Some(client) = &mut self.clients[i] else { return };
         match result {
             Ok(link) => {
-                client.begin_stream(socket, link, ticket);
+                client.begin_stream(socket, link, ticket, to);
                 self.watch(i, socket, false);
             }
             Err(why) => client.refuse(ticket, why),
@@ -277,14 +286,16 @@ impl Engine {
         let passed = self.other(i, to).and_then(|(from, j)| {
             let called = self.clients[j].as_mut().ok_or(Errno::HOSTUNREACH)?;
             let from = SocketAddr::new(from, from_port);
-            if !called.settings.rules.inbound(from.ip(), to.port(), crate::Protocol::Udp) {
-                called.settings.counts.received().dropped();
-                return Err(Errno::CONNREFUSED);
-            }
             let taker = called.taker(to.ip(), to.port(), from).ok_or(Errno::CONNREFUSED)?;
             match called.sockets.get_mut(&taker) {
                 // A channel that is broken is found to be so at its own turn.
-                Some(Entity::Datagrams(d)) => drop(d.put(&mut called.channel, from, bytes)),
+                Some(Entity::Datagrams(d)) => {
+                    if !called.policy.receive(from, to.port(), crate::Protocol::Udp, d.is_new(from)) {
+                        called.settings.counts.received().dropped();
+                        return Err(Errno::CONNREFUSED);
+                    }
+                    let _ = d.heard(&mut called.channel, from, bytes);
+                }
                 _ => return Err(Errno::CONNREFUSED),
             }
             self.queue(j);
@@ -315,15 +326,15 @@ impl Engine {
     fn peer(&mut self, i: usize, to: SocketAddr, from_port: u16) -> Result<OwnedFd, Errno> {
         let (from, j) = self.other(i, to)?;
         let Some(called) = &mut self.clients[j] else { return Err(Errno::HOSTUNREACH) };
-        let allowed = called.settings.rules.inbound(from, to.port(), crate::Protocol::Tcp);
-        if !allowed {
+        let from = SocketAddr::new(from, from_port);
+        if !called.policy.receive(from, to.port(), crate::Protocol::Tcp, true) {
             called.settings.counts.received().dropped();
             return Err(Errno::CONNREFUSED);
         }
         let listener = called.listener(to.ip(), to.port()).ok_or(Errno::CONNREFUSED)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        if !called.give(listener, theirs, SocketAddr::new(from, from_port)) {
+        if !called.give(listener, theirs, from, to.port()) {
             return Err(Errno::CONNREFUSED);
         }
         self.queue(j);

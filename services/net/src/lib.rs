@@ -3,19 +3,23 @@
 //! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
 //! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
 //! (bytes between a channel and a host socket), `datagram` (likewise), `published` (who calls from outside), `way` (where an
-//! address leads), `ledger` (what is counted), `engine` (events, fairness, what concerns two clients).
+//! address leads), `ledger` (what is counted), `policy` (rules at work), `engine` (events, fairness, what concerns two clients).
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
 //! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
 #![forbid(unsafe_code)]
 
 mod address;
+mod bucket;
 mod client;
 mod datagram;
+mod dns;
 mod engine;
 mod ledger;
 mod manager;
+mod names;
 mod options;
+mod policy;
 mod published;
 mod recent;
 mod resolver;
@@ -29,7 +33,8 @@ pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
 pub use ledger::{Counts, Ledger, Sum, Traffic};
 pub use manager::{Attachment, Manager, Place, Port, SERVICE, Sleeper, Wanted};
-pub use rules::{Action, Pattern, Protocol, Rule, Rules};
+pub use policy::{Line, Log, read_log};
+pub use rules::{Action, Direction, Pattern, Protocol, Rule, Rules};
 pub use serve::serve;
 pub use text::resolver;
 

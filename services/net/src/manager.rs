@@ -81,6 +81,28 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// Which domain of its manager's it is, as lines of the log say.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Gives it other rules; what they do not allow any more ends.
+    ///
+    /// # Errors
+    /// Too many of them.
+    pub fn set_rules(&self, rules: Rules) -> io::Result<()> {
+        let order = Order::Rules { key: self.key, rules: rules.clone() };
+        let mut state = self.manager.lock();
+        packet(&order)?;
+        if let Some(member) = state.members.get_mut(&self.key) {
+            member.wanted.rules = rules;
+        }
+        // One that has died is replaced, and its successor is told of all members.
+        let _ = state.send(&order, &[]);
+        Ok(())
+    }
+
     /// What it has moved so far, if the service domain is right.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
@@ -122,6 +144,12 @@ impl Sleeper {
         self.channel.has_news()
     }
 
+    /// What it wakes with.
+    #[must_use]
+    pub fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
     /// The domain wakes.
     #[must_use]
     pub fn wake(self) -> Attachment {
@@ -143,7 +171,7 @@ impl Drop for Attachment {
 
 /// Runs one service domain.
 #[derive(Debug)]
-pub struct Manager(Arc<Shared>);
+pub struct Manager(Arc<Shared>, OwnedFd);
 
 #[derive(Debug)]
 struct Shared(Mutex<State>);
@@ -162,6 +190,8 @@ struct State {
     ledger: Arc<Ledger>,
     /// Rung when there is news for a hibernated domain.
     bell: OwnedFd,
+    /// The service domain's end of the log.
+    log: OwnedFd,
     members: BTreeMap<u64, Member>,
     /// The key to try next: an address rests as long as possible before it is another domain's.
     next: u64,
@@ -217,8 +247,10 @@ impl Manager {
     pub fn start(mut command: Command) -> io::Result<Self> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (child, control) = spawn(&mut command)?;
+        let (read, log) = pair(SocketFlags::NONBLOCK)?;
         let ledger = Ledger::new()?;
-        let state = State { command, control, ledger, bell, members: BTreeMap::new(), next: FIRST };
+        let members = BTreeMap::new();
+        let state = State { command, control, ledger, log, bell, members, next: FIRST };
         state.begin()?;
         let shared = Arc::new(Shared(Mutex::new(state)));
         let watched = Arc::downgrade(&shared);
@@ -238,7 +270,13 @@ impl Manager {
                 }
             }
         })?;
-        Ok(Self(shared))
+        Ok(Self(shared, read))
+    }
+
+    /// The log that rules write: see [`crate::read_log`].
+    #[must_use]
+    pub fn log(&self) -> BorrowedFd<'_> {
+        self.1.as_fd()
     }
 
     /// An eventfd that is rung when there is news for a hibernated domain; whoever waits for it also reads it.
@@ -292,7 +330,7 @@ impl State {
 
     /// What a service domain is told first.
     fn begin(&self) -> io::Result<()> {
-        self.send(&Order::Begin, &[self.ledger.file(), self.bell.as_fd()])
+        self.send(&Order::Begin, &[self.ledger.file(), self.bell.as_fd(), self.log.as_fd()])
     }
 
     /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.
@@ -330,10 +368,7 @@ impl State {
     }
 
     fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let bytes = serde_json::to_vec(order)?;
-        if bytes.len() > PACKET {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many rules for one domain"));
-        }
+        let bytes = packet(order)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() {
@@ -345,9 +380,22 @@ impl State {
     }
 }
 
+fn packet(order: &Order) -> io::Result<Vec<u8>> {
+    let bytes = serde_json::to_vec(order)?;
+    if bytes.len() > PACKET {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many rules for one domain"));
+    }
+    Ok(bytes)
+}
+
+/// Two ends of a socket of packets.
+pub(crate) fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | flags;
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
 fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) = pair(SocketFlags::empty())?;
     // It owns nothing and may signal nobody. An ordinary user's has that user's id.
     if rustix::process::geteuid().is_root() {
         command.uid(SERVICE_UID).gid(SERVICE_UID);

@@ -93,13 +93,13 @@ impl Client {
                 Ok(_) | Err(_) => continue,
             };
             let from = as_seen(real);
-            if !self.settings.rules.inbound(real.ip().to_canonical(), port, Protocol::Udp) {
-                self.settings.counts.received().dropped();
-                continue;
-            }
             if let Some(taker) = self.taker(ip, port, from)
                 && let Some(Entity::Datagrams(d)) = self.sockets.get_mut(&taker)
             {
+                if !self.policy.receive(real, port, Protocol::Udp, d.is_new_caller(from)) {
+                    self.settings.counts.received().dropped();
+                    continue;
+                }
                 d.called(&mut self.channel, from, (published, real), &scratch[..n])?;
             }
         }
@@ -119,11 +119,10 @@ impl Client {
                 .map(|(s, a)| (s, a.as_socket()));
             match socket {
                 Ok((socket, Some(peer))) => {
-                    let allowed = self.settings.rules.inbound(peer.ip().to_canonical(), port, Protocol::Tcp);
-                    if !allowed {
+                    if !self.policy.receive(peer, port, Protocol::Tcp, true) {
                         self.settings.counts.received().dropped();
                     } else if socket.set_nonblocking(true).is_ok() {
-                        self.give(listener, socket.into(), peer);
+                        self.give(listener, socket.into(), peer, port);
                     }
                 }
                 Ok((_, None)) => {}

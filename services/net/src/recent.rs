@@ -27,6 +27,12 @@ impl<V: Copy> Recent<V> {
         self.new.insert(address, value);
     }
 
+    /// Forgets those for which `keep` does not hold.
+    pub fn retain(&mut self, mut keep: impl FnMut(&SocketAddr, &V) -> bool) {
+        self.new.retain(|address, value| keep(address, value));
+        self.old.retain(|address, value| keep(address, value));
+    }
+
     pub fn get(&self, address: &SocketAddr) -> Option<V> {
         self.new.get(address).or_else(|| self.old.get(address)).copied()
     }

@@ -14,11 +14,24 @@ pub enum Protocol {
     Udp,
 }
 
-/// What a rule is about: all of it must hold.
+/// Which way a flow begins, seen from the domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Direction {
+    /// The domain calls.
+    Out,
+    /// It is called.
+    In,
+}
+
+/// What a rule is about: all of it must hold. One with neither address nor name opens nothing that is private, and does not
+/// close the name server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
     /// The other end's address, and how many leading bits of it count; `None`: any.
     pub network: Option<(IpAddr, u8)>,
+    /// A name the domain was told the address of, `*.` before it for all below it; only outbound, never a private address.
+    #[serde(default)]
+    pub name: Option<String>,
     /// The port connected or sent to.
     pub ports: RangeInclusive<u16>,
     /// `None`: any.
@@ -41,6 +54,20 @@ pub struct Rule {
     pub pattern: Pattern,
     /// What it says.
     pub action: Action,
+    /// Write down flows that it lets through, and whatever it does not.
+    #[serde(default)]
+    pub log: bool,
+    /// Most flows a second; those beyond are denied.
+    #[serde(default)]
+    pub rate: Option<u32>,
+}
+
+impl Rule {
+    /// Without a log and a rate.
+    #[must_use]
+    pub fn new(pattern: Pattern, action: Action) -> Self {
+        Self { pattern, action, log: false, rate: None }
+    }
 }
 
 /// The rules of one domain. The first that fits decides; if none does, the default policy:
@@ -53,37 +80,38 @@ pub struct Rules {
     pub inbound: Vec<Rule>,
 }
 
-impl Pattern {
-    fn fits(&self, ip: IpAddr, port: u16, protocol: Protocol) -> bool {
-        self.protocol.is_none_or(|p| p == protocol)
-            && self.ports.contains(&port)
-            && self.network.is_none_or(|(network, bits)| inside(ip, network, bits))
-    }
-}
-
 impl Rules {
-    /// Whether the domain may send to this address. `ip` is canonical: never a v4-mapped one.
-    #[must_use]
-    pub fn outbound(&self, ip: IpAddr, port: u16, protocol: Protocol) -> bool {
-        self.decides(ip, port, protocol).unwrap_or_else(|| !is_private(ip))
+    /// Puts a rule behind the others of its direction.
+    ///
+    /// # Errors
+    /// Why it makes no sense.
+    pub fn add(&mut self, direction: Direction, rule: Rule) -> Result<(), String> {
+        if rule.rate == Some(0) {
+            return Err("a rate of 0: deny it instead".into());
+        }
+        match direction {
+            Direction::Out => self.outbound.push(rule),
+            Direction::In if rule.pattern.name.is_some() => {
+                return Err("names are for outbound rules only".into());
+            }
+            Direction::In => self.inbound.push(rule),
+        }
+        Ok(())
     }
 
-    /// What a rule says of sending to this address; `None`: none does.
+    /// Those of one direction.
     #[must_use]
-    pub fn decides(&self, ip: IpAddr, port: u16, protocol: Protocol) -> Option<bool> {
-        decide(&self.outbound, ip, port, protocol)
-    }
-
-    /// Whether this address may send to the domain's `port`.
-    #[must_use]
-    pub fn inbound(&self, ip: IpAddr, port: u16, protocol: Protocol) -> bool {
-        decide(&self.inbound, ip, port, protocol).unwrap_or(true)
+    pub fn of(&self, direction: Direction) -> &[Rule] {
+        match direction {
+            Direction::Out => &self.outbound,
+            Direction::In => &self.inbound,
+        }
     }
 }
 
-fn decide(rules: &[Rule], ip: IpAddr, port: u16, protocol: Protocol) -> Option<bool> {
-    let rule = rules.iter().find(|r| r.pattern.fits(ip, port, protocol))?;
-    Some(rule.action == Action::Allow)
+/// Whether an address, or the IPv4 address that it carries, is in a network.
+pub(crate) fn covers(network: IpAddr, bits: u8, ip: IpAddr) -> bool {
+    inside(ip, network, bits) || carried(ip).is_some_and(|ip| inside(ip, network, bits))
 }
 
 fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
@@ -117,11 +145,10 @@ pub fn is_private(ip: IpAddr) -> bool {
     ];
     match ip {
         IpAddr::V4(ip) => V4.iter().any(|(n, bits)| inside(IpAddr::V4(ip), IpAddr::V4(*n), *bits)),
-        // What carries an IPv4 address is judged by that: NAT64, 6to4, and IPv4-compatible addresses (with :: and ::1).
-        IpAddr::V6(ip) => match ip.segments() {
-            [0, 0, 0, 0, 0, 0, _, _] => true,
-            [0x64, 0xff9b, 0, 0, 0, 0, a, b] => is_private(embedded(a, b)),
-            [0x2002, a, b, ..] => is_private(embedded(a, b)),
+        // What carries an IPv4 address is judged by that. IPv4-compatible addresses are those with :: and ::1.
+        IpAddr::V6(ip) => match (ip.segments(), carried(IpAddr::V6(ip))) {
+            ([0, 0, 0, 0, 0, 0, _, _], _) => true,
+            (_, Some(ip)) => is_private(ip),
             _ => {
                 !inside(IpAddr::V6(ip), IpAddr::V6(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0)), 3)
                     || inside(IpAddr::V6(ip), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0)), 32)
@@ -130,6 +157,12 @@ pub fn is_private(ip: IpAddr) -> bool {
     }
 }
 
-fn embedded(a: u16, b: u16) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b)))
+/// The IPv4 address in one of IPv6 that stands for it: mapped, NAT64, 6to4.
+fn carried(ip: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(ip) = ip else { return None };
+    let v4 = |a: u16, b: u16| Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b))));
+    match ip.segments() {
+        [0, 0, 0, 0, 0, 0xffff, a, b] | [0x64, 0xff9b, 0, 0, 0, 0, a, b] | [0x2002, a, b, ..] => v4(a, b),
+        _ => None,
+    }
 }

@@ -7,6 +7,7 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
 use rustix::process::{Resource, Rlimit};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Published, Settings};
 use crate::engine::{ClientId, Engine};
 use crate::ledger::Ledger;
+use crate::policy::Log;
 use crate::rules::{Protocol, Rules};
 
 /// Longest packet in bytes, and most descriptors of one.
@@ -24,9 +26,11 @@ pub(crate) const DESCRIPTORS: usize = 128;
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Count in this ledger, and ring this bell (an eventfd) when there is news for a hibernated domain; the first order.
-    /// Descriptors: the ledger's memory file, the bell.
+    /// Count in this ledger, ring this bell (an eventfd) when there is news for a hibernated domain, and write what rules
+    /// have written down to this log; the first order. Descriptors: the ledger's memory file, the bell, a socket.
     Begin,
+    /// A domain has other rules.
+    Rules { key: u64, rules: Rules },
     /// Serve a domain. Descriptors: channel, doorbell, then a bound socket for each published port.
     Attach {
         key: u64,
@@ -55,6 +59,7 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     engine.watch_control(control)?;
     let mut clients: HashMap<u64, ClientId> = HashMap::new();
     let mut ledger = None;
+    let mut log: Option<Arc<OwnedFd>> = None;
     loop {
         if !engine.turn(None)? {
             continue;
@@ -70,6 +75,12 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                     ledger = descriptors.next().map(Ledger::open).transpose()?;
                     let bell = descriptors.next().ok_or_else(|| io::Error::other("no bell"))?;
                     engine.set_bell(bell);
+                    log = descriptors.next().map(Arc::new);
+                }
+                Order::Rules { key, rules } => {
+                    if let Some(id) = clients.get(&key) {
+                        engine.set_rules(*id, rules);
+                    }
                 }
                 Order::Attach { key, network, ip4, ip6, rules, ports, resolver } => {
                     let mut descriptors = descriptors.into_iter();
@@ -84,7 +95,8 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                         .zip(descriptors)
                         .map(|((port, protocol), socket)| Published { port, protocol, socket });
                     let published = published.collect();
-                    let settings = Settings { network, ip4, ip6, rules, published, resolver, counts };
+                    let log = log.clone().map(|to| Log { to, key });
+                    let settings = Settings { network, ip4, ip6, rules, published, resolver, counts, log };
                     clients.insert(key, engine.attach(&memory, doorbell, settings)?);
                 }
                 Order::Detach { key, answer } => {

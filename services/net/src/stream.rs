@@ -10,6 +10,7 @@ use doppel_service::{Broken, Channel};
 use rustix::net::Shutdown;
 
 use crate::ledger::Counts;
+use crate::policy::Flow;
 
 /// Bytes for which a domain is woken before the turn is over.
 const LARGE: usize = 32 << 10;
@@ -19,6 +20,8 @@ const LARGE: usize = 32 << 10;
 pub(crate) struct Stream {
     number: u32,
     link: OwnedFd,
+    /// Which flow it is, for rules that come later.
+    pub flow: Flow,
     counts: Counts,
     up: Reader,
     down: Writer,
@@ -46,10 +49,11 @@ pub(crate) enum Turn {
 }
 
 impl Stream {
-    pub fn new(number: u32, link: OwnedFd, counts: Counts) -> Self {
+    pub fn new(number: u32, link: OwnedFd, flow: Flow, counts: Counts) -> Self {
         Self {
             number,
             link,
+            flow,
             counts,
             up: Reader::default(),
             down: Writer::default(),
@@ -169,6 +173,15 @@ impl Stream {
             }
         }
         Ok(Turn::Idle)
+    }
+
+    /// Ends it for both sides, as a rule says.
+    pub fn cut(&mut self, channel: &mut Channel) {
+        // A connection of the host is reset by this; a pair has no such thing.
+        if rustix::net::connect_unspec(&self.link).is_err() {
+            let _ = rustix::net::shutdown(&self.link, Shutdown::Both);
+        }
+        self.fail(channel, &rustix::io::Errno::CONNRESET.into());
     }
 
     /// The connection is no more: an error for the guest kernel, and the end in both directions.

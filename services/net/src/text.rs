@@ -1,6 +1,7 @@
 //! Ports, patterns and name servers as people write them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::manager::Port;
@@ -37,30 +38,71 @@ impl FromStr for Port {
     }
 }
 
-/// `ADDRESS[/BITS][:PORT]`.
+/// `any`, `ADDRESS[/BITS]`, `NAME` or `*.NAME`, with `:PORT` or `:PORT-PORT`, with `/tcp` or `/udp`.
 impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?}: give an address, with /BITS for a network, with :PORT for one port");
+        let bad = || {
+            format!(
+                "{text:?}: give an address, with /BITS for a network, a name or \"any\"; \
+                 with :PORT or :FIRST-LAST for ports, with /tcp or /udp for one protocol"
+            )
+        };
+        let (front, protocol) = match text.rsplit_once('/') {
+            Some((front, "tcp")) => (front, Some(Protocol::Tcp)),
+            Some((front, "udp")) => (front, Some(Protocol::Udp)),
+            _ => (text, None),
+        };
         // One colon separates a port; more are an IPv6 address, in brackets if a port follows.
-        let (network, port) = match text.strip_prefix('[').and_then(|t| t.split_once(']')) {
-            Some((network, rest)) => (network, rest.strip_prefix(':')),
-            None if text.matches(':').count() == 1 => {
-                text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)))
+        let (host, ports) = match front.strip_prefix('[').and_then(|t| t.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, rest)) => (host, Some(rest.strip_prefix(':').ok_or_else(bad)?)),
+            None if front.matches(':').count() == 1 => {
+                front.split_once(':').map_or((front, None), |(n, p)| (n, Some(p)))
             }
-            None => (text, None),
+            None => (front, None),
         };
-        let (address, bits) = network.split_once('/').map_or((network, None), |(a, b)| (a, Some(b)));
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let ports = ports.map_or(Some(0..=u16::MAX), range).ok_or_else(bad)?;
+        let any = Self { network: None, name: None, ports, protocol };
+        if host == "any" {
+            return Ok(any);
+        }
+        let (address, bits) = host.split_once('/').map_or((host, None), |(a, b)| (a, Some(b)));
+        let Ok(address) = address.parse::<IpAddr>() else {
+            let name = host.to_ascii_lowercase();
+            return if is_name(&name) { Ok(Self { name: Some(name), ..any }) } else { Err(bad()) };
+        };
         let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), |b| b.parse().ok().filter(|b| *b <= most).ok_or_else(bad))?;
-        let ports = match port {
-            Some(p) => p.parse().map(|p| p..=p).map_err(|_| bad())?,
-            None => 0..=u16::MAX,
+        let bits: u8 = bits.map_or(Ok(most), |b| b.parse().ok().filter(|b| *b <= most).ok_or_else(bad))?;
+        // A mapped address is one of IPv4, and so are those that it is compared with.
+        let (address, bits) = match (address.to_canonical(), address) {
+            (IpAddr::V4(ip), IpAddr::V6(_)) => (IpAddr::V4(ip), bits.checked_sub(96).ok_or_else(bad)?),
+            _ => (address, bits),
         };
-        Ok(Self { network: Some((address, bits)), ports, protocol: None })
+        Ok(Self { network: Some((address, bits)), ..any })
     }
+}
+
+/// `PORT` or `FIRST-LAST`.
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some(first..=last)
+}
+
+/// Whether this can be the name of a host, or `*.` and such a name.
+fn is_name(text: &str) -> bool {
+    let text = text.strip_prefix("*.").unwrap_or(text);
+    let good = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    // The last label of a name is never a number: it would be a mistaken address.
+    let last = text.rsplit('.').next().unwrap_or_default();
+    text.len() <= 253 && text.split('.').all(good) && !last.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// A name server: `ADDRESS[:PORT]`.
@@ -128,7 +170,38 @@ mod tests {
         assert_eq!(allow("10.0.0.0/8:443"), Ok(("10.0.0.0/8".into(), 443..=443)));
         assert_eq!(allow("fd00::/8"), Ok(("fd00::/8".into(), 0..=65535)));
         assert_eq!(allow("[::1]:80"), Ok(("::1/128".into(), 80..=80)));
-        for bad in ["", "example.org", "10.0.0.0/33", "1.2.3.4:x", "::/129"] {
+        assert_eq!(allow("[fd00::/8]:80-90/udp"), Ok(("fd00::/8".into(), 80..=90)));
+        assert_eq!(allow("::ffff:10.0.0.0/104"), Ok(("10.0.0.0/8".into(), 0..=65535)));
+        let other = |text: &str| text.parse::<Pattern>().map(|p| (p.name, p.ports, p.protocol));
+        let all = 0..=65535;
+        assert_eq!(other("any"), Ok((None, all.clone(), None)));
+        assert_eq!(other("any:53/udp"), Ok((None, 53..=53, Some(Protocol::Udp))));
+        assert_eq!(
+            other("Example.org:443/tcp"),
+            Ok((Some("example.org".into()), 443..=443, Some(Protocol::Tcp)))
+        );
+        assert_eq!(other("*.example.org"), Ok((Some("*.example.org".into()), all, None)));
+        for bad in [
+            "",
+            "10.0.0.0/33",
+            "1.2.3.4:x",
+            "::/129",
+            "1.2.3",
+            "1.2.3.4/tcp/udp",
+            "example.org/24",
+            "a b",
+            "*",
+            "*.*.org",
+            "any:9-8",
+            "any:",
+            "any:1-2-3",
+            "any/sctp",
+            "[::1]80",
+            "::ffff:10.0.0.1/64",
+            "-a.org",
+            "a..org",
+            ".org",
+        ] {
             assert!(allow(bad).is_err(), "{bad}");
         }
     }

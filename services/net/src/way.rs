@@ -6,35 +6,32 @@ use doppel_abi_service::net::address::{HOST4, HOST6, RESOLVER4, RESOLVER6};
 use rustix::io::Errno;
 
 use crate::client::Settings;
-use crate::rules::Protocol;
 
 /// Port of questions about names.
 const DNS: u16 = 53;
 
-/// Where an address leads.
+/// Where an address leads, if a rule lets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// To this address, from the host.
     Host(SocketAddr),
+    /// To this name server, from the host.
+    Names(SocketAddr),
     /// To another domain, perhaps.
     Domain,
 }
 
 impl Settings {
     /// Where the domain gets with this address.
-    pub(crate) fn way(&self, to: SocketAddr, protocol: Protocol) -> Result<Way, Errno> {
-        let allowed = self.rules.outbound(to.ip(), to.port(), protocol);
+    pub(crate) fn way(&self, to: SocketAddr) -> Result<Way, Errno> {
         if is_resolver(to) {
-            // Names are for everybody, unless a rule says otherwise.
-            let denied = self.rules.decides(to.ip(), to.port(), protocol) == Some(false);
-            let resolver = self.resolver.ok_or(Errno::CONNREFUSED);
-            return if denied { Err(Errno::ACCESS) } else { resolver.map(Way::Host) };
+            return self.resolver.map(Way::Names).ok_or(Errno::CONNREFUSED);
         }
         let host = as_host(to);
         if is_virtual(to.ip()) && host.is_none() {
             return Ok(Way::Domain);
         }
-        if allowed { Ok(Way::Host(host.unwrap_or(to))) } else { Err(Errno::ACCESS) }
+        Ok(Way::Host(host.unwrap_or(to)))
     }
 }
 

@@ -4,11 +4,14 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain};
+use doppel_api::{
+    KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain, UpdateNetwork,
+};
 
 use super::block_io::BlockIo;
 use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
 use crate::image_cmd::bytes;
+use crate::rules::RuleArgs;
 use crate::values;
 
 /// Options of `doppel stop` and `restart`.
@@ -109,6 +112,11 @@ pub struct UpdateArgs {
     #[arg(short, long, value_name = "KEY[=VALUE]")]
     label: Vec<String>,
     #[command(flatten)]
+    rules: RuleArgs,
+    /// No rules of its network any more
+    #[arg(long, conflicts_with_all = ["allow", "deny", "allow-in", "deny-in", "rules"])]
+    no_rules: bool,
+    #[command(flatten)]
     names: Names,
 }
 
@@ -168,7 +176,11 @@ pub fn wait(args: &Names) -> Outcome {
 /// Changes limits.
 pub fn update(args: &UpdateArgs) -> Outcome {
     let client = supervisor()?;
+    let rules = args.rules.all()?;
+    let network =
+        (args.no_rules || !args.rules.is_empty()).then(|| UpdateNetwork { rules, allow: Vec::new() });
     let to = UpdateDomain {
+        network,
         resources: Resources {
             cpus: args.cpus,
             cpu_weight: args.cpu_weight,

@@ -34,6 +34,11 @@ impl Sleepers {
         self.bell.as_ref().map(AsFd::as_fd)
     }
 
+    /// The part in the network of one that sleeps.
+    pub fn attachment(&self, id: &str) -> Option<&Attachment> {
+        self.asleep.get(id).map(|a| a.sleeper.attachment())
+    }
+
     /// One that wakes takes its part in the network with it, if it has kept it.
     pub fn take(&mut self, id: &str) -> Option<Attachment> {
         self.asleep.remove(id).map(|a| a.sleeper.wake())

@@ -152,6 +152,19 @@ struct Keeper {
     sleepers: asleep::Sleepers,
 }
 
+/// What a wait was for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    /// The peer sent something.
+    readable: bool,
+    /// Somebody connected.
+    connected: bool,
+    /// The network service has written something down.
+    logged: bool,
+    /// There is news for hibernated domains.
+    rung: bool,
+}
+
 /// Keeps domains until there are none and no supervisor. Says "ready" on standard output when it can be reached.
 ///
 /// # Errors
@@ -221,7 +234,7 @@ impl Keeper {
                 _ => None,
             };
             let wait = wait.into_iter().chain(self.spares.due()).min();
-            let (readable, connected, rung) = self.wait(listener, wait)?;
+            let Ready { readable, connected, logged, rung } = self.wait(listener, wait)?;
             if rung {
                 self.rung();
             }
@@ -230,6 +243,9 @@ impl Keeper {
             }
             if readable {
                 self.hear();
+            }
+            if logged {
+                self.tell_network_log();
             }
             let events = self.fleet.turn(Some(Duration::ZERO)).map_err(io::Error::other)?;
             for event in events {
@@ -250,10 +266,14 @@ impl Keeper {
         }
     }
 
-    /// Waits until there is something to do: whether the peer sent something, whether somebody connected, and whether
-    /// there is news for hibernated domains.
-    fn wait(&self, listener: &UnixListener, wait: Option<Duration>) -> io::Result<(bool, bool, bool)> {
+    /// Waits until there is something to do.
+    fn wait(&self, listener: &UnixListener, wait: Option<Duration>) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(&self.fleet, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        let log = self.network.as_ref().map(|network| {
+            fds.push(PollFd::from_borrowed_fd(network.log(), PollFlags::IN));
+            fds.len() - 1
+        });
+        let peer = self.peer.as_ref().map(|_| fds.len());
         if let Some(peer) = &self.peer {
             let out = if peer.has_more() { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(peer.as_fd(), PollFlags::IN | out));
@@ -263,12 +283,18 @@ impl Keeper {
         let wait = wait.and_then(|w| Timespec::try_from(w).ok());
         match rustix::event::poll(&mut fds, wait.as_ref()) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok((false, false, false)),
+            Err(rustix::io::Errno::INTR) => return Ok(Ready::default()),
             Err(e) => return Err(e.into()),
         }
-        let is = |i: usize, f: PollFlags| fds.get(i).is_some_and(|p| p.revents().intersects(f));
-        let spoke = bell > 2 && is(2, PollFlags::IN | PollFlags::HUP | PollFlags::ERR);
-        Ok((spoke, is(1, PollFlags::IN), is(bell, PollFlags::IN)))
+        let is = |i: Option<usize>, f: PollFlags| {
+            i.is_some_and(|i| fds.get(i).is_some_and(|p| p.revents().intersects(f)))
+        };
+        Ok(Ready {
+            readable: is(peer, PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
+            connected: is(Some(1), PollFlags::IN),
+            logged: is(log, PollFlags::IN),
+            rung: is(Some(bell), PollFlags::IN),
+        })
     }
 
     fn accept(&mut self, listener: &UnixListener) {

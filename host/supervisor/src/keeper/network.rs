@@ -3,11 +3,14 @@
 use std::io;
 
 use doppel_domain::NetworkLink;
-use doppel_net::{Attachment, Manager, Wanted};
+use doppel_net::{Attachment, Manager, Rules, Wanted, read_log};
 
 use super::Keeper;
-use super::protocol::{Fault, Said};
-use super::serve::refused;
+use super::protocol::{Fault, News, Said, Word};
+use super::serve::{gone, refused};
+
+/// Lines of the service's log taken in a turn.
+const LINES: usize = 64;
 
 impl Keeper {
     /// Gives a domain its part in the network, or says why not.
@@ -21,6 +24,32 @@ impl Keeper {
             }
         };
         manager.attach(wanted).map_err(|e| refused(fault(&e), e.to_string()))
+    }
+
+    /// Gives a domain's network other rules.
+    pub(super) fn set_rules(&self, id: &str, rules: Rules) -> Said {
+        let live = self.domains.get(id).filter(|d| d.exit.is_none()).and_then(|d| d.network.as_ref());
+        match live.or_else(|| self.sleepers.attachment(id)) {
+            Some(network) => {
+                network.set_rules(rules).map_or_else(|e| refused(fault(&e), e.to_string()), |()| Said::Done)
+            }
+            None => gone(id),
+        }
+    }
+
+    /// Tells what the network service has written down.
+    pub(super) fn tell_network_log(&mut self) {
+        let Some(network) = &self.network else { return };
+        // The rest is there at the next turn.
+        let lines: Vec<_> = std::iter::from_fn(|| read_log(network.log())).take(LINES).collect();
+        for line in lines {
+            let whose = |d: &&super::Domain| d.network.as_ref().is_some_and(|n| n.key() == line.key);
+            let found = self.domains.values().find(whose).and_then(|d| self.keys.get(&d.key).cloned());
+            // That of one that has ended meanwhile is of no interest.
+            if let Some(id) = found {
+                self.say(&Word::News(News::Firewall { id, line }));
+            }
+        }
     }
 }
 

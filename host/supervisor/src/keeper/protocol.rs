@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
 /// Most bytes of a further program's output that are on their way; see [`ExecAsk::Taken`].
@@ -117,6 +117,13 @@ pub(crate) enum Ask {
         id: String,
         /// All of them, the unchanged ones too.
         limits: Limits,
+    },
+    /// Gives its network other rules.
+    Rules {
+        /// Its id.
+        id: String,
+        /// All of them.
+        rules: doppel_net::Rules,
     },
     /// Counts what it uses.
     Usage {
@@ -551,6 +558,13 @@ pub(crate) enum News {
     Called {
         /// Its id.
         id: String,
+    },
+    /// A rule of a domain's network that logs let something through or not.
+    Firewall {
+        /// Its id.
+        id: String,
+        /// What.
+        line: doppel_net::Line,
     },
     /// A program of a domain asked for it to be frozen.
     FrozeItself {

@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from .._output import Output
-from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, seconds, segment, strings
+from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, rules_of, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import InUse, NotFound
-from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, decode
+from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, NetworkRule, decode
 from .client import AsyncClient, connection
 from .commands import AsyncCommands
 from .files import AsyncFiles
@@ -74,6 +74,7 @@ class AsyncSandbox:
         auto_remove: bool = True,
         network: bool | None = None,
         ports: Ports | None = None,
+        rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
         client: AsyncClient | None = None,
@@ -86,7 +87,8 @@ class AsyncSandbox:
 
         It has no network unless asked for: with `network`, or by publishing `ports` (`[80]`, or `{80: 8080}` for a
         certain port of the host; see `get_host`), it reaches public addresses, and private ones that `allow` names
-        (`10.0.0.0/8:443`). `dns` is another name server than the host's.
+        (`10.0.0.0/8:443`). `rules` come before those: the first that fits decides. `dns` is another name server than
+        the host's.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -101,7 +103,7 @@ class AsyncSandbox:
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
-            network=wire_network(ports, allow, dns, network),
+            network=wire_network(ports, rules, allow, dns, network),
         )
         http = connection(client)
         try:
@@ -224,6 +226,7 @@ class AsyncSandbox:
         args: Sequence[str] = (),
         network: bool | None = None,
         ports: Ports | None = None,
+        rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
     ) -> builtins.list[AsyncSandbox]:
@@ -236,7 +239,7 @@ class AsyncSandbox:
         template = await self.freeze(name, in_memory=True)
         try:
             clones = await template.clone(
-                count, args=args, network=network, ports=ports, allow=allow, dns=dns
+                count, args=args, network=network, ports=ports, rules=rules, allow=allow, dns=dns
             )
         except BaseException:
             await _drop(self._client, name)
@@ -259,10 +262,18 @@ class AsyncSandbox:
         pids: int | None = None,
         cpu_weight: int | None = None,
         labels: Mapping[str, str] | None = None,
+        rules: Sequence[NetworkRule] | None = None,
     ) -> Domain:
-        """Changes its limits, at once, and its labels."""
+        """Changes its limits, at once, its labels, and the rules of its network.
+
+        `rules` are in place of all it had, `allow` included; connections that they forbid end.
+        """
         limits = resources(cpus, memory, pids, cpu_weight)
-        return await self._patch(resources=limits or None, labels=None if labels is None else dict(labels))
+        return await self._patch(
+            resources=limits or None,
+            labels=None if labels is None else dict(labels),
+            network=None if rules is None else {"rules": rules_of(rules)},
+        )
 
     async def info(self) -> Domain:
         """What it is, how it was made, and how it is."""

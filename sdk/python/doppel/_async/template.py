@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._wire import Command, Ports, argv, present, resources, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import ApiError, CloneError, from_problem
-from ..models import Domain, FreezeReport, FrozenImage, decode
+from ..models import Domain, FreezeReport, FrozenImage, NetworkRule, decode
 from .client import AsyncClient, connection
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class AsyncTemplate:
         auto_remove: bool = True,
         network: bool | None = None,
         ports: Ports | None = None,
+        rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
     ) -> builtins.list[AsyncSandbox]:
@@ -96,7 +97,7 @@ class AsyncTemplate:
             timeout_seconds=seconds(timeout),
             labels=strings(labels),
             auto_remove=auto_remove,
-            network=wire_network(ports, allow, dns, network),
+            network=wire_network(ports, rules, allow, dns, network),
         )
         answer = await self._client.request("POST", f"{self._path}/clone", json=body, unlimited=True)
         from .sandbox import AsyncSandbox

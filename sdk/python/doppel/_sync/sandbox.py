@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from .._output import Output
-from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, seconds, segment, strings
+from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, rules_of, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import InUse, NotFound
-from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, decode
+from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, NetworkRule, decode
 from .client import Client, connection
 from .commands import Commands
 from .files import Files
@@ -75,6 +75,7 @@ class Sandbox:
         auto_remove: bool = True,
         network: bool | None = None,
         ports: Ports | None = None,
+        rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
         client: Client | None = None,
@@ -87,7 +88,8 @@ class Sandbox:
 
         It has no network unless asked for: with `network`, or by publishing `ports` (`[80]`, or `{80: 8080}` for a
         certain port of the host; see `get_host`), it reaches public addresses, and private ones that `allow` names
-        (`10.0.0.0/8:443`). `dns` is another name server than the host's.
+        (`10.0.0.0/8:443`). `rules` come before those: the first that fits decides. `dns` is another name server than
+        the host's.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -102,7 +104,7 @@ class Sandbox:
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
-            network=wire_network(ports, allow, dns, network),
+            network=wire_network(ports, rules, allow, dns, network),
         )
         http = connection(client)
         try:
@@ -225,6 +227,7 @@ class Sandbox:
         args: Sequence[str] = (),
         network: bool | None = None,
         ports: Ports | None = None,
+        rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
     ) -> builtins.list[Sandbox]:
@@ -237,7 +240,7 @@ class Sandbox:
         template = self.freeze(name, in_memory=True)
         try:
             clones = template.clone(
-                count, args=args, network=network, ports=ports, allow=allow, dns=dns
+                count, args=args, network=network, ports=ports, rules=rules, allow=allow, dns=dns
             )
         except BaseException:
             _drop(self._client, name)
@@ -260,10 +263,18 @@ class Sandbox:
         pids: int | None = None,
         cpu_weight: int | None = None,
         labels: Mapping[str, str] | None = None,
+        rules: Sequence[NetworkRule] | None = None,
     ) -> Domain:
-        """Changes its limits, at once, and its labels."""
+        """Changes its limits, at once, its labels, and the rules of its network.
+
+        `rules` are in place of all it had, `allow` included; connections that they forbid end.
+        """
         limits = resources(cpus, memory, pids, cpu_weight)
-        return self._patch(resources=limits or None, labels=None if labels is None else dict(labels))
+        return self._patch(
+            resources=limits or None,
+            labels=None if labels is None else dict(labels),
+            network=None if rules is None else {"rules": rules_of(rules)},
+        )
 
     def info(self) -> Domain:
         """What it is, how it was made, and how it is."""

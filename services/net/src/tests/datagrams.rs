@@ -8,17 +8,17 @@ use doppel_abi_service::net::address::RESOLVER4;
 use super::*;
 
 /// A datagram socket of a guest.
-struct Gram(Connection);
+pub(super) struct Gram(Connection);
 
 impl Gram {
-    fn new(engine: &mut Engine, g: &mut Guest, n: u32, at: End) -> Self {
+    pub(super) fn new(engine: &mut Engine, g: &mut Guest, n: u32, at: End) -> Self {
         g.socket(n).reset();
         let ticket = g.ask(Request::Datagrams { socket: n, at });
         assert_eq!(done(engine, g, ticket), 0);
         Self(Connection::new(n))
     }
 
-    fn send(&mut self, g: &Guest, to: SocketAddr, bytes: &[u8]) {
+    pub(super) fn send(&mut self, g: &Guest, to: SocketAddr, bytes: &[u8]) {
         self.send_as(g, to, bytes, bytes.len());
     }
 
@@ -42,7 +42,7 @@ impl Gram {
         }
     }
 
-    fn next(&mut self, g: &Guest) -> Option<(SocketAddr, Vec<u8>)> {
+    pub(super) fn next(&mut self, g: &Guest) -> Option<(SocketAddr, Vec<u8>)> {
         let stream = g.socket(self.0.n).down();
         if self.0.down.waiting(&stream).unwrap() == 0 {
             let _ = self.0.down.sleep(&stream).unwrap();
@@ -69,11 +69,11 @@ impl Gram {
     }
 }
 
-fn any(port: u16) -> End {
+pub(super) fn any(port: u16) -> End {
     end_of((Ipv4Addr::UNSPECIFIED, port).into())
 }
 
-fn host_socket() -> (UdpSocket, u16) {
+pub(super) fn host_socket() -> (UdpSocket, u16) {
     let s = UdpSocket::bind("127.0.0.1:0").unwrap();
     s.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let port = s.local_addr().unwrap().port();
@@ -81,13 +81,12 @@ fn host_socket() -> (UdpSocket, u16) {
 }
 
 /// The host as domains see it, which a rule lets them reach.
-fn host(port: u16) -> SocketAddr {
+pub(super) fn host(port: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 88, 0, 1), port).into()
 }
 
 fn to_host() -> Rules {
-    let pattern = Pattern { network: Some((host(0).ip(), 32)), ports: 0..=u16::MAX, protocol: None };
-    Rules { outbound: vec![Rule { pattern, action: Action::Allow }], inbound: Vec::new() }
+    allowed("10.88.0.1")
 }
 
 #[test]
