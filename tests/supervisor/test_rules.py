@@ -138,6 +138,16 @@ def test_open_connections_that_a_new_rule_forbids_end(supervisor, made, listener
         connection.sendall(b"late\n")
 
 
+def test_rules_that_change_while_a_domain_sleeps(supervisor, made, listener):
+    port, *_ = listener
+    made("rules-asleep", "exec sleep 1000", allow=["10.88.0.1"])
+    assert connects(supervisor, "rules-asleep", "10.88.0.1", port)
+    supervisor.post("/v1/domains/rules-asleep/hibernate").ok()
+    supervisor.patch("/v1/domains/rules-asleep", {"network": {}}).ok()
+    supervisor.post("/v1/domains/rules-asleep/wake").ok()
+    assert not connects(supervisor, "rules-asleep", "10.88.0.1", port)
+
+
 def test_rules_go_by_names_that_the_domain_was_told(supervisor, made, listener, name_server):
     port, *_ = listener
     rules = [rule("deny", "*.blocked.test")]
