@@ -11,6 +11,11 @@ use utoipa::ToSchema;
 pub struct Network {
     /// What it has beside its own loopback.
     pub kind: NetworkKind,
+    /// Which network: those on one reach each other by address and by name, others not at all; `default` if missing. It is
+    /// there while a domain is on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    pub name: Option<String>,
     /// Ports of the host that lead to its own.
     pub ports: Vec<PortMapping>,
     /// What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.

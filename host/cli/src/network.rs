@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::str::FromStr;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::NetworkLink;
 use doppel_net::{Attachment, Manager, Port, Protocol, Wanted, read_log};
@@ -12,21 +13,36 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::rules::RuleArgs;
 
-/// Kind of network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+/// What `--network` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
     /// Only its own loopback.
     None,
-    /// An address of its own; outbound connections from the host's.
-    Nat,
+    /// An address of its own, on the network of this name; outbound connections from the host's.
+    Nat(Option<String>),
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "nat" => Ok(Self::Nat(None)),
+            name => {
+                api::validate::name("network", name).map_err(|p| p.detail)?;
+                Ok(Self::Nat(Some(name.to_owned())))
+            }
+        }
+    }
 }
 
 /// Options about the network.
 #[derive(Args, Debug, Default)]
 pub struct NetworkArgs {
-    /// Network: none (only its own loopback, the default), or nat (an address of its own, and by the rules the host's
-    /// network; what the options below ask for)
-    #[arg(long, value_name = "KIND")]
+    /// Network: none (only its own loopback, the default), nat (an address of its own, and by the rules the host's network;
+    /// what the options below ask for), or the same on a network of this name, whose domains find each other by name
+    #[arg(long, value_name = "NETWORK")]
     network: Option<Kind>,
     /// Publish a port of the domain on the host: `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/udp]`; any free port of the host if
     /// none is given
@@ -47,10 +63,10 @@ impl NetworkArgs {
     /// Whether the domain is to have a network.
     fn kind(&self) -> Result<Kind, String> {
         let more = !self.publish.is_empty() || !self.rules.is_empty() || self.dns.is_some();
-        match self.network {
+        match &self.network {
             Some(Kind::None) if more => Err("--publish, --dns and rules need --network nat".into()),
-            Some(kind) => Ok(kind),
-            None if more => Ok(Kind::Nat),
+            Some(kind) => Ok(kind.clone()),
+            None if more => Ok(Kind::Nat(None)),
             None => Ok(Kind::None),
         }
     }
@@ -59,7 +75,7 @@ impl NetworkArgs {
     pub fn none_alone(&self) -> Result<(), String> {
         match self.kind()? {
             Kind::None => Ok(()),
-            Kind::Nat => Err("a network for several clones needs the supervisor: give --detach".into()),
+            Kind::Nat(_) => Err("a network for several clones needs the supervisor: give --detach".into()),
         }
     }
 
@@ -74,11 +90,13 @@ impl NetworkArgs {
                 Protocol::Udp => api::Protocol::Udp,
             },
         };
+        let (kind, name) = match self.kind()? {
+            Kind::None => (NetworkKind::None, None),
+            Kind::Nat(name) => (NetworkKind::Nat, name),
+        };
         Ok(api::Network {
-            kind: match self.kind()? {
-                Kind::None => NetworkKind::None,
-                Kind::Nat => NetworkKind::Nat,
-            },
+            kind,
+            name,
             ports: self.publish.iter().map(mapping).collect(),
             rules: self.rules.all()?,
             allow: Vec::new(),
@@ -93,7 +111,9 @@ impl NetworkArgs {
         }
         let manager = Manager::of_this_program()?;
         let attachment = manager.attach(Wanted {
-            network: 0,
+            // Nobody else is on it.
+            network: String::new(),
+            name: String::new(),
             rules: self.rules.of_service()?,
             published: self.publish.clone(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,

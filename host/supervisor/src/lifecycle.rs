@@ -137,7 +137,10 @@ impl Core {
         let log = wanted::log(&config.log);
         let hostname = config.hostname.clone().unwrap_or_default();
         let env = wanted::environment(&config.env, config.tty, &row.user.home);
-        let network = network::wanted(&config.network)?;
+        let mut network = network::wanted(&config.network)?;
+        if let Some(network) = &mut network {
+            network.name.clone_from(&row.name);
+        }
         if wake {
             let name = row.asleep.as_deref().ok_or_else(|| wrong_state(entry, "does not sleep"))?;
             let frozen =
@@ -340,6 +343,10 @@ impl Core {
         if let Err(problem) = self.save(&entry).await {
             rename_in(&mut locked(&self.world), &entry, &to.name, &old);
             return Err(problem);
+        }
+        if locked(&entry.row).config.network.kind == api::NetworkKind::Nat {
+            // One that neither runs nor sleeps has none.
+            let _ = self.link.ask(Ask::Name { id: entry.id.clone(), name: to.name }).await;
         }
         self.event(EventKind::Rename, &entry, &[("old_name", old)]);
         Ok(entry.describe())

@@ -9,12 +9,15 @@ use crate::wanted::wrong;
 
 /// Most entries of a list.
 const MOST: usize = 100;
+/// The network of domains that name none.
+const DEFAULT: &str = "default";
 
 /// What the network service is to be told; none without a network.
 pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> {
-    let api::Network { kind, ports, rules, allow, dns } = network;
+    let api::Network { kind, name, ports, rules, allow, dns } = network;
     if *kind == NetworkKind::None {
         let given = [
+            (name.is_some(), "name"),
             (!ports.is_empty(), "ports"),
             (!rules.is_empty(), "rules"),
             (!allow.is_empty(), "allow"),
@@ -25,12 +28,17 @@ pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> 
             None => Ok(None),
         };
     }
+    if let Some(name) = name {
+        api::validate::name("network.name", name)?;
+    }
     if ports.len() > MOST {
         return Err(wrong(format!("network.ports: at most {MOST}")));
     }
     let resolver = dns.as_ref().map(|text| doppel_net::resolver(text));
     Ok(Some(Wanted {
-        network: 0,
+        network: name.as_deref().unwrap_or(DEFAULT).to_ascii_lowercase(),
+        // Whoever starts the domain knows what it is called.
+        name: String::new(),
         rules: self::rules(rules, allow)?,
         published: ports.iter().map(port).collect::<Result<_, _>>()?,
         resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,
@@ -146,7 +154,9 @@ mod tests {
     #[test]
     fn networks() {
         assert_eq!(wanted(&api::Network::default()).unwrap(), None);
-        assert_eq!(nat(|_| {}).unwrap(), Some(Wanted::default()));
+        let plain = Wanted { network: DEFAULT.into(), ..Wanted::default() };
+        assert_eq!(nat(|_| {}).unwrap(), Some(plain));
+        assert_eq!(nat(|n| n.name = Some("Back".into())).unwrap().unwrap().network, "back");
         let found = nat(|n| {
             n.ports = vec![mapping(80, Some(8080)), mapping(81, None)];
             n.allow = vec!["10.0.0.0/8:443".into()];
@@ -185,6 +195,7 @@ mod tests {
         let without = api::Network { ports: vec![mapping(80, None)], ..api::Network::default() };
         assert!(wanted(&without).unwrap_err().detail.contains("nat"));
         let why = |change: fn(&mut api::Network)| nat(change).unwrap_err().detail;
+        assert!(why(|n| n.name = Some("a b".into())).contains("network.name"));
         assert!(why(|n| n.ports = vec![mapping(0, None)]).contains("ports"));
         assert!(why(|n| n.ports = vec![mapping(80, Some(0))]).contains("host_port"));
         assert!(why(|n| n.ports = vec![mapping(80, None); MOST + 1]).contains("at most"));

@@ -77,7 +77,7 @@ def network(
     rules: Sequence[NetworkRule],
     allow: Sequence[str],
     dns: str | None,
-    wanted: bool | None,
+    wanted: bool | str | None,
 ) -> dict[str, Any] | None:
     """`Network` of the interface; none if nothing of it is asked for."""
     given = bool(ports or rules or allow or dns is not None)
@@ -87,7 +87,8 @@ def network(
         return None
     pairs = ports.items() if isinstance(ports, Mapping) else ((p, None) for p in ports or ())
     mappings = [present(port=port, host_port=host_port) for port, host_port in pairs]
-    return present(kind="nat", ports=mappings, rules=rules_of(rules), allow=list(allow), dns=dns)
+    name = wanted if isinstance(wanted, str) else None
+    return present(kind="nat", name=name, ports=mappings, rules=rules_of(rules), allow=list(allow), dns=dns)
 
 
 def strings(values: Mapping[str, str] | None) -> dict[str, str]:

@@ -214,6 +214,7 @@ class Network:
     """What a sandbox was to have of the network."""
 
     kind: NetworkKind = NetworkKind.NONE
+    name: str | None = None
     ports: list[PortMapping] = field(default_factory=list)
     rules: list[NetworkRule] = field(default_factory=list)
     allow: list[str] = field(default_factory=list)

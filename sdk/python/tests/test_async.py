@@ -603,6 +603,17 @@ async def test_ports_and_networks(server):
         await AsyncSandbox.create("busybox", network=False, ports=[80])
 
 
+async def test_networks_by_name(server):
+    serve = "echo hello > /tmp/index.html; exec httpd -f -p 80 -h /tmp"
+    async with (
+        await AsyncSandbox.create("busybox", command=serve, network="sdk-net", name="sdk-named"),
+        await AsyncSandbox.create("busybox", network="sdk-net") as client,
+    ):
+        assert (await client.info()).config.network.name == "sdk-net"
+        fetch = "until wget -q -O - http://sdk-named.sdk-net/; do sleep 0.1; done"
+        assert (await client.commands.run(fetch, timeout=60)).stdout == "hello\n"
+
+
 async def test_rules_of_networks(server):
     rules = [NetworkRule(action=RuleAction.DENY, pattern="192.0.2.0/24", log=True)]
     async with await AsyncSandbox.create("busybox", rules=rules, allow=["10.88.0.1:80"]) as sandbox:

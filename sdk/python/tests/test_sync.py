@@ -604,6 +604,17 @@ def test_ports_and_networks(server):
         Sandbox.create("busybox", network=False, ports=[80])
 
 
+def test_networks_by_name(server):
+    serve = "echo hello > /tmp/index.html; exec httpd -f -p 80 -h /tmp"
+    with (
+        Sandbox.create("busybox", command=serve, network="sdk-net", name="sdk-named"),
+        Sandbox.create("busybox", network="sdk-net") as client,
+    ):
+        assert (client.info()).config.network.name == "sdk-net"
+        fetch = "until wget -q -O - http://sdk-named.sdk-net/; do sleep 0.1; done"
+        assert (client.commands.run(fetch, timeout=60)).stdout == "hello\n"
+
+
 def test_rules_of_networks(server):
     rules = [NetworkRule(action=RuleAction.DENY, pattern="192.0.2.0/24", log=True)]
     with Sandbox.create("busybox", rules=rules, allow=["10.88.0.1:80"]) as sandbox:

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
 
 use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader};
@@ -14,6 +15,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::address::{self, errno};
 use crate::datagram::{Around, Datagrams};
+use crate::directory::Directory;
 use crate::ledger::Counts;
 use crate::options::set;
 use crate::policy::{Flow, Log, Policy};
@@ -36,8 +38,10 @@ pub struct Published {
 /// What the supervisor says of a client.
 #[derive(Debug)]
 pub struct Settings {
-    /// Its virtual network; those on one reach each other.
-    pub network: u32,
+    /// Its virtual network, by name; those on one reach each other.
+    pub network: String,
+    /// Its own name there; empty: none.
+    pub name: String,
     /// Its addresses there.
     pub ip4: Ipv4Addr,
     /// Its IPv6 address.
@@ -91,12 +95,16 @@ pub(crate) enum Wish {
     Datagram { socket: u32, to: SocketAddr, from_port: u16, bytes: Box<[u8]> },
 }
 
+/// Names of domains, in common for all clients.
+pub(crate) type Shared = Arc<Mutex<Directory>>;
+
 /// One domain.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub channel: Channel,
     pub settings: Settings,
     pub policy: Policy,
+    directory: Shared,
     pub sockets: HashMap<u32, Entity>,
     /// Datagram sockets by port.
     pub ports: HashMap<u16, Vec<u32>>,
@@ -120,13 +128,14 @@ pub(crate) fn socket_header(channel: &Channel, number: u32) -> &SocketHeader {
 }
 
 impl Client {
-    pub fn new(channel: Channel, mut settings: Settings) -> Self {
+    pub fn new(channel: Channel, mut settings: Settings, directory: Shared) -> Self {
         let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone());
         let callers = (0..settings.published.len()).collect();
         Self {
             channel,
             settings,
             policy,
+            directory,
             sockets: HashMap::new(),
             ports: HashMap::new(),
             free: Vec::new(),
@@ -253,10 +262,10 @@ impl Client {
             }
             Request::Peer { socket, to } => {
                 let to = (to.port != 0).then(|| address::socket_addr(&to));
-                let Self { channel, settings, policy, wishes, sockets, .. } = self;
+                let Self { channel, settings, policy, directory, wishes, sockets, .. } = self;
                 let result = match sockets.get_mut(&socket) {
                     Some(Entity::Datagrams(d)) => {
-                        d.set_peer(to, &mut Around { channel, settings, policy, wishes, scratch })
+                        d.set_peer(to, &mut Around { channel, settings, policy, directory, wishes, scratch })
                     }
                     _ => Err(Errno::BADF),
                 };
@@ -316,9 +325,9 @@ impl Client {
 
     fn connect(&mut self, number: u32, ticket: Ticket, from_port: u16, to: SocketAddr) {
         let way = self.settings.way(to);
-        let allowed = way.and_then(|way| self.policy.send(&way, to, Protocol::Tcp, true).map(|()| way));
-        let host = match allowed {
-            Ok(Way::Host(host) | Way::Names(host)) => host,
+        let host = match self.policy.send(way, to, Protocol::Tcp, true).map(|()| way) {
+            Ok(Way::Host(host) | Way::Names(Some(host))) => host,
+            Ok(Way::Names(None)) => return self.done(ticket, Err(Errno::CONNREFUSED)),
             // Within the virtual networks the engine knows the way.
             Ok(Way::Domain) => {
                 return self.wishes.push(Wish::Peer { socket: number, ticket, to, from_port });
@@ -392,11 +401,12 @@ impl Client {
     }
 
     fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
-        let Self { channel, settings, policy, wishes, sockets, .. } = self;
+        let Self { channel, settings, policy, directory, wishes, sockets, .. } = self;
         let (turn, over, ticket) = match sockets.get_mut(&number) {
             Some(Entity::Stream(s)) => (s.turn(channel, budget)?, s.is_over(), s.closed_by),
             Some(Entity::Datagrams(d)) => {
-                let turn = d.turn(&mut Around { channel, settings, policy, wishes, scratch }, budget)?;
+                let turn =
+                    d.turn(&mut Around { channel, settings, policy, directory, wishes, scratch }, budget)?;
                 (turn, d.is_over(), d.closed_by)
             }
             _ => return Ok(()),
@@ -422,15 +432,13 @@ impl Client {
         for (number, entity) in sockets.iter_mut() {
             match entity {
                 Entity::Stream(s) => {
-                    let way = if let Flow::Out(to) = s.flow { settings.way(to).ok() } else { None };
-                    if !policy.keeps(s.flow, way.as_ref(), Protocol::Tcp) {
+                    if !policy.keeps(settings, s.flow, Protocol::Tcp) {
                         s.cut(channel);
                         busy.push_back(*number);
                     }
                 }
                 Entity::Connecting { to, .. } => {
-                    let way = settings.way(*to).ok();
-                    if !policy.keeps(Flow::Out(*to), way.as_ref(), Protocol::Tcp) {
+                    if !policy.keeps(settings, Flow::Out(*to), Protocol::Tcp) {
                         refused.push(*number);
                     }
                 }

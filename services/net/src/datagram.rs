@@ -8,6 +8,7 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_buffer, up_buffer};
@@ -16,7 +17,7 @@ use doppel_service::{Broken, Channel};
 use rustix::io::Errno;
 
 use crate::address;
-use crate::client::{Settings, Wish};
+use crate::client::{Settings, Shared, Wish};
 use crate::ledger::Counts;
 use crate::policy::{Flow, Policy};
 use crate::recent::Recent;
@@ -69,6 +70,7 @@ pub(crate) struct Around<'a> {
     pub channel: &'a mut Channel,
     pub settings: &'a Settings,
     pub policy: &'a mut Policy,
+    pub directory: &'a Shared,
     pub wishes: &'a mut Vec<Wish>,
     /// [`LONGEST`] bytes and more, of no meaning between turns.
     pub scratch: &'a mut [u8],
@@ -141,16 +143,17 @@ impl Datagrams {
     /// Asks the rules whether it may send there, and remembers that it did. The host's form of the address; none: it is
     /// another domain's.
     fn allowed(&mut self, to: SocketAddr, around: &mut Around<'_>) -> Result<Option<SocketAddr>, Errno> {
-        let way = around.settings.way(to)?;
+        let way = around.settings.way(to);
         let real = match way {
-            Way::Host(real) | Way::Names(real) => Some(real),
+            Way::Host(real) => Some(real),
+            Way::Names(real) => real,
             Way::Domain => None,
         };
         let new = match real {
             Some(real) => self.flows.get(&real).is_none(),
             None => self.peers.get(&to).is_none(),
         };
-        around.policy.send(&way, to, Protocol::Udp, new)?;
+        around.policy.send(way, to, Protocol::Udp, new)?;
         if new {
             self.counts.sent().began();
         }
@@ -182,14 +185,11 @@ impl Datagrams {
 
     /// Gives up what other rules do not allow any more.
     pub fn judge_again(&mut self, channel: &mut Channel, settings: &Settings, policy: &Policy) {
-        let keeps = |to: SocketAddr| {
-            let way = settings.way(to).ok();
-            policy.keeps(Flow::Out(to), way.as_ref(), Protocol::Udp)
-        };
+        let keeps = |to: SocketAddr| policy.keeps(settings, Flow::Out(to), Protocol::Udp);
         self.flows.retain(|_, to| keeps(*to));
         self.callers.retain(|_, (published, real)| {
             let port = settings.published[*published].port;
-            policy.keeps(Flow::In(*real, port), None, Protocol::Udp)
+            policy.keeps(settings, Flow::In(*real, port), Protocol::Udp)
         });
         // Judged again at the next datagram.
         self.peers = Recent::default();
@@ -295,7 +295,19 @@ impl Datagrams {
                 Err(e) => Err(e),
             };
         }
-        let Some(real) = self.allowed(to, around)? else {
+        let real = self.allowed(to, around)?;
+        if let Way::Names(server) = around.settings.way(to) {
+            let directory = around.directory.lock().unwrap_or_else(PoisonError::into_inner);
+            let answer = directory.answer(&around.settings.network, &around.scratch[..len]);
+            drop(directory);
+            if let Some(answer) = answer {
+                // A channel that is broken is found to be so by the next who looks.
+                let _ = self.put(around.channel, to, &answer);
+                return Ok(());
+            }
+            server.ok_or(Errno::CONNREFUSED)?;
+        }
+        let Some(real) = real else {
             around.wishes.push(Wish::Datagram {
                 socket: self.number,
                 to,
@@ -340,7 +352,7 @@ impl Datagrams {
                 Ok((n, real)) => {
                     done += DatagramHeader::room(n);
                     if let Some(from) = self.flows.get(&real) {
-                        if around.settings.way(from) == Ok(Way::Names(real)) {
+                        if around.settings.way(from) == Way::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);
                         }
                         self.put(around.channel, from, &around.scratch[..n])?;

@@ -63,6 +63,49 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
     }
 }
 
+/// One ordinary question.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// The name, in small letters.
+    pub name: String,
+    kind: u16,
+    /// Where it ends in its message.
+    end: usize,
+}
+
+/// The question of a message that has one, about names of the Internet.
+pub(crate) fn question(message: &[u8]) -> Option<Question> {
+    if word(message, 2)? & 0xf800 != 0 || word(message, 4)? != 1 {
+        return None;
+    }
+    let (name, at) = name(message, 12)?;
+    let kind = word(message, at)?;
+    (word(message, at + 2)? == IN).then_some(Question { name, kind, end: at + 4 })
+}
+
+/// The answer to a question about one who has these addresses; nothing if it was about something else of it.
+pub(crate) fn reply(message: &[u8], question: &Question, ip4: Ipv4Addr, ip6: Ipv6Addr) -> Vec<u8> {
+    let (v4, v6) = (ip4.octets(), ip6.octets());
+    let data: Option<&[u8]> = match question.kind {
+        A => Some(&v4),
+        AAAA => Some(&v6),
+        _ => None,
+    };
+    let mut out = message[..question.end].to_vec();
+    // An answer, with recursion, without an error; whether it was wanted is said as it was asked.
+    out[2] = 0x80 | message[2] & 1;
+    out[3] = 0x80;
+    out[6..12].copy_from_slice(&[0, u8::from(data.is_some()), 0, 0, 0, 0]);
+    if let Some(data) = data {
+        // The name is the question's. Nobody keeps it: the next domain of that name has another address.
+        out.extend([0xc0, 12]);
+        out.extend([question.kind, IN, 0, 0].map(u16::to_be_bytes).as_flattened());
+        out.extend(u16::try_from(data.len()).unwrap_or_default().to_be_bytes());
+        out.extend(data);
+    }
+    out
+}
+
 /// What a message says about the name it was asked for, and those that stand for it; none if it is no good answer.
 pub(crate) fn found(message: &[u8]) -> Option<Found> {
     let flags = word(message, 2)?;
@@ -117,6 +160,15 @@ pub(crate) mod tests {
         out
     }
 
+    /// A question.
+    pub(crate) fn question(name: &str, kind: u16) -> Vec<u8> {
+        let mut m = vec![1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        m.extend(labels(name));
+        m.extend(kind.to_be_bytes());
+        m.extend([0, 1]);
+        m
+    }
+
     /// An answer with these records: owner, kind, data.
     pub(crate) fn answer(asked: &str, records: &[(&str, u16, Vec<u8>)]) -> Vec<u8> {
         let mut m = vec![1, 2, 0x81, 0x80, 0, 1, 0, u8::try_from(records.len()).unwrap(), 0, 0, 0, 0];
@@ -148,6 +200,23 @@ pub(crate) mod tests {
         let f = found(&m).unwrap();
         assert_eq!(f.name, "www.example.org");
         assert_eq!(f.addresses, [([192, 0, 2, 1].into(), 256), (Ipv6Addr::LOCALHOST.into(), 256)]);
+    }
+
+    #[test]
+    fn questions_are_answered_as_they_were_asked() {
+        let mut m = question("Web", AAAA);
+        // What comes behind the question (EDNS) is not repeated.
+        m[11] = 1;
+        m.extend([0; 11]);
+        let q = super::question(&m).unwrap();
+        assert_eq!((q.name.as_str(), q.kind), ("web", AAAA));
+        let r = reply(&m, &q, Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        assert_eq!(r[..12], [1, 2, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(found(&r).unwrap().addresses, [(Ipv6Addr::LOCALHOST.into(), 0)]);
+        for len in 0..q.end {
+            assert_eq!(super::question(&m[..len]), None);
+        }
+        assert_eq!(super::question(&r), None, "an answer is no question");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::{OBJECTS, net};
@@ -15,8 +15,9 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::client::{Client, Entity, Settings, Wish};
+use crate::client::{Client, Entity, Settings, Shared, Wish};
 use crate::datagram::LONGEST;
+use crate::directory::Directory;
 use crate::rules::Rules;
 use crate::stream::Turn;
 
@@ -34,6 +35,10 @@ const EVENTS: usize = 256;
 const TOKENS: usize = 1 << 20;
 const DOORBELL: usize = OBJECTS as usize;
 
+fn lock(directory: &Shared) -> MutexGuard<'_, Directory> {
+    directory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One shard of the network service.
 #[derive(Debug)]
 pub struct Engine {
@@ -50,6 +55,7 @@ pub struct Engine {
     load: Load,
     /// For a datagram that is under way.
     scratch: Vec<u8>,
+    directory: Shared,
     /// The supervisor's, for news of hibernated domains.
     bell: Option<Arc<OwnedFd>>,
 }
@@ -70,6 +76,7 @@ impl Engine {
             pace: Pace::new(Instant::now()),
             load: Load::open()?,
             scratch: vec![0; LONGEST],
+            directory: Shared::default(),
             bell: None,
         })
     }
@@ -101,7 +108,8 @@ impl Engine {
         for (n, p) in settings.published.iter().enumerate() {
             watch(&p.socket, DOORBELL + 1 + n)?;
         }
-        self.clients[i] = Some(Client::new(channel, settings));
+        lock(&self.directory).put(&settings.network, &settings.name, (settings.ip4, settings.ip6));
+        self.clients[i] = Some(Client::new(channel, settings, self.directory.clone()));
         self.queue(i);
         Ok(ClientId(i))
     }
@@ -122,12 +130,25 @@ impl Engine {
     /// Forgets a client; its connections end.
     pub fn detach(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(id.0).and_then(Option::take) {
+            let s = &client.settings;
+            lock(&self.directory).remove(&s.network, &s.name, (s.ip4, s.ip6));
             // The supervisor has published sockets and the doorbell too, so that closing ours does not end the watch.
             let published = client.settings.published.iter().map(|p| p.socket.as_raw_fd());
             for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
                 let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
             }
         }
+    }
+
+    /// Others of its network find a client by this name from now on.
+    pub fn set_name(&mut self, id: ClientId, name: String) {
+        let Some(client) = self.clients.get_mut(id.0).and_then(Option::as_mut) else { return };
+        let s = &mut client.settings;
+        let before = std::mem::replace(&mut s.name, name.clone());
+        let addresses = (s.ip4, s.ip6);
+        let mut directory = lock(&self.directory);
+        directory.remove(&s.network, &before, addresses);
+        directory.put(&s.network, &name, addresses);
     }
 
     /// Gives a client other rules; what they do not allow ends.
@@ -314,9 +335,9 @@ impl Engine {
     fn other(&self, i: usize, to: SocketAddr) -> Result<(IpAddr, usize), Errno> {
         let Some(caller) = &self.clients[i] else { return Err(Errno::NETUNREACH) };
         let from: IpAddr = if to.is_ipv4() { caller.settings.ip4.into() } else { caller.settings.ip6.into() };
-        let network = caller.settings.network;
+        let network = &caller.settings.network;
         let found = self.clients.iter().position(|c| {
-            c.as_ref().is_some_and(|c| c.settings.network == network && c.settings.is_own(to.ip()))
+            c.as_ref().is_some_and(|c| c.settings.network == *network && c.settings.is_own(to.ip()))
         });
         // Others than those on one network are not there.
         Ok((from, found.filter(|j| *j != i).ok_or(Errno::HOSTUNREACH)?))

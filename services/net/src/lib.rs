@@ -13,6 +13,7 @@ mod address;
 mod bucket;
 mod client;
 mod datagram;
+mod directory;
 mod dns;
 mod engine;
 mod ledger;

@@ -30,8 +30,10 @@ use crate::serve::{DESCRIPTORS, Order, PACKET};
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Its virtual network.
-    pub network: u32,
+    /// Its virtual network, by name.
+    pub network: String,
+    /// Its own name, by which others of the network find it; empty: by none.
+    pub name: String,
     /// What it may do.
     pub rules: Rules,
     /// Ports of the host that lead to ports of the domain.
@@ -101,6 +103,16 @@ impl Attachment {
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.send(&order, &[]);
         Ok(())
+    }
+
+    /// Others of its network find it by this name from now on.
+    pub fn set_name(&self, name: &str) {
+        let mut state = self.manager.lock();
+        if let Some(member) = state.members.get_mut(&self.key) {
+            name.clone_into(&mut member.wanted.name);
+        }
+        // As for rules.
+        let _ = state.send(&Order::Name { key: self.key, name: name.to_owned() }, &[]);
     }
 
     /// What it has moved so far, if the service domain is right.
@@ -355,7 +367,8 @@ impl State {
         let wanted = &member.wanted;
         let order = Order::Attach {
             key,
-            network: wanted.network,
+            network: wanted.network.clone(),
+            name: wanted.name.clone(),
             ip4: ip4(key),
             ip6: ip6(key),
             rules: wanted.rules.clone(),

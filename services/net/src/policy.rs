@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::Bucket;
+use crate::client::Settings;
 use crate::names::Names;
 use crate::rules::{Action, Direction, Pattern, Protocol, Rule, Rules, covers, is_private};
 use crate::way::Way;
@@ -103,7 +104,7 @@ impl Policy {
     }
 
     /// Whether the domain may send this way; `new`: a flow begins with it.
-    pub fn send(&mut self, way: &Way, to: SocketAddr, protocol: Protocol, new: bool) -> Result<(), Errno> {
+    pub fn send(&mut self, way: Way, to: SocketAddr, protocol: Protocol, new: bool) -> Result<(), Errno> {
         let case = outbound(way, to, protocol);
         if self.decide(case, new) { Ok(()) } else { Err(Errno::ACCESS) }
     }
@@ -113,12 +114,11 @@ impl Policy {
         self.decide(inbound(from, port, protocol), new)
     }
 
-    /// Whether a flow may go on. `way`: where it leads, if the domain began it.
-    pub fn keeps(&self, flow: Flow, way: Option<&Way>, protocol: Protocol) -> bool {
-        let case = match (flow, way) {
-            (Flow::Out(to), Some(way)) => outbound(way, to, protocol),
-            (Flow::Out(_), None) => return false,
-            (Flow::In(from, port), _) => inbound(from, port, protocol),
+    /// Whether a flow may go on.
+    pub fn keeps(&self, settings: &Settings, flow: Flow, protocol: Protocol) -> bool {
+        let case = match flow {
+            Flow::Out(to) => outbound(settings.way(to), to, protocol),
+            Flow::In(from, port) => inbound(from, port, protocol),
         };
         self.judge(case).0 == Action::Allow
     }
@@ -191,7 +191,7 @@ pub fn read_log(log: BorrowedFd<'_>) -> Option<Line> {
     }
 }
 
-fn outbound(way: &Way, to: SocketAddr, protocol: Protocol) -> Case {
+fn outbound(way: Way, to: SocketAddr, protocol: Protocol) -> Case {
     let (guarded, exempt, otherwise) = match way {
         Way::Names(_) => (false, true, Action::Allow),
         Way::Domain => (true, false, Action::Allow),

@@ -29,12 +29,15 @@ pub(crate) enum Order {
     /// Count in this ledger, ring this bell (an eventfd) when there is news for a hibernated domain, and write what rules
     /// have written down to this log; the first order. Descriptors: the ledger's memory file, the bell, a socket.
     Begin,
+    /// A domain has another name.
+    Name { key: u64, name: String },
     /// A domain has other rules.
     Rules { key: u64, rules: Rules },
     /// Serve a domain. Descriptors: channel, doorbell, then a bound socket for each published port.
     Attach {
         key: u64,
-        network: u32,
+        network: String,
+        name: String,
         ip4: Ipv4Addr,
         ip6: Ipv6Addr,
         rules: Rules,
@@ -77,12 +80,17 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                     engine.set_bell(bell);
                     log = descriptors.next().map(Arc::new);
                 }
+                Order::Name { key, name } => {
+                    if let Some(id) = clients.get(&key) {
+                        engine.set_name(*id, name);
+                    }
+                }
                 Order::Rules { key, rules } => {
                     if let Some(id) = clients.get(&key) {
                         engine.set_rules(*id, rules);
                     }
                 }
-                Order::Attach { key, network, ip4, ip6, rules, ports, resolver } => {
+                Order::Attach { key, network, name, ip4, ip6, rules, ports, resolver } => {
                     let mut descriptors = descriptors.into_iter();
                     let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
                         return Err(io::Error::other("an order to attach without a channel"));
@@ -96,7 +104,8 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                         .map(|((port, protocol), socket)| Published { port, protocol, socket });
                     let published = published.collect();
                     let log = log.clone().map(|to| Log { to, key });
-                    let settings = Settings { network, ip4, ip6, rules, published, resolver, counts, log };
+                    let settings =
+                        Settings { network, name, ip4, ip6, rules, published, resolver, counts, log };
                     clients.insert(key, engine.attach(&memory, doorbell, settings)?);
                 }
                 Order::Detach { key, answer } => {

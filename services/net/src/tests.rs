@@ -50,7 +50,8 @@ impl Guest {
         let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
         let counts = Ledger::new().unwrap().entry(last.into());
         let settings = Settings {
-            network: 1,
+            network: "back".into(),
+            name: format!("d{last}"),
             ip4: Ipv4Addr::new(10, 88, 0, last),
             ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
             rules,

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use doppel_abi_service::net::address::{HOST4, HOST6, RESOLVER4, RESOLVER6};
-use rustix::io::Errno;
 
 use crate::client::Settings;
 
@@ -15,23 +14,23 @@ const DNS: u16 = 53;
 pub(crate) enum Way {
     /// To this address, from the host.
     Host(SocketAddr),
-    /// To this name server, from the host.
-    Names(SocketAddr),
+    /// To this name server, from the host, or to none.
+    Names(Option<SocketAddr>),
     /// To another domain, perhaps.
     Domain,
 }
 
 impl Settings {
     /// Where the domain gets with this address.
-    pub(crate) fn way(&self, to: SocketAddr) -> Result<Way, Errno> {
+    pub(crate) fn way(&self, to: SocketAddr) -> Way {
         if is_resolver(to) {
-            return self.resolver.map(Way::Names).ok_or(Errno::CONNREFUSED);
+            return Way::Names(self.resolver);
         }
         let host = as_host(to);
         if is_virtual(to.ip()) && host.is_none() {
-            return Ok(Way::Domain);
+            return Way::Domain;
         }
-        Ok(Way::Host(host.unwrap_or(to)))
+        Way::Host(host.unwrap_or(to))
     }
 }
 

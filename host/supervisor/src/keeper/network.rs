@@ -26,10 +26,26 @@ impl Keeper {
         manager.attach(wanted).map_err(|e| refused(fault(&e), e.to_string()))
     }
 
+    /// A domain's part in the network, if it runs or sleeps.
+    fn part(&self, id: &str) -> Option<&Attachment> {
+        let live = self.domains.get(id).filter(|d| d.exit.is_none()).and_then(|d| d.network.as_ref());
+        live.or_else(|| self.sleepers.attachment(id))
+    }
+
+    /// Has others of its network find a domain by another name.
+    pub(super) fn set_name(&self, id: &str, name: &str) -> Said {
+        match self.part(id) {
+            Some(network) => {
+                network.set_name(name);
+                Said::Done
+            }
+            None => gone(id),
+        }
+    }
+
     /// Gives a domain's network other rules.
     pub(super) fn set_rules(&self, id: &str, rules: Rules) -> Said {
-        let live = self.domains.get(id).filter(|d| d.exit.is_none()).and_then(|d| d.network.as_ref());
-        match live.or_else(|| self.sleepers.attachment(id)) {
+        match self.part(id) {
             Some(network) => {
                 network.set_rules(rules).map_or_else(|e| refused(fault(&e), e.to_string()), |()| Said::Done)
             }

@@ -118,6 +118,13 @@ pub(crate) enum Ask {
         /// All of them, the unchanged ones too.
         limits: Limits,
     },
+    /// Others of its network find it by another name.
+    Name {
+        /// Its id.
+        id: String,
+        /// The name.
+        name: String,
+    },
     /// Gives its network other rules.
     Rules {
         /// Its id.

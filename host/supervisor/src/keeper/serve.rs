@@ -176,6 +176,7 @@ impl Keeper {
                     done.and_then(|()| keeper.fleet.set_memory(key, limits.memory, limits.memory_target));
                 Some(done.map_or_else(|e| failed(&e), |()| Said::Done))
             }),
+            Ask::Name { id, name } => Some(self.set_name(&id, &name)),
             Ask::Rules { id, rules } => Some(self.set_rules(&id, rules)),
             Ask::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
             Ask::ToExec { exec, ask } => self.exec_ask(n, &exec, ask),

@@ -72,7 +72,7 @@ class AsyncSandbox:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
-        network: bool | None = None,
+        network: bool | str | None = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
@@ -85,10 +85,10 @@ class AsyncSandbox:
         without one it just stays up, `[]` is the image's own. `memory` is bytes or as `512m`. With `auto_remove`
         off its record and logs stay after its end.
 
-        It has no network unless asked for: with `network`, or by publishing `ports` (`[80]`, or `{80: 8080}` for a
-        certain port of the host; see `get_host`), it reaches public addresses, and private ones that `allow` names
-        (`10.0.0.0/8:443`). `rules` come before those: the first that fits decides. `dns` is another name server than
-        the host's.
+        It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
+        by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
+        reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
+        first that fits decides. `dns` is another name server than the host's.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -224,7 +224,7 @@ class AsyncSandbox:
         count: int = 1,
         *,
         args: Sequence[str] = (),
-        network: bool | None = None,
+        network: bool | str | None = None,
         ports: Ports | None = None,
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),

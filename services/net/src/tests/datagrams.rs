@@ -250,3 +250,25 @@ fn a_datagram_that_is_none_ends_its_own_domain_only() {
     until(&mut engine, |e| (!e.serves(id)).then_some(()));
     assert!(engine.serves(good.id));
 }
+
+#[test]
+fn domains_of_a_network_are_found_by_name() {
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    let other = Guest::new(&mut engine, 9, Rules::default(), Vec::new());
+    let mut c = Gram::new(&mut engine, &mut g, 4, any(5000));
+    let server = SocketAddr::from((RESOLVER4, 53));
+    let mut ask = |engine: &mut Engine, name: &str| {
+        c.send(&g, server, &crate::dns::tests::question(name, 1));
+        let (from, reply) = until(engine, |_| c.next(&g));
+        assert_eq!(from, server);
+        crate::dns::found(&reply).unwrap().addresses[0].0
+    };
+    // The host's name server is not needed: there is none here.
+    for name in ["d9", "D9.back", "d9"] {
+        assert_eq!(ask(&mut engine, name), Ipv4Addr::new(10, 88, 0, 9));
+    }
+    engine.set_name(other.id, "web".into());
+    assert_eq!(ask(&mut engine, "web.back"), Ipv4Addr::new(10, 88, 0, 9));
+    assert_eq!(ask(&mut engine, "d1"), Ipv4Addr::new(10, 88, 0, 1), "its own, too");
+}
