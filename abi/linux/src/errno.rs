@@ -283,6 +283,17 @@ impl Errno {
     /// Interrupted: continue through restart_syscall if no handler ran, else EINTR.
     pub const ERESTART_RESTARTBLOCK: Self = Self(516);
 
+    /// What people call the errors that a wrong command has; others by their names.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::ENOENT => "no such file or directory",
+            Self::EACCES => "permission denied",
+            Self::ENOTDIR => "not a directory",
+            Self::ENOEXEC => "not a program for this machine",
+            other => other.name(),
+        }
+    }
+
     /// The name, as `strace` prints it.
     pub fn name(self) -> &'static str {
         match self.0 {

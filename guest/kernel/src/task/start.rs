@@ -159,19 +159,8 @@ fn load_first_program(t: &Arc<Thread>, data: &BootData) {
 
 fn give_up(t: &Arc<Thread>, what: &str, name: &[u8], e: Errno, code: i32) {
     let name = alloc::string::String::from_utf8_lossy(name);
-    console::log(&alloc::format!("doppel: cannot {what} {name}: {}\n", words(e)));
+    console::log(&alloc::format!("doppel: cannot {what} {name}: {}\n", e.words()));
     super::exit::do_group_exit(t, code << 8);
-}
-
-/// What people call the errors that a wrong command has.
-fn words(e: Errno) -> &'static str {
-    match e {
-        Errno::ENOENT => "no such file or directory",
-        Errno::EACCES => "permission denied",
-        Errno::ENOTDIR => "not a directory",
-        Errno::ENOEXEC => "not a program for this machine",
-        other => other.name(),
-    }
 }
 
 /// Makes the directory in which the first program starts if it is missing, as Docker does: as root, whoever the
