@@ -77,6 +77,10 @@ pub mod fd {
     pub const NETWORK_DOORBELL: i32 = 8;
 }
 
+/// Name (`argv[0]`) under which our own program plays the guest kernel's part of this interface: for a paene domain, whose
+/// programs run on the host's kernel (`host/paene`).
+pub const ATTENDANT: &str = "doppel-paene";
+
 /// Host signal used to make a vCPU enter the guest kernel (SIGURG: harmless where no handler is set).
 pub const KICK_SIGNAL: i32 = 23;
 

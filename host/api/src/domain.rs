@@ -125,6 +125,14 @@ pub struct Resources {
     #[schema(max_items = 64)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub io_devices: Vec<IoDevice>,
+    /// Most bytes a paene domain may write beside its image; half of the host's memory if missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 65536, maximum = 4503599627370496_u64)]
+    pub disk_bytes: Option<u64>,
+    /// Most files and directories of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4503599627370496_u64)]
+    pub disk_inodes: Option<u64>,
 }
 
 /// Most that may be moved to and from a block device in a second; 0 is no limit.

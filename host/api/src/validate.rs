@@ -163,6 +163,8 @@ impl Validate for Resources {
         between("resources.memory_reservation_bytes", self.memory_reservation_bytes, 0, MOST)?;
         between("resources.memory_target_bytes", self.memory_target_bytes, 1 << 20, MOST)?;
         between("resources.pids", self.pids, 1, 4 << 20)?;
+        between("resources.disk_bytes", self.disk_bytes, 64 << 10, MOST)?;
+        between("resources.disk_inodes", self.disk_inodes, 1, MOST)?;
         if self.io_devices.len() > MAX_DEVICES {
             return Err(refuse("resources.io_devices", format!("more than {MAX_DEVICES} entries")));
         }

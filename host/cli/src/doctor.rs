@@ -99,6 +99,13 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// What this host lacks for a guest kernel, if anything.
+pub fn lacking() -> Option<String> {
+    let needed = [kernel(), seccomp(), fsgsbase(), namespaces(), memfd()];
+    let failed = needed.into_iter().find(|c| c.verdict == Verdict::Failed)?;
+    Some(format!("{}: {}", failed.name, failed.found))
+}
+
 fn kernel() -> Check {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy().into_owned();

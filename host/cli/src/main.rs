@@ -15,6 +15,7 @@ mod freeze_cmd;
 mod frozen_cmd;
 mod image_cmd;
 mod image_oci_cmd;
+mod kind;
 mod manual;
 mod network;
 mod remote;
@@ -133,6 +134,9 @@ fn images(args: image_cmd::Args) -> remote::Outcome {
 const TOOL_ERROR: u8 = 125;
 
 fn main() -> ExitCode {
+    if let Some(code) = doppel_paene::attend() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

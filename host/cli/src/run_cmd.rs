@@ -21,6 +21,8 @@ const OUT_OF_MEMORY: u8 = 137;
 #[derive(Args)]
 #[command(args_override_self = true)]
 pub struct RunArgs {
+    #[command(flatten)]
+    pub(crate) kind: crate::kind::KindArgs,
     /// Name of the domain
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -108,6 +110,8 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
     let network = args.network.attach()?;
     let config = DomainConfig {
+        kind: args.kind.choose(),
+        disk: args.kind.disk(),
         network: network.as_ref().map(crate::network::Network::link),
         kernel: args.kernel,
         store: Some(Store::from_env().root().to_owned()),

@@ -51,6 +51,8 @@ pub(crate) const KILL_PROCESS: u32 = 0x8000_0000;
 pub(crate) const TRAP: u32 = 0x0003_0000;
 /// `SECCOMP_RET_ERRNO` with EPERM.
 pub(crate) const REFUSE: u32 = 0x0005_0000 | 1;
+/// The same with ENOSYS.
+pub(crate) const NO_SUCH_CALL: u32 = 0x0005_0000 | 38;
 
 const OFF_NR: u32 = 0;
 const OFF_ARCH: u32 = 4;
@@ -89,6 +91,34 @@ pub fn compile(rules: &[Rule], sites: Sites) -> Vec<Instruction> {
     out.push(Instruction { code: JUMP_EQ, jt: skip, jf: 0, k: high });
     out.extend(sigreturn);
     out.extend(rules_block(rules, Site::Gate, REFUSE));
+    out
+}
+
+/// Compiles a list of calls that may come from anywhere: `conditional` ones and `allowed` ones. Those of `absent` and x32
+/// calls fail with ENOSYS, all others with EPERM, and another ABI's end the process.
+pub(crate) fn program(conditional: &[Rule], allowed: &[(u32, &str)], absent: &[u32]) -> Vec<Instruction> {
+    let mut out = Vec::new();
+    let mut head = Block::default();
+    let (native, not_x32) = (head.label(), head.label());
+    head.load(OFF_ARCH);
+    head.jump_eq(ARCH_X86_64, Some(native), None);
+    head.ret(KILL_PROCESS);
+    head.bind(native);
+    head.load(OFF_NR);
+    head.jump_set_else(X32_BIT, not_x32);
+    head.ret(NO_SUCH_CALL);
+    head.bind(not_x32);
+    head.finish(&mut out);
+    let plain = allowed.iter().map(|(number, _)| (*number, ALLOW));
+    for (number, verdict) in plain.chain(absent.iter().map(|number| (*number, NO_SUCH_CALL))) {
+        let mut block = Block::default();
+        let next = block.label();
+        block.jump_eq(number, None, Some(next));
+        block.ret(verdict);
+        block.bind(next);
+        block.finish(&mut out);
+    }
+    out.extend(rules_block(conditional, Site::Gate, REFUSE));
     out
 }
 

@@ -2,6 +2,7 @@
 //!
 //! * [`ALLOWED`]: the host system calls a guest kernel may make, with their arguments and the reason.
 //! * [`compile`]: turns that table into a seccomp program that decides by instruction pointer.
+//! * [`container`]: what a paene domain's programs may ask of the host's kernel.
 //! * [`limits`]: resource limits and namespaces every domain process is born with.
 //!
 //! Boundary: this crate makes no system call. `host/sys` applies what it describes and the guest
@@ -9,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod bpf;
+pub mod container;
 pub mod limits;
 mod rules;
 mod table;

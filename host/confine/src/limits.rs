@@ -37,6 +37,8 @@ pub const LIMITS: &[Limit] = &[
 
 /// `CLONE_NEW*` flags of a domain's first process: cgroup, UTS, IPC, PID, network and mount namespaces.
 pub const NAMESPACES: u64 = 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x2000_0000 | 0x4000_0000 | 0x0002_0000;
+/// Those of a paene domain's attendant: PID and mount namespaces. The others are its container's, made by it.
+pub const ATTENDANT_NAMESPACES: u64 = 0x2000_0000 | 0x0002_0000;
 /// `CLONE_NEWUSER`, added when the caller is not root.
 pub const USER_NAMESPACE: u64 = 0x1000_0000;
 

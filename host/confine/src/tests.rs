@@ -1,7 +1,7 @@
 //! The compiled program, run in an interpreter over the cases that matter.
 
 use crate::bpf::{
-    ALLOW, AND, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, REFUSE, RETURN, TRAP,
+    ALLOW, AND, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, NO_SUCH_CALL, REFUSE, RETURN, TRAP,
 };
 use crate::{ALLOWED, Instruction, Site, Sites, compile, host_call_table};
 
@@ -218,4 +218,34 @@ fn the_document_shows_the_list() {
         document.contains(&host_call_table()),
         "copy the output of `doppel debug host-calls` to SECURITY.md"
     );
+}
+
+fn container(nr: u32, first: u64) -> u32 {
+    let args = [first, 0, 0, 0, 0, 0];
+    interpret(&crate::container::filter(), &Call { nr, arch: ARCH_X86_64, ip: 0x40_0000, args })
+}
+
+#[test]
+fn a_containers_list_is_dockers() {
+    for nr in [0, 1, 59, 202, 257, 439] {
+        assert_eq!(container(nr, 0), ALLOW, "{nr}");
+    }
+    // mount, unshare, setns, init_module, bpf, add_key, keyctl, userfaultfd, io_uring_setup, reboot, kexec_load.
+    for nr in [165, 272, 308, 175, 321, 248, 250, 323, 425, 169, 246, 600] {
+        assert_eq!(container(nr, 0), REFUSE, "{nr}");
+    }
+    assert_eq!(container(56, 0x11 | 0x100), ALLOW, "a thread");
+    assert_eq!(container(56, 0x1000_0000), REFUSE, "a user namespace");
+    assert_eq!(container(435, 0), NO_SUCH_CALL, "clone3");
+    assert_eq!(container(0x4000_0001, 0), NO_SUCH_CALL, "x32");
+    let families =
+        [(1, ALLOW), (10, ALLOW), (16, ALLOW), (38, ALLOW), (44, ALLOW), (40, REFUSE), (99, REFUSE)];
+    for (family, verdict) in families {
+        assert_eq!(container(41, family), verdict, "family {family}");
+    }
+    assert_eq!(container(135, 0xffff_ffff), ALLOW);
+    assert_eq!(container(135, 0x4_0000), REFUSE, "no randomness");
+    let other = Call { nr: 0, arch: 0x4000_0003, ip: 0, args: [0; 6] };
+    assert_eq!(interpret(&crate::container::filter(), &other), KILL_PROCESS);
+    assert!(crate::container::filter().len() < 4096, "the kernel's limit");
 }

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,25 @@ const SHARES: u64 = 1024;
 /// What a group weighs on v2, and in [`Resources::cpu_weight`].
 const WEIGHT: u64 = 100;
 
-fn controllers(account: bool) -> &'static [&'static str] {
-    if account { &ACCOUNTED } else { &CONTROLLERS }
+/// And for one that cannot stop by itself: on v1 there is a hierarchy for that.
+const PAUSED: [&str; 7] = ["memory", "cpu", "pids", "cpuacct", "blkio", "io", "freezer"];
+
+/// Which controllers a domain is put under.
+#[derive(Clone, Copy, Debug)]
+enum Extent {
+    Limits,
+    Accounts,
+    Pauses,
+}
+
+impl Extent {
+    fn controllers(self) -> &'static [&'static str] {
+        match self {
+            Self::Limits => &CONTROLLERS,
+            Self::Accounts => &ACCOUNTED,
+            Self::Pauses => &PAUSED,
+        }
+    }
 }
 
 /// What a domain may use besides its limits on memory and CPUs; none leaves a figure as it is.
@@ -62,9 +80,19 @@ pub(crate) struct Limits {
     /// CPUs.
     pub cpus: Option<f64>,
     pub resources: Resources,
+    /// It cannot stop by itself.
+    pub pauses: bool,
 }
 
 impl Limits {
+    fn extent(&self) -> Extent {
+        match (self.resources.account, self.pauses) {
+            (_, true) => Extent::Pauses,
+            (true, false) => Extent::Accounts,
+            (false, false) => Extent::Limits,
+        }
+    }
+
     /// The controllers that cannot be missing.
     fn needed(&self) -> impl Iterator<Item = &'static str> {
         let r = &self.resources;
@@ -99,7 +127,7 @@ pub struct Usage {
 /// The control group hierarchy of this host: `v2`, `v1` or `none`.
 #[must_use]
 pub fn cgroups() -> &'static str {
-    match Hierarchies::find(false) {
+    match Hierarchies::find(Extent::Limits) {
         Ok(Hierarchies::V2(_)) => "v2",
         Ok(Hierarchies::V1(_)) => "v1",
         Err(_) => "none",
@@ -116,14 +144,14 @@ enum Hierarchies {
 }
 
 impl Hierarchies {
-    /// Those of this host, with those for accounting if wanted; looked for until there are some.
-    fn find(account: bool) -> io::Result<Self> {
-        static FOUND: [OnceLock<Hierarchies>; 2] = [OnceLock::new(), OnceLock::new()];
-        let cell = &FOUND[usize::from(account)];
+    /// Those of this host, as many as are wanted; looked for until there are some.
+    fn find(extent: Extent) -> io::Result<Self> {
+        static FOUND: [OnceLock<Hierarchies>; 3] = [const { OnceLock::new() }; 3];
+        let cell = &FOUND[extent as usize];
         if let Some(found) = cell.get() {
             return Ok(found.clone());
         }
-        Self::look(controllers(account)).map(|found| cell.get_or_init(|| found).clone())
+        Self::look(extent.controllers()).map(|found| cell.get_or_init(|| found).clone())
     }
 
     fn look(wanted: &[&'static str]) -> io::Result<Self> {
@@ -169,7 +197,11 @@ impl Hierarchies {
 
 /// A domain's control group; removed when dropped, by which time the domain must be dead.
 #[derive(Debug)]
-pub(crate) struct Cgroup {
+pub(crate) struct Cgroup(View);
+
+/// The same for those who may look at it and change it as long as it is there.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
     /// Controller and directory: on v2 the same directory for all.
     dirs: Vec<(&'static str, PathBuf)>,
     v2: bool,
@@ -197,11 +229,11 @@ impl Birth {
 impl Cgroup {
     /// Makes the group and sets its limits.
     pub fn create(name: &str, limits: Limits) -> io::Result<Self> {
-        Self::create_in(Hierarchies::find(limits.resources.account)?, name, limits)
+        Self::create_in(Hierarchies::find(limits.extent())?, name, limits)
     }
 
     fn create_in(hierarchies: Hierarchies, name: &str, limits: Limits) -> io::Result<Self> {
-        let wanted = controllers(limits.resources.account);
+        let wanted = limits.extent().controllers();
         let (dirs, v2) = match hierarchies {
             Hierarchies::V2(root) => {
                 let parent = root.join(PARENT);
@@ -227,7 +259,7 @@ impl Cgroup {
             }
         }
         // From here on, dropping removes what was made.
-        let group = Self { dirs, v2 };
+        let group = Self(View { dirs, v2 });
         for (_, dir) in &group.dirs {
             fs::create_dir_all(dir).map_err(|e| at(dir, e))?;
         }
@@ -236,6 +268,50 @@ impl Cgroup {
         group.set_limits(&limits)?;
         group.weigh_parent();
         Ok(group)
+    }
+
+    /// For those who may only look and change.
+    pub fn view(&self) -> View {
+        self.0.clone()
+    }
+}
+
+impl Deref for Cgroup {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.0
+    }
+}
+
+impl View {
+    /// Has all processes of the group stand still, or go on; whether they do, [`Self::is_still`] says.
+    pub fn pause(&self, still: bool) -> io::Result<()> {
+        let (path, text) = match (self.freezer(), still) {
+            (Some(dir), true) if self.v2 => (dir.join("cgroup.freeze"), "1"),
+            (Some(dir), false) if self.v2 => (dir.join("cgroup.freeze"), "0"),
+            (Some(dir), true) => (dir.join("freezer.state"), "FROZEN"),
+            (Some(dir), false) => (dir.join("freezer.state"), "THAWED"),
+            (None, _) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "this host has no freezer controller",
+                ));
+            }
+        };
+        fs::write(&path, text).map_err(|e| at(&path, e))
+    }
+
+    /// Whether they stand still.
+    pub fn is_still(&self) -> bool {
+        let Some(dir) = self.freezer() else { return false };
+        let (file, text) = if self.v2 { ("cgroup.events", "frozen 1") } else { ("freezer.state", "FROZEN") };
+        fs::read_to_string(dir.join(file)).is_ok_and(|all| all.lines().any(|l| l == text))
+    }
+
+    fn freezer(&self) -> Option<&Path> {
+        let found = if self.v2 { self.dirs.first() } else { self.dirs.iter().find(|(c, _)| *c == "freezer") };
+        found.map(|(_, dir)| dir.as_path())
     }
 
     /// On v1, processes of the host usually sit in the root group, where each weighs as much as a whole
@@ -393,7 +469,7 @@ impl Drop for Cgroup {
 /// Removes the control groups of domains whose process died suddenly, by their ids.
 /// False if one is left, because its processes are not gone yet.
 pub(crate) fn remove_left_over(is_one: impl Fn(u32) -> bool) -> bool {
-    let dirs = match Hierarchies::find(true) {
+    let dirs = match Hierarchies::find(Extent::Pauses) {
         Ok(Hierarchies::V2(root)) => vec![root],
         Ok(Hierarchies::V1(roots)) => roots.into_iter().map(|(_, root)| root).collect(),
         // Without hierarchies there is nothing to remove.

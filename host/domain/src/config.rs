@@ -6,11 +6,38 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Error, Resources};
+
+/// What a domain's programs run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A guest kernel.
+    #[default]
+    Para,
+    /// The host's kernel, in namespaces of their own (`host/paene`). Programs that start such domains call
+    /// `doppel_paene::attend` first of all.
+    Paene,
+}
+
+/// How much a paene domain may change of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Bytes; none: half of the host's memory.
+    pub bytes: Option<u64>,
+    /// Files and directories; none: about a million.
+    pub inodes: Option<u64>,
+}
 
 /// What to run, on what, within which limits.
 #[derive(Clone, Debug)]
 pub struct DomainConfig {
+    /// What its programs run on.
+    pub kind: Kind,
+    /// How much it may change of its files, if it is a paene domain; a para domain's count as its memory.
+    pub disk: Disk,
     /// Root image: an EROFS file.
     pub image: PathBuf,
     /// Guest kernel to use instead of the embedded one (for work on the kernel itself).
@@ -89,6 +116,8 @@ impl DomainConfig {
     #[must_use]
     pub fn new(image: PathBuf, argv: Vec<OsString>) -> Self {
         Self {
+            kind: Kind::Para,
+            disk: Disk::default(),
             image,
             kernel: None,
             store: None,
@@ -136,7 +165,31 @@ impl DomainConfig {
         if !self.cwd.as_encoded_bytes().starts_with(b"/") {
             return wrong(format!("the working directory {:?} must be an absolute path", self.cwd));
         }
+        if self.kind == Kind::Paene {
+            self.check_paene()?;
+        } else if self.disk != Disk::default() {
+            return wrong(
+                "limits on the disk are for paene domains; a para domain's files count as its memory".into(),
+            );
+        }
         self.check_limits()
+    }
+
+    /// Refuses what only a guest kernel can do.
+    fn check_paene(&self) -> Result<(), Error> {
+        let only_para = [
+            (self.kernel.is_some(), "a guest kernel"),
+            (self.trace, "--trace"),
+            (self.freeze_to.is_some(), "freezing itself"),
+            (self.network.is_some(), "a network (its own loopback device is all it has yet)"),
+        ];
+        if let Some((_, what)) = only_para.iter().find(|(asked, _)| *asked) {
+            return Err(Error::Unsupported(format!("a paene domain has not {what}")));
+        }
+        if !rustix::process::geteuid().is_root() {
+            return Err(Error::Unsupported("a paene domain needs root; a para domain does not".into()));
+        }
+        Ok(())
     }
 
     /// Checks the limits alone.

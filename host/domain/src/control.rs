@@ -11,7 +11,7 @@ use doppel_sys::shared::SharedMap;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::frozen::Resume;
-use crate::{DomainConfig, Error, Kernel};
+use crate::{DomainConfig, Error};
 
 /// Arena size: sparse, so only what the guest kernel touches costs anything.
 const ARENA_SIZE: u64 = 4 << 30;
@@ -39,7 +39,7 @@ pub(crate) struct Facts<'a> {
 
 impl Memory {
     /// Makes the memory files and writes the start info, the boot arguments and the filter.
-    pub fn new(config: &DomainConfig, kernel: &Kernel, facts: &Facts<'_>) -> Result<Self, Error> {
+    pub fn new(config: &DomainConfig, filter: &[u8], facts: &Facts<'_>) -> Result<Self, Error> {
         let control_fd = memfd("doppel-control", control::SIZE)?;
         let header = facts.resume.map(|r| *r.image.header());
         let arena_size = header.map_or(ARENA_SIZE, |h| h.arena_size);
@@ -62,8 +62,7 @@ impl Memory {
         }
 
         let boot_args = boot_args(config, facts.winsize)?;
-        let filter_bytes = kernel.filter();
-        assert!(filter_bytes.len() as u64 <= control::FILTER_MAX, "the seccomp program is too long");
+        assert!(filter.len() as u64 <= control::FILTER_MAX, "the seccomp program is too long");
         let mut seed = [0u8; 32];
         rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
             .map_err(Error::os("get randomness"))?;
@@ -77,7 +76,7 @@ impl Memory {
             arena_size,
             pagefile_size,
             image_size: facts.image_size,
-            filter_len: u32::try_from(filter_bytes.len() / 8).expect("bounded by FILTER_MAX"),
+            filter_len: u32::try_from(filter.len() / 8).expect("bounded by FILTER_MAX"),
             boot_args_len: u32::try_from(boot_args.len()).expect("bounded by BOOT_ARGS_MAX"),
             seed,
             host_memory: host_memory(),
@@ -92,7 +91,7 @@ impl Memory {
         };
         let offset = |o: u64| usize::try_from(o).expect("inside the control area");
         map.write(offset(control::START_INFO), &start_info_bytes(&info));
-        map.write(offset(control::FILTER), &filter_bytes);
+        map.write(offset(control::FILTER), filter);
         map.write(offset(control::BOOT_ARGS), &boot_args);
         let vregs: &doppel_abi_machine::VirtualRegisters = map.get(offset(control::VREGS));
         vregs.winsize.store(facts.winsize, std::sync::atomic::Ordering::Relaxed);

@@ -21,13 +21,14 @@ use doppel_sys::shared::SharedMap;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
+use crate::cgroup::View;
 use crate::config::check_memory;
 use crate::frozen::{FreezeReport, Resume, image_digest};
 use crate::requests::{Reply, Request};
 use crate::ring::{post, registers};
 use crate::session::Slots;
 use crate::share::{self, Member};
-use crate::{DomainStats, Error, shadow};
+use crate::{DomainStats, Error, Kind, shadow};
 
 /// How long a domain may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -57,6 +58,8 @@ pub(crate) struct Core {
     pub sessions: Mutex<Slots>,
     /// How many work with it elsewhere whom its end has to wait for.
     pub guests: Guests,
+    /// Its control group, as long as the domain is there.
+    pub group: Option<View>,
 }
 
 /// See [`Core::receive`].
@@ -88,6 +91,7 @@ impl Drop for Guest {
 /// What a freeze has to know of a domain's birth.
 #[derive(Debug)]
 pub(crate) struct Born {
+    pub kind: Kind,
     pub resume: Option<Resume>,
     pub kernel: [u8; 32],
     pub image: PathBuf,
@@ -170,9 +174,14 @@ impl Core {
     /// Kills every process of the domain; one that is dead already is no error.
     pub fn kill(&self) -> Result<(), Error> {
         match rustix::process::pidfd_send_signal(&self.child.pidfd, Signal::KILL) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(Error::os("kill the domain")(error)),
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => return Err(Error::os("kill the domain")(error)),
         }
+        // On v1 what stands still does not even die.
+        if self.born.kind == Kind::Paene {
+            self.unpause();
+        }
+        Ok(())
     }
 
     fn state(&self) -> u32 {
@@ -240,16 +249,42 @@ impl Core {
 
     /// Has the domain stand still until [`Self::unpause`].
     pub fn pause(&self) -> Result<(), Error> {
+        if self.born.kind == Kind::Paene {
+            return self.pause_group();
+        }
         let mut standing = self.stop()?;
         standing.go_on = false;
         self.paused.store(true, Ordering::SeqCst);
         Ok(())
     }
 
+    /// The same by its control group, for one without a guest kernel.
+    fn pause_group(&self) -> Result<(), Error> {
+        let Some(group) = &self.group else {
+            return Err(Error::Unsupported(
+                "this paene domain runs without a control group, by which it would be paused".into(),
+            ));
+        };
+        let _turn = lock(&self.stops);
+        group.pause(true).map_err(Error::host("pause the domain"))?;
+        self.paused.store(true, Ordering::SeqCst);
+        if self.look_until(STOP_PATIENCE, || group.is_still() || self.is_dead()) {
+            return Ok(());
+        }
+        self.paused.store(false, Ordering::SeqCst);
+        group.pause(false).map_err(Error::host("let the domain go on"))?;
+        Err(Error::Config("the domain's programs do not stop; try again".into()))
+    }
+
     /// Lets it go on; nothing if it is not paused.
     pub fn unpause(&self) {
         let _turn = lock(&self.stops);
         if self.paused.swap(false, Ordering::SeqCst) {
+            if self.born.kind == Kind::Paene {
+                // Without its group there is nothing left of it.
+                let _ = self.group.as_ref().map(|group| group.pause(false));
+                return;
+            }
             post(&self.map, event::THAW);
             self.wait_thawed();
         }
@@ -279,6 +314,13 @@ impl Core {
     /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
     fn freeze_for(&self, to: &Path, stop: bool, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
         let begun = Instant::now();
+        if self.born.kind == Kind::Paene {
+            return Err(Error::Unsupported(format!(
+                "{} is a paene domain, whose programs run on the host's kernel: only para domains can be frozen, cloned \
+                 and hibernated",
+                self.label()
+            )));
+        }
         if to.exists() && !(stop && self.woke_from(to)) {
             return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
         }
@@ -409,6 +451,18 @@ impl Core {
 
     /// Its memory as it is now.
     pub fn stats(&self) -> Result<DomainStats, Error> {
+        if self.born.kind == Kind::Paene {
+            let usage = self.group.as_ref().map(View::usage).unwrap_or_default();
+            return Ok(DomainStats {
+                name: self.label(),
+                pid: self.child.pid,
+                processes: usage.tasks.unwrap_or(0) as usize,
+                private_bytes: usage.memory_bytes.unwrap_or(0),
+                shared_bytes: 0,
+                saved_bytes: 0,
+                sharing: None,
+            });
+        }
         share::stats(self.label(), self.child.pid, lock(&self.share).as_ref())
     }
 

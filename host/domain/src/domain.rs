@@ -18,7 +18,10 @@ use crate::frozen::{CloneConfig, FreezeReport};
 use crate::identity::Identity;
 use crate::launch::{completed, limits};
 use crate::ring::{post, registers};
-use crate::{Captured, DomainConfig, DomainStats, Error, Output, Resources};
+use crate::{Captured, DomainConfig, DomainStats, Error, Kind, Output, Resources};
+
+/// A program's wait status when it was killed.
+const KILLED: i32 = 9;
 
 /// How a domain ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +109,7 @@ impl Domain {
         let born = &self.core.born;
         let plain = !(wanted.tty || wanted.stdin || wanted.trace || wanted.no_patch);
         plain
+            && (born.kind, wanted.kind) == (Kind::Para, Kind::Para)
             && born.resume.is_none()
             && born.image == wanted.image
             && born.vcpus == wanted.vcpus()
@@ -194,6 +198,12 @@ impl Domain {
         self.core.child.pidfd.try_clone().map(Killer).map_err(Error::host("watch the domain's first process"))
     }
 
+    /// What its programs run on.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.core.born.kind
+    }
+
     /// The domain's name.
     #[must_use]
     pub fn name(&self) -> String {
@@ -231,13 +241,15 @@ impl Domain {
         let Some(group) = &self.cgroup else {
             return Err(Error::Config("this domain runs without a control group, so without limits".into()));
         };
-        group.update(&limits(memory, cpus, resources)).map_err(Error::host("change the limits"))
+        group
+            .update(&limits(self.core.born.kind, memory, cpus, resources))
+            .map_err(Error::host("change the limits"))
     }
 
     /// What its control group has counted.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.cgroup.as_ref().map(Cgroup::usage).unwrap_or_default()
+        self.cgroup.as_ref().map(|group| group.usage()).unwrap_or_default()
     }
 
     /// System calls its guest kernel says it has served.
@@ -281,10 +293,15 @@ impl Domain {
 
     /// How it ended; of one that died, only when it is reaped.
     pub(crate) fn outcome(&self, end: End) -> Outcome {
+        let oom_kills = self.usage().oom_kills.unwrap_or(0);
         if let End::Exited(status) = end {
+            // The host's kernel does to a paene domain's program what a guest kernel's refusals spare a para domain's.
+            if self.core.born.kind == Kind::Paene && status == KILLED && oom_kills > 0 {
+                let reason = "its program was killed: out of memory, the limit was reached".into();
+                return Outcome::Ended { reason, out_of_memory: true };
+            }
             return Outcome::Exited(exit_code(status));
         }
-        let oom_kills = self.usage().oom_kills.unwrap_or(0);
         let ended = |reason: String| Outcome::Ended { reason, out_of_memory: oom_kills > 0 };
         let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
         match end {

@@ -10,6 +10,8 @@ use doppel_sys::child::SpawnError;
 pub enum Error {
     /// The request itself is wrong; the text says what and what would be right.
     Config(String),
+    /// A domain of this kind, or on this host, cannot do this.
+    Unsupported(String),
     /// The image cannot be used.
     Image {
         /// Its file.
@@ -55,7 +57,7 @@ impl Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Config(text) => f.write_str(text),
+            Self::Config(text) | Self::Unsupported(text) => f.write_str(text),
             Self::Image { path, reason } => write!(f, "image {}: {reason}", path.display()),
             Self::Freezer(error) => error.fmt(f),
             Self::Kernel(text) => write!(f, "guest kernel: {text}"),

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use doppel_confine::{ALLOWED, Sites, compile};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::Error;
 use crate::core::lock;
 use crate::elf::{self, Gates};
 use crate::shelf::Shelf;
+use crate::{DomainConfig, Error, Kind};
 
 /// The guest kernel built with this program, trimmed; empty in debug builds without `DOPPEL_EMBED_KERNEL=1`.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel.elf"));
@@ -26,6 +26,34 @@ const EMBEDDED_DIGEST: u64 = include!(concat!(env!("OUT_DIR"), "/kernel_digest.r
 #[must_use]
 pub fn kernel_digest() -> u64 {
     EMBEDDED_DIGEST
+}
+
+/// What a domain's first process executes.
+pub(crate) struct First {
+    /// What tells it from others in a frozen image.
+    pub digest: [u8; 32],
+    /// The seccomp program it installs.
+    pub filter: Arc<[u8]>,
+    pub executable: Arc<OwnedFd>,
+}
+
+impl First {
+    /// A guest kernel, or for a paene domain ourselves, as its attendant.
+    pub fn of(config: &DomainConfig) -> Result<Self, Error> {
+        if config.kind == Kind::Paene {
+            let exe = File::open("/proc/self/exe").map_err(Error::host("open this program"))?;
+            return Ok(Self { digest: [0; 32], filter: Arc::new([]), executable: Arc::new(exe.into()) });
+        }
+        let kernel = match &config.kernel {
+            Some(path) => Kernel::from_file(path)?,
+            None => Kernel::embedded()?,
+        };
+        Ok(Self {
+            digest: kernel.digest(),
+            filter: kernel.filter(),
+            executable: kernel.executable(config.store.as_deref())?,
+        })
+    }
 }
 
 /// A guest kernel: its ELF and the addresses its host calls come from.

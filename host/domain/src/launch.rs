@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use doppel_abi_machine::{boot_flags, fd};
-use doppel_confine::limits::{FIRST_UID, LIMITS, Limit, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE};
+use doppel_abi_machine::{ATTENDANT, boot_flags, fd};
+use doppel_confine::limits::{
+    ATTENDANT_NAMESPACES, FIRST_UID, LIMITS, Limit, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE,
+};
 use doppel_sys::child::{self, ChildPlan};
 use doppel_sys::signal::SignalFd;
 use rustix::event::EventfdFlags;
@@ -20,9 +22,10 @@ use crate::core::{Born, Core, Guests};
 use crate::foreground::{FORWARDED, WINCH};
 use crate::frozen::{CloneConfig, Resume, image_digest};
 use crate::identity::Identity;
+use crate::kernel::First;
 use crate::share::Member;
 use crate::terminal::winsize;
-use crate::{Domain, DomainConfig, Error, Kernel, Output, Resources, Sharing, StartTimes, namespaces};
+use crate::{Disk, Domain, DomainConfig, Error, Kind, Output, Resources, Sharing, StartTimes, namespaces};
 
 /// `RLIMIT_NOFILE`, and its value in a clone, which has the frozen image as sixth descriptor; one that shares pages
 /// has the share file as seventh.
@@ -86,13 +89,11 @@ impl Domain {
         warn: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let (begun, mut times) = (Instant::now(), StartTimes::default());
-        let kernel = match &config.kernel {
-            Some(path) => Kernel::from_file(path)?,
-            None => Kernel::embedded()?,
-        };
+        let paene = config.kind == Kind::Paene;
+        let first = First::of(config)?;
         let (image, image_size) = open_image(&config.image)?;
         if let Some(resume) = &resume {
-            resume.image.check_fit(&kernel.digest(), &image_digest(&config.image)?)?;
+            resume.image.check_fit(&first.digest, &image_digest(&config.image)?)?;
         }
         let identity = Identity::claim(config.name.as_deref())?;
         let config = &completed(config, &identity);
@@ -106,7 +107,7 @@ impl Domain {
                 .unwrap_or(24 << 16 | 80),
             resume: resume.as_ref(),
         };
-        let memory = Memory::new(config, &kernel, &facts)?;
+        let memory = Memory::new(config, &first.filter, &facts)?;
         times.memory = begun.elapsed();
         let console = {
             let output = if config.capture { Output::Kept } else { Output::Ours };
@@ -114,12 +115,11 @@ impl Domain {
         };
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::os("make the doorbell"))?;
-        let executable = kernel.executable(config.store.as_deref())?;
         let cgroup = make_cgroup(config, &identity, warn)?;
         times.group = begun.elapsed() - times.memory;
         let birth = cgroup
             .as_ref()
-            .map_or_else(|| Ok(cgroup::Birth::default()), Cgroup::birth)
+            .map_or_else(|| Ok(cgroup::Birth::default()), |group| group.birth())
             .map_err(Error::host("open the domain's control group"))?;
 
         let root = rustix::process::geteuid().is_root();
@@ -128,13 +128,14 @@ impl Domain {
         } else {
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         };
-        let arguments = [CString::new(format!("doppel:{}", identity.label())).unwrap_or_default()];
+        let arguments = arguments(config, &identity.label());
         let limit = |l: &Limit| match l.resource {
             RLIMIT_NOFILE if config.network.is_some() => NETWORK_DESCRIPTORS,
             RLIMIT_NOFILE if resume.is_some() => CLONE_DESCRIPTORS + u64::from(share.is_some()),
             _ => l.value,
         };
-        let limits: Vec<(u32, u64)> = LIMITS.iter().map(|l| (l.resource, limit(l))).collect();
+        // An attendant sets those of its programs itself.
+        let limits = LIMITS.iter().filter(|_| !paene).map(|l| (l.resource, limit(l))).collect::<Vec<_>>();
         let oom_score_adj = CString::new(OOM_SCORE_ADJ.to_string()).unwrap_or_default();
         // In the order of `abi/machine`'s `fd`.
         let mut descriptors = vec![
@@ -159,11 +160,16 @@ impl Domain {
             Some(SignalFd::new(&all).map_err(Error::host("watch signals"))?)
         };
         let plan = ChildPlan {
-            executable: executable.as_fd(),
+            executable: first.executable.as_fd(),
             arguments: &arguments,
             descriptors: &descriptors,
             join: None,
-            namespaces: NAMESPACES | if root { 0 } else { USER_NAMESPACE },
+            namespaces: match (paene, root) {
+                (true, _) => ATTENDANT_NAMESPACES,
+                (false, true) => NAMESPACES,
+                (false, false) => NAMESPACES | USER_NAMESPACE,
+            },
+            privileged: paene,
             user_namespace: !root,
             uid,
             gid,
@@ -174,12 +180,13 @@ impl Domain {
             oom_score_adj: &oom_score_adj,
         };
         // Those that others look after, and clones, come in numbers; one in the foreground is alone in its process.
-        let many = config.capture || resume.is_some();
+        let many = !paene && (config.capture || resume.is_some());
         let spawned = if many { namespaces::spawn(plan) } else { child::spawn(&plan) };
         let child = spawned.map_err(Error::Spawn)?;
         times.process = begun.elapsed() - times.memory - times.group;
         let born = Born {
-            kernel: kernel.digest(),
+            kind: config.kind,
+            kernel: first.digest,
             image: config.image.clone(),
             generation: resume.as_ref().map_or(0, Resume::generation),
             vcpus: facts.vcpus,
@@ -206,6 +213,7 @@ impl Domain {
             paused: AtomicBool::new(false),
             sessions: Mutex::default(),
             guests: Guests::default(),
+            group: cgroup.as_ref().map(Cgroup::view),
         };
         let core = Arc::new(core);
         // One that is held is nobody's yet.
@@ -216,6 +224,17 @@ impl Domain {
         }
         Ok(Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty, times })
     }
+}
+
+/// Arguments of the first process, which `ps` shows.
+fn arguments(config: &DomainConfig, label: &str) -> Vec<CString> {
+    let text = |text: String| CString::new(text).unwrap_or_default();
+    if config.kind == Kind::Para {
+        return vec![text(format!("doppel:{label}"))];
+    }
+    let Disk { bytes, inodes } = config.disk;
+    let number = |n: Option<u64>| text(n.unwrap_or(0).to_string());
+    vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(bytes), number(inodes)]
 }
 
 /// Fills in what follows from the identity: the host name and its environment variable.
@@ -237,7 +256,7 @@ fn make_cgroup(
     identity: &Identity,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Option<Cgroup>, Error> {
-    let limits = limits(config.memory, config.cpus, config.resources.clone());
+    let limits = limits(config.kind, config.memory, config.cpus, config.resources.clone());
     let unlimited = Resources { account: config.resources.account, ..Resources::default() };
     match Cgroup::create(&identity.cgroup(), limits) {
         Ok(group) => Ok(Some(group)),
@@ -254,9 +273,21 @@ fn make_cgroup(
 }
 
 /// The control group's limits.
-pub(crate) fn limits(memory: Option<u64>, cpus: Option<f64>, resources: Resources) -> cgroup::Limits {
-    cgroup::Limits { memory: memory.map(host_limit), cpus, resources }
+pub(crate) fn limits(
+    kind: Kind,
+    memory: Option<u64>,
+    cpus: Option<f64>,
+    resources: Resources,
+) -> cgroup::Limits {
+    let memory = memory.map(|bytes| match kind {
+        Kind::Para => host_limit(bytes),
+        Kind::Paene => bytes.saturating_add(ATTENDANT_MEMORY),
+    });
+    cgroup::Limits { memory, cpus, resources, pauses: kind == Kind::Paene }
 }
+
+/// What an attendant may need on top of its domain's memory.
+const ATTENDANT_MEMORY: u64 = 16 << 20;
 
 /// The control group's limit for a guest limit: the guest kernel's own memory (page tables, stacks, its
 /// heap) comes on top, so that programs get ENOMEM from it before the host kills anything.

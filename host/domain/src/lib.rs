@@ -45,7 +45,7 @@ mod terminal;
 mod wake;
 
 pub use cgroup::{IoLimit, Resources, Usage, cgroups};
-pub use config::{DomainConfig, LEAST_MEMORY, MOST_CPUS, NetworkLink};
+pub use config::{Disk, DomainConfig, Kind, LEAST_MEMORY, MOST_CPUS, NetworkLink};
 pub use domain::{Domain, Killer, Outcome, StartTimes};
 pub use elf::Gates;
 pub use error::Error;

@@ -73,6 +73,9 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = doppel_paene::attend() {
+        return code;
+    }
     let cli = Cli::parse();
     let result = match cli.verb {
         Some(Verb::Token { config, what }) => daemon::token::run(config.as_deref(), &what),

@@ -25,9 +25,7 @@ pub(crate) fn check(wanted: &api::CreateDomain) -> Result<(), Problem> {
     if wanted.image.is_empty() {
         return Err(wrong("image: name one; `GET /v1/images` lists them"));
     }
-    if wanted.kind == api::Kind::Paene {
-        return Err(Problem::new(Code::Unsupported, "kind: paene domains are not made yet"));
-    }
+    kind(wanted)?;
     if let Some(name) = &wanted.name {
         names::check(name)?;
     }
@@ -71,6 +69,27 @@ pub(crate) fn check(wanted: &api::CreateDomain) -> Result<(), Problem> {
     }
     network::wanted(&wanted.network)?;
     resources(&wanted.resources)
+}
+
+/// Refuses what domains of the wanted kind cannot do.
+fn kind(wanted: &api::CreateDomain) -> Result<(), Problem> {
+    let unsupported = |text: &str| Err(Problem::new(Code::Unsupported, text));
+    let resources = &wanted.resources;
+    match wanted.kind {
+        api::Kind::Para if resources.disk_bytes.is_some() || resources.disk_inodes.is_some() => unsupported(
+            "resources.disk_bytes, resources.disk_inodes: for paene domains; a para domain's files count as its memory",
+        ),
+        api::Kind::Paene if wanted.freeze_as.is_some() => {
+            unsupported("freeze_as: only para domains can be frozen, and this one is to be paene")
+        }
+        api::Kind::Paene if wanted.network.kind != api::NetworkKind::None => {
+            unsupported("network: a paene domain has its own loopback device only, not yet a network")
+        }
+        api::Kind::Paene if resources.memory_target_bytes.is_some() => {
+            unsupported("resources.memory_target_bytes: for a guest kernel, which a paene domain has not")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn no_nul(field: &str, text: &str) -> Result<(), Problem> {
@@ -193,6 +212,8 @@ pub(crate) fn merge(old: &api::Resources, new: &api::Resources) -> api::Resource
         pids: new.pids.or(old.pids),
         io_weight: new.io_weight.or(old.io_weight),
         io_devices: merge_devices(&old.io_devices, &new.io_devices),
+        disk_bytes: new.disk_bytes.or(old.disk_bytes),
+        disk_inodes: new.disk_inodes.or(old.disk_inodes),
     }
 }
 
@@ -314,7 +335,16 @@ mod tests {
         assert!(bad(|w| w.resources.memory_bytes = Some(1)).contains("memory_bytes"));
         assert!(bad(|w| w.resources.cpu_weight = Some(0)).contains("cpu_weight"));
         assert!(bad(|w| w.log.max_files = 0).contains("log"));
-        assert!(bad(|w| w.kind = api::Kind::Paene).contains("paene"));
+        assert!(bad(|w| w.resources.disk_bytes = Some(1 << 20)).contains("paene"));
+        let paene = |change: fn(&mut api::CreateDomain)| {
+            let mut wanted = api::CreateDomain { kind: api::Kind::Paene, ..good.clone() };
+            check(&wanted).unwrap();
+            change(&mut wanted);
+            check(&wanted).unwrap_err().code
+        };
+        assert_eq!(paene(|w| w.freeze_as = Some("x".into())), Code::Unsupported);
+        assert_eq!(paene(|w| w.network.kind = api::NetworkKind::Nat), Code::Unsupported);
+        assert_eq!(paene(|w| w.resources.memory_target_bytes = Some(64 << 20)), Code::Unsupported);
     }
 
     #[test]

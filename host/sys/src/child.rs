@@ -33,6 +33,9 @@ pub struct ChildPlan<'a> {
     pub join: Option<&'a Namespaces>,
     /// Whether `namespaces` has a new user namespace, in which `uid` and `gid` map to themselves.
     pub user_namespace: bool,
+    /// The child is one of ours and keeps our user, capabilities and root file system, of which it may change its own
+    /// view: it confines others. `uid`, `gid`, `join` and `user_namespace` mean nothing then.
+    pub privileged: bool,
     /// Host user id.
     pub uid: u32,
     /// Host group id.
@@ -253,7 +256,7 @@ pub fn spawn(plan: &ChildPlan<'_>) -> Result<Child, SpawnError> {
             error: io::Error::from_raw_os_error(i32::try_from(-pid).unwrap_or(0)),
         });
     }
-    if !plan.user_namespace {
+    if !plan.user_namespace && !plan.privileged {
         // Its change of user id made our memory, which was its own too, undumpable: our files in /proc would be
         // another's. It cannot fail.
         // SAFETY: changes no memory.

@@ -6,6 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The first of them.
 const FIRST: RawFd = 3;
 
+/// Takes descriptors 3 and 4 of a process that its parent has given them; only the first call in a process does.
+///
+/// To be called before anything else opens descriptors.
+pub fn next_to_streams() -> [std::io::Result<OwnedFd>; 2] {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let taken = TAKEN.swap(true, Ordering::Relaxed);
+    [FIRST, FIRST + 1].map(|fd| {
+        // SAFETY: F_SETFD only changes a flag, and fails for a number that is no descriptor.
+        if taken || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+            return Err(std::io::ErrorKind::NotFound.into());
+        }
+        // SAFETY: it is open, and by agreement with the parent nobody's but ours; TAKEN keeps it from being owned twice.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    })
+}
+
 /// Takes the descriptors that `LISTEN_PID` and `LISTEN_FDS` hand to this process, close-on-exec; none on a second call.
 ///
 /// To be called before anything else opens descriptors for good: it believes the environment that these numbers are

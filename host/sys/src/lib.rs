@@ -8,16 +8,22 @@
 //! * [`FileMap`]: a file mapped read-only.
 //! * [`huge`]: huge pages in the host's cache of a file.
 //! * [`inherited`]: sockets from a service manager.
+//! * [`disk`]: an image file as a block device.
+//! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
+//! * [`filter`]: seccomp programs.
 //!
 //! Boundary: mechanism only. What a domain is confined to is said by `host/confine`, and nothing here
 //! trusts a byte that a domain can write.
 
 pub mod child;
 pub mod cpu;
+pub mod disk;
 mod file_map;
+pub mod filter;
 pub mod huge;
 pub mod inherited;
 pub mod memory;
+pub mod namespace;
 pub mod shared;
 pub mod signal;
 

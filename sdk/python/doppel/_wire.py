@@ -51,6 +51,7 @@ def resources(
     cpu_weight: int | None = None,
     cpu_reservation: float | None = None,
     memory_reservation: int | str | None = None,
+    disk: int | str | None = None,
 ) -> dict[str, Any]:
     """`Resources` of the interface."""
     return present(
@@ -60,6 +61,7 @@ def resources(
         cpu_weight=cpu_weight,
         cpu_reservation=cpu_reservation,
         memory_reservation_bytes=size(memory_reservation),
+        disk_bytes=size(disk),
     )
 
 

@@ -167,6 +167,8 @@ class Resources:
     pids: int | None = None
     io_weight: int | None = None
     io_devices: list[IoDevice] = field(default_factory=list)
+    disk_bytes: int | None = None
+    disk_inodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

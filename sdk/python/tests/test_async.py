@@ -27,6 +27,7 @@ from doppel import (
     ImageNotFound,
     InUse,
     InvalidRequest,
+    Kind,
     NameInUse,
     NetworkKind,
     NetworkRule,
@@ -41,6 +42,7 @@ from doppel import (
     SupervisorUnreachable,
     TemplateNotFound,
     Unauthorized,
+    Unsupported,
     WrongState,
 )
 from doppel._async.tasks import AsyncTask, sleep
@@ -89,6 +91,17 @@ async def listening(sandbox, pid, signal):
 
 
 # -- life
+
+
+async def test_kinds(server):
+    async with await AsyncSandbox.create("busybox", kind="paene", disk="4m") as sandbox:
+        info = await sandbox.info()
+        assert info.config.kind == Kind.PAENE
+        assert info.config.resources.disk_bytes == 4 << 20
+        await sandbox.files.write("/there/file", "text")
+        assert (await sandbox.commands.run("cat /there/file")).stdout == "text"
+        with pytest.raises(Unsupported):
+            await sandbox.freeze("sdk-paene")
 
 
 async def test_create_and_kill(server):

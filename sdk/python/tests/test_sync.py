@@ -28,6 +28,7 @@ from doppel import (
     ImageNotFound,
     InUse,
     InvalidRequest,
+    Kind,
     NameInUse,
     NetworkKind,
     NetworkRule,
@@ -42,6 +43,7 @@ from doppel import (
     SupervisorUnreachable,
     TemplateNotFound,
     Unauthorized,
+    Unsupported,
     WrongState,
 )
 from doppel._sync.tasks import Task, sleep
@@ -90,6 +92,17 @@ def listening(sandbox, pid, signal):
 
 
 # -- life
+
+
+def test_kinds(server):
+    with Sandbox.create("busybox", kind="paene", disk="4m") as sandbox:
+        info = sandbox.info()
+        assert info.config.kind == Kind.PAENE
+        assert info.config.resources.disk_bytes == 4 << 20
+        sandbox.files.write("/there/file", "text")
+        assert (sandbox.commands.run("cat /there/file")).stdout == "text"
+        with pytest.raises(Unsupported):
+            sandbox.freeze("sdk-paene")
 
 
 def test_create_and_kill(server):

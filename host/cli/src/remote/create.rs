@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use doppel_api::{CreateDomain, HealthCheck, LogTarget, Resources, RestartPolicy};
+use doppel_domain::Kind;
 
 use super::block_io::BlockIo;
 use super::{Outcome, not_started, supervisor};
@@ -223,6 +224,10 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         Some(program) => Some(vec![text("--entrypoint", program)?]),
     };
     Ok(CreateDomain {
+        kind: match args.kind.choose() {
+            Kind::Para => doppel_api::Kind::Para,
+            Kind::Paene => doppel_api::Kind::Paene,
+        },
         image: image(&args.image),
         name: args.name.clone(),
         command: args.command.iter().map(|a| text("command", a)).collect::<Result<_, _>>()?,
@@ -246,6 +251,8 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
             pids: more.pids_limit,
             io_weight: more.block_io.weight(),
             io_devices: more.block_io.devices(),
+            disk_bytes: args.kind.disk().bytes,
+            disk_inodes: args.kind.disk().inodes,
         },
         health,
         stop_signal: more.stop_signal.clone(),
@@ -255,7 +262,6 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         freeze_as: args.freeze_as.clone(),
         no_patch: args.no_patch,
         network: args.network.supervised()?,
-        ..CreateDomain::default()
     })
 }
 

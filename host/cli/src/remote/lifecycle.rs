@@ -191,6 +191,7 @@ pub fn update(args: &UpdateArgs) -> Outcome {
             pids: args.pids_limit,
             io_weight: args.block_io.weight(),
             io_devices: args.block_io.devices(),
+            ..Resources::default()
         },
         restart: args.restart,
         timeout_seconds: args.timeout,

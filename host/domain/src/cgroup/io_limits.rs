@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cgroup, WEIGHT, at};
+use super::{View, WEIGHT, at};
 
 /// What `blkio.weight` is for a group that asks for nothing.
 const V1_WEIGHT: u64 = 500;
@@ -72,7 +72,7 @@ fn unsupported(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
-impl Cgroup {
+impl View {
     /// A file of the group that not every host has.
     fn optional(&self, file: &str) -> Option<PathBuf> {
         self.dirs.iter().map(|(_, dir)| dir.join(file)).find(|path| path.exists())

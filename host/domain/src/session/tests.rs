@@ -27,6 +27,7 @@ impl Peer {
         let fd = rustix::fs::memfd_create("session-test", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&fd, control::SIZE).unwrap();
         let born = Born {
+            kind: crate::Kind::Para,
             resume: None,
             kernel: [0; 32],
             image: PathBuf::new(),
@@ -51,6 +52,7 @@ impl Peer {
             paused: AtomicBool::new(false),
             sessions: Mutex::default(),
             guests: Guests::default(),
+            group: None,
         };
         Self { core: Arc::new(core), process }
     }

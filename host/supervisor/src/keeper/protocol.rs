@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 5;
+pub(crate) const PROTOCOL: u32 = 6;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
 /// Most bytes of a further program's output that are on their way; see [`ExecAsk::Taken`].
@@ -227,6 +227,8 @@ pub(crate) enum Spec {
 /// A program on a root image; as [`doppel_domain::DomainConfig`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Boot {
+    pub kind: doppel_domain::Kind,
+    pub disk: doppel_domain::Disk,
     pub image: PathBuf,
     pub argv: Vec<String>,
     pub env: Vec<String>,

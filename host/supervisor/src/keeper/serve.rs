@@ -55,6 +55,7 @@ pub(super) fn refused(fault: Fault, text: impl Into<String>) -> Said {
 pub(super) fn failed(error: &Error) -> Said {
     let fault = match error {
         Error::Config(_) => Fault::Request,
+        Error::Unsupported(_) => Fault::Unsupported,
         Error::Image { .. } | Error::Freezer(_) => Fault::Image,
         Error::Host { error, .. } => match error.kind() {
             std::io::ErrorKind::StorageFull => Fault::Full,
@@ -282,7 +283,9 @@ impl Keeper {
         let start = match spec {
             Spec::Boot(boot) => {
                 let keep = Duration::from_secs(boot.spare_seconds.into());
-                self.spares.used(&boot.image, keep);
+                if boot.kind == doppel_domain::Kind::Para {
+                    self.spares.used(&boot.image, keep);
+                }
                 Start::Boot(Box::new(DomainConfig { network: link, ..self.boot(label, boot) }))
             }
             Spec::Resume(resume) => match self.resume(label, resume, link) {
@@ -383,6 +386,8 @@ impl Keeper {
     fn boot(&self, label: String, boot: Boot) -> DomainConfig {
         let argv = boot.argv.into_iter().map(Into::into).collect();
         let mut config = DomainConfig {
+            kind: boot.kind,
+            disk: boot.disk,
             store: Some(self.config.store.clone()),
             env: boot.env.into_iter().map(Into::into).collect(),
             cwd: boot.cwd.into(),

@@ -136,6 +136,7 @@ fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
     call!(SESSION, SYS_setsid)?;
     call!(SESSION, SYS_personality, 0)?;
     match plan.join {
+        _ if plan.privileged => own_view()?,
         // The mount namespace's root becomes the child's root and working directory.
         Some(namespaces) => {
             for file in &namespaces.files {
@@ -144,7 +145,9 @@ fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
         }
         None => empty_root()?,
     }
-    drop_privileges(plan)?;
+    if !plan.privileged {
+        drop_privileges(plan)?;
+    }
     let executable = arrange_descriptors(p)?;
     set_limits(plan.limits)?;
     // After the change of user id, which clears it.
@@ -196,6 +199,13 @@ fn empty_root() -> Result<(), Failure> {
         call!(ROOT, SYS_chroot, c".".as_ptr())?;
     }
     call!(ROOT, SYS_chdir, c"/".as_ptr())?;
+    Ok(())
+}
+
+/// What is mounted from now on shows nowhere else, and what is mounted elsewhere not here.
+fn own_view() -> Result<(), Failure> {
+    let none = ptr::null::<libc::c_char>();
+    call!(ROOT, SYS_mount, none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none)?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@ from .._output import Output
 from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, rules_of, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import InUse, NotFound
-from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, NetworkRule, decode
+from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRule, decode
 from .client import Client, connection
 from .commands import Commands
 from .files import Files
@@ -58,6 +58,7 @@ class Sandbox:
         cls,
         image: str,
         *,
+        kind: Kind | str | None = None,
         name: str | None = None,
         command: Command | None = None,
         env: Mapping[str, str] | None = None,
@@ -70,6 +71,7 @@ class Sandbox:
         cpu_weight: int | None = None,
         cpu_reservation: float | None = None,
         memory_reservation: int | str | None = None,
+        disk: int | str | None = None,
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
@@ -86,6 +88,9 @@ class Sandbox:
         without one it just stays up, `[]` is the image's own. `memory` is bytes or as `512m`. With `auto_remove`
         off its record and logs stay after its end.
 
+        Its `kind` is "para" (a guest kernel) unless asked for: "paene" is the host's own kernel, whose programs may
+        write `disk` bytes beside the image, and which cannot be frozen nor have a network yet.
+
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
         reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
@@ -93,6 +98,7 @@ class Sandbox:
         """
         body: dict[str, Any] = present(
             image=image,
+            kind=None if kind is None else Kind(kind).value,
             name=name,
             command=KEEP_ALIVE if command is None else argv(command),
             entrypoint=[] if command is None or command else None,
@@ -101,7 +107,7 @@ class Sandbox:
             user=user,
             hostname=hostname,
             labels=strings(labels),
-            resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation),
+            resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation, disk),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
             network=wire_network(ports, rules, allow, dns, network),

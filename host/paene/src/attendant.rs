@@ -1,0 +1,291 @@
+//! The attendant: makes the container, runs the domain's program in it, and speaks with the host in the guest kernel's place.
+//!
+//! One loop over descriptors. The host's events come by futex, on which a second thread waits (and does nothing else: it
+//! takes no locks). That thread begins when the container is made: libcontainer forks, and has no other thread to mind.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use doppel_abi_machine::{StartInfo, VirtualRegisters, control, event, ring, state};
+use doppel_sys::shared::SharedMap;
+use doppel_sys::signal::SignalFd;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::thread::futex;
+
+use crate::container::{self, Container};
+use crate::program::set_size;
+use crate::request::Request;
+use crate::ring::Ring;
+use crate::root::{self, Failure, Owners, Quota, cannot};
+use crate::session::Session;
+use crate::streams::Streams;
+use crate::talk::Stage;
+
+/// SIGCHLD.
+const CHILD: i32 = 17;
+/// The attendant goes last of a domain when memory runs out; the first of these that the host permits.
+const OOM_SCORES: [&str; 2] = ["-500", "0"];
+/// Exit code for a domain that could not be made.
+const TOOL_ERROR: i32 = 125;
+
+/// What the host and the attendant have in common.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub map: Arc<SharedMap>,
+    doorbell: OwnedFd,
+}
+
+impl Host {
+    /// Tells the host to look.
+    pub fn ring(&self) {
+        // A counter at its maximum has rung already.
+        let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
+    }
+
+    pub fn registers(&self) -> &VirtualRegisters {
+        self.map.get(place(control::VREGS))
+    }
+
+    /// A field of the start info.
+    fn start_info<const N: usize>(&self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.map.read(place(control::START_INFO) + offset, &mut bytes);
+        bytes
+    }
+
+    /// Says something on the domain's log.
+    fn log(&self, text: &str) {
+        let _ = Ring::console(ring::LOG).produce(&self.map, format!("doppel: {text}\n").as_bytes());
+        self.ring();
+    }
+
+    fn ended(&self, status: i32) {
+        self.registers().exit_status.store(status, Ordering::Release);
+        self.registers().state.store(state::EXITED, Ordering::Release);
+        self.ring();
+    }
+}
+
+pub(crate) fn place(offset: u64) -> usize {
+    usize::try_from(offset).expect("inside the control area")
+}
+
+/// The attendant of the domain with this name; `args` are the limits of its layer: bytes and files.
+pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCode {
+    let Ok((host, image)) = born() else { return ExitCode::FAILURE };
+    let mut numbers = args.map(|a| a.to_str().and_then(|a| a.parse().ok()).unwrap_or(0));
+    let quota = Quota { bytes: numbers.next().unwrap_or(0), inodes: numbers.next().unwrap_or(0) };
+    match attend(&host, &image, quota) {
+        Ok(status) => host.ended(status),
+        Err(why) => {
+            host.log(&why);
+            host.ended(TOOL_ERROR << 8);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Takes over what the attendant is born with: `abi/machine`'s descriptors in the place of standard streams.
+fn born() -> io::Result<(Host, File)> {
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    let map = SharedMap::new(control.as_fd(), place(control::SIZE))?;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    let [image, doorbell] = doppel_sys::inherited::next_to_streams();
+    Ok((Host { map: Arc::new(map), doorbell: doorbell? }, File::from(image?)))
+}
+
+fn attend(host: &Host, image: &File, quota: Quota) -> Result<i32, Failure> {
+    let len = u32::from_le_bytes(host.start_info(std::mem::offset_of!(StartInfo, boot_args_len)));
+    let request = Request::read(&host.map, place(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
+        .ok_or("the boot arguments are none")?;
+    let rings = [ring::STDIN, ring::STDOUT, ring::STDERR].map(Ring::console);
+    let (mut streams, theirs) = Streams::new(rings, &request).map_err(cannot("make streams"))?;
+    // Before the container, so that no end is missed.
+    let children = SignalFd::new(&[CHILD]).map_err(cannot("watch processes"))?;
+    // Held as long as this process lives.
+    let (owners, _claim) =
+        Owners::claim(Path::new(root::CLAIMS)).map_err(cannot("claim users for the container"))?;
+    let container = container::make(&request, owners, image, quota, theirs)?;
+    // What the container was made with is behind us; its processes have their own.
+    if !OOM_SCORES.iter().any(|score| fs::write("/proc/self/oom_score_adj", score).is_ok()) {
+        return Err("cannot set oom_score_adj".to_owned());
+    }
+    let started = container.start()?;
+    if let Some(master) = started.terminal {
+        streams.terminal(master, &request).map_err(cannot("use the terminal"))?;
+    }
+    if let Some((stage, errno)) = started.failed {
+        let why = doppel_abi_linux::errno::Errno(u16::try_from(errno).unwrap_or_default()).words();
+        let what = match stage {
+            Stage::Enter => format!("cannot start the program: {why}"),
+            Stage::Directory => format!("cannot start in {}: {why}", request.cwd.to_string_lossy()),
+            Stage::Execute => {
+                format!(
+                    "cannot run {}: {why}",
+                    request.argv.first().map_or("".into(), |a| a.to_string_lossy())
+                )
+            }
+        };
+        host.log(&what);
+    } else {
+        host.registers().state.store(state::RUNNING, Ordering::Release);
+        host.ring();
+    }
+    let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(cannot("make an event"))?;
+    let wake = Arc::new(wake);
+    listen(host.map.clone(), wake.clone()).map_err(cannot("start a thread"))?;
+    Attendant { host, container, streams, children, wake, sessions: BTreeMap::new(), status: None }.keep()
+}
+
+/// Passes the host's events on to a descriptor.
+fn listen(map: Arc<SharedMap>, wake: Arc<OwnedFd>) -> io::Result<()> {
+    let work = move || {
+        doppel_sys::signal::block_all();
+        let registers: &VirtualRegisters = map.get(place(control::VREGS));
+        loop {
+            let seen = registers.event_seq.load(Ordering::SeqCst);
+            if registers.pending.load(Ordering::SeqCst) != 0 {
+                let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+            }
+            // Any outcome is followed by another look.
+            let _ = futex::wait(&registers.event_seq, futex::Flags::empty(), seen, None);
+        }
+    };
+    std::thread::Builder::new().spawn(work).map(drop)
+}
+
+struct Attendant<'a> {
+    host: &'a Host,
+    container: Container,
+    streams: Streams,
+    children: SignalFd,
+    wake: Arc<OwnedFd>,
+    sessions: BTreeMap<usize, Session>,
+    /// How the program ended.
+    status: Option<i32>,
+}
+
+impl Attendant<'_> {
+    /// Runs until the program has ended and its output is in the rings; its wait status.
+    fn keep(mut self) -> Result<i32, Failure> {
+        let mut more = false;
+        loop {
+            self.wait(more).map_err(cannot("wait"))?;
+            self.heed();
+            self.reap().map_err(cannot("wait for processes"))?;
+            let done = self.streams.pump(&self.host.map);
+            more = done.more;
+            let mut tell = done.tell;
+            for session in self.sessions.values_mut() {
+                let done = session.step(self.host);
+                more |= done.more;
+                tell |= done.tell;
+            }
+            self.sessions.retain(|_, s| !s.is_over());
+            if tell {
+                self.host.ring();
+            }
+            if let Some(status) = self.status
+                && !more
+                && !self.streams.is_full()
+            {
+                return Ok(status);
+            }
+        }
+    }
+
+    fn wait(&self, more: bool) -> Result<(), rustix::io::Errno> {
+        let wake: (BorrowedFd<'_>, _) = (self.wake.as_fd(), PollFlags::IN);
+        let fixed = [wake, (self.children.as_fd(), PollFlags::IN)];
+        let sessions = self.sessions.values().flat_map(Session::interests);
+        let all = fixed.into_iter().chain(self.streams.interests()).chain(sessions);
+        let mut fds: Vec<PollFd<'_>> = all.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)).collect();
+        let most = more.then(Timespec::default);
+        match rustix::event::poll(&mut fds, most.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        // Only empties the counter.
+        let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+        Ok(())
+    }
+
+    /// Does what the host asks for.
+    fn heed(&mut self) {
+        let registers = self.host.registers();
+        let events = registers.pending.swap(0, Ordering::SeqCst);
+        if events & event::SIGNAL != 0 {
+            let set = registers.signals.swap(0, Ordering::SeqCst);
+            for signal in signals(set) {
+                self.container.signal(signal);
+            }
+        }
+        if events & event::WINCH != 0
+            && let Some(master) = self.streams.master()
+        {
+            // It may be hung up by now.
+            let _ = set_size(master, registers.winsize.load(Ordering::Acquire));
+        }
+        if events & event::SHUTDOWN != 0 {
+            self.container.signal(Signal::KILL);
+        }
+        if events & event::SESSION != 0 {
+            for (word, wanting) in registers.sessions.iter().enumerate() {
+                let set = wanting.swap(0, Ordering::SeqCst);
+                for bit in (0..64).filter(|b| set & (1 << b) != 0) {
+                    self.attend_to(word * 64 + bit);
+                }
+            }
+        }
+    }
+
+    fn attend_to(&mut self, slot: usize) {
+        if let Some(session) = self.sessions.get_mut(&slot) {
+            session.heed(self.host);
+        } else if let Some(session) = Session::begin(slot, self.host, self.container.process()) {
+            self.sessions.insert(slot, session);
+        }
+    }
+
+    /// Notes which processes have ended.
+    fn reap(&mut self) -> Result<(), rustix::io::Errno> {
+        // One signal may stand for several.
+        while self.children.next().ok().flatten().is_some() {}
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.container.pid() => self.status = Some(status.as_raw()),
+                // A session's helper, which has said all there was.
+                Ok(Some(_)) => {}
+                Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The signals of a set, bit n-1 for signal n.
+pub(crate) fn signals(set: u64) -> impl Iterator<Item = Signal> {
+    (1..=64i32).filter(move |n| set & (1 << (n - 1)) != 0).filter_map(Signal::from_named_raw)
+}
+
+/// Sends a process (or, negative, a group) a signal; one that is gone needs none.
+pub(crate) fn send(pid: Pid, group: bool, signal: Signal) {
+    let _ = if group {
+        rustix::process::kill_process_group(pid, signal)
+    } else {
+        rustix::process::kill_process(pid, signal)
+    };
+}

@@ -1,0 +1,112 @@
+//! Built-in commands: what the host asks of a domain's files and processes without a program of the image
+//! (docs/sessions.md). The guest kernel of a para domain has them too. They run inside the container, as a session's
+//! process, with its user's rights and under its filter.
+//!
+//! Key types: [`Failure`] (what was wrong with which name).
+
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::io::Errno;
+
+use crate::request::Request;
+
+mod files;
+mod processes;
+mod tar_in;
+mod tar_out;
+mod watch;
+
+/// How much is moved at a time.
+const CHUNK: usize = 64 << 10;
+
+/// What went wrong, with which file.
+#[derive(Debug)]
+struct Failure {
+    what: Vec<u8>,
+    errno: Errno,
+}
+
+type Outcome<T = ()> = Result<T, Failure>;
+
+/// Says which file an error is about.
+trait About<T> {
+    fn about(self, what: &[u8]) -> Outcome<T>;
+}
+
+impl<T> About<T> for Result<T, Errno> {
+    fn about(self, what: &[u8]) -> Outcome<T> {
+        self.map_err(|errno| Failure { what: what.to_vec(), errno })
+    }
+}
+
+impl<T> About<T> for io::Result<T> {
+    fn about(self, what: &[u8]) -> Outcome<T> {
+        self.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO)).about(what)
+    }
+}
+
+/// Runs the command; its exit code.
+pub(crate) fn run(request: &Request) -> u8 {
+    let mut args = request.argv.iter().map(|a| a.as_bytes());
+    let name = args.next().unwrap_or_default();
+    let args: Vec<&[u8]> = args.collect();
+    let Err(failure) = execute(name, &args) else { return 0 };
+    let number = u16::try_from(failure.errno.raw_os_error()).unwrap_or_default();
+    let errno = doppel_abi_linux::errno::Errno(number).name();
+    // Nobody may be there to read it.
+    let _ = writeln!(io::stderr(), "{errno}: {}", String::from_utf8_lossy(&failure.what));
+    1
+}
+
+fn execute(name: &[u8], args: &[&[u8]]) -> Outcome {
+    let mut out = io::BufWriter::with_capacity(CHUNK, io::stdout());
+    match (name, args) {
+        (b"tar-out", [path]) => tar_out::run(&mut out, path),
+        (b"tar-in", [path]) => tar_in::run(path),
+        (b"stat", [path]) => files::stat(&mut out, path, false),
+        (b"stat", [b"-L", path]) => files::stat(&mut out, path, true),
+        (b"list", [path]) => files::list(&mut out, path, b"1"),
+        (b"list", [path, depth]) => files::list(&mut out, path, depth),
+        (b"remove", [path]) => files::remove(path, false),
+        (b"remove", [b"-r", path]) => files::remove(path, true),
+        (b"mkdir", [path]) => files::mkdir(path, b"755"),
+        (b"mkdir", [path, mode]) => files::mkdir(path, mode),
+        (b"rename", [from, to]) => rustix::fs::rename(*from, *to).about(from),
+        (b"read", [path]) => files::read(&mut out, path, b"0", None),
+        (b"read", [path, offset]) => files::read(&mut out, path, offset, None),
+        (b"read", [path, offset, length]) => files::read(&mut out, path, offset, Some(length)),
+        (b"write", [path]) => files::write(path, b"644"),
+        (b"write", [path, mode]) => files::write(path, mode),
+        (b"watch", [path]) => watch::run(&mut out, path, false),
+        (b"watch", [b"-r", path]) => watch::run(&mut out, path, true),
+        (b"processes", []) => processes::run(&mut out),
+        _ => Err(Failure { what: name.to_vec(), errno: Errno::INVAL }),
+    }?;
+    out.flush().about(b"standard output")
+}
+
+/// A number in the given base, of an argument.
+fn number(text: &[u8], base: u32) -> Outcome<u64> {
+    let parsed = std::str::from_utf8(text).ok().and_then(|t| u64::from_str_radix(t, base).ok());
+    parsed.ok_or(Errno::INVAL).about(text)
+}
+
+fn os(bytes: &[u8]) -> &OsStr {
+    OsStr::from_bytes(bytes)
+}
+
+/// Fills `buf` from standard input; less only at its end.
+fn get_all(buf: &mut [u8]) -> Outcome<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match io::stdin().lock().read(&mut buf[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e).about(b"standard input"),
+        }
+    }
+    Ok(done)
+}

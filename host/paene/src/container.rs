@@ -1,0 +1,149 @@
+//! The container, made by libcontainer.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use libcontainer::container::Container as Inner;
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::oci_spec::runtime::Spec;
+use libcontainer::syscall::syscall::SyscallType;
+use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::attendant::send;
+use crate::request::Request;
+use crate::root::{self, Failure, Owners, Quota, cannot};
+use crate::streams::Theirs;
+use crate::talk::{self, Stage, Word};
+use crate::{bundle, program};
+
+/// A container with its first process, which waits to become the program or is it.
+pub(crate) struct Container {
+    inner: Inner,
+    pid: Pid,
+    process: OwnedFd,
+    report: OwnedFd,
+}
+
+/// What the first process said before it was the program.
+#[derive(Debug, Default)]
+pub(crate) struct Started {
+    pub terminal: Option<OwnedFd>,
+    pub failed: Option<(Stage, i32)>,
+}
+
+/// Becomes the program where libcontainer would execute one: after its namespaces, mounts, user and capabilities.
+#[derive(Clone)]
+struct Become {
+    request: Arc<Request>,
+    report: Arc<OwnedFd>,
+}
+
+impl Executor for Become {
+    fn exec(&self, _: &Spec) -> Result<(), ExecutorError> {
+        std::process::exit(program::become_it(&self.request, &self.report).into())
+    }
+
+    fn validate(&self, _: &Spec) -> Result<(), ExecutorValidationError> {
+        // Whether the program can be executed is said when it is.
+        Ok(())
+    }
+}
+
+/// Makes the container of a domain.
+pub(crate) fn make(
+    request: &Request,
+    owners: Owners,
+    image: &File,
+    quota: Quota,
+    theirs: Theirs,
+) -> Result<Container, Failure> {
+    root::view()?;
+    let rootfs = root::make(image, owners, quota)?;
+    // The program says if it is not there.
+    let _ = root::make_directory(&rootfs, Path::new(&request.cwd), owners);
+    let dir = Path::new(root::RUN).join("bundle");
+    bundle::write(&dir, &rootfs, request, owners).map_err(cannot("describe the container"))?;
+    let (report, theirs_report) = talk::pair().map_err(cannot("make a socket"))?;
+    let executor = Become { request: Arc::new(request.clone()), report: Arc::new(theirs_report) };
+    let build = || {
+        ContainerBuilder::new("domain".to_owned(), SyscallType::default())
+            .with_root_path(Path::new(root::RUN).join("state"))?
+            .with_executor(executor)
+            .with_stdin(theirs.stdin)
+            .with_stdout(theirs.stdout)
+            .with_stderr(theirs.stderr)
+            .as_init(&dir)
+            .with_systemd(false)
+            .with_detach(true)
+            .build()
+    };
+    let inner = build().map_err(|error| format!("cannot make the container: {}", words(&error)))?;
+    let pid = inner.pid().and_then(|p| Pid::from_raw(p.as_raw())).ok_or("the container has no process")?;
+    let process =
+        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("watch the container"))?;
+    network(process.as_fd())?;
+    Ok(Container { inner, pid, process, report })
+}
+
+/// Switches on the loopback device of the container.
+fn network(process: BorrowedFd<'_>) -> Result<(), Failure> {
+    let go = || {
+        let net = rustix::thread::ThreadNameSpaceType::NETWORK;
+        rustix::thread::move_into_thread_name_spaces(process, net)?;
+        doppel_sys::namespace::loopback_up()
+    };
+    // On a thread, which is over before anything forks: it ends in the container's namespace.
+    std::thread::scope(|scope| scope.spawn(go).join())
+        .map_err(|_| "cannot switch on the loopback device")?
+        .map_err(cannot("switch on the loopback device"))
+}
+
+/// An error and what is behind it.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl Container {
+    /// Lets the first process go, and waits until it is the program, or is not.
+    pub fn start(&self) -> Result<Started, Failure> {
+        self.inner
+            .clone()
+            .start()
+            .map_err(|error| format!("cannot start the container: {}", words(&error)))?;
+        let mut started = Started::default();
+        while let Some(word) = Word::hear(&self.report).map_err(cannot("hear of the program"))? {
+            match word {
+                Word::Terminal(fd) => started.terminal = Some(fd),
+                Word::Failed(stage, errno) => started.failed = Some((stage, errno)),
+                Word::Process(_) | Word::Started | Word::Ended(_) => {}
+            }
+        }
+        Ok(started)
+    }
+
+    /// Sends the program a signal.
+    pub fn signal(&self, signal: Signal) {
+        send(self.pid, false, signal);
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Its first process.
+    pub fn process(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+}

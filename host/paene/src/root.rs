@@ -1,0 +1,182 @@
+//! A container's root file system: the image, read-only and shared by all, under a layer of its own.
+//!
+//! The image's EROFS file is a loop device, the same for all domains of the image, so the host's kernel has one file
+//! system and one cache of its pages for all of them. Its owners are shown as the container's user namespace maps them.
+//! The layer is a tmpfs, whose size and number of files are limited; its pages count as the domain's memory.
+//! All is mounted in the attendant's own mount namespace and goes with it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
+};
+
+/// The host ids that a container's ids are, from 0 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owners {
+    pub first: u32,
+    pub count: u32,
+}
+
+/// Ids of one container.
+const COUNT: u32 = 1 << 16;
+/// Where the first container's begin, and how many containers have some: below those of para domains.
+const FIRST: u32 = 0x2000_0000;
+const CONTAINERS: u32 = 1 << 14;
+
+impl Owners {
+    /// Claims ids that no other container has, for as long as the file is open: it is locked. The files stay, as many as
+    /// there were containers at a time.
+    pub fn claim(dir: &Path) -> io::Result<(Self, File)> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        for place in 0..CONTAINERS {
+            let path = dir.join(place.to_string());
+            let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok((Self { first: FIRST + place * COUNT, count: COUNT }, file)),
+                Err(Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::other("all are taken"))
+    }
+}
+
+/// Where who has which ids is kept.
+pub(crate) const CLAIMS: &str = "/run/doppel/users";
+
+/// How much a container may change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Quota {
+    /// Bytes; 0: half of the host's memory.
+    pub bytes: u64,
+    /// Files; 0: as many as there are by default.
+    pub inodes: u64,
+}
+
+/// Most files without a limit of one's own.
+const INODES: u64 = 1 << 20;
+
+/// Why something could not be done, in words.
+pub(crate) type Failure = String;
+
+/// Says what an error is about.
+pub(crate) fn cannot<E: std::fmt::Display>(doing: &str) -> impl FnOnce(E) -> Failure + '_ {
+    move |error| format!("cannot {doing}: {error}")
+}
+
+/// Directory of everything here, in the attendant's own view.
+pub(crate) const RUN: &str = "/run";
+
+/// Makes the attendant's own view of the host: its own processes, a directory for what is made here, and no control
+/// groups, in which it was born and which are looked after by who made it.
+pub(crate) fn view() -> Result<(), Failure> {
+    let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", "/proc", "proc", plain, None).map_err(cannot("mount /proc"))?;
+    mount("doppel", RUN, "tmpfs", MountFlags::NOSUID, Some(c"mode=711,size=1m"))
+        .map_err(cannot("mount /run"))?;
+    let groups = Path::new("/sys/fs/cgroup");
+    if groups.exists() {
+        while unmount(groups, UnmountFlags::DETACH).is_ok() {}
+        mount("doppel", groups, "tmpfs", plain, Some(c"mode=755,size=4k"))
+            .map_err(cannot("hide control groups"))?;
+    }
+    Ok(())
+}
+
+/// Mounts the image and the layer above it; where.
+pub(crate) fn make(image: &File, owners: Owners, quota: Quota) -> Result<PathBuf, Failure> {
+    let at = |name: &str| Path::new(RUN).join(name);
+    let (image_at, lower, layer, root) = (at("image"), at("lower"), at("layer"), at("root"));
+    for dir in [&image_at, &lower, &layer, &root] {
+        fs::create_dir(dir).map_err(cannot("make a directory"))?;
+    }
+    let disk = doppel_sys::disk::attach(image).map_err(cannot("attach the image as a loop device"))?;
+    let flags = MountFlags::RDONLY | MountFlags::NODEV;
+    mount(&disk.path, &image_at, "erofs", flags, None).map_err(cannot("mount the image (EROFS)"))?;
+    drop(disk);
+    show_as(&image_at, &lower, owners)?;
+    let size = if quota.bytes == 0 { "50%".to_owned() } else { quota.bytes.to_string() };
+    let inodes = if quota.inodes == 0 { INODES } else { quota.inodes };
+    // Two directories are not the domain's.
+    let options =
+        std::ffi::CString::new(format!("mode=755,size={size},nr_inodes={}", inodes.saturating_add(3)))
+            .map_err(cannot("mount the layer"))?;
+    mount("doppel", &layer, "tmpfs", MountFlags::NODEV, Some(options.as_c_str()))
+        .map_err(cannot("mount the layer"))?;
+    let (upper, work) = (layer.join("upper"), layer.join("work"));
+    let like = fs::metadata(&lower).map_err(cannot("examine the image"))?;
+    fs::create_dir(&work).and_then(|()| fs::create_dir(&upper)).map_err(cannot("make the layer"))?;
+    fs::set_permissions(&upper, fs::Permissions::from_mode(like.mode() & 0o7777))
+        .and_then(|()| chown(&upper, Some(like.uid()), Some(like.gid())))
+        .map_err(cannot("make the layer"))?;
+    let options =
+        format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+    let options = std::ffi::CString::new(options).map_err(cannot("mount the root file system"))?;
+    mount("doppel", &root, "overlay", MountFlags::NODEV, Some(options.as_c_str()))
+        .map_err(cannot("mount the root file system (overlay)"))?;
+    Ok(root)
+}
+
+/// Shows the mount at `from` at `to` too, with its owners mapped.
+fn show_as(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
+    let users =
+        doppel_sys::namespace::users(owners.first, owners.count).map_err(cannot("make a user namespace"))?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, from, flags).map_err(cannot("open the image's mount"))?;
+    doppel_sys::namespace::map_owners(tree.as_fd(), users.as_fd())
+        .map_err(cannot("map the owners of the image's files (Linux 5.19 can)"))?;
+    move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(cannot("mount the image"))
+}
+
+/// Makes a directory below a root file system, and those above it, as far as they are missing; links are followed as
+/// programs inside would follow them. One that cannot be made is found missing by the program.
+pub(crate) fn make_directory(root: &Path, dir: &Path, owners: Owners) -> io::Result<()> {
+    let root = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let open = |path: &Path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+    };
+    let mut above = open(Path::new("/"))?;
+    let mut path = PathBuf::from("/");
+    for part in dir.components().filter_map(|c| match c {
+        std::path::Component::Normal(name) => Some(name),
+        _ => None,
+    }) {
+        path.push(part);
+        above = match open(&path) {
+            Err(Errno::NOENT) => {
+                rustix::fs::mkdirat(&above, part, Mode::from_raw_mode(0o755))?;
+                let (uid, gid) =
+                    (rustix::fs::Uid::from_raw(owners.first), rustix::fs::Gid::from_raw(owners.first));
+                rustix::fs::chownat(&above, part, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                open(&path)?
+            }
+            found => found?,
+        };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_have_ids_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, file) = Owners::claim(dir.path()).unwrap();
+        let (b, _other) = Owners::claim(dir.path()).unwrap();
+        assert_eq!((a.first, b.first), (FIRST, FIRST + COUNT));
+        drop(file);
+        assert_eq!(Owners::claim(dir.path()).unwrap().0, a, "free again");
+        let last = FIRST + (CONTAINERS - 1) * COUNT + (COUNT - 1);
+        assert!(last < doppel_confine::limits::SERVICE_UID);
+    }
+}
