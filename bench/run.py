@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares Doppel with the host itself, runc and gVisor's runsc: `make bench`, `QUICK=1 make bench`.
+"""Compares Doppel with the host itself, runc, gVisor's runsc and bubblewrap: `make bench`, `QUICK=1 make bench`.
 
     bench/run.py [DOPPEL] [--repeats N] [--only ROW]... [--workload MODULE]... [--skip RUNTIME]... [--quick]
 

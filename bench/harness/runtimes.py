@@ -1,5 +1,5 @@
-"""The runtimes that are compared: the host itself, Doppel (also through its supervisor, `harness.api`), runc, crun and
-gVisor's runsc.
+"""The runtimes that are compared: the host itself, Doppel (para and paene, also through its supervisor, `harness.api`),
+runc, crun, gVisor's runsc and bubblewrap.
 
 Key types: `Native` and its likes. `argv(*command, image=…)` is the command line that runs `command` on the files of
 an image; `run(…)` runs it to its end and gives its output, or raises `Failed`. All runtimes use the same files: an
@@ -93,6 +93,28 @@ class Doppel(Native):
         one.host = ["env", f"DOPPEL_HOST=unix://{self.api.supervisor.socket}"]
         one.options = [*self.options, *(str(x) for k, v in given.items() if v is not None for x in (k, v))]
         return one
+
+
+class Paene(Doppel):
+    """Doppel on the host's own kernel."""
+
+    name = "paene"
+
+    def __init__(self, roots, path):
+        super().__init__(roots, path)
+        self.options = ["--kind", "paene"]
+
+
+class Bubblewrap(Native):
+    """bwrap, on the files of the image."""
+
+    name = "bwrap"
+
+    def argv(self, *command, image=OWN):
+        root = str(self.roots.of(image))
+        tmp = [] if image == OWN else ["--tmpfs", "/tmp"]
+        env = ["--clearenv", "--setenv", "PATH", PATH, "--setenv", "HOME", "/root"]
+        return ["bwrap", "--unshare-all", "--die-with-parent", "--bind", root, "/", "--proc", "/proc", "--dev", "/dev", *tmp, *env, *command]
 
 
 class Oci(Native):
@@ -233,12 +255,16 @@ def present(doppel):
         subprocess.run([doppel, "image", "import", roots.of(OWN), OWN], check=True, stdout=subprocess.DEVNULL)
         from harness.api import Api
 
-        runtimes += [Doppel(roots, doppel), Api(roots, doppel)]
-        runtimes[-2].api = runtimes[-1]
+        both, api = [Doppel(roots, doppel), Paene(roots, doppel)], Api(roots, doppel)
+        for one in both:
+            one.api = api
+        runtimes += [*both, api]
     if shutil.which("runc"):
         runtimes.append(Oci(roots, "runc"))
         if shutil.which("crun"):
             runtimes.append(Crun(roots))
         if shutil.which("runsc"):
             runtimes.append(Oci(roots, "runsc", "--platform=systrap", "--network=none", "--ignore-cgroups"))
+    if shutil.which("bwrap"):
+        runtimes.append(Bubblewrap(roots))
     return runtimes

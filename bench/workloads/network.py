@@ -44,6 +44,8 @@ class Server:
     """A server in a runtime; it listens at `port` of the host while this is entered."""
 
     def __init__(self, runtime, *command, image):
+        if runtime.name == "paene":
+            raise Failed("paene: not yet: it has no network of its own")
         self.port = free_port()
         # Only Doppel's server has a port space of its own.
         inside = 7000 if runtime.name == "doppel" else self.port
@@ -55,6 +57,8 @@ class Server:
             runtime.config["linux"]["namespaces"] = [n for n in spaces if n["type"] != "network"]
             runtime.options = [o.replace("--network=none", "--network=host") for o in runtime.options]
         self.runtime, self.argv = runtime, runtime.argv(*command, image=image)
+        if runtime.name == "bwrap":
+            self.argv[2:2] = ["--share-net"]
         if runtime.name == "doppel":
             self.argv[2:2] = ["-p", f"127.0.0.1:{self.port}:{inside}"]
 
