@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from conftest import descendants, free_port
+from conftest import descendants, eventually, free_port
 
 SERVER = r"""
 import socketserver
@@ -117,6 +117,63 @@ for to in ("10.88.0.1", "169.254.169.254", "192.168.1.1"):
 def test_without_a_network_there_is_none(domain):
     r = domain.run("python3", "-c", "import socket; socket.create_connection(('192.0.2.1', 80))")
     assert r.code == 1 and "Network is unreachable" in r.err
+
+
+def service_of(p):
+    """The network service of a command."""
+    [service] = [d for d in descendants(p.pid) if b"network-service" in open(f"/proc/{d}/cmdline", "rb").read()]
+    return service
+
+
+def overwrite(pid, address, data):
+    """Changes a process' memory, its code included."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:
+        mem.seek(address)
+        mem.write(data)
+
+
+def next_instruction(pid):
+    """Where a process goes on that sleeps in a system call."""
+    return int(open(f"/proc/{pid}/syscall").read().split()[-1], 16)
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+
+
+def loop(pid):
+    overwrite(pid, next_instruction(pid), b"\xeb\xfe")  # jmp .
+
+
+def corrupt(pid):
+    stack = next(line.split()[0] for line in open(f"/proc/{pid}/maps") if line.endswith("[stack]\n"))
+    start, end = (int(a, 16) for a in stack.split("-"))
+    overwrite(pid, start, b"\xa5" * (end - start))
+
+
+def abort(pid):
+    os.kill(pid, signal.SIGABRT)
+
+
+def answers(port):
+    """Whether a call is answered. One that had reached a service which then died is not."""
+    try:
+        return ask(port) == b"echo hello\n"
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("harm", [stop, loop, corrupt, abort])
+def test_a_service_that_is_harmed_is_replaced(published, harm):
+    p, port = published
+    assert ask(port) == b"echo hello\n"
+    harmed = service_of(p)
+    eventually(lambda: open(f"/proc/{harmed}/syscall").read().strip() != "running")
+    harm(harmed)
+    # Whoever is harmed in its sleep notices when it is needed. A caller of one that hangs is reset when it is replaced.
+    eventually(lambda: answers(port))
+    assert service_of(p) != harmed
+    assert p.poll() is None
 
 
 def test_a_service_that_dies_is_replaced(published):

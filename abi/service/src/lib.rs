@@ -12,8 +12,10 @@ extern crate std;
 
 mod account;
 pub mod net;
+mod pulse;
 
 pub use account::{Account, Tally};
+pub use pulse::Pulse;
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

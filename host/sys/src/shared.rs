@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::{CallCounts, RingHeader, VirtualRegisters};
-use doppel_abi_service::{Account, Answers, Bells, ChannelHeader, Requests, net::SocketHeader};
+use doppel_abi_service::{Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// A structure that may live in memory shared with a hostile peer.
@@ -38,6 +38,8 @@ unsafe impl SharedLayout for Answers {}
 unsafe impl SharedLayout for SocketHeader {}
 // SAFETY: atomics only.
 unsafe impl SharedLayout for Account {}
+// SAFETY: atomics, and padding that nobody reads.
+unsafe impl SharedLayout for Pulse {}
 // SAFETY: atomics and padding that nobody reads.
 unsafe impl SharedLayout for CallCounts {}
 

@@ -1,20 +1,25 @@
 //! What all service domains have in common (DESIGN §7, VirtuOS §3-4).
 //!
 //! Key types: [`Channel`], a service domain's end of the memory file it shares with one guest kernel; [`Pace`], which says
-//! whether to look again or to sleep; [`Hibernated`], the supervisor's look at a channel whose domain sleeps on disk.
+//! whether to look again or to sleep; [`Hibernated`], the supervisor's look at a channel whose domain sleeps on disk; [`Heart`] and
+//! [`Watchdog`], by which a service domain that hangs is found and killed.
 //! Boundary: everything in a channel is an allegation of the domain; what breaks the protocol is [`Broken`], and the
 //! caller gives the channel up, which concerns that domain only.
 #![forbid(unsafe_code)]
 
 mod channel;
+mod heart;
 mod hibernated;
 mod load;
 mod pace;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 pub use channel::{Channel, Heard, make};
 pub use doppel_ring::Broken;
+pub use heart::Heart;
 pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::Pace;
+pub use watchdog::Watchdog;

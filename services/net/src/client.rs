@@ -69,6 +69,9 @@ impl Settings {
 /// Requests heard in a turn, and answers that may wait for room.
 pub(crate) const BATCH: usize = 64;
 
+/// Sockets that move bytes in a turn.
+const STREAMS: usize = 64;
+
 /// A socket of a client.
 #[derive(Debug)]
 pub(crate) enum Entity {
@@ -198,7 +201,7 @@ impl Client {
             self.busy.extend(heard.marked);
         }
         let mut more = self.look_outside(scratch)?;
-        for _ in 0..self.busy.len() {
+        for _ in 0..self.busy.len().min(STREAMS) {
             let Some(number) = self.busy.pop_front() else { break };
             self.move_bytes(number, budget, scratch)?;
         }

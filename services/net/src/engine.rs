@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_service::{OBJECTS, net};
 use doppel_ring::Ticket;
-use doppel_service::{Channel, Load, Pace};
+use doppel_service::{Channel, Heart, Load, Pace};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
@@ -53,6 +53,7 @@ pub struct Engine {
     awake: Vec<usize>,
     pace: Pace,
     load: Load,
+    heart: Option<Heart>,
     /// For a datagram that is under way.
     scratch: Vec<u8>,
     directory: Shared,
@@ -75,6 +76,7 @@ impl Engine {
             awake: Vec::new(),
             pace: Pace::new(Instant::now()),
             load: Load::open()?,
+            heart: None,
             scratch: vec![0; LONGEST],
             directory: Shared::default(),
             bell: None,
@@ -185,7 +187,12 @@ impl Engine {
         let stay =
             !self.turns.is_empty() || self.pace.polls(now, || self.load.is_crowded(now)) || !self.rest();
         let wait = if stay { Some(Duration::ZERO) } else { most };
-        match self.poll.poll(&mut self.events, wait) {
+        if let (Some(heart), false) = (&mut self.heart, stay) {
+            heart.rest();
+        }
+        let polled = self.poll.poll(&mut self.events, wait);
+        self.beat();
+        match polled {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(false),
             r => r?,
         }
@@ -217,9 +224,22 @@ impl Engine {
         for _ in 0..self.turns.len() {
             let Some(i) = self.turns.pop_front() else { break };
             self.queued[i] = false;
+            self.beat();
             self.serve(i);
         }
         Ok(told)
+    }
+
+    /// Beats with this heart.
+    pub fn set_heart(&mut self, heart: Heart) {
+        self.heart = Some(heart);
+    }
+
+    /// Tells who watches that the work goes on.
+    pub fn beat(&mut self) {
+        if let Some(heart) = &mut self.heart {
+            heart.beat();
+        }
     }
 
     /// Queues those of the clients that are awake who have said something.

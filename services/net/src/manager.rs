@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::SIZE;
 use doppel_confine::limits::SERVICE_UID;
-use doppel_service::Hibernated;
+use doppel_service::{Heart, Hibernated, Watchdog};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use rustix::process::{Pid, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Counts, Ledger, Traffic};
@@ -200,6 +201,7 @@ struct State {
     command: Command,
     control: OwnedFd,
     ledger: Arc<Ledger>,
+    heart: Arc<Heart>,
     /// Rung when there is news for a hibernated domain.
     bell: OwnedFd,
     /// The service domain's end of the log.
@@ -260,24 +262,26 @@ impl Manager {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (child, control) = spawn(&mut command)?;
         let (read, log) = pair(SocketFlags::NONBLOCK)?;
-        let ledger = Ledger::new()?;
+        let (ledger, heart) = (Ledger::new()?, Arc::new(Heart::new()?));
+        heart.begin();
         let members = BTreeMap::new();
-        let state = State { command, control, ledger, log, bell, members, next: FIRST };
+        let state = State { command, control, ledger, heart, log, bell, members, next: FIRST };
         state.begin()?;
+        let watchdog = state.watch(&child);
         let shared = Arc::new(Shared(Mutex::new(state)));
         let watched = Arc::downgrade(&shared);
         std::thread::Builder::new().name("network".into()).spawn(move || {
-            let mut child = child;
+            let (mut child, mut watchdog) = (child, watchdog);
             loop {
                 let begun = Instant::now();
-                // Nothing but a child of ours can be waited for, so this cannot fail.
-                let _ = child.wait();
+                await_end(&child, watchdog);
+                watchdog = None;
                 if begun.elapsed() < STEADY {
                     std::thread::sleep(STEADY);
                 }
                 let Some(shared) = watched.upgrade() else { return };
                 match shared.lock().replace() {
-                    Ok(next) => child = next,
+                    Ok(next) => (child, watchdog) = next,
                     Err(error) => eprintln!("doppel: cannot start a network service: {error}"),
                 }
             }
@@ -330,19 +334,30 @@ impl Manager {
 }
 
 impl State {
-    fn replace(&mut self) -> io::Result<Child> {
+    fn replace(&mut self) -> io::Result<(Child, Option<Watchdog>)> {
+        self.heart.begin();
         let (child, control) = spawn(&mut self.command)?;
         self.control = control;
         self.begin()?;
+        // From here on whoever speaks to one that hangs is not kept waiting.
+        let watchdog = self.watch(&child);
         for (key, member) in &self.members {
             self.tell(*key, member)?;
         }
-        Ok(child)
+        Ok((child, watchdog))
+    }
+
+    /// Has a service domain watched that has been told to begin. Without a watchdog it is only not found if it hangs.
+    fn watch(&self, child: &Child) -> Option<Watchdog> {
+        Watchdog::new(self.heart.clone(), Pid::from_child(child))
+            .inspect_err(|error| eprintln!("doppel: a network service is not watched: {error}"))
+            .ok()
     }
 
     /// What a service domain is told first.
     fn begin(&self) -> io::Result<()> {
-        self.send(&Order::Begin, &[self.ledger.file(), self.bell.as_fd(), self.log.as_fd()])
+        let files = [self.ledger.file(), self.bell.as_fd(), self.log.as_fd(), self.heart.file()];
+        self.send(&Order::Begin, &files)
     }
 
     /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.
@@ -405,6 +420,24 @@ fn packet(order: &Order) -> io::Result<Vec<u8>> {
 pub(crate) fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | flags;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Waits until a service domain has ended, and sees to it that one that hangs or is stopped does.
+fn await_end(child: &Child, watchdog: Option<Watchdog>) {
+    let pid = Pid::from_child(child);
+    loop {
+        match rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED) {
+            Ok(Some((_, status))) if status.stopped() => {
+                // Nobody who calls would be answered.
+                if let Some(w) = &watchdog {
+                    w.kill();
+                }
+            }
+            Err(rustix::io::Errno::INTR) | Ok(None) => {}
+            // Nothing but a child of ours can be waited for, so this is its end.
+            Ok(Some(_)) | Err(_) => return,
+        }
+    }
 }
 
 fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use doppel_service::Heart;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,8 @@ pub(crate) const DESCRIPTORS: usize = 128;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Count in this ledger, ring this bell (an eventfd) when there is news for a hibernated domain, and write what rules
-    /// have written down to this log; the first order. Descriptors: the ledger's memory file, the bell, a socket.
+    /// have written down to this log; the first order. Descriptors: the ledger's memory file, the bell, a socket, the
+    /// heart's memory file.
     Begin,
     /// A domain has another name.
     Name { key: u64, name: String },
@@ -72,6 +74,7 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(e) => return Err(e),
         } {
+            engine.beat();
             match order {
                 Order::Begin => {
                     let mut descriptors = descriptors.into_iter();
@@ -79,6 +82,8 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                     let bell = descriptors.next().ok_or_else(|| io::Error::other("no bell"))?;
                     engine.set_bell(bell);
                     log = descriptors.next().map(Arc::new);
+                    let heart = descriptors.next().ok_or_else(|| io::Error::other("no heart"))?;
+                    engine.set_heart(Heart::open(heart)?);
                 }
                 Order::Name { key, name } => {
                     if let Some(id) = clients.get(&key) {

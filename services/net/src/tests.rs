@@ -18,6 +18,7 @@ use crate::*;
 
 mod changes;
 mod datagrams;
+mod hangs;
 
 /// What a guest kernel does with a channel, without waiting.
 struct Guest {

@@ -1,0 +1,13 @@
+//! How a supervisor sees that a service domain works: a word of a memory file of theirs, which no domain ever sees.
+
+use core::sync::atomic::AtomicU32;
+
+/// The memory file's content.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Pulse {
+    /// Odd: at work; even: waits for work. Another number at each step of work. The service domain's.
+    pub count: AtomicU32,
+    /// 1: the supervisor sleeps until [`Self::count`] changes. It sets this word, the service domain takes it.
+    pub watcher_sleeps: AtomicU32,
+}

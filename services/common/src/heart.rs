@@ -1,0 +1,106 @@
+//! A service domain's heartbeat. It beats at every step of work and rests with it, so an idle one costs nobody anything.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+use doppel_abi_service::Pulse;
+use doppel_sys::shared::SharedMap;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::thread::futex::{self, Timespec};
+
+const SIZE: usize = 4096;
+/// At work, though it has not said so yet.
+const BORN: u32 = 1;
+
+/// The heartbeat, as both sides have it.
+#[derive(Debug)]
+pub struct Heart {
+    file: OwnedFd,
+    map: SharedMap,
+    /// The service domain's own count.
+    count: u32,
+}
+
+impl Heart {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn new() -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("doppel-heart", flags)?;
+        rustix::fs::ftruncate(&file, SIZE as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::open(file)
+    }
+
+    /// The one in `file`.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn open(file: OwnedFd) -> io::Result<Self> {
+        let map = SharedMap::new(file.as_fd(), SIZE)?;
+        Ok(Self { file, map, count: BORN })
+    }
+
+    /// The memory file.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn pulse(&self) -> &Pulse {
+        self.map.get(0)
+    }
+
+    /// The service domain: another step of work.
+    pub fn beat(&mut self) {
+        self.count = (self.count | 1).wrapping_add(2);
+        self.say();
+        let pulse = self.pulse();
+        fence(Ordering::SeqCst);
+        if pulse.watcher_sleeps.load(Ordering::Relaxed) != 0
+            && pulse.watcher_sleeps.swap(0, Ordering::AcqRel) != 0
+        {
+            self.rouse();
+        }
+    }
+
+    /// The service domain: it waits for work.
+    pub fn rest(&mut self) {
+        self.count = (self.count | 1).wrapping_add(1);
+        self.say();
+    }
+
+    fn say(&self) {
+        self.pulse().count.store(self.count, Ordering::Release);
+    }
+
+    /// The supervisor, before it starts another service domain.
+    pub fn begin(&self) {
+        self.pulse().count.store(BORN, Ordering::SeqCst);
+    }
+
+    /// The supervisor: what the heart says.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.pulse().count.load(Ordering::Acquire)
+    }
+
+    /// The supervisor: waits while it says `seen`, at most a second. May return early.
+    pub fn wait(&self, seen: u32) {
+        let pulse = self.pulse();
+        pulse.watcher_sleeps.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // Interrupted, or another number by now: the caller looks again.
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let _ = futex::wait(&pulse.count, futex::Flags::empty(), seen, Some(&second));
+    }
+
+    /// Wakes the supervisor's [`Self::wait`].
+    pub fn rouse(&self) {
+        // The only possible failure is an unmapped word, and ours is mapped.
+        let _ = futex::wake(&self.pulse().count, futex::Flags::empty(), 1);
+    }
+}
