@@ -62,3 +62,22 @@ def test_ctrl_c_ends_the_command(server):
             user.kill()
         assert gone(sandbox, "sleep 9753")
         assert sandbox.is_running(), "it was only connected to"
+
+
+def test_ctrl_c_before_the_supervisor_has_answered(server, monkeypatch):
+    with Sandbox.create("busybox") as sandbox:
+        client = sandbox.commands._client
+        request, asked = client.request, []
+
+        def interrupted(method, path, **kw):
+            answer = request(method, path, **kw)
+            if path.endswith("/exec") and not asked:
+                asked.append(answer["id"])
+                raise KeyboardInterrupt
+            return answer
+
+        monkeypatch.setattr(client, "request", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sandbox.commands.run(["sleep", "9754"])
+        assert asked and gone(sandbox, "sleep 9754")
+        assert sandbox.commands.run(["echo", "on"]).stdout == "on\n"

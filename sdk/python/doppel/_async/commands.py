@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any, Literal, overload
 
@@ -210,7 +211,15 @@ class AsyncCommands:
             timeout_seconds=timeout,
         )
         began = time.monotonic()
-        started = await self._client.request("POST", f"/v1/domains/{self._domain}/exec", json=wanted)
+        path, key = f"/v1/domains/{self._domain}/exec", uuid.uuid4().hex
+        try:
+            started = await self._client.request("POST", path, json=wanted, key=key)
+        except Exception:
+            raise
+        except BaseException:  # interrupted: it may run already, and only the supervisor knows by which id
+            started = await self._client.request("POST", path, json=wanted, key=key)
+            await AsyncCommandHandle(self._client, started, Output(), None, None).kill()
+            raise
         handle = AsyncCommandHandle(self._client, started, Output(), on_stdout, on_stderr)
         handle._began = began
         feeder = AsyncTask(handle.feed, data) if data is not None else None

@@ -92,9 +92,13 @@ class Client:
         params: dict[str, Any] | None = None,
         body: bytes | IO[bytes] | None = None,
         unlimited: bool = False,
+        key: str | None = None,
     ) -> Any:
-        """Sends a request and returns the JSON of the answer; `unlimited` for what takes as long as it takes."""
-        headers = {"idempotency-key": uuid.uuid4().hex} if method in ("POST", "PUT") else {}
+        """Sends a request and returns the JSON of the answer; `unlimited` for what takes as long as it takes.
+
+        With the `key` of an earlier request nothing is done again: the answer is what became of that one.
+        """
+        headers = {"idempotency-key": key or uuid.uuid4().hex} if method in ("POST", "PUT") else {}
         start = 0
         if body is not None:
             headers["content-type"] = "application/octet-stream"

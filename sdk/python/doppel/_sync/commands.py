@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import builtins
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any, Literal, overload
 
@@ -211,7 +212,15 @@ class Commands:
             timeout_seconds=timeout,
         )
         began = time.monotonic()
-        started = self._client.request("POST", f"/v1/domains/{self._domain}/exec", json=wanted)
+        path, key = f"/v1/domains/{self._domain}/exec", uuid.uuid4().hex
+        try:
+            started = self._client.request("POST", path, json=wanted, key=key)
+        except Exception:
+            raise
+        except BaseException:  # interrupted: it may run already, and only the supervisor knows by which id
+            started = self._client.request("POST", path, json=wanted, key=key)
+            CommandHandle(self._client, started, Output(), None, None).kill()
+            raise
         handle = CommandHandle(self._client, started, Output(), on_stdout, on_stderr)
         handle._began = began
         feeder = Task(handle.feed, data) if data is not None else None
