@@ -11,7 +11,7 @@ from harness.runtimes import Failed
 from harness.together import ahead, outputs
 
 UNIT = "%"
-REPEATS = 3
+REPEATS = 1
 HOGS = {"fork": "a fork bomb", "memory": "a memory hog", "disk": "a disk hog", "cpu": "CPU hogs"}
 TARGETS = {f"victim beside {name}, of its share": 98 for name in HOGS.values()}
 
