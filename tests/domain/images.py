@@ -4,6 +4,7 @@
 a PID namespace, /proc, the host's /dev and a tmpfs on /tmp. `columns` compares the outcomes of a program's own tests.
 """
 import concurrent.futures
+import fcntl
 import json
 import os
 import pathlib
@@ -78,14 +79,19 @@ def root_of(image):
     digest = json.loads(out)["digest"]
     roots = BUILD / "roots"
     root = roots / f"{image}-{digest[:16]}"
-    if not root.exists():
-        roots.mkdir(parents=True, exist_ok=True)
-        for old in roots.glob(f"{image}-*"):
-            shutil.rmtree(old)
-        part = roots / "part"
-        shutil.rmtree(part, ignore_errors=True)
-        subprocess.run(["fsck.erofs", f"--extract={part}", STORE / f"images/sha256-{digest}.erofs"], check=True, capture_output=True)
-        part.rename(root)
+    if root.exists():
+        return root
+    roots.mkdir(parents=True, exist_ok=True)
+    with open(roots / "lock", "w") as lock:
+        # Tests of another process may want it too.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            for old in roots.glob(f"{image}-*"):
+                shutil.rmtree(old)
+            part = roots / "part"
+            shutil.rmtree(part, ignore_errors=True)
+            subprocess.run(["fsck.erofs", f"--extract={part}", STORE / f"images/sha256-{digest}.erofs"], check=True, capture_output=True)
+            part.rename(root)
     return root
 
 
