@@ -174,18 +174,24 @@ def test_asyncio_with_many_connections_at_once(serve, descriptors):
     asyncio.run(asyncio.wait_for(all_of_them(), 60 + CONNECTIONS / 50))
 
 
-def test_node(serve):
-    code = "require('http').createServer((q, r) => r.end('node ' + q.url)).listen(3000)"
-    port = serve(3000, "node", "-e", code, image="runtimes")
+def names_what_is_asked(port, who):
+    """Asks a server for many pages on four connections at once; it answers with its name and the page's."""
 
     def load(i):
         c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         for k in range(50):
             c.request("GET", f"/{i}/{k}")
-            assert c.getresponse().read() == f"node /{i}/{k}".encode()
+            assert c.getresponse().read() == f"{who} /{i}/{k}".encode()
         c.close()
 
     in_threads(4, load)
+
+
+def test_node(serve):
+    code = "require('http').createServer((q, r) => r.end('node ' + q.url)).listen(3000)"
+    port = serve(3000, "node", "-e", code, image="runtimes")
+
+    names_what_is_asked(port, "node")
 
 
 JAVA = """
@@ -209,14 +215,7 @@ def test_java(serve):
     script = f"cat >/tmp/Served.java <<'J'\n{JAVA}J\nexec java -Xmx64m -XX:TieredStopAtLevel=1 /tmp/Served.java"
     port = serve(3000, "sh", "-c", script, image="runtimes")
 
-    def load(i):
-        c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        for k in range(50):
-            c.request("GET", f"/{i}/{k}")
-            assert c.getresponse().read() == f"java /{i}/{k}".encode()
-        c.close()
-
-    in_threads(4, load)
+    names_what_is_asked(port, "java")
 
 
 def wheel(directory, name, body):

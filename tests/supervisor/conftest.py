@@ -198,6 +198,15 @@ def output_of(lines):
     return out["stdout"], out["stderr"], code
 
 
+def eventually(check, what):
+    """Waits for a true value of `check`, and gives it."""
+    deadline = time.monotonic() + 60
+    while not (found := check()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+    return found
+
+
 def have_image(name):
     return subprocess.run([DOPPEL, "image", "inspect", "--quick", name], capture_output=True).returncode == 0
 

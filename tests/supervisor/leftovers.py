@@ -11,15 +11,25 @@ RUNTIME = pathlib.Path("/run/doppel")
 BLOCK = 64
 
 
-def children(pid):
-    """A keeper's children but for its network service, which waits for the next domain."""
+def of_any_kind(pid):
+    """Process ids of a process' children."""
     found = []
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         try:
             found += [int(p) for p in task.read_text().split()]
         except OSError:
             pass  # the thread has ended
-    return [p for p in found if not is_service(p)]
+    return found
+
+
+def children(pid):
+    """A keeper's children but for its network service, which waits for the next domain."""
+    return [p for p in of_any_kind(pid) if not is_service(p)]
+
+
+def services(supervisor):
+    """Process ids of the network services of a supervisor's keepers."""
+    return [p for k in supervisor.keepers() for p in of_any_kind(k) if is_service(p)]
 
 
 def is_service(pid):

@@ -2,7 +2,6 @@
 import base64
 import http.client
 import os
-import pathlib
 import re
 import signal
 import socket
@@ -11,6 +10,7 @@ import time
 import pytest
 
 from conftest import have_image
+from leftovers import services
 
 SERVE = "mkdir -p /tmp/www; hostname > /tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www"
 PORT = {"port": 80, "host_address": "127.0.0.1"}
@@ -69,17 +69,6 @@ def said(d, path):
     """What a domain has printed on standard output."""
     lines = d.get(f"{path}/logs").lines
     return b"".join(base64.b64decode(line["data"]) for line in lines if line["type"] == "stdout")
-
-
-def services(d):
-    """Process ids of the network services of a supervisor's keeper."""
-    found = []
-    for keeper in d.keepers():
-        for task in pathlib.Path(f"/proc/{keeper}/task").iterdir():
-            for pid in (task / "children").read_text().split():
-                if b"network-service" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-    return found
 
 
 def test_a_published_port_of_the_supervisors_choice(supervisor, made):

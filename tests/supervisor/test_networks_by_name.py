@@ -1,10 +1,11 @@
 """Networks by name: domains of one find each other by address and name, those of others do not."""
 import os
-import pathlib
 import signal
-import time
 
 import pytest
+
+from conftest import eventually
+from leftovers import services
 
 SERVE = "hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp"
 
@@ -25,14 +26,6 @@ def made(supervisor, busybox):
     yield make
     for d, i in ids:
         d.delete(f"/v1/domains/{i}", force=True)
-
-
-def eventually(check, what):
-    deadline = time.monotonic() + 60
-    while not (found := check()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
 
 
 def fetch(supervisor, name, host):
@@ -100,12 +93,6 @@ def test_names_outlive_a_service_domain(new_doppeld, made):
     made("byname-lives", {}, SERVE, d=d)
     made("byname-looks", {}, d=d)
     eventually(lambda: fetch(d, "byname-looks", "byname-lives.default") == "byname-lives", "not found")
-    found = []
-    for keeper in d.keepers():
-        for task in pathlib.Path(f"/proc/{keeper}/task").iterdir():
-            for pid in (task / "children").read_text().split():
-                if b"network-service" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(int(pid))
-    [service] = found
+    [service] = services(d)
     os.kill(service, signal.SIGKILL)
     eventually(lambda: fetch(d, "byname-looks", "byname-lives") == "byname-lives", "not found after a death")

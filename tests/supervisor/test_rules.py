@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from conftest import eventually
+
 
 @pytest.fixture
 def made(supervisor, busybox):
@@ -75,14 +77,6 @@ def name_server():
     server.sendto(b"end", server.getsockname())
     thread.join()
     server.close()
-
-
-def eventually(check, what):
-    deadline = time.monotonic() + 60
-    while not (found := check()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return found
 
 
 def printed(supervisor, name):
