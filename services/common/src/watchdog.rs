@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::Heart;
@@ -135,8 +136,18 @@ fn watch(heart: &Heart, over: &AtomicBool, process: &OwnedFd, pid: Pid) {
             let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
             return;
         }
-        std::thread::sleep(LOOK);
+        if ends_within(process, LOOK) {
+            return;
+        }
     }
+}
+
+/// Waits so long, or until the process has ended: whoever replaces it waits for this thread.
+fn ends_within(process: &OwnedFd, time: Duration) -> bool {
+    let time = Timespec::try_from(time).expect("a moment");
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    // A signal ends the wait early, and the next look comes sooner.
+    matches!(rustix::event::poll(&mut fds, Some(&time)), Ok(1..))
 }
 
 #[cfg(test)]
