@@ -25,6 +25,8 @@ IMAGE = os.environ.get("T_IMAGE", "linux-tests")
 DOPPEL = pathlib.Path(os.environ.get("DOPPEL", ROOT / "target" / "release" / "doppel"))
 SUITES = sorted(p.stem for p in HERE.glob("*.c"))
 MUSL = ["process", "threads", "futex", "faults", "pipes"]
+# Suites that want a domain with a network.
+NETWORKED = ["interfaces"]
 FLAGS = ("-std=gnu11 -O1 -g -Wall -Wextra -Werror -Wno-stringop-overflow -Wno-stringop-overread -Wno-nonnull "
          "-Wno-clobbered -Wno-format-truncation -Wno-unused-result -Wno-unused-function -pthread").split()
 # Commands the suites start themselves, put into the image with their libraries.
@@ -129,7 +131,9 @@ def native(program, args):
 
 
 def in_domain(program, args):
-    return [DOPPEL, "run", "--rm", "-e", "TMPDIR=/tmp", "-e", "T_IMAGE_DIR=/usr/share/t-image", IMAGE, "--", f"/t/{program.name}", *args]
+    network = ["--network", "nat"] if program.name in NETWORKED else []
+    return [DOPPEL, "run", "--rm", *network, "-e", "TMPDIR=/tmp", "-e", "T_IMAGE_DIR=/usr/share/t-image", IMAGE,
+            "--", f"/t/{program.name}", *args]
 
 
 def main():

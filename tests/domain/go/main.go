@@ -32,6 +32,10 @@ func main() {
 		lookup(os.Args[2:])
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "interfaces" {
+		interfaces()
+		return
+	}
 	if len(os.Args) > 1 { // the child
 		fmt.Print("child ", os.Args[1])
 		os.Exit(5)

@@ -37,6 +37,7 @@ pub mod sys_rw;
 pub mod sys_stat;
 pub mod sys_xattr;
 pub mod sysfs;
+mod sysnet;
 pub mod walk;
 
 pub use caller::{Caller, Name, Target, at};

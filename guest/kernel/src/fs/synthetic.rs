@@ -36,6 +36,10 @@ pub trait Directory: Send + Sync {
     fn mode(&self) -> u32 {
         0o555
     }
+    /// Whether its names come and go in a tree that is unchanging otherwise.
+    fn changes(&self) -> bool {
+        false
+    }
     /// The process whose directory in /proc it is.
     fn process(&self) -> Option<Weak<Process>> {
         None
@@ -308,7 +312,7 @@ impl Inode for SyntheticInode {
     }
 
     fn cacheable(&self) -> bool {
-        self.unchanging
+        self.unchanging && !matches!(&self.node, Node::Dir(d) if d.changes())
     }
 }
 

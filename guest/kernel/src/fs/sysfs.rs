@@ -11,6 +11,7 @@ use doppel_machine::boot;
 
 use super::file::poll;
 use super::synthetic::{Directory, Node, SyntheticInode, bytes, dir, fixed, seek_to, text};
+use super::sysnet;
 use super::{File, FileOps, FileType, Inode, Input, Output};
 use crate::sched::PollTable;
 use crate::{Errno, Result, kernel};
@@ -20,15 +21,11 @@ pub fn root(dev: u64) -> Arc<dyn Inode> {
     let top = alloc::vec![
         ("block", empty as fn() -> Node),
         ("bus", empty),
-        ("class", || dir(alloc::vec![
-            ("net", || dir(alloc::vec![("lo", loopback)])),
-            ("tty", empty),
-            ("block", empty)
-        ])),
+        ("class", || dir(alloc::vec![("net", sysnet::links), ("tty", empty), ("block", empty)])),
         ("dev", || dir(alloc::vec![("block", empty as fn() -> Node), ("char", empty)])),
         ("devices", || dir(alloc::vec![
             ("system", || dir(alloc::vec![("cpu", || Node::Dir(Arc::new(Cpus))), ("node", node),])),
-            ("virtual", empty)
+            ("virtual", || dir(alloc::vec![("net", sysnet::devices)]))
         ])),
         ("firmware", empty),
         ("fs", || dir(alloc::vec![("cgroup", empty as fn() -> Node)])),
@@ -125,19 +122,6 @@ impl FileOps for Generation {
 
 fn empty() -> Node {
     dir(Vec::new())
-}
-
-fn loopback() -> Node {
-    dir(alloc::vec![
-        ("address", || fixed("00:00:00:00:00:00\n")),
-        ("carrier", || fixed("1\n")),
-        ("flags", || fixed("0x9\n")),
-        ("ifindex", || fixed("1\n")),
-        ("mtu", || fixed("65536\n")),
-        ("operstate", || fixed("unknown\n")),
-        ("speed", || fixed("\n")),
-        ("type", || fixed("772\n")),
-    ])
 }
 
 fn node() -> Node {

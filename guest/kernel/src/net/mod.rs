@@ -2,7 +2,7 @@
 //!
 //! Key types: [`Socket`] (an open socket, the `FileOps`), [`SocketOps`] (what a protocol does), [`Common`]
 //! (options, error and wait queues every socket has). Protocols: [`unix`] (AF_UNIX), [`inet`] (TCP and UDP over
-//! loopback), [`netlink`] (NETLINK_ROUTE, read-only). Boundary: calls.rs decodes
+//! loopback), [`netlink`] (NETLINK_ROUTE, read-only, about [`interfaces`]). Boundary: calls.rs decodes
 //! system calls and copies names and control data; protocols see decoded addresses, `Input` and `Output`.
 //! Lock order: a protocol's socket lock → wait queue; two sockets' locks are never held together except where
 //! a module's head says so.
@@ -11,6 +11,7 @@ pub mod calls;
 pub mod common;
 pub mod consts;
 pub mod inet;
+pub mod interfaces;
 pub mod ioctl;
 mod msg;
 pub mod netlink;

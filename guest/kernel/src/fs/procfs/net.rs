@@ -1,4 +1,4 @@
-//! /proc/net: the domain has the loopback interface only.
+//! /proc/net: interfaces, routes and sockets of the domain.
 
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -6,11 +6,12 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use doppel_algo::net::ports::unmapped;
-use doppel_algo::net::sockaddr::AF_INET;
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
 use super::super::synthetic::{Entries, Node, bytes, dir, fixed, text};
 use crate::kernel;
 use crate::net::inet::{End, Ports, tcp::Tcp, udp::Udp};
+use crate::net::interfaces::{self, Route, scope, table};
 use crate::net::unix::names::names;
 use crate::net::{SocketOps, unix::UnixSock};
 
@@ -18,10 +19,10 @@ use crate::net::{SocketOps, unix::UnixSock};
 pub fn dir_node() -> Node {
     let entries: Entries = alloc::vec![
         ("arp", || fixed("IP address       HW type     Flags       HW address            Mask     Device\n")),
-        ("dev", || fixed(DEV)),
-        ("if_inet6", || fixed("00000000000000000000000000000001 01 80 10 80       lo\n")),
+        ("dev", || text(|| Ok(dev()))),
+        ("if_inet6", || text(|| Ok(if_inet6()))),
         ("igmp", || fixed("")),
-        ("ipv6_route", || fixed("")),
+        ("ipv6_route", || text(|| Ok(ipv6_route()))),
         ("netlink", || fixed(
             "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n"
         )),
@@ -29,9 +30,7 @@ pub fn dir_node() -> Node {
         ("protocols", || fixed("")),
         ("psched", || fixed("000003e8 00000040 000f4240 3b9aca00\n")),
         ("raw", || fixed(SOCKET_HEAD)),
-        ("route", || fixed(
-            "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
-        )),
+        ("route", || text(|| Ok(route()))),
         ("snmp", || text(|| Ok(snmp()))),
         ("sockstat", || text(|| Ok(sockstat()))),
         ("sockstat6", || text(|| Ok(sockstat6()))),
@@ -44,7 +43,6 @@ pub fn dir_node() -> Node {
     dir(entries)
 }
 
-const DEV: &str = "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n";
 const SOCKET_HEAD: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 const SOCKET_HEAD6: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
@@ -53,6 +51,89 @@ const UDP_HEAD: &str = "   sl  local_address rem_address   st tx_queue rx_queue 
 fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
     let r = s.write_fmt(args);
     debug_assert!(r.is_ok());
+}
+
+fn dev() -> String {
+    let mut s = String::from(concat!(
+        "Inter-|   Receive                                                |  Transmit\n",
+        " face |bytes    packets errs drop fifo frame compressed multicast",
+        "|bytes    packets errs drop fifo colls carrier compressed\n"
+    ));
+    for i in interfaces::all() {
+        put(
+            &mut s,
+            format_args!(
+                "{:>6}: {:7} {:7} {:4} {:4} {:4} {:5} {:10} {:9} {:8} {:7} {:4} {:4} {:4} {:5} {:7} {:10}\n",
+                i.name, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+            ),
+        );
+    }
+    s
+}
+
+fn put_hex(s: &mut String, ip: &[u8]) {
+    for b in ip {
+        put(s, format_args!("{b:02x}"));
+    }
+}
+
+fn if_inet6() -> String {
+    const PERMANENT: u8 = 0x80;
+    let mut s = String::new();
+    for i in interfaces::all() {
+        // IPV6_ADDR_LOOPBACK, or global.
+        let scope = if i.scope == scope::HOST { 0x10 } else { 0 };
+        put_hex(&mut s, &i.ip6.0);
+        put(
+            &mut s,
+            format_args!(" {:02x} {:02x} {scope:02x} {PERMANENT:02x} {:>8}\n", i.index, i.ip6.1, i.name),
+        );
+    }
+    s
+}
+
+/// Routes of this family with the names of their interfaces, as both tables show them.
+fn shown(family: u16, each: &mut dyn FnMut(&Route, &str, u32)) {
+    const RTF_UP: u32 = 1;
+    const RTF_GATEWAY: u32 = 2;
+    let all = interfaces::all();
+    for r in interfaces::routes().iter().filter(|r| r.family == family) {
+        let name = all.iter().find(|i| i.index == r.interface).map_or("", |i| i.name);
+        each(r, name, RTF_UP | if r.gateway.is_some() { RTF_GATEWAY } else { 0 });
+    }
+}
+
+fn route() -> String {
+    const WIDTH: usize = 127;
+    let mut s = String::new();
+    let mut line = |text: String| put(&mut s, format_args!("{text:WIDTH$}\n"));
+    line("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT".into());
+    let word = |ip: &[u8]| ip.try_into().map_or(0, u32::from_ne_bytes);
+    shown(AF_INET, &mut |r, name, flags| {
+        if r.table == table::MAIN {
+            let (to, through) = (word(&r.to), r.gateway.as_deref().map_or(0, word));
+            let mask = word(&interfaces::mask(r.bits));
+            line(alloc::format!(
+                "{name}\t{to:08X}\t{through:08X}\t{flags:04X}\t0\t0\t0\t{mask:08X}\t0\t0\t0"
+            ));
+        }
+    });
+    s
+}
+
+fn ipv6_route() -> String {
+    const RTF_LOCAL: u32 = 0x8000_0000;
+    const METRIC: u32 = 1024;
+    let mut s = String::new();
+    shown(AF_INET6, &mut |r, name, flags| {
+        let local = r.table == table::LOCAL;
+        put_hex(&mut s, &r.to);
+        put(&mut s, format_args!(" {:02x} {:032x} 00 ", r.bits, 0));
+        put_hex(&mut s, r.gateway.as_deref().unwrap_or(&[0; 16]));
+        let (metric, flags) = if local { (0, flags | RTF_LOCAL) } else { (METRIC, flags) };
+        put(&mut s, format_args!(" {metric:08x} 00000001 00000000 {flags:08x} {name:>8}\n"));
+    });
+    s
 }
 
 /// All TCP sockets that hold a port, by inode number.

@@ -1,4 +1,4 @@
-//! AF_NETLINK, NETLINK_ROUTE only (`rtnetlink(7)`): what `getifaddrs`, `if_nameindex` and `ip` ask about `lo`.
+//! AF_NETLINK, NETLINK_ROUTE only (`rtnetlink(7)`): what `getifaddrs`, `if_nameindex` and `ip` ask.
 //!
 //! Key type: [`Netlink`]. A request is answered while it is sent; the answers wait in the socket's queue.
 //! Nothing can be changed (EPERM), nothing ever changes by itself, so there are no multicast messages.
