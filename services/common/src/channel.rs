@@ -32,15 +32,6 @@ pub fn make(size: u64) -> io::Result<(OwnedFd, OwnedFd)> {
 
 const PAGE: usize = 4096;
 
-/// What a look at a channel brought.
-#[derive(Debug, Default)]
-pub struct Heard {
-    /// Requests, in order.
-    pub requests: Vec<Entry>,
-    /// Objects the guest kernel marked.
-    pub marked: Vec<u32>,
-}
-
 /// A service domain's end of a channel.
 #[derive(Debug)]
 pub struct Channel {
@@ -53,6 +44,8 @@ pub struct Channel {
     agreed: bool,
     requests: Consumer,
     answers: Producer,
+    /// The last answer found no room: before there is some, nothing is heard.
+    full: bool,
     /// Something was published or marked since the guest kernel was last woken.
     news: bool,
     /// How often there were news; what the header's bell says.
@@ -100,6 +93,7 @@ impl Channel {
             agreed: false,
             requests: Consumer::default(),
             answers: Producer::default(),
+            full: false,
             news: false,
             count,
             owed: false,
@@ -136,37 +130,46 @@ impl Channel {
         self.agreed
     }
 
-    /// Takes at most `most` requests, and all marks.
+    /// Takes at most `most` requests, in order.
     ///
     /// # Errors
     /// The guest kernel broke the protocol.
-    pub fn hear(&mut self, most: usize) -> Result<Heard, Broken> {
-        let mut heard = Heard::default();
+    pub fn hear(&mut self, most: usize) -> Result<Vec<Entry>, Broken> {
+        let mut heard = Vec::new();
         if !self.agreed() {
             return Ok(heard);
         }
         let requests: &Requests = self.map.get(at(layout::REQUESTS));
         let ring = requests.ring();
-        while heard.requests.len() < most
+        while heard.len() < most
             && let Some(entry) = self.requests.pop(&ring)?
         {
-            heard.requests.push(entry);
+            heard.push(entry);
         }
         if self.requests.release(&ring) {
             self.news = true;
         }
-        let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
-        bells.take(|i| heard.marked.push(i));
         Ok(heard)
     }
 
-    /// Whether there is something to hear, for who does not sleep.
+    /// Takes all marks.
+    pub fn marked(&mut self, look: impl FnMut(u32)) {
+        if self.agreed() {
+            self.map.get::<Bells>(at(layout::TO_SERVICE)).take(look);
+        }
+    }
+
+    /// Whether there is something to hear, for who does not sleep. One that does not take its answers says nothing.
     ///
     /// # Errors
     /// The guest kernel broke the protocol.
     pub fn speaks(&mut self) -> Result<bool, Broken> {
         if !self.agreed() {
             return Ok(false);
+        }
+        if self.full {
+            let answers: &Answers = self.map.get(at(layout::ANSWERS));
+            return Ok(self.answers.room(&answers.ring())? > 0);
         }
         let requests: &Requests = self.map.get(at(layout::REQUESTS));
         let bells: &Bells = self.map.get(at(layout::TO_SERVICE));
@@ -179,6 +182,11 @@ impl Channel {
     /// The guest kernel broke the protocol.
     pub fn sleep(&mut self) -> Result<bool, Broken> {
         self.insist();
+        if self.full {
+            // What it says of room is of no interest: the doorbell is not asked for yet.
+            let answers: &Answers = self.map.get(at(layout::ANSWERS));
+            let _ = self.answers.sleep(&answers.ring())?;
+        }
         self.header().service_sleeps.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         Ok(!self.speaks()?)
@@ -203,6 +211,7 @@ impl Channel {
         let answers: &Answers = self.map.get(at(layout::ANSWERS));
         let fits = self.answers.push(&answers.ring(), entry)?;
         self.news |= fits;
+        self.full = !fits;
         Ok(fits)
     }
 

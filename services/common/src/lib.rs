@@ -16,7 +16,7 @@ mod pace;
 mod tests;
 mod watchdog;
 
-pub use channel::{Channel, Heard, make};
+pub use channel::{Channel, make};
 pub use doppel_ring::Broken;
 pub use heart::Heart;
 pub use hibernated::Hibernated;

@@ -14,12 +14,14 @@ use rustix::io::Errno;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::address::{self, errno};
+use crate::busy::Busy;
 use crate::datagram::{Around, Datagrams};
 use crate::directory::Directory;
 use crate::ledger::Counts;
 use crate::options::set;
 use crate::policy::{Flow, Log, Policy};
 use crate::rules::{Protocol, Rules};
+use crate::share::Share;
 use crate::stream::{Stream, Turn};
 use crate::way::Way;
 
@@ -109,7 +111,7 @@ pub(crate) struct Client {
     pub policy: Policy,
     directory: Shared,
     pub sockets: HashMap<u32, Entity>,
-    /// Datagram sockets by port.
+    /// Sockets that take what comes, by port.
     pub ports: HashMap<u16, Vec<u32>>,
     /// Numbers of accepted connections that were given back; beyond them, those from `fresh` on.
     pub free: Vec<u32>,
@@ -117,7 +119,10 @@ pub(crate) struct Client {
     /// Answers for which the ring had no room.
     pub answers: VecDeque<Entry>,
     /// Sockets with something to do.
-    busy: VecDeque<u32>,
+    busy: Busy,
+    pub share: Share,
+    /// Nothing came of its turns: it has none for a while.
+    pub paused: bool,
     /// Published ports at which something may wait.
     pub callers: Vec<usize>,
     pub wishes: Vec<Wish>,
@@ -144,7 +149,9 @@ impl Client {
             free: Vec::new(),
             fresh: ACCEPTED,
             answers: VecDeque::new(),
-            busy: VecDeque::new(),
+            busy: Busy::default(),
+            share: Share::default(),
+            paused: false,
             callers,
             wishes: Vec::new(),
             awake: false,
@@ -169,11 +176,11 @@ impl Client {
                 s.readable |= readable || ending;
                 s.writable |= writable || ending;
                 s.ending |= ending;
-                self.busy.push_back(number);
+                self.busy.push(number);
             }
             Some(Entity::Datagrams(d)) => {
                 d.happened();
-                self.busy.push_back(number);
+                self.busy.push(number);
             }
             Some(Entity::Connecting { .. }) if writable || readable || ending => self.connected(number),
             _ => {}
@@ -190,19 +197,27 @@ impl Client {
     /// One turn, of at most `budget` bytes a socket and direction. [`Turn::More`]: there is more to do. `scratch` has
     /// room for the longest datagram.
     pub fn turn(&mut self, budget: usize, scratch: &mut [u8]) -> Result<Turn, Broken> {
+        self.share.begin();
         self.flush()?;
         // Whoever does not take answers is not heard either, so they are bounded.
         if self.answers.is_empty() {
-            let heard = self.channel.hear(BATCH)?;
-            for entry in &heard.requests {
-                let (request, ticket) = Request::decode(entry).map_err(|_| Broken)?;
+            for entry in self.channel.hear(BATCH.min(self.share.requests()))? {
+                let (request, ticket) = Request::decode(&entry).map_err(|_| Broken)?;
+                self.share.asked();
                 self.asked(request, ticket, scratch)?;
             }
-            self.busy.extend(heard.marked);
+        }
+        // Marks are all taken at once, so not while many wait that may have been marked for nothing.
+        if self.busy.len() < STREAMS {
+            let Self { channel, busy, .. } = self;
+            channel.marked(|number| busy.push(number));
         }
         let mut more = self.look_outside(scratch)?;
         for _ in 0..self.busy.len().min(STREAMS) {
-            let Some(number) = self.busy.pop_front() else { break };
+            if self.share.is_spent() {
+                break;
+            }
+            let Some(number) = self.busy.pop() else { break };
             self.move_bytes(number, budget, scratch)?;
         }
         self.flush()?;
@@ -217,6 +232,7 @@ impl Client {
                 break;
             }
             self.answers.pop_front();
+            self.share.answered();
         }
         Ok(())
     }
@@ -247,6 +263,7 @@ impl Client {
                     return Err(Broken);
                 }
                 self.sockets.insert(socket, Entity::Listener(at));
+                self.ports.entry(at.port).or_default().push(socket);
                 self.callers = (0..self.settings.published.len()).collect();
                 self.done(ticket, Ok(at));
             }
@@ -259,17 +276,18 @@ impl Client {
                     Entity::Datagrams(Box::new(Datagrams::new(socket, at, self.settings.counts.clone()))),
                 );
                 self.ports.entry(at.port).or_default().push(socket);
-                self.busy.push_back(socket);
+                self.busy.push(socket);
                 self.callers = (0..self.settings.published.len()).collect();
                 self.done(ticket, Ok(at));
             }
             Request::Peer { socket, to } => {
                 let to = (to.port != 0).then(|| address::socket_addr(&to));
-                let Self { channel, settings, policy, directory, wishes, sockets, .. } = self;
+                let Self { channel, settings, policy, directory, wishes, sockets, share, .. } = self;
                 let result = match sockets.get_mut(&socket) {
-                    Some(Entity::Datagrams(d)) => {
-                        d.set_peer(to, &mut Around { channel, settings, policy, directory, wishes, scratch })
-                    }
+                    Some(Entity::Datagrams(d)) => d.set_peer(
+                        to,
+                        &mut Around { channel, settings, policy, directory, wishes, share, scratch },
+                    ),
                     _ => Err(Errno::BADF),
                 };
                 self.done(ticket, result.map(|()| End::default()));
@@ -293,11 +311,11 @@ impl Client {
             Some(Entity::Stream(s)) if !reset => {
                 s.closing = true;
                 s.closed_by = Some(ticket);
-                self.busy.push_back(number);
+                self.busy.push(number);
             }
             Some(Entity::Datagrams(d)) => {
                 d.closed_by = Some(ticket);
-                self.busy.push_back(number);
+                self.busy.push(number);
             }
             Some(entity) => {
                 if let Entity::Stream(s) = entity {
@@ -316,12 +334,15 @@ impl Client {
         if number >= ACCEPTED {
             self.free.push(number);
         }
-        if let Entity::Datagrams(d) = was
-            && let Some(there) = self.ports.get_mut(&d.at.port)
-        {
+        let port = match was {
+            Entity::Datagrams(d) => d.at.port,
+            Entity::Listener(at) => at.port,
+            Entity::Connecting { .. } | Entity::Stream(_) => return,
+        };
+        if let Some(there) = self.ports.get_mut(&port) {
             there.retain(|n| *n != number);
             if there.is_empty() {
-                self.ports.remove(&d.at.port);
+                self.ports.remove(&port);
             }
         }
     }
@@ -377,7 +398,7 @@ impl Client {
     fn insert_stream(&mut self, number: u32, link: OwnedFd, flow: Flow) {
         let stream = Stream::new(number, link, flow, self.settings.counts.clone());
         self.sockets.insert(number, Entity::Stream(Box::new(stream)));
-        self.busy.push_back(number);
+        self.busy.push(number);
     }
 
     /// A connection could not be made.
@@ -404,18 +425,18 @@ impl Client {
     }
 
     fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
-        let Self { channel, settings, policy, directory, wishes, sockets, .. } = self;
+        let Self { channel, settings, policy, directory, wishes, sockets, share, .. } = self;
         let (turn, over, ticket) = match sockets.get_mut(&number) {
-            Some(Entity::Stream(s)) => (s.turn(channel, budget)?, s.is_over(), s.closed_by),
+            Some(Entity::Stream(s)) => (s.turn(channel, budget, share)?, s.is_over(), s.closed_by),
             Some(Entity::Datagrams(d)) => {
-                let turn =
-                    d.turn(&mut Around { channel, settings, policy, directory, wishes, scratch }, budget)?;
+                let around = &mut Around { channel, settings, policy, directory, wishes, share, scratch };
+                let turn = d.turn(around, budget)?;
                 (turn, d.is_over(), d.closed_by)
             }
             _ => return Ok(()),
         };
         if turn == Turn::More {
-            self.busy.push_back(number);
+            self.busy.push(number);
         } else if over {
             self.forget(number);
             if let Some(ticket) = ticket {
@@ -437,7 +458,7 @@ impl Client {
                 Entity::Stream(s) => {
                     if !policy.keeps(settings, s.flow, Protocol::Tcp) {
                         s.cut(channel);
-                        busy.push_back(*number);
+                        busy.push(*number);
                     }
                 }
                 Entity::Connecting { to, .. } => {

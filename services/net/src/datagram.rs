@@ -22,6 +22,7 @@ use crate::ledger::Counts;
 use crate::policy::{Flow, Policy};
 use crate::recent::Recent;
 use crate::rules::Protocol;
+use crate::share::Share;
 use crate::stream::{Turn, at};
 use crate::way::Way;
 
@@ -72,6 +73,7 @@ pub(crate) struct Around<'a> {
     pub policy: &'a mut Policy,
     pub directory: &'a Shared,
     pub wishes: &'a mut Vec<Wish>,
+    pub share: &'a mut Share,
     /// [`LONGEST`] bytes and more, of no meaning between turns.
     pub scratch: &'a mut [u8],
 }
@@ -230,7 +232,7 @@ impl Datagrams {
     fn send(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
         let mut done = 0;
         loop {
-            if done >= budget || around.wishes.len() >= MOST_WISHES {
+            if done >= budget || around.share.is_spent() || around.wishes.len() >= MOST_WISHES {
                 return Ok(Turn::More);
             }
             let channel = &*around.channel;
@@ -263,6 +265,7 @@ impl Datagrams {
                 Ok(()) => self.counts.sent().moved(head.len.into()),
             }
             done += room;
+            around.share.moved(room);
             let stream = self.header(around.channel).up();
             if self.up.advance(&stream, room) {
                 around.channel.mark(self.number);
@@ -335,7 +338,7 @@ impl Datagrams {
             if self.closed_by.is_some() {
                 break;
             }
-            if done >= budget {
+            if done >= budget || around.share.is_spent() {
                 return Ok(Turn::More);
             }
             // Its length is known when it has been taken, so there must be room for any.
@@ -351,6 +354,7 @@ impl Datagrams {
             match outlet.socket.recv_from(around.scratch) {
                 Ok((n, real)) => {
                     done += DatagramHeader::room(n);
+                    around.share.moved(n);
                     if let Some(from) = self.flows.get(&real) {
                         if around.settings.way(from) == Way::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);

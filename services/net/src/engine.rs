@@ -1,6 +1,7 @@
 //! All clients of one shard on one thread: events, fairness, connections between domains.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -29,8 +30,12 @@ pub struct ClientId(usize);
 const CONTROL: Token = Token(usize::MAX - 1);
 /// Bytes a stream moves in one direction before the next one's turn.
 const BUDGET: usize = 256 << 10;
+/// When to try again what the host had no memory for.
+const AGAIN: Duration = Duration::from_millis(25);
 /// Events taken from the host at once.
 const EVENTS: usize = 256;
+/// Sockets of clients that are no more, closed in a turn: it costs more than to have them.
+const CLOSED: usize = 64;
 /// Tokens of a client: its sockets, then its doorbell, then its published ports.
 const TOKENS: usize = 1 << 20;
 const DOORBELL: usize = OBJECTS as usize;
@@ -51,6 +56,10 @@ pub struct Engine {
     queued: Vec<bool>,
     /// Whose channels are looked at, because their doorbell is not rung.
     awake: Vec<usize>,
+    /// When to look again at clients that are paused.
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// What clients had that are no more.
+    ended: Vec<Entity>,
     pace: Pace,
     load: Load,
     heart: Option<Heart>,
@@ -74,6 +83,8 @@ impl Engine {
             turns: VecDeque::new(),
             queued: Vec::new(),
             awake: Vec::new(),
+            timers: BinaryHeap::new(),
+            ended: Vec::new(),
             pace: Pace::new(Instant::now()),
             load: Load::open()?,
             heart: None,
@@ -129,7 +140,7 @@ impl Engine {
         self.poll.registry().register(&mut SourceFd(&control.as_raw_fd()), CONTROL, Interest::READABLE)
     }
 
-    /// Forgets a client; its connections end.
+    /// Forgets a client; its connections end, in this turn or later ones.
     pub fn detach(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(id.0).and_then(Option::take) {
             let s = &client.settings;
@@ -139,6 +150,7 @@ impl Engine {
             for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
                 let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
             }
+            self.ended.extend(client.sockets.into_values());
         }
     }
 
@@ -168,7 +180,8 @@ impl Engine {
     }
 
     fn queue(&mut self, i: usize) {
-        if !std::mem::replace(&mut self.queued[i], true) {
+        let paused = self.clients[i].as_ref().is_some_and(|c| c.paused);
+        if !paused && !std::mem::replace(&mut self.queued[i], true) {
             self.turns.push_back(i);
         }
     }
@@ -181,12 +194,16 @@ impl Engine {
     pub fn turn(&mut self, most: Option<Duration>) -> io::Result<bool> {
         self.hear();
         let now = Instant::now();
+        let next = self.expire(now);
+        self.ended.truncate(self.ended.len().saturating_sub(CLOSED));
         if !self.turns.is_empty() {
             self.pace.works(now);
         }
-        let stay =
-            !self.turns.is_empty() || self.pace.polls(now, || self.load.is_crowded(now)) || !self.rest();
-        let wait = if stay { Some(Duration::ZERO) } else { most };
+        let stay = !self.turns.is_empty()
+            || !self.ended.is_empty()
+            || self.pace.polls(now, || self.load.is_crowded(now))
+            || !self.rest();
+        let wait = if stay { Some(Duration::ZERO) } else { most.into_iter().chain(next).min() };
         if let (Some(heart), false) = (&mut self.heart, stay) {
             heart.rest();
         }
@@ -217,7 +234,7 @@ impl Engine {
                 let ended = event.is_error() || event.is_read_closed() || event.is_write_closed();
                 client.happened(number, event.is_readable(), event.is_writable(), ended);
             }
-            if !std::mem::replace(&mut self.queued[i], true) {
+            if !client.paused && !std::mem::replace(&mut self.queued[i], true) {
                 self.turns.push_back(i);
             }
         }
@@ -247,7 +264,7 @@ impl Engine {
         for k in 0..self.awake.len() {
             let i = self.awake[k];
             // One that broke the protocol is found out in its turn.
-            if self.clients[i].as_mut().is_some_and(|c| c.channel.speaks() != Ok(false)) {
+            if self.clients[i].as_mut().is_some_and(|c| !c.paused && c.channel.speaks() != Ok(false)) {
                 self.queue(i);
             }
         }
@@ -258,6 +275,9 @@ impl Engine {
         for i in std::mem::take(&mut self.awake) {
             let Some(client) = &mut self.clients[i] else { continue };
             client.awake = false;
+            if client.paused {
+                continue;
+            }
             if client.channel.sleep() != Ok(true) {
                 self.queue(i);
             }
@@ -272,6 +292,7 @@ impl Engine {
             self.awake.push(i);
         }
         let turn = client.turn(BUDGET, &mut self.scratch);
+        let pause = client.share.end(Instant::now);
         let wishes = std::mem::take(&mut client.wishes);
         if turn.is_err() {
             // Its own fault; what it had is closed with it.
@@ -289,9 +310,42 @@ impl Engine {
                 Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
             }
         }
-        if more {
+        if let Some(until) = pause {
+            self.pause(i, until);
+        } else if more {
             self.queue(i);
         }
+    }
+
+    /// A client has no turns until then, and cannot ring.
+    fn pause(&mut self, i: usize, until: Instant) {
+        let Some(client) = &mut self.clients[i] else { return };
+        let doorbell = client.channel.doorbell().as_raw_fd();
+        if self.poll.registry().deregister(&mut SourceFd(&doorbell)).is_ok() {
+            client.paused = true;
+            self.timers.push(Reverse((until, i)));
+        }
+    }
+
+    /// Ends pauses that are over. How long the next one lasts.
+    fn expire(&mut self, now: Instant) -> Option<Duration> {
+        while let Some(Reverse((at, i))) = self.timers.peek().copied() {
+            if at > now {
+                return Some(at - now);
+            }
+            self.timers.pop();
+            let Some(client) = self.clients[i].as_mut().filter(|c| c.paused) else { continue };
+            let doorbell = client.channel.doorbell().as_raw_fd();
+            let token = Token(i * TOKENS + DOORBELL);
+            if self.poll.registry().register(&mut SourceFd(&doorbell), token, Interest::READABLE).is_ok() {
+                client.paused = false;
+                self.queue(i);
+            } else {
+                // No memory for it now.
+                self.timers.push(Reverse((now + AGAIN, i)));
+            }
+        }
+        None
     }
 
     /// Has the poll tell of a socket's events.

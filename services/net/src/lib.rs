@@ -3,7 +3,7 @@
 //! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
 //! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
 //! (bytes between a channel and a host socket), `datagram` (likewise), `published` (who calls from outside), `way` (where an
-//! address leads), `ledger` (what is counted), `policy` (rules at work), `engine` (events, fairness, what concerns two clients).
+//! address leads), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost), `engine` (events, fairness, what concerns two clients).
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
 //! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
@@ -11,6 +11,7 @@
 
 mod address;
 mod bucket;
+mod busy;
 mod client;
 mod datagram;
 mod directory;
@@ -26,6 +27,7 @@ mod recent;
 mod resolver;
 mod rules;
 mod serve;
+mod share;
 mod stream;
 mod text;
 mod way;

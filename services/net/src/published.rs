@@ -45,10 +45,11 @@ fn covers(at: &End, ip: IpAddr) -> bool {
 impl Client {
     /// The socket that takes connections to this address.
     pub fn listener(&self, ip: IpAddr, port: u16) -> Option<u32> {
-        self.sockets.iter().find_map(|(n, e)| match e {
-            Entity::Listener(at) if at.port == port && covers(at, ip) => Some(*n),
-            _ => None,
-        })
+        let there = self.ports.get(&port)?;
+        there
+            .iter()
+            .copied()
+            .find(|n| matches!(self.sockets.get(n), Some(Entity::Listener(at)) if covers(at, ip)))
     }
 
     /// The socket that takes a datagram which comes from here to this address: one with that very peer before others.
@@ -83,6 +84,9 @@ impl Client {
         let Published { port, socket, .. } = &self.settings.published[published];
         let (port, ip) = (*port, IpAddr::V4(self.settings.ip4));
         for _ in 0..DATAGRAMS {
+            if self.share.is_spent() {
+                break;
+            }
             let (n, real) = match rustix::net::recvfrom(socket, &mut *scratch, RecvFlags::empty()) {
                 Ok((n, _, Some(from))) => match SocketAddr::try_from(from) {
                     Ok(from) => (n, from),
@@ -92,6 +96,7 @@ impl Client {
                 // What became of an answer is not the next caller's business.
                 Ok(_) | Err(_) => continue,
             };
+            self.share.moved(n);
             let from = as_seen(real);
             if let Some(taker) = self.taker(ip, port, from)
                 && let Some(Entity::Datagrams(d)) = self.sockets.get_mut(&taker)
@@ -111,6 +116,9 @@ impl Client {
         let ip = IpAddr::V4(self.settings.ip4);
         for _ in 0..ACCEPTS {
             let Some(listener) = self.listener(ip, port) else { return Look::AtEvents };
+            if self.share.is_spent() {
+                break;
+            }
             if self.answers.len() >= BATCH || self.free.is_empty() && self.fresh == OBJECTS {
                 return Look::Later;
             }
@@ -119,6 +127,7 @@ impl Client {
                 .map(|(s, a)| (s, a.as_socket()));
             match socket {
                 Ok((socket, Some(peer))) => {
+                    self.share.asked();
                     if !self.policy.receive(peer, port, Protocol::Tcp, true) {
                         self.settings.counts.received().dropped();
                     } else if socket.set_nonblocking(true).is_ok() {

@@ -11,6 +11,7 @@ use rustix::net::Shutdown;
 
 use crate::ledger::Counts;
 use crate::policy::Flow;
+use crate::share::Share;
 
 /// Bytes for which a domain is woken before the turn is over.
 const LARGE: usize = 32 << 10;
@@ -81,16 +82,16 @@ impl Stream {
     }
 
     /// Moves what can be moved, at most `budget` bytes each way.
-    pub fn turn(&mut self, channel: &mut Channel, budget: usize) -> Result<Turn, Broken> {
-        let up = self.send(channel, budget)?;
-        let down = self.receive(channel, budget)?;
+    pub fn turn(&mut self, channel: &mut Channel, budget: usize, share: &mut Share) -> Result<Turn, Broken> {
+        let up = self.send(channel, budget, share)?;
+        let down = self.receive(channel, budget, share)?;
         Ok(if up == Turn::More || down == Turn::More { Turn::More } else { Turn::Idle })
     }
 
-    fn send(&mut self, channel: &mut Channel, budget: usize) -> Result<Turn, Broken> {
-        let mut done = 0;
+    fn send(&mut self, channel: &mut Channel, budget: usize, share: &mut Share) -> Result<Turn, Broken> {
+        let (mut done, mut looked) = (0, false);
         while !self.up_ended {
-            if done >= budget {
+            if done >= budget || share.is_spent() {
                 return Ok(Turn::More);
             }
             let stream = self.header(channel).up();
@@ -103,6 +104,10 @@ impl Stream {
                     // A peer that has gone is told by reading.
                     let _ = rustix::net::shutdown(&self.link, Shutdown::Write);
                 } else if !self.up.sleep(&stream)? {
+                    // Not for ever: a peer may change its mind as often as it likes.
+                    if std::mem::replace(&mut looked, true) {
+                        return Ok(Turn::More);
+                    }
                     continue;
                 }
                 break;
@@ -114,6 +119,7 @@ impl Stream {
             match channel.memory().write_to(self.link.as_fd(), offset, span.len.min(budget - done)) {
                 Ok(n) => {
                     done += n;
+                    share.moved(n);
                     self.counts.sent().moved(n);
                     if self.up.advance(&stream, n) {
                         channel.mark(self.number);
@@ -127,10 +133,10 @@ impl Stream {
         Ok(Turn::Idle)
     }
 
-    fn receive(&mut self, channel: &mut Channel, budget: usize) -> Result<Turn, Broken> {
-        let mut done = 0;
+    fn receive(&mut self, channel: &mut Channel, budget: usize, share: &mut Share) -> Result<Turn, Broken> {
+        let (mut done, mut looked) = (0, false);
         while !self.down_ended && self.readable {
-            if done >= budget {
+            if done >= budget || share.is_spent() {
                 return Ok(Turn::More);
             }
             let stream = self.header(channel).down();
@@ -140,6 +146,8 @@ impl Stream {
                     // Nobody will read, or there is room now.
                     if self.closing || self.down.hung_up(&stream) {
                         self.down_ended = true;
+                    } else if std::mem::replace(&mut looked, true) {
+                        return Ok(Turn::More);
                     }
                     continue;
                 }
@@ -156,6 +164,7 @@ impl Stream {
                 }
                 Ok(n) => {
                     done += n;
+                    share.moved(n);
                     self.counts.received().moved(n);
                     // Less than asked for: the host's socket is empty, and says so when it is no more.
                     self.readable = n == want || self.ending;

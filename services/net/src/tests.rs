@@ -19,6 +19,7 @@ use crate::*;
 mod changes;
 mod datagrams;
 mod hangs;
+mod hostile;
 
 /// What a guest kernel does with a channel, without waiting.
 struct Guest {

@@ -18,6 +18,10 @@ impl Gram {
         Self(Connection::new(n))
     }
 
+    pub(super) fn number(&self) -> u32 {
+        self.0.n
+    }
+
     pub(super) fn send(&mut self, g: &Guest, to: SocketAddr, bytes: &[u8]) {
         self.send_as(g, to, bytes, bytes.len());
     }

@@ -70,9 +70,9 @@ impl Link {
                 Err(_) => {}
             }
         }
-        let _ = self.answers.release(&ring);
+        let room = self.answers.release(&ring);
         channel::to_guest().take(|i| news.marked.push(i));
-        if self.flush() {
+        if self.flush() | room {
             channel::ring_service();
         }
         news

@@ -1,0 +1,114 @@
+//! One domain's share of its service domain: what a turn may cost. Turns go round, so each domain with something to do gets
+//! the same, by bytes (surplus round robin: who overdraws has less in its next turn).
+
+use std::time::{Duration, Instant};
+
+/// What a turn may cost, in bytes.
+const QUANTUM: isize = 512 << 10;
+/// What a call of the host costs whatever it moves, and what a request does, in bytes that could have been moved meanwhile.
+const CALL: usize = 4 << 10;
+const REQUEST: usize = 16 << 10;
+
+/// Turns in a row without any effect before a client is left alone for a while, and how long.
+const IN_VAIN: u32 = 256;
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// What a client may still do in its turn.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    credit: isize,
+    /// Something was done in this turn.
+    used: bool,
+    /// Turns in which nothing was, since one in which something was.
+    in_vain: u32,
+}
+
+impl Share {
+    /// A turn begins.
+    pub fn begin(&mut self) {
+        // What was not used is not saved; what was overdrawn is owed.
+        self.credit = (self.credit + QUANTUM).min(QUANTUM);
+        self.used = false;
+    }
+
+    /// A turn is over. Some: nothing came of many in a row, so it is not looked at until then.
+    pub fn end(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
+        self.in_vain = if self.used { 0 } else { self.in_vain + 1 };
+        if self.in_vain < IN_VAIN {
+            return None;
+        }
+        self.in_vain = 0;
+        Some(now() + PAUSE)
+    }
+
+    /// Whether the turn must end.
+    pub fn is_spent(&self) -> bool {
+        self.credit <= 0
+    }
+
+    /// So many bytes were moved by a call of the host.
+    pub fn moved(&mut self, bytes: usize) {
+        self.take(bytes + CALL);
+    }
+
+    /// A request is carried out, or a caller let in.
+    pub fn asked(&mut self) {
+        self.take(REQUEST);
+    }
+
+    /// Requests it may make in this turn.
+    pub fn requests(&self) -> usize {
+        usize::try_from(self.credit).map_or(0, |credit| credit.div_ceil(REQUEST))
+    }
+
+    /// It has taken an answer, or has room for one.
+    pub fn answered(&mut self) {
+        self.used = true;
+    }
+
+    fn take(&mut self, cost: usize) {
+        self.used = true;
+        self.credit = self.credit.saturating_sub_unsigned(cost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_overdrawn_is_owed_and_what_is_left_is_not_saved() {
+        let mut s = Share::default();
+        for _ in 0..3 {
+            s.begin();
+            assert_eq!(s.credit, QUANTUM);
+        }
+        s.moved(2 * QUANTUM.unsigned_abs());
+        assert!(s.is_spent() && s.requests() == 0);
+        s.begin();
+        assert!(s.is_spent());
+        s.begin();
+        assert!(!s.is_spent() && s.requests() > 0);
+        while !s.is_spent() {
+            s.asked();
+        }
+    }
+
+    #[test]
+    fn who_has_nothing_to_say_is_not_heard_for_a_while() {
+        let (mut s, now) = (Share::default(), Instant::now());
+        let mut turns = |work: &dyn Fn(u32) -> bool| {
+            (0..3 * IN_VAIN)
+                .filter(|i| {
+                    s.begin();
+                    if work(*i) {
+                        s.moved(1);
+                    }
+                    s.end(|| now).is_some()
+                })
+                .count()
+        };
+        assert_eq!(turns(&|i| i % IN_VAIN == 0), 0);
+        assert_eq!(turns(&|_| false), 3);
+    }
+}
