@@ -152,7 +152,7 @@ def corrupt(pid):
 
 
 def abort(pid):
-    os.kill(pid, signal.SIGABRT)
+    overwrite(pid, next_instruction(pid), b"\x0f\x0b")  # ud2, as abort does; no signal from outside ends a PID 1
 
 
 def answers(port):

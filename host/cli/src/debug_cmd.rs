@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use doppel_confine::host_call_table;
+use doppel_confine::{host_call_table, service, service_call_table};
 use doppel_domain::{Kernel, Reply, Request, ask};
 
 use crate::values;
@@ -14,6 +14,10 @@ use crate::values;
 pub enum DebugCommand {
     /// The host system calls a domain can reach
     HostCalls,
+    /// The host system calls a service domain can make
+    ServiceCalls,
+    /// The filter of system calls of a service domain: an instruction a line, its eight bytes in hexadecimal
+    ServiceFilter,
     /// Change the memory that programs of a stand-alone domain may have
     Memory {
         /// Name of the running domain
@@ -37,6 +41,12 @@ pub enum DebugCommand {
 pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         DebugCommand::HostCalls => print!("{}", host_call_table()),
+        DebugCommand::ServiceCalls => print!("{}", service_call_table()),
+        DebugCommand::ServiceFilter => {
+            for instruction in service::filter() {
+                println!("{:016x}", u64::from_be_bytes(instruction.to_bytes()));
+            }
+        }
         DebugCommand::Memory { domain, limit, target } => {
             let (limit, target) = (*limit, *target);
             if let Reply::Refused(why) = ask(domain, &Request::Memory { limit, target })? {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
-use doppel_domain::NetworkLink;
+use doppel_domain::{NetworkLink, ServiceGroups};
 use doppel_net::{Attachment, Manager, Port, Protocol, Wanted, read_log};
 use rustix::event::{PollFd, PollFlags};
 
@@ -109,7 +109,7 @@ impl NetworkArgs {
         if self.kind()? == Kind::None {
             return Ok(None);
         }
-        let manager = Manager::of_this_program()?;
+        let manager = Manager::of_this_program(ServiceGroups::of_host())?;
         let attachment = manager.attach(Wanted {
             // Nobody else is on it.
             network: String::new(),

@@ -3,6 +3,7 @@
 //! * [`ALLOWED`]: the host system calls a guest kernel may make, with their arguments and the reason.
 //! * [`compile`]: turns that table into a seccomp program that decides by instruction pointer.
 //! * [`container`]: what a paene domain's programs may ask of the host's kernel.
+//! * [`service`]: what a service domain's process may ask of it.
 //! * [`limits`]: resource limits and namespaces every domain process is born with.
 //!
 //! Boundary: this crate makes no system call. `host/sys` applies what it describes and the guest
@@ -13,11 +14,12 @@ mod bpf;
 pub mod container;
 pub mod limits;
 mod rules;
+pub mod service;
 mod table;
 
 pub use bpf::{Instruction, Sites, compile};
 pub use rules::{ALLOWED, Check, Rule, Site, Test};
-pub use table::host_call_table;
+pub use table::{host_call_table, service_call_table};
 
 #[cfg(test)]
 mod tests;

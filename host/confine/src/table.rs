@@ -1,14 +1,25 @@
-//! The allow-list as a Markdown table, for `doppel debug host-calls` and SECURITY.md.
+//! Allow-lists as Markdown tables, for `doppel debug`, SECURITY.md and docs/services.md.
 
 use std::fmt::Write;
 
-use crate::{ALLOWED, Site};
+use crate::{ALLOWED, Rule, Site, service};
 
-/// One row a host system call; ends with their number.
+/// What a guest kernel may ask of the host.
 #[must_use]
 pub fn host_call_table() -> String {
+    table(ALLOWED)
+}
+
+/// What a service domain may ask of the host.
+#[must_use]
+pub fn service_call_table() -> String {
+    table(service::ALLOWED)
+}
+
+/// One row a host system call; ends with their number.
+fn table(rules: &[Rule]) -> String {
     let mut out = String::from("| nr | call | arguments | why |\n|---:|---|---|---|\n");
-    for rule in ALLOWED {
+    for rule in rules {
         let site = if rule.site == Site::Sigreturn { " (sigreturn site)" } else { "" };
         // A bar would end the table's cell.
         let cell = |text: &str| text.replace('|', "\\|");
@@ -22,6 +33,6 @@ pub fn host_call_table() -> String {
             cell(rule.why)
         );
     }
-    let _ = writeln!(out, "\n{} host system calls.", ALLOWED.len());
+    let _ = writeln!(out, "\n{} host system calls.", rules.len());
     out
 }

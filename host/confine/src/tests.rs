@@ -3,7 +3,7 @@
 use crate::bpf::{
     ALLOW, AND, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, NO_SUCH_CALL, REFUSE, RETURN, TRAP,
 };
-use crate::{ALLOWED, Instruction, Site, Sites, compile, host_call_table};
+use crate::{ALLOWED, Instruction, Site, Sites, compile, host_call_table, service, service_call_table};
 
 const SITES: Sites = Sites { gate_end: 0x7e80_0000_1234, sigreturn_end: 0x7e80_0000_5678 };
 
@@ -248,4 +248,60 @@ fn a_containers_list_is_dockers() {
     let other = Call { nr: 0, arch: 0x4000_0003, ip: 0, args: [0; 6] };
     assert_eq!(interpret(&crate::container::filter(), &other), KILL_PROCESS);
     assert!(crate::container::filter().len() < 4096, "the kernel's limit");
+}
+
+fn of_service(nr: u32, args: [u64; 6]) -> u32 {
+    interpret(&service::filter(), &Call { nr, arch: ARCH_X86_64, ip: 0x40_0000, args })
+}
+
+#[test]
+fn a_services_list_is_short_and_explained() {
+    let document = include_str!("../../../docs/services.md");
+    assert!(
+        document.contains(&service_call_table()),
+        "copy the output of `doppel debug service-calls` to docs/services.md"
+    );
+    assert!(service::ALLOWED.iter().all(|rule| !rule.why.is_empty() && !rule.arguments.is_empty()));
+    for nr in (0..600).filter(|nr| service::ALLOWED.iter().all(|rule| rule.number != *nr)) {
+        assert_eq!(of_service(nr, [0; 6]), REFUSE, "{nr}");
+    }
+    let other = Call { nr: 0, arch: 0x4000_0003, ip: 0, args: [0; 6] };
+    assert_eq!(interpret(&service::filter(), &other), KILL_PROCESS);
+    assert!(service::filter().len() < 4096, "the kernel's limit");
+}
+
+#[test]
+fn a_service_makes_internet_sockets_only() {
+    for (domain, kind, protocol) in
+        [(2, 1, 0), (10, 0x80801, 6), (2, 0x80002, 17), (10, 2, 58), (2, 0x802, 1)]
+    {
+        assert_eq!(of_service(41, [domain, kind, protocol, 0, 0, 0]), ALLOW, "{domain} {kind:#x} {protocol}");
+    }
+    // Raw ones, packets, netlink, local ones, VSOCK; MPTCP and SCTP; ICMP as a stream.
+    for (domain, kind, protocol) in
+        [(2, 3, 1), (17, 3, 3), (16, 2, 0), (1, 1, 0), (40, 1, 0), (2, 1, 262), (2, 1, 132), (2, 1, 1)]
+    {
+        assert_eq!(
+            of_service(41, [domain, kind, protocol, 0, 0, 0]),
+            REFUSE,
+            "{domain} {kind:#x} {protocol}"
+        );
+    }
+    assert_eq!(of_service(53, [1, 0x80801, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(of_service(53, [1, 5, 0, 0, 0, 0]), REFUSE);
+    // TCP_NODELAY; SO_ATTACH_FILTER, SO_MARK, SO_BINDTODEVICE, TCP_ULP, IPT_SO_SET_REPLACE.
+    assert_eq!(of_service(54, [9, 6, 1, 0, 0, 0]), ALLOW);
+    for (level, option) in [(1, 26), (1, 36), (1, 25), (6, 31), (0, 64), (255, 1)] {
+        assert_eq!(of_service(54, [9, level, option, 0, 0, 0]), REFUSE, "{level} {option}");
+    }
+}
+
+#[test]
+fn a_service_makes_no_code_and_signals_nobody() {
+    assert_eq!(of_service(9, [0, 4096, 3, 0x22, u64::MAX, 0]), ALLOW);
+    assert_eq!(of_service(9, [0, 4096, 7, 0x22, u64::MAX, 0]), REFUSE);
+    assert_eq!(of_service(10, [0, 4096, 5, 0, 0, 0]), REFUSE);
+    assert_eq!(of_service(234, [1, 1, 6, 0, 0, 0]), ALLOW);
+    assert_eq!(of_service(234, [1, 1, 9, 0, 0, 0]), REFUSE);
+    assert_eq!(of_service(62, [1, 9, 0, 0, 0, 0]), REFUSE);
 }

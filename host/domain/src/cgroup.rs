@@ -18,8 +18,10 @@ use std::time::Duration;
 use doppel_confine::limits::MAX_TASKS;
 
 mod io_limits;
+mod service;
 
 pub use io_limits::IoLimit;
+pub use service::ServiceGroups;
 
 /// Controllers a domain is put under.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
@@ -37,12 +39,16 @@ const WEIGHT: u64 = 100;
 /// And for one that cannot stop by itself: on v1 there is a hierarchy for that.
 const PAUSED: [&str; 7] = ["memory", "cpu", "pids", "cpuacct", "blkio", "io", "freezer"];
 
+/// And for a service domain, which all that use it pay for in CPU time.
+const SERVICES: [&str; 2] = ["memory", "pids"];
+
 /// Which controllers a domain is put under.
 #[derive(Clone, Copy, Debug)]
 enum Extent {
     Limits,
     Accounts,
     Pauses,
+    Services,
 }
 
 impl Extent {
@@ -51,6 +57,7 @@ impl Extent {
             Self::Limits => &CONTROLLERS,
             Self::Accounts => &ACCOUNTED,
             Self::Pauses => &PAUSED,
+            Self::Services => &SERVICES,
         }
     }
 }
@@ -82,11 +89,14 @@ pub(crate) struct Limits {
     pub resources: Resources,
     /// It cannot stop by itself.
     pub pauses: bool,
+    /// It is no domain, but serves some.
+    pub service: bool,
 }
 
 impl Limits {
     fn extent(&self) -> Extent {
         match (self.resources.account, self.pauses) {
+            _ if self.service => Extent::Services,
             (_, true) => Extent::Pauses,
             (true, false) => Extent::Accounts,
             (false, false) => Extent::Limits,
@@ -146,7 +156,7 @@ enum Hierarchies {
 impl Hierarchies {
     /// Those of this host, as many as are wanted; looked for until there are some.
     fn find(extent: Extent) -> io::Result<Self> {
-        static FOUND: [OnceLock<Hierarchies>; 3] = [const { OnceLock::new() }; 3];
+        static FOUND: [OnceLock<Hierarchies>; 4] = [const { OnceLock::new() }; 4];
         let cell = &FOUND[extent as usize];
         if let Some(found) = cell.get() {
             return Ok(found.clone());

@@ -283,7 +283,7 @@ pub(crate) fn limits(
         Kind::Para => host_limit(bytes),
         Kind::Paene => bytes.saturating_add(ATTENDANT_MEMORY),
     });
-    cgroup::Limits { memory, cpus, resources, pauses: kind == Kind::Paene }
+    cgroup::Limits { memory, cpus, resources, pauses: kind == Kind::Paene, service: false }
 }
 
 /// What an attendant may need on top of its domain's memory.

@@ -44,7 +44,7 @@ mod shelf;
 mod terminal;
 mod wake;
 
-pub use cgroup::{IoLimit, Resources, Usage, cgroups};
+pub use cgroup::{IoLimit, Resources, ServiceGroups, Usage, cgroups};
 pub use config::{Disk, DomainConfig, Kind, LEAST_MEMORY, MOST_CPUS, NetworkLink};
 pub use domain::{Domain, Killer, Outcome, StartTimes};
 pub use elf::Gates;

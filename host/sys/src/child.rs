@@ -31,10 +31,11 @@ pub struct ChildPlan<'a> {
     pub namespaces: u64,
     /// Namespaces of an earlier child to join, its empty root among them; `namespaces` then has none of their kinds.
     pub join: Option<&'a Namespaces>,
-    /// Whether `namespaces` has a new user namespace, in which `uid` and `gid` map to themselves.
+    /// Whether `namespaces` has a new user namespace, in which `uid` and `gid` map to themselves, or 0 to them if it is
+    /// privileged.
     pub user_namespace: bool,
-    /// The child is one of ours and keeps our user, capabilities and root file system, of which it may change its own
-    /// view: it confines others. `uid`, `gid`, `join` and `user_namespace` mean nothing then.
+    /// The child is one of ours and keeps our user, capabilities and root file system, of which it has
+    /// a view of its own if it has a mount namespace: it confines others, or itself ([`confine`]). `join` means nothing then, nor do `uid` and `gid` without a user namespace.
     pub privileged: bool,
     /// Host user id.
     pub uid: u32,
@@ -210,7 +211,7 @@ extern "C" fn child(prepared: *mut c_void) -> ! {
 /// # Errors
 /// The step that failed; no child is left then.
 pub fn spawn(plan: &ChildPlan<'_>) -> Result<Child, SpawnError> {
-    if plan.namespaces & CLONE_NEWNS == 0 && plan.join.is_none() {
+    if plan.namespaces & CLONE_NEWNS == 0 && plan.join.is_none() && !plan.privileged {
         // The child would take the root file system away from everyone.
         return Err(SpawnError {
             step: "make an empty root file system without a mount namespace",
@@ -221,7 +222,8 @@ pub fn spawn(plan: &ChildPlan<'_>) -> Result<Child, SpawnError> {
         life().map_err(|error| SpawnError { step: "prepare the domain's process", error })?;
     let mut argv: Vec<*const libc::c_char> = plan.arguments.iter().map(|a| a.as_ptr()).collect();
     argv.push(ptr::null());
-    let map = |id: u32| CString::new(format!("{id} {id} 1")).unwrap_or_default();
+    let inside = |id: u32| if plan.privileged { 0 } else { id };
+    let map = |id: u32| CString::new(format!("{} {id} 1", inside(id))).unwrap_or_default();
     let mut prepared = Prepared {
         plan,
         argv,
@@ -273,9 +275,27 @@ pub fn spawn(plan: &ChildPlan<'_>) -> Result<Child, SpawnError> {
         rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(&pidfd)),
         rustix::process::WaitIdOptions::EXITED,
     );
+    Err(step_failed((step, errno)))
+}
+
+fn step_failed((step, errno): steps::Failure) -> SpawnError {
     let step = usize::try_from(step).unwrap_or(usize::MAX);
-    Err(SpawnError {
+    SpawnError {
         step: STEPS.get(step).copied().unwrap_or("set up the domain's process"),
         error: io::Error::from_raw_os_error(errno),
-    })
+    }
+}
+
+/// Has this process, a privileged child, take steps that others are born with: a mount namespace with an empty
+/// root, no capabilities, another user and group if given, `no_new_privs`, and an end with the parent's.
+///
+/// # Errors
+/// The step that failed; or that there are several threads, of which it would be one.
+pub fn confine(ids: Option<(u32, u32)>) -> Result<(), SpawnError> {
+    let alone = std::fs::read_dir("/proc/self/task").map(Iterator::count);
+    if !matches!(alone, Ok(1)) {
+        let error = io::Error::other("it has several threads");
+        return Err(SpawnError { step: "confine this process", error });
+    }
+    steps::confine(ids).map_err(step_failed)
 }

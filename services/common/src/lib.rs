@@ -2,7 +2,7 @@
 //!
 //! Key types: [`Channel`], a service domain's end of the memory file it shares with one guest kernel; [`Pace`], which says
 //! whether to look again or to sleep; [`Hibernated`], the supervisor's look at a channel whose domain sleeps on disk; [`Heart`] and
-//! [`Watchdog`], by which a service domain that hangs is found and killed.
+//! [`Watchdog`], by which a service domain that hangs is found and killed; [`Program`] and [`confine`], how one is started and what is left to it.
 //! Boundary: everything in a channel is an allegation of the domain; what breaks the protocol is [`Broken`], and the
 //! caller gives the channel up, which concerns that domain only.
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ mod heart;
 mod hibernated;
 mod load;
 mod pace;
+mod process;
 #[cfg(test)]
 mod tests;
 mod watchdog;
@@ -22,4 +23,5 @@ pub use heart::Heart;
 pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::Pace;
+pub use process::{Group, Groups, Process, Program, confine};
 pub use watchdog::Watchdog;

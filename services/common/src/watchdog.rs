@@ -79,7 +79,6 @@ pub struct Watchdog {
     heart: Arc<Heart>,
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
-    process: Arc<OwnedFd>,
 }
 
 impl Watchdog {
@@ -88,18 +87,13 @@ impl Watchdog {
     /// # Errors
     /// What the host says.
     pub fn new(heart: Arc<Heart>, pid: Pid) -> io::Result<Self> {
-        let process = Arc::new(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
+        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let over = Arc::new(AtomicBool::new(false));
-        let (h, o, p) = (heart.clone(), over.clone(), process.clone());
-        let thread =
-            std::thread::Builder::new().name("watchdog".into()).spawn(move || watch(&h, &o, &p, pid))?;
-        Ok(Self { heart, over, thread: Some(thread), process })
-    }
-
-    /// Kills it.
-    pub fn kill(&self) {
-        // One that has ended by itself is as good.
-        let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
+        let (h, o) = (heart.clone(), over.clone());
+        let thread = std::thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || watch(&h, &o, &process, pid))?;
+        Ok(Self { heart, over, thread: Some(thread) })
     }
 }
 

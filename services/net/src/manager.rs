@@ -4,23 +4,21 @@
 //! in whose backlog connections wait meanwhile.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::SIZE;
-use doppel_confine::limits::SERVICE_UID;
-use doppel_service::{Heart, Hibernated, Watchdog};
+use doppel_service::{Groups, Heart, Hibernated, Process, Program, Watchdog};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::WaitOptions;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Counts, Ledger, Traffic};
@@ -198,7 +196,7 @@ impl Shared {
 
 #[derive(Debug)]
 struct State {
-    command: Command,
+    program: Program,
     control: OwnedFd,
     ledger: Arc<Ledger>,
     heart: Arc<Heart>,
@@ -243,47 +241,49 @@ fn ip6(key: u64) -> Ipv6Addr {
 pub const SERVICE: &str = "network-service";
 
 impl Manager {
-    /// Starts a service domain by the command [`SERVICE`] of the program that runs.
+    /// Starts a service domain by the command [`SERVICE`] of the program that runs, in one of these control groups.
     ///
     /// # Errors
     /// What the host says.
-    pub fn of_this_program() -> io::Result<Self> {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg(SERVICE).env_clear();
-        Self::start(command)
+    pub fn of_this_program(groups: Option<Box<dyn Groups>>) -> io::Result<Self> {
+        let name = std::env::args_os().next().unwrap_or_default();
+        let program = Program::new("/proc/self/exe", [&*name, OsStr::new(SERVICE)])?;
+        Self::start(program.in_groups(groups))
     }
 
-    /// Starts a service domain with `command`, whose standard input becomes its control socket (`serve`). It ends when
+    /// Starts a service domain with this program, whose standard input becomes its control socket (`serve`). It ends when
     /// the last of this manager and its attachments is dropped.
     ///
     /// # Errors
     /// What the host says.
-    pub fn start(mut command: Command) -> io::Result<Self> {
+    pub fn start(program: Program) -> io::Result<Self> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (child, control) = spawn(&mut command)?;
+        let (child, control) = spawn(&program)?;
         let (read, log) = pair(SocketFlags::NONBLOCK)?;
         let (ledger, heart) = (Ledger::new()?, Arc::new(Heart::new()?));
         heart.begin();
         let members = BTreeMap::new();
-        let state = State { command, control, ledger, heart, log, bell, members, next: FIRST };
-        state.begin()?;
-        let watchdog = state.watch(&child);
+        let state = State { program, control, ledger, heart, log, bell, members, next: FIRST };
+        let watchdog = state.inform(&child);
         let shared = Arc::new(Shared(Mutex::new(state)));
         let watched = Arc::downgrade(&shared);
         std::thread::Builder::new().name("network".into()).spawn(move || {
-            let (mut child, mut watchdog) = (child, watchdog);
+            let mut running = Some((child, watchdog));
             loop {
                 let begun = Instant::now();
-                await_end(&child, watchdog);
-                watchdog = None;
+                // One that could not be started has ended as soon as it began.
+                if let Some((child, watchdog)) = running.take() {
+                    await_end(&child);
+                    drop(watchdog);
+                }
                 if begun.elapsed() < STEADY {
                     std::thread::sleep(STEADY);
                 }
                 let Some(shared) = watched.upgrade() else { return };
-                match shared.lock().replace() {
-                    Ok(next) => (child, watchdog) = next,
-                    Err(error) => eprintln!("doppel: cannot start a network service: {error}"),
-                }
+                let next = shared.lock().replace();
+                running = next
+                    .inspect_err(|error| eprintln!("doppel: cannot start a network service: {error}"))
+                    .ok();
             }
         })?;
         Ok(Self(shared, read))
@@ -334,22 +334,31 @@ impl Manager {
 }
 
 impl State {
-    fn replace(&mut self) -> io::Result<(Child, Option<Watchdog>)> {
+    fn replace(&mut self) -> io::Result<(Process, Option<Watchdog>)> {
         self.heart.begin();
-        let (child, control) = spawn(&mut self.command)?;
+        let (child, control) = spawn(&self.program)?;
         self.control = control;
-        self.begin()?;
-        // From here on whoever speaks to one that hangs is not kept waiting.
-        let watchdog = self.watch(&child);
-        for (key, member) in &self.members {
-            self.tell(*key, member)?;
-        }
+        let watchdog = self.inform(&child);
         Ok((child, watchdog))
     }
 
+    /// Tells a service domain that has just been started what it is to know. One that is not to be told is ended, and
+    /// another is tried: whoever has started it waits for that.
+    fn inform(&self, child: &Process) -> Option<Watchdog> {
+        let begun = self.begin();
+        // From here on whoever speaks to one that hangs is not kept waiting.
+        let watchdog = self.watch(child);
+        let told = begun.and_then(|()| self.members.iter().try_for_each(|(key, m)| self.tell(*key, m)));
+        if let Err(error) = told {
+            eprintln!("doppel: a network service cannot be told what to do: {error}");
+            child.kill();
+        }
+        watchdog
+    }
+
     /// Has a service domain watched that has been told to begin. Without a watchdog it is only not found if it hangs.
-    fn watch(&self, child: &Child) -> Option<Watchdog> {
-        Watchdog::new(self.heart.clone(), Pid::from_child(child))
+    fn watch(&self, child: &Process) -> Option<Watchdog> {
+        Watchdog::new(self.heart.clone(), child.pid())
             .inspect_err(|error| eprintln!("doppel: a network service is not watched: {error}"))
             .ok()
     }
@@ -423,15 +432,13 @@ pub(crate) fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Waits until a service domain has ended, and sees to it that one that hangs or is stopped does.
-fn await_end(child: &Child, watchdog: Option<Watchdog>) {
-    let pid = Pid::from_child(child);
+fn await_end(child: &Process) {
+    let pid = child.pid();
     loop {
         match rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED) {
             Ok(Some((_, status))) if status.stopped() => {
                 // Nobody who calls would be answered.
-                if let Some(w) = &watchdog {
-                    w.kill();
-                }
+                child.kill();
             }
             Err(rustix::io::Errno::INTR) | Ok(None) => {}
             // Nothing but a child of ours can be waited for, so this is its end.
@@ -440,13 +447,9 @@ fn await_end(child: &Child, watchdog: Option<Watchdog>) {
     }
 }
 
-fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
+fn spawn(program: &Program) -> io::Result<(Process, OwnedFd)> {
     let (ours, theirs) = pair(SocketFlags::empty())?;
-    // It owns nothing and may signal nobody. An ordinary user's has that user's id.
-    if rustix::process::geteuid().is_root() {
-        command.uid(SERVICE_UID).gid(SERVICE_UID);
-    }
-    Ok((command.stdin(Stdio::from(theirs)).spawn()?, ours))
+    Ok((program.start(theirs.as_fd())?, ours))
 }
 
 /// The host's socket for a published port, which is entered if any would do.

@@ -50,16 +50,17 @@ pub(crate) enum Order {
     Detach { key: u64, answer: bool },
 }
 
-/// Serves until `control` ends.
+/// Confines this process, and serves until `control` ends.
 ///
 /// # Errors
 /// What the host says.
 pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
-    rustix::thread::set_no_new_privs(true)?;
     // A connection is a descriptor.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     let mut engine = Engine::new()?;
+    // What it opens it has opened.
+    doppel_service::confine()?;
     rustix::io::ioctl_fionbio(control, true)?;
     engine.watch_control(control)?;
     let mut clients: HashMap<u64, ClientId> = HashMap::new();

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use doppel_domain::NetworkLink;
+use doppel_domain::{NetworkLink, ServiceGroups};
 use doppel_net::{Attachment, Manager, Rules, Wanted, read_log};
 
 use super::Keeper;
@@ -18,7 +18,7 @@ impl Keeper {
         let manager = match &self.network {
             Some(manager) => manager,
             None => {
-                let manager = Manager::of_this_program()
+                let manager = Manager::of_this_program(ServiceGroups::of_host())
                     .map_err(|e| refused(Fault::Host, format!("cannot start a network service: {e}")))?;
                 self.network.insert(manager)
             }

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
-use super::ChildPlan;
+use super::{CLONE_NEWNS, ChildPlan};
 
 /// Steps of the child, in order; the text completes "cannot …".
 pub(super) const STEPS: &[&str] = &[
@@ -119,6 +119,17 @@ pub(super) type Failure = (u32, i32);
 /// There is no value of it: success is a process that runs something else.
 enum Never {}
 
+/// The steps that a process of ours takes itself once it has opened what it needs.
+pub(super) fn confine(ids: Option<(u32, u32)>) -> Result<(), Failure> {
+    // Its own, whoever called this: the host's root must not go.
+    call!(ROOT, SYS_unshare, CLONE_NEWNS)?;
+    empty_root()?;
+    drop_privileges(ids)?;
+    // Cleared by the change of user id. Whoever is to see the parent's end before this sees it otherwise.
+    call!(LIFE, SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)?;
+    Ok(())
+}
+
 fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
     let plan = p.plan;
     // Only the parent holds the reading end, so that its death shows as POLLERR.
@@ -136,6 +147,7 @@ fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
     call!(SESSION, SYS_setsid)?;
     call!(SESSION, SYS_personality, 0)?;
     match plan.join {
+        _ if plan.privileged && plan.namespaces & CLONE_NEWNS == 0 => {}
         _ if plan.privileged => own_view()?,
         // The mount namespace's root becomes the child's root and working directory.
         Some(namespaces) => {
@@ -146,7 +158,7 @@ fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
         None => empty_root()?,
     }
     if !plan.privileged {
-        drop_privileges(plan)?;
+        drop_privileges((!plan.user_namespace).then_some((plan.uid, plan.gid)))?;
     }
     let executable = arrange_descriptors(p)?;
     set_limits(plan.limits)?;
@@ -209,7 +221,8 @@ fn own_view() -> Result<(), Failure> {
     Ok(())
 }
 
-fn drop_privileges(plan: &ChildPlan<'_>) -> Result<(), Failure> {
+/// Leaves the process without capabilities, for ever, and as this user and group.
+fn drop_privileges(ids: Option<(u32, u32)>) -> Result<(), Failure> {
     for capability in 0..64 {
         match call!(CAPABILITIES, SYS_prctl, libc::PR_CAPBSET_DROP, capability, 0, 0, 0) {
             Ok(_) => {}
@@ -220,10 +233,10 @@ fn drop_privileges(plan: &ChildPlan<'_>) -> Result<(), Failure> {
     }
     // NOROOT and NO_CAP_AMBIENT_RAISE, both locked: no uid ever means capabilities again.
     call!(CAPABILITIES, SYS_prctl, libc::PR_SET_SECUREBITS, 0x03 | 0xc0, 0, 0, 0)?;
-    if !plan.user_namespace {
+    if let Some((uid, gid)) = ids {
         call!(IDENTITY, SYS_setgroups, 0, ptr::null::<libc::gid_t>())?;
-        call!(IDENTITY, SYS_setresgid, plan.gid, plan.gid, plan.gid)?;
-        call!(IDENTITY, SYS_setresuid, plan.uid, plan.uid, plan.uid)?;
+        call!(IDENTITY, SYS_setresgid, gid, gid, gid)?;
+        call!(IDENTITY, SYS_setresuid, uid, uid, uid)?;
     }
     // _LINUX_CAPABILITY_VERSION_3 for this thread, then two empty sets of (effective, permitted, inheritable).
     let header = [0x2008_0522u32, 0];

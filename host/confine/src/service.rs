@@ -1,0 +1,179 @@
+//! What a service domain's process may ask of the host, and what it is born with.
+//!
+//! It runs code of ours alone, so calls may come from any instruction; what it has open and mapped before it is confined
+//! stays. After that it cannot open a file, make executable memory, start a process or thread, or leave.
+
+use crate::bpf::{Instruction, program};
+use crate::limits::Limit;
+use crate::{Check, Rule, Site, Test};
+
+/// `CLONE_NEW*` flags of its process: cgroup, UTS, IPC and PID namespaces. It makes its mount namespace when it has opened
+/// what it needs; it speaks for the host, so that its network namespace is the host's.
+pub const NAMESPACES: u64 = 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x2000_0000;
+/// When the host runs out of memory it goes after domains, and before what is not ours.
+pub const OOM_SCORE_ADJ: i32 = 100;
+/// Most processes and threads of its control group.
+pub const TASKS: u32 = 1;
+
+/// Limits it is born with. That of descriptors is the host's: a connection is one.
+pub const LIMITS: &[Limit] = &[
+    Limit { resource: 4, name: "CORE", value: 0, why: "no core dumps: what domains send is in its memory" },
+    Limit { resource: 6, name: "NPROC", value: 0, why: "no process or thread" },
+    Limit { resource: 8, name: "MEMLOCK", value: 0, why: "no locked memory" },
+    Limit { resource: 12, name: "MSGQUEUE", value: 0, why: "no message queues" },
+    Limit { resource: 13, name: "NICE", value: 0, why: "no priority above the default" },
+    Limit { resource: 14, name: "RTPRIO", value: 0, why: "no real-time priority" },
+];
+
+/// SIGABRT.
+const ABORT: u64 = 6;
+/// Everything of `prot` but reading and writing.
+const NOT_READ_WRITE: u64 = !3;
+/// `SOCK_CLOEXEC` and `SOCK_NONBLOCK`.
+const SOCKET_FLAGS: u64 = 0x80800;
+const STREAM: u64 = 1;
+const DATAGRAM: u64 = 2;
+
+const fn one_of(arg: u8, name: &'static str, values: &'static [u32]) -> Check {
+    Check { arg, name, test: Test::OneOf(values) }
+}
+
+const fn is(arg: u8, name: &'static str, value: u64) -> Check {
+    Check { arg, name, test: Test::Is(value) }
+}
+
+const fn kind(value: u64) -> Check {
+    Check { arg: 1, name: "type", test: Test::Masked { mask: !SOCKET_FLAGS, value } }
+}
+
+/// AF_INET, AF_INET6.
+const INTERNET: Check = one_of(0, "domain", &[2, 10]);
+
+const fn rule(
+    number: u32,
+    name: &'static str,
+    any_of: &'static [&'static [Check]],
+    arguments: &'static str,
+    why: &'static str,
+) -> Rule {
+    Rule { number, name, site: Site::Gate, any_of, arguments, why }
+}
+
+const fn any(number: u32, name: &'static str, why: &'static str) -> Rule {
+    rule(number, name, &[], "any", why)
+}
+
+/// The allow-list, hottest first.
+pub const ALLOWED: &[Rule] = &[
+    any(0, "read", "streams, from the host's socket into a channel; doorbells"),
+    any(1, "write", "streams, from a channel to the host's socket; bells; the log"),
+    any(232, "epoll_wait", "wait for work"),
+    any(233, "epoll_ctl", "sockets and doorbells to wait for"),
+    any(202, "futex", "wake a vCPU or a supervisor that sleeps on a word they share"),
+    any(17, "pread64", "the host's load, whose file is open"),
+    any(44, "sendto", "datagrams; the log of rules"),
+    any(45, "recvfrom", "datagrams"),
+    any(46, "sendmsg", "datagrams with a source"),
+    any(47, "recvmsg", "orders of the supervisor, with descriptors"),
+    any(3, "close", "sockets that have ended"),
+    any(43, "accept", "callers at published ports"),
+    rule(
+        41,
+        "socket",
+        &[
+            &[INTERNET, kind(STREAM), one_of(2, "protocol", &[0, 6])],
+            // IP, UDP, ICMP, ICMPv6
+            &[INTERNET, kind(DATAGRAM), one_of(2, "protocol", &[0, 17, 1, 58])],
+        ],
+        "domain AF_INET or AF_INET6; type SOCK_STREAM for TCP, SOCK_DGRAM for UDP and ICMP echo",
+        "a domain's sockets; no raw, packet, netlink or local ones",
+    ),
+    any(42, "connect", "a domain's connections, by its rules"),
+    any(49, "bind", "a port of the host's choice for datagrams"),
+    any(48, "shutdown", "half-close"),
+    any(51, "getsockname", "what the host has chosen"),
+    any(52, "getpeername", "who calls"),
+    rule(
+        53,
+        "socketpair",
+        &[&[is(0, "domain", 1), kind(STREAM), is(2, "protocol", 0)]],
+        "domain AF_UNIX, type SOCK_STREAM",
+        "a connection between two domains",
+    ),
+    rule(
+        54,
+        "setsockopt",
+        &[
+            // REUSEADDR, BROADCAST, SNDBUF, RCVBUF, KEEPALIVE, OOBINLINE, PRIORITY, LINGER, REUSEPORT
+            &[is(1, "level", 1), one_of(2, "option", &[2, 6, 7, 8, 9, 10, 12, 13, 15])],
+            // TOS, TTL, PKTINFO, MTU_DISCOVER, RECVERR, RECVTTL, RECVTOS, BIND_ADDRESS_NO_PORT
+            &[is(1, "level", 0), one_of(2, "option", &[1, 2, 8, 10, 11, 12, 13, 24])],
+            // NODELAY, MAXSEG, CORK, KEEPIDLE, KEEPINTVL, KEEPCNT, LINGER2, QUICKACK, USER_TIMEOUT, NOTSENT_LOWAT
+            &[is(1, "level", 6), one_of(2, "option", &[1, 2, 3, 4, 5, 6, 8, 12, 18, 25])],
+            // UNICAST_HOPS, MTU_DISCOVER, RECVERR, V6ONLY, RECVPKTINFO, RECVHOPLIMIT, RECVTCLASS, TCLASS
+            &[is(1, "level", 41), one_of(2, "option", &[16, 23, 25, 26, 49, 51, 66, 67])],
+        ],
+        "those of SOL_SOCKET, IPPROTO_IP, IPPROTO_TCP and IPPROTO_IPV6 that domains may set; no filters, marks, devices, ULPs or tables",
+        "a domain's socket options",
+    ),
+    any(55, "getsockopt", "errors of connections"),
+    rule(
+        72,
+        "fcntl",
+        // DUPFD_CLOEXEC, GETFD, SETFD, GETFL, SETFL, GET_SEALS
+        &[&[one_of(1, "command", &[1030, 1, 2, 3, 4, 1034])]],
+        "command F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL or F_GET_SEALS",
+        "flags of sockets; whether a channel is sealed",
+    ),
+    rule(
+        16,
+        "ioctl",
+        // FIONBIO, FIONREAD, SIOCOUTQ, SIOCATMARK
+        &[&[one_of(1, "request", &[0x5421, 0x541b, 0x5411, 0x8905])]],
+        "request FIONBIO, FIONREAD, SIOCOUTQ or SIOCATMARK",
+        "sockets that do not block; what waits in them",
+    ),
+    any(5, "fstat", "whether a channel has its size"),
+    rule(
+        9,
+        "mmap",
+        &[&[Check { arg: 2, name: "prot", test: Test::Masked { mask: NOT_READ_WRITE, value: 0 } }]],
+        "prot of READ, WRITE",
+        "channels; memory of its own",
+    ),
+    any(11, "munmap", "channels that are closed; memory of its own"),
+    any(25, "mremap", "memory of its own"),
+    any(12, "brk", "memory of its own"),
+    rule(
+        28,
+        "madvise",
+        // DONTNEED, REMOVE, FREE
+        &[&[one_of(2, "advice", &[4, 9, 8])]],
+        "advice DONTNEED, REMOVE or FREE",
+        "give buffers of a channel back",
+    ),
+    any(318, "getrandom", "seeds of tables"),
+    any(228, "clock_gettime", "time, where the host's kernel has to be asked for it"),
+    any(219, "restart_syscall", "goes on after it was stopped"),
+    any(13, "rt_sigaction", "a crash ends it"),
+    any(14, "rt_sigprocmask", "abort"),
+    any(15, "rt_sigreturn", "a crash ends it"),
+    any(131, "sigaltstack", "end"),
+    any(39, "getpid", "abort"),
+    any(186, "gettid", "abort"),
+    rule(
+        234,
+        "tgkill",
+        &[&[is(2, "signal", ABORT)]],
+        "signal SIGABRT",
+        "abort; nobody else is in its PID namespace",
+    ),
+    any(60, "exit", "end"),
+    any(231, "exit_group", "end"),
+];
+
+/// The program for seccomp. What is not on the list fails with EPERM.
+#[must_use]
+pub fn filter() -> Vec<Instruction> {
+    program(ALLOWED, &[], &[])
+}
