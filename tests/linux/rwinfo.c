@@ -369,3 +369,38 @@ CASE(ioctl_size_queries) {
     CHECK_ERR(ioctl(fd, FIONREAD, BAD), EFAULT);
     CHECK(ioctl(fd, FIOCLEX) == 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC && ioctl(fd, FIONCLEX) == 0 && fcntl(fd, F_GETFD) == 0);
 }
+// A copy takes different ways by its length and by how far the destination is ahead of the source (modulo a page).
+CASE(copies_are_whole_at_all_alignments) {
+    scratch();
+    static char from[12288] __attribute__((aligned(4096))), to[12288] __attribute__((aligned(4096)));
+    for (size_t i = 0; i < sizeof from; i++) from[i] = i * 31 + i / 251;
+    int fd = open("a", O_RDWR | O_CREAT, 0600);
+    static const size_t lengths[] = {1, 7, 8, 63, 64, 65, 71, 95, 96, 97, 103, 104, 105, 127, 128, 129, 4095, 4096, 5000};
+    for (int ahead = 0; ahead < 40; ahead++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            size_t n = lengths[k];
+            CHECK_EQ(pwrite(fd, from + 1, n, ahead), (ssize_t)n);
+            memset(to, 0, sizeof to);
+            CHECK_EQ(pread(fd, to + 2 * ahead, n, ahead), (ssize_t)n);
+            CHECK(!memcmp(to + 2 * ahead, from + 1, n));
+            CHECK(to[2 * ahead + n] == 0 && (ahead == 0 || to[2 * ahead - 1] == 0));
+        }
+}
+CASE(copies_end_at_the_first_fault) {
+    scratch();
+    char *end = (char *)mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 4096;
+    CHECK_OK(mprotect(end, 4096, PROT_NONE));
+    static char from[4096] __attribute__((aligned(4096)));
+    for (size_t i = 0; i < sizeof from; i++) from[i] = i * 7 + 1;
+    int fd = open("a", O_RDWR | O_CREAT, 0600);
+    CHECK_EQ(write(fd, from, sizeof from), 4096);
+    for (int room = 1; room < 200; room++)
+        for (int ahead = 0; ahead < 20; ahead++) {
+            // The file's bytes lie at the same place of a page as its offset.
+            int at = (4096 - room - ahead) & 4095;
+            int n = at + room + 100 > 4096 ? 4096 - at : room + 100;
+            memset(end - room, 0, room);
+            CHECK_EQ(pread(fd, end - room, n, at), n < room ? n : room);
+            CHECK(!memcmp(end - room, from + at, n < room ? n : room));
+        }
+}

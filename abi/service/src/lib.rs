@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use doppel_ring::{Dirty, Entries, Header, Marks, Slot};
 
 /// Both sides must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// First word of a channel: "doppelch".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"doppelch");
 
