@@ -9,14 +9,18 @@ the kernel is tried as well. A case counts for the domain only when it passes (o
 When a suite dies in the middle (a crashed domain), the case it was in is marked and the rest resumed.
 """
 import argparse
+import functools
 import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+
+from partner import Partner
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -25,8 +29,9 @@ IMAGE = os.environ.get("T_IMAGE", "linux-tests")
 DOPPEL = pathlib.Path(os.environ.get("DOPPEL", ROOT / "target" / "release" / "doppel"))
 SUITES = sorted(p.stem for p in HERE.glob("*.c"))
 MUSL = ["process", "threads", "futex", "faults", "pipes"]
-# Suites that want a domain with a network.
-NETWORKED = ["interfaces"]
+# Suites that want a domain with a network, and the one that has a partner outside.
+NETWORKED = ["interfaces", "outside"]
+PARTNERED = "outside"
 FLAGS = ("-std=gnu11 -O1 -g -Wall -Wextra -Werror -Wno-stringop-overflow -Wno-stringop-overread -Wno-nonnull "
          "-Wno-clobbered -Wno-format-truncation -Wno-unused-result -Wno-unused-function -pthread").split()
 # Commands the suites start themselves, put into the image with their libraries.
@@ -126,12 +131,27 @@ def run_suite(start, program, names, limit):
     return got
 
 
+@functools.cache
+def partner():
+    """The server that the suite `outside` calls, and a port of the host for its calls to the suite."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return Partner(), s.getsockname()[1]
+
+
 def native(program, args):
-    return [program, *args]
+    if program.name != PARTNERED:
+        return [program, *args]
+    server, port = partner()
+    return ["env", f"T_OUTSIDE=127.0.0.1:{server.port}", f"T_PUBLISHED={port}", program, *args]
 
 
 def in_domain(program, args):
     network = ["--network", "nat"] if program.name in NETWORKED else []
+    if program.name == PARTNERED:
+        server, port = partner()
+        network += ["--allow", "10.88.0.1", "-p", f"127.0.0.1:{port}:{port}", "-p", f"127.0.0.1:{port}:{port}/udp",
+                    "-e", f"T_OUTSIDE=10.88.0.1:{server.port}", "-e", f"T_PUBLISHED={port}"]
     return [DOPPEL, "run", "--rm", *network, "-e", "TMPDIR=/tmp", "-e", "T_IMAGE_DIR=/usr/share/t-image", IMAGE,
             "--", f"/t/{program.name}", *args]
 

@@ -102,6 +102,10 @@ pub struct DatagramHeader {
     pub peer: End,
     /// Its bytes.
     pub len: u16,
+    /// Time to live, or hop limit; 0: the host's own, or not known.
+    pub hops: u8,
+    /// Type of service, or traffic class.
+    pub class: u8,
 }
 
 impl DatagramHeader {
@@ -115,6 +119,7 @@ impl DatagramHeader {
         b[..16].copy_from_slice(&self.peer.ip);
         b[16..18].copy_from_slice(&self.peer.port.to_le_bytes());
         b[18..20].copy_from_slice(&self.len.to_le_bytes());
+        (b[20], b[21]) = (self.hops, self.class);
         b
     }
 
@@ -124,7 +129,7 @@ impl DatagramHeader {
         let mut ip = [0; 16];
         ip.copy_from_slice(&b[..16]);
         let short = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
-        Self { peer: End { ip, port: short(16) }, len: short(18) }
+        Self { peer: End { ip, port: short(16) }, len: short(18), hops: b[20], class: b[21] }
     }
 
     /// Room for a datagram of `len` bytes in a buffer.
@@ -156,10 +161,12 @@ pub enum SocketOption {
     TypeOfService = 8,
     /// IP_TTL and IPV6_UNICAST_HOPS.
     Hops = 9,
+    /// Of a datagram socket: say with how many hops and which class datagrams came.
+    ReceiveMarks = 10,
 }
 
 impl SocketOption {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::NoDelay,
         Self::KeepAlive,
         Self::KeepIdle,
@@ -169,6 +176,7 @@ impl SocketOption {
         Self::UserTimeout,
         Self::TypeOfService,
         Self::Hops,
+        Self::ReceiveMarks,
     ];
 }
 

@@ -39,7 +39,6 @@ impl Place {
             store: self.dir.path().join("store"),
             runtime: self.dir.path().join("run"),
             spare_seconds: 1,
-            network_shards: 1,
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_doppeld"))),
         }
     }

@@ -8,6 +8,7 @@
 //! * [`FileMap`]: a file mapped read-only.
 //! * [`huge`]: huge pages in the host's cache of a file.
 //! * [`inherited`]: sockets from a service manager.
+//! * [`datagram`]: datagrams with what their headers say.
 //! * [`disk`]: an image file as a block device.
 //! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
 //! * [`filter`]: seccomp programs.
@@ -17,6 +18,7 @@
 
 pub mod child;
 pub mod cpu;
+pub mod datagram;
 pub mod disk;
 mod file_map;
 pub mod filter;

@@ -7,9 +7,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use doppel_abi_service::OBJECTS;
-use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader};
+use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader, SocketOption};
 use doppel_ring::{Entry, Ticket};
 use doppel_service::{Broken, Channel};
+use doppel_sys::datagram::Marks;
 use rustix::io::Errno;
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -97,7 +98,7 @@ pub(crate) enum Wish {
     /// A connection to another domain.
     Peer { socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16 },
     /// A datagram for another domain.
-    Datagram { socket: u32, to: SocketAddr, from_port: u16, bytes: Box<[u8]> },
+    Datagram { socket: u32, to: SocketAddr, from_port: u16, marks: Marks, bytes: Box<[u8]> },
 }
 
 /// Names of domains, in common for all clients.
@@ -293,9 +294,14 @@ impl Client {
                 self.done(ticket, result.map(|()| End::default()));
             }
             Request::Set { socket, option, value } => {
-                let result = match self.sockets.get(&socket) {
+                let published = &self.settings.published;
+                let result = match self.sockets.get_mut(&socket) {
+                    Some(Entity::Datagrams(d)) if option == SocketOption::ReceiveMarks => {
+                        d.tell_marks(published.iter());
+                        Ok(())
+                    }
                     Some(Entity::Stream(s)) => set(SockRef::from(s.link()), option, value),
-                    Some(Entity::Connecting { socket, .. }) => set(SockRef::from(socket), option, value),
+                    Some(Entity::Connecting { socket, .. }) => set(SockRef::from(&*socket), option, value),
                     Some(Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
                     None => Err(Errno::BADF),
                 };

@@ -6,7 +6,7 @@
 //! published port is answered from there.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -14,11 +14,13 @@ use std::sync::atomic::Ordering;
 use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Stream, Ticket, Writer};
 use doppel_service::{Broken, Channel};
+use doppel_sys::datagram::Marks;
 use rustix::io::Errno;
 
 use crate::address;
-use crate::client::{Settings, Shared, Wish};
+use crate::client::{Published, Settings, Shared, Wish};
 use crate::ledger::Counts;
+use crate::outlet::Outlet;
 use crate::policy::{Flow, Policy};
 use crate::recent::Recent;
 use crate::rules::Protocol;
@@ -30,15 +32,6 @@ use crate::way::Way;
 pub(crate) const LONGEST: usize = 65_535;
 /// Datagrams for other domains that a turn may leave behind.
 const MOST_WISHES: usize = 32;
-
-/// A socket of the host.
-#[derive(Debug)]
-struct Outlet {
-    socket: UdpSocket,
-    /// It may have datagrams, or room: until it says otherwise (edges of epoll).
-    readable: bool,
-    writable: bool,
-}
 
 /// Who called at a published port: through which, and from which address of the host's view.
 type Caller = (usize, SocketAddr);
@@ -53,6 +46,8 @@ pub(crate) struct Datagrams {
     peer: Option<SocketAddr>,
     /// For IPv4 and for IPv6.
     outlets: [Option<Outlet>; 2],
+    /// A program wants to know the marks of what comes.
+    tells_marks: bool,
     /// To whom it has sent: the address the domain knows.
     flows: Recent<SocketAddr>,
     callers: Recent<Caller>,
@@ -85,6 +80,7 @@ impl Datagrams {
             at,
             peer: None,
             outlets: [None, None],
+            tells_marks: false,
             flows: Recent::default(),
             callers: Recent::default(),
             peers: Recent::default(),
@@ -177,12 +173,28 @@ impl Datagrams {
     }
 
     /// The same as [`Self::put`] for what another domain sent.
-    pub fn heard(&mut self, channel: &mut Channel, from: SocketAddr, bytes: &[u8]) -> Result<(), Broken> {
+    pub fn heard(
+        &mut self,
+        channel: &mut Channel,
+        from: SocketAddr,
+        marks: Marks,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
         if self.is_new(from) {
             self.counts.received().began();
             self.peers.put(from, ());
         }
-        self.put(channel, from, bytes)
+        self.put(channel, from, marks, bytes)
+    }
+
+    /// From now on datagrams are handed over with their marks, also those that come to these sockets of published ports.
+    pub fn tell_marks<'a>(&mut self, published: impl Iterator<Item = &'a Published>) {
+        self.tells_marks = true;
+        self.outlets.iter().flatten().for_each(Outlet::tell_marks);
+        for p in published.filter(|p| p.port == self.at.port && p.protocol == Protocol::Udp) {
+            // As for outlets; the host's sockets are IPv4's.
+            let _ = doppel_sys::datagram::tell_marks(p.socket.as_fd(), false);
+        }
     }
 
     /// Gives up what other rules do not allow any more.
@@ -209,11 +221,11 @@ impl Datagrams {
         let v6 = to.is_ipv6();
         let place = &mut self.outlets[usize::from(v6)];
         if place.is_none() {
-            let any: SocketAddr =
-                if v6 { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
-            let made = UdpSocket::bind(any).and_then(|s| s.set_nonblocking(true).map(|()| s));
-            let socket = made.map_err(|e| address::errno(&e))?;
-            *place = Some(Outlet { socket, readable: true, writable: true });
+            let made = Outlet::new(to).map_err(|e| address::errno(&e))?;
+            if self.tells_marks {
+                made.tell_marks();
+            }
+            *place = Some(made);
             around.wishes.push(Wish::WatchDatagrams { number: self.number, v6 });
         }
         place.as_mut().ok_or(Errno::NOBUFS)
@@ -230,7 +242,7 @@ impl Datagrams {
     }
 
     fn send(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
-        let (mut done, mut looked) = (0, false);
+        let mut done = 0;
         loop {
             if done >= budget || around.share.is_spent() || around.wishes.len() >= MOST_WISHES {
                 return Ok(Turn::More);
@@ -241,11 +253,7 @@ impl Datagrams {
             if waiting == 0 {
                 if self.closed_by.is_some() {
                     self.up_ended = true;
-                } else if !self.up.sleep(&stream)? && !self.up.closed(&stream) {
-                    // Not for ever: a peer may change its mind as often as it likes.
-                    if std::mem::replace(&mut looked, true) {
-                        return Ok(Turn::More);
-                    }
+                } else if !self.up.sleep(&stream)? {
                     continue;
                 }
                 return Ok(Turn::Idle);
@@ -259,7 +267,7 @@ impl Datagrams {
             }
             let bytes = &mut around.scratch[..head.len.into()];
             self.take(channel, &stream, DatagramHeader::SIZE, bytes)?;
-            match self.send_one(address::socket_addr(&head.peer), head.len.into(), around) {
+            match self.send_one(&head, around) {
                 Err(Errno::AGAIN) => return Ok(Turn::Idle),
                 Err(Errno::INTR) => continue,
                 Err(e) => {
@@ -292,8 +300,10 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sends the first `len` bytes of `scratch`.
-    fn send_one(&mut self, to: SocketAddr, len: usize, around: &mut Around<'_>) -> Result<(), Errno> {
+    /// Sends a datagram, whose bytes are the first of `scratch`.
+    fn send_one(&mut self, head: &DatagramHeader, around: &mut Around<'_>) -> Result<(), Errno> {
+        let (to, len) = (address::socket_addr(&head.peer), usize::from(head.len));
+        let marks = Marks { hops: head.hops, class: head.class };
         if let Some((published, real)) = self.callers.get(&to) {
             let socket = &around.settings.published[published].socket;
             // A socket that has no room loses it: it is not this domain's socket that waits there.
@@ -309,7 +319,7 @@ impl Datagrams {
             drop(directory);
             if let Some(answer) = answer {
                 // A channel that is broken is found to be so by the next who looks.
-                let _ = self.put(around.channel, to, &answer);
+                let _ = self.put(around.channel, to, Marks::UNKNOWN, &answer);
                 return Ok(());
             }
             server.ok_or(Errno::CONNREFUSED)?;
@@ -319,6 +329,7 @@ impl Datagrams {
                 socket: self.number,
                 to,
                 from_port: self.at.port,
+                marks,
                 bytes: around.scratch[..len].into(),
             });
             return Ok(());
@@ -327,13 +338,9 @@ impl Datagrams {
         if !outlet.writable {
             return Err(Errno::AGAIN);
         }
-        match rustix::net::sendto(&outlet.socket, &around.scratch[..len], no_flags(), &real) {
-            Err(Errno::AGAIN) => {
-                outlet.writable = false;
-                Err(Errno::AGAIN)
-            }
-            r => r.map(|_| ()),
-        }
+        let sent = outlet.send(&around.scratch[..len], real, marks);
+        outlet.writable = sent != Err(Errno::AGAIN);
+        sent
     }
 
     fn receive(&mut self, v6: bool, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
@@ -355,15 +362,15 @@ impl Datagrams {
                     break;
                 }
             }
-            match outlet.socket.recv_from(around.scratch) {
-                Ok((n, real)) => {
+            match outlet.receive(around.scratch) {
+                Ok((n, real, marks)) => {
                     done += DatagramHeader::room(n);
                     around.share.moved(n);
                     if let Some(from) = self.flows.get(&real) {
                         if around.settings.way(from) == Way::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);
                         }
-                        self.put(around.channel, from, &around.scratch[..n])?;
+                        self.put(around.channel, from, marks, &around.scratch[..n])?;
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => outlet.readable = false,
@@ -375,7 +382,13 @@ impl Datagrams {
     }
 
     /// Gives the domain a datagram that came for this socket; lost if there is no room.
-    pub fn put(&mut self, channel: &mut Channel, from: SocketAddr, bytes: &[u8]) -> Result<(), Broken> {
+    pub fn put(
+        &mut self,
+        channel: &mut Channel,
+        from: SocketAddr,
+        marks: Marks,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
         let Ok(len) = u16::try_from(bytes.len()) else { return Ok(()) };
         let stream = self.header(channel).down();
         let room = DatagramHeader::room(bytes.len());
@@ -383,7 +396,8 @@ impl Datagrams {
             self.counts.received().dropped();
             return Ok(());
         }
-        let head = DatagramHeader { peer: address::end(from), len }.encode();
+        let Marks { hops, class } = marks;
+        let head = DatagramHeader { peer: address::end(from), len, hops, class }.encode();
         let mut skip = 0;
         for mut part in [&head[..], bytes] {
             while !part.is_empty() {
@@ -410,13 +424,14 @@ impl Datagrams {
         channel: &mut Channel,
         from: SocketAddr,
         caller: Caller,
+        marks: Marks,
         bytes: &[u8],
     ) -> Result<(), Broken> {
         if self.is_new_caller(from) {
             self.counts.received().began();
         }
         self.callers.put(from, caller);
-        self.put(channel, from, bytes)
+        self.put(channel, from, marks, bytes)
     }
 
     /// An error for the guest kernel. As on Linux, one without a peer hears of none.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use doppel_abi_service::{OBJECTS, net};
 use doppel_ring::Ticket;
 use doppel_service::{Channel, Heart, Load, Pace};
+use doppel_sys::datagram::Marks;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
@@ -304,8 +305,8 @@ impl Engine {
             match wish {
                 Wish::Watch(number) => self.watch(i, number, false),
                 Wish::WatchDatagrams { number, v6 } => self.watch(i, number, v6),
-                Wish::Datagram { socket, to, from_port, bytes } => {
-                    self.pass_on(i, socket, to, from_port, &bytes);
+                Wish::Datagram { socket, to, from_port, marks, bytes } => {
+                    self.pass_on(i, socket, to, from_port, marks, &bytes);
                 }
                 Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
             }
@@ -377,7 +378,7 @@ impl Engine {
     }
 
     /// Passes a datagram on to another domain. It is lost if that has no room for it.
-    fn pass_on(&mut self, i: usize, socket: u32, to: SocketAddr, from_port: u16, bytes: &[u8]) {
+    fn pass_on(&mut self, i: usize, socket: u32, to: SocketAddr, from_port: u16, marks: Marks, bytes: &[u8]) {
         let passed = self.other(i, to).and_then(|(from, j)| {
             let called = self.clients[j].as_mut().ok_or(Errno::HOSTUNREACH)?;
             let from = SocketAddr::new(from, from_port);
@@ -389,7 +390,7 @@ impl Engine {
                         called.settings.counts.received().dropped();
                         return Err(Errno::CONNREFUSED);
                     }
-                    let _ = d.heard(&mut called.channel, from, bytes);
+                    let _ = d.heard(&mut called.channel, from, marks, bytes);
                 }
                 _ => return Err(Errno::CONNREFUSED),
             }

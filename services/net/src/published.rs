@@ -7,8 +7,6 @@ use std::os::fd::AsFd;
 use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::End;
 use doppel_service::Broken;
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use socket2::SockRef;
 
 use crate::address;
@@ -87,14 +85,11 @@ impl Client {
             if self.share.is_spent() {
                 break;
             }
-            let (n, real) = match rustix::net::recvfrom(socket, &mut *scratch, RecvFlags::empty()) {
-                Ok((n, _, Some(from))) => match SocketAddr::try_from(from) {
-                    Ok(from) => (n, from),
-                    Err(_) => continue,
-                },
-                Err(Errno::AGAIN) => return Ok(Look::AtEvents),
+            let (n, real, marks) = match doppel_sys::datagram::receive(socket.as_fd(), scratch) {
+                Ok(received) => received,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Look::AtEvents),
                 // What became of an answer is not the next caller's business.
-                Ok(_) | Err(_) => continue,
+                Err(_) => continue,
             };
             self.share.moved(n);
             let from = as_seen(real);
@@ -105,7 +100,7 @@ impl Client {
                     self.settings.counts.received().dropped();
                     continue;
                 }
-                d.called(&mut self.channel, from, (published, real), &scratch[..n])?;
+                d.called(&mut self.channel, from, (published, real), marks, &scratch[..n])?;
             }
         }
         Ok(Look::Now)

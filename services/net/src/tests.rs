@@ -16,8 +16,6 @@ use rustix::io::Errno;
 
 use crate::*;
 
-mod acts;
-mod byzantine;
 mod changes;
 mod datagrams;
 mod hangs;

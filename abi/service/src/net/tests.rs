@@ -61,7 +61,7 @@ proptest! {
 
     #[test]
     fn datagram_headers_come_back(peer in end(), len in any::<u16>()) {
-        let h = DatagramHeader { peer, len };
+        let h = DatagramHeader { peer, len, hops: 33, class: 16 };
         prop_assert_eq!(DatagramHeader::decode(&h.encode()), h);
         prop_assert!(DatagramHeader::room(len.into()).is_multiple_of(8));
     }

@@ -38,6 +38,8 @@ pub struct Common {
     pub priority: AtomicU32,
     /// SO_MARK
     pub mark: AtomicU32,
+    /// SO_BINDTODEVICE: the number of an interface, 0 for none.
+    pub device: AtomicU32,
     /// SO_LINGER seconds, -1 when off.
     pub linger: AtomicI64,
     /// SO_PEEK_OFF, -1 when off.
@@ -78,6 +80,7 @@ impl Common {
             rcvlowat: AtomicI32::new(1),
             priority: AtomicU32::new(0),
             mark: AtomicU32::new(0),
+            device: AtomicU32::new(0),
             linger: AtomicI64::new(-1),
             peek_off: AtomicI32::new(-1),
             rcvtimeo: AtomicU64::new(0),
@@ -100,6 +103,8 @@ impl Common {
         self.sndtimeo.store(from.sndtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
         self.priority.store(from.priority.load(Ordering::Relaxed), Ordering::Relaxed);
         self.mark.store(from.mark.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.device.store(from.device.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.rcvlowat.store(from.rcvlowat.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Whether the on/off option `so` is set.

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use doppel_machine::user::bytes_of;
 
 use super::consts::{self as c};
+use super::interfaces;
 use super::socket::SocketOps;
 use super::unix::scm::Ucred;
 use crate::task::current;
@@ -70,8 +71,10 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
     }
     let o = s.common();
     if name == c::SO_BINDTODEVICE {
-        let dev = v.split(|b| *b == 0).next().unwrap_or_default();
-        return if dev.is_empty() || dev == b"lo" { Ok(()) } else { Err(Errno::ENODEV) };
+        let name = v.split(|b| *b == 0).next().unwrap_or_default();
+        let device = if name.is_empty() { 0 } else { interfaces::named(name).ok_or(Errno::ENODEV)?.index };
+        o.device.store(device, Ordering::Relaxed);
+        return Ok(());
     }
     if let c::SO_ATTACH_FILTER | c::SO_DETACH_FILTER | c::SO_LOCK_FILTER | c::SO_DETACH_REUSEPORT_BPF = name {
         return Err(Errno::ENOPROTOOPT);
@@ -93,7 +96,13 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
             let buf = if name == c::SO_SNDBUFFORCE { &o.sndbuf } else { &o.rcvbuf };
             buf.store(size, Ordering::Relaxed);
         }
-        c::SO_PRIORITY => o.priority.store(n as u32, Ordering::Relaxed),
+        c::SO_PRIORITY => {
+            // TC_PRIO_INTERACTIVE is the most that everybody may ask for.
+            if !(0..=6).contains(&n) && !cred.capable(CAP_NET_ADMIN) {
+                return Err(Errno::EPERM);
+            }
+            o.priority.store(n as u32, Ordering::Relaxed);
+        }
         c::SO_MARK => {
             if !cred.capable(CAP_NET_ADMIN) {
                 return Err(Errno::EPERM);
@@ -122,7 +131,10 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
         c::SO_TIMESTAMP_NEW => o.switch(c::SO_TIMESTAMP, n != 0),
         c::SO_TIMESTAMPNS_NEW => o.switch(c::SO_TIMESTAMPNS, n != 0),
         c::SO_BUSY_POLL | c::SO_MAX_PACING_RATE | c::SO_INCOMING_CPU | c::SO_TIMESTAMPING => {}
-        _ if SWITCHES.contains(&name) => o.switch(name, n != 0),
+        _ if SWITCHES.contains(&name) => {
+            o.switch(name, n != 0);
+            s.switched(name);
+        }
         _ => return s.set_option(level, name, v),
     }
     Ok(())
@@ -168,7 +180,11 @@ pub fn get(s: &dyn SocketOps, level: i32, name: i32) -> Result<Vec<u8>> {
         }
         c::SO_COOKIE => return Ok(o.ino.to_ne_bytes().to_vec()),
         c::SO_MAX_PACING_RATE => -1,
-        c::SO_BINDTODEVICE => return Ok(Vec::new()),
+        c::SO_BINDTODEVICE => {
+            let device = o.device.load(Ordering::Relaxed);
+            let found = interfaces::all().into_iter().find(|i| i.index == device);
+            return Ok(found.map_or(Vec::new(), |i| [i.name.as_bytes(), b"\0"].concat()));
+        }
         c::SO_MEMINFO => {
             let v = |n: usize| n as u32;
             let snd = o.sndbuf.load(Ordering::Relaxed);

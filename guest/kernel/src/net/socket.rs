@@ -118,6 +118,9 @@ pub trait SocketOps: Any + Send + Sync {
         Err(Errno::ENOPROTOOPT)
     }
 
+    /// A switch of SOL_SOCKET has another value now.
+    fn switched(&self, _option: i32) {}
+
     /// Whether it listens (SO_ACCEPTCONN).
     fn listening(&self) -> bool {
         false

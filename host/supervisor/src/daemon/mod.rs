@@ -67,7 +67,6 @@ async fn run(
         store: settings.store.clone(),
         runtime: settings.runtime.clone(),
         spare_seconds: settings.spare_seconds,
-        network_shards: settings.network_shards,
         program: None,
     };
     let supervisor = Supervisor::open(config).await?;

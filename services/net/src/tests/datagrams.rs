@@ -28,7 +28,7 @@ impl Gram {
 
     /// With a header that says `len`.
     fn send_as(&mut self, g: &Guest, to: SocketAddr, bytes: &[u8], len: usize) {
-        let head = DatagramHeader { peer: end_of(to), len: u16::try_from(len).unwrap() };
+        let head = DatagramHeader { peer: end_of(to), len: u16::try_from(len).unwrap(), hops: 0, class: 0 };
         let mut all = head.encode().to_vec();
         all.extend(bytes);
         all.resize(DatagramHeader::room(bytes.len()), 0);

@@ -14,7 +14,7 @@ use crate::net::common::wait;
 use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::remote::{self, Far, Network, Outside};
 use crate::net::socket::{Received, SendMsg};
-use crate::{Errno, Result};
+use crate::{Errno, Result, time};
 
 const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
 const WRITABLE: u32 = poll::POLLOUT | poll::POLLWRNORM;
@@ -124,11 +124,29 @@ impl Tcp {
     pub(super) fn leave_far(&self, far: Option<Arc<Far>>, listener: Option<u32>, abort: bool) {
         let Some(network) = remote::network() else { return };
         if let Some(f) = far {
-            network.close(f.number(), abort || f.available() > 0);
+            let lingers = self.common.linger.load(Ordering::Relaxed) > 0;
+            network.part(f.number(), abort || f.available() > 0, lingers.then(|| self.me()));
         }
         if let Some(n) = listener {
             network.close(n, true);
         }
+    }
+}
+
+impl Tcp {
+    /// The service has sent all that was left.
+    pub fn far_closed(&self) {
+        self.inner.lock().parted = true;
+        self.common.wake_write(WRITABLE);
+    }
+
+    /// SO_LINGER: has the closing thread wait until all has been sent, a signal comes or the time is over. It is sent
+    /// in any case.
+    pub(super) fn linger(&self) {
+        let seconds = self.common.linger.load(Ordering::Relaxed);
+        let Ok(seconds @ 1..) = u64::try_from(seconds) else { return };
+        let until = time::monotonic_ns().saturating_add(seconds.saturating_mul(1_000_000_000));
+        let _ = wait(&self.common.wq, false, Some(until), || self.inner.lock().parted.then_some(Ok(())));
     }
 }
 
@@ -288,8 +306,10 @@ fn ready(s: &Tcp, far: &Far, need: usize) -> Option<Result<bool>> {
     }
     match state {
         State::Connecting => None,
-        State::Established if !waits(|| far.wait_for_bytes()) => Some(Ok(true)),
-        State::Established => None,
+        State::Established if waits(|| far.wait_for_bytes()) => None,
+        // There are some, or the end. That more is wanted has been said.
+        State::Established if far.ended() => ready(s, far, need),
+        State::Established => (far.available() >= need).then_some(Ok(true)),
         _ => Some(Err(Errno::ENOTCONN)),
     }
 }
@@ -306,7 +326,8 @@ pub(super) fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
     }
     if i.state == State::Established {
         // Asked for even if there are bytes: who polls for edges may take them without looking for more.
-        if !far.wait_for_bytes() {
+        let least = s.common.rcvlowat.load(Ordering::Relaxed).clamp(1, abi::BUFFER as i32 / 2) as usize;
+        if !far.wait_for_bytes() && (least == 1 || far.available() >= least) {
             ev |= READABLE;
         }
         // Linux: a third of the buffer.

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use doppel_abi_service::net::SocketOption;
 use doppel_algo::net::ports::unmapped;
 
 use super::udp::{Datagram, Inner, Udp};
@@ -46,7 +47,23 @@ impl Udp {
         i.far = Some(far.clone());
         // Under the lock: whatever is asked of it comes after this.
         network.datagrams(number, i.local.into());
+        drop(i);
+        self.want_marks();
         Ok(far)
+    }
+
+    /// Has the service say with how many hops and which class datagrams came, if a program wants to know.
+    pub(super) fn want_marks(&self) {
+        let far = {
+            let i = self.inner.lock();
+            if !i.ip.wants_marks() {
+                return;
+            }
+            i.far.clone()
+        };
+        if let (Some(far), Some(network)) = (far, remote::network()) {
+            network.set(far.number(), SocketOption::ReceiveMarks, 1);
+        }
     }
 
     /// A connect to an address outside: waits for the service to say whether it can be reached.
@@ -102,7 +119,7 @@ impl Udp {
     }
 
     /// Sends to an address outside.
-    pub(super) fn send_far(&self, to: End, data: &[u8], nonblock: bool) -> Result<()> {
+    pub(super) fn send_far(&self, to: End, data: &[u8], marks: Marks, nonblock: bool) -> Result<()> {
         let local = self.inner.lock().local;
         if !local.is_any() && local.ip != own_address(&to.ip) {
             // From the loopback there is no way out.
@@ -113,7 +130,7 @@ impl Udp {
             if let Some(e) = self.common.take_error() {
                 return Some(Err(e));
             }
-            (far.fits_or_tell(data.len()) && far.send(to.into(), data)).then_some(Ok(()))
+            (far.fits_or_tell(data.len()) && far.send(to.into(), marks, data)).then_some(Ok(()))
         })
     }
 
@@ -123,22 +140,21 @@ impl Udp {
         let room = self.common.rcvbuf.load(Ordering::Relaxed);
         while i.used < room {
             match far.next() {
-                Some((from, data)) => self.take_in(i, from.into(), data),
+                Some((from, marks, data)) => self.take_in(i, from.into(), marks, data),
                 None if far.wait_for_more() => return,
                 None => {}
             }
         }
     }
 
-    fn take_in(&self, i: &mut Inner, from: End, data: Vec<u8>) {
+    fn take_in(&self, i: &mut Inner, from: End, marks: Marks, data: Vec<u8>) {
         let unwanted = i.shut & RCV_SHUTDOWN != 0
             || i.remote.is_some_and(|r| r != from)
             || i.ip.v6only && unmapped(&from.ip).is_some();
         if !unwanted {
             i.used += data.len() + MSG_OVERHEAD;
             let to = End { ip: own_address(&from.ip), port: i.local.port };
-            let (marks, at) = (Marks::default(), time::realtime_ns());
-            i.queue.push_back(Datagram { data: Arc::new(data), from, to, marks, at });
+            i.queue.push_back(Datagram { data: Arc::new(data), from, to, marks, at: time::realtime_ns() });
         }
     }
 
@@ -180,6 +196,7 @@ impl Outside for Udp {
             network.datagrams(n, i.local.into());
             i.asked
         };
+        self.want_marks();
         if let Some(to) = asked {
             network.peer(n, self.weak(), to.into());
         }

@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 use doppel_algo::net::ports::unmapped;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
-use super::End;
+use super::{End, is_local};
 use crate::net::consts::{IP_TOS, IP_TTL, IPV6_HOPLIMIT, IPV6_TCLASS, SOL_IP, SOL_IPV6};
+use crate::net::interfaces;
 use crate::net::socket::Marks;
 use crate::{Errno, Result};
 
@@ -130,15 +131,41 @@ impl IpOptions {
         }
     }
 
+    /// Whether control messages with hops or class of datagrams are wanted.
+    pub(super) fn wants_marks(&self) -> bool {
+        [
+            (SOL_IP, IP_RECVTTL),
+            (SOL_IP, IP_RECVTOS),
+            (SOL_IPV6, IPV6_RECVHOPLIMIT),
+            (SOL_IPV6, IPV6_RECVTCLASS),
+        ]
+        .iter()
+        .any(|(level, name)| self.on(*level, *name))
+    }
+
+    /// Whether hops or class were ever set.
+    pub(super) fn has_marks(&self) -> bool {
+        [(SOL_IP, IP_TTL), (SOL_IP, IP_TOS), (SOL_IPV6, IPV6_UNICAST_HOPS), (SOL_IPV6, IPV6_TCLASS)]
+            .iter()
+            .any(|key| self.set.contains_key(key))
+    }
+
     /// Control messages a datagram for `to` comes with at a socket of `family`.
-    pub(super) fn control(&self, family: u16, to: &End, marks: Marks) -> Vec<(i32, i32, Vec<u8>)> {
+    pub(super) fn control(
+        &self,
+        family: u16,
+        from: &End,
+        to: &End,
+        marks: Marks,
+    ) -> Vec<(i32, i32, Vec<u8>)> {
         let mut out = Vec::new();
         if self.set.is_empty() {
             return out;
         }
+        let device: u32 = if is_local(&from.ip) { 1 } else { 2 };
         if let Some(v4) = unmapped(&to.ip).filter(|_| family == AF_INET) {
             if self.on(SOL_IP, IP_PKTINFO) {
-                let mut d = 1u32.to_ne_bytes().to_vec();
+                let mut d = device.to_ne_bytes().to_vec();
                 d.extend(v4);
                 d.extend(v4);
                 out.push((SOL_IP, IP_PKTINFO, d));
@@ -152,7 +179,7 @@ impl IpOptions {
         } else {
             if self.on(SOL_IPV6, IPV6_RECVPKTINFO) {
                 let mut d = to.ip.to_vec();
-                d.extend(1u32.to_ne_bytes());
+                d.extend(device.to_ne_bytes());
                 out.push((SOL_IPV6, IPV6_PKTINFO, d));
             }
             if self.on(SOL_IPV6, IPV6_RECVHOPLIMIT) {
@@ -209,8 +236,15 @@ pub(super) fn set(
     Ok(())
 }
 
-/// getsockopt
-pub(super) fn get(o: &IpOptions, level: i32, name: i32) -> Result<Vec<u8>> {
+/// Longest packet to an address: the interface's, which has no larger one for IP than 65,535.
+pub(super) fn mtu(to: &End) -> i32 {
+    let index = if is_local(&to.ip) { 1 } else { 2 };
+    let found = interfaces::all().into_iter().find(|i| i.index == index);
+    found.map_or(0, |i| i.mtu.min(u16::MAX.into()) as i32)
+}
+
+/// getsockopt of a socket with this peer.
+pub(super) fn get(o: &IpOptions, peer: Option<&End>, level: i32, name: i32) -> Result<Vec<u8>> {
     let list = numbers(level)?;
     if (level, name) == (SOL_IPV6, IPV6_V6ONLY) {
         return Ok(i32::from(o.v6only).to_ne_bytes().to_vec());
@@ -219,7 +253,7 @@ pub(super) fn get(o: &IpOptions, level: i32, name: i32) -> Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     if (level, name) == (SOL_IP, IP_MTU) {
-        return Ok(65_535i32.to_ne_bytes().to_vec());
+        return Ok(mtu(peer.ok_or(Errno::ENOTCONN)?).to_ne_bytes().to_vec());
     }
     let known = list.iter().find(|n| n.0 == name).ok_or(Errno::ENOPROTOOPT)?;
     let v = o.set.get(&(level, name)).copied().unwrap_or(known.1);

@@ -67,6 +67,8 @@ pub(super) struct Inner {
     pub(super) peer: Option<Arc<Tcp>>,
     /// Instead of a peer: the connection outside the domain.
     pub(super) far: Option<Arc<Far>>,
+    /// The service has sent all that was left when it was closed.
+    pub(super) parted: bool,
     /// As what a listener is known to the network service.
     pub(super) listener: Option<u32>,
     /// RCV: no more comes (FIN); SEND: no more goes.
@@ -120,6 +122,7 @@ impl Tcp {
                 explicit: false,
                 peer: None,
                 far: None,
+                parted: false,
                 listener: None,
                 shut: 0,
                 recv: Stream::default(),
@@ -134,7 +137,7 @@ impl Tcp {
         })
     }
 
-    fn me(&self) -> Arc<Self> {
+    pub(super) fn me(&self) -> Arc<Self> {
         match self.me.upgrade() {
             Some(a) => a,
             None => unreachable!("a method runs on a live socket"),
@@ -258,6 +261,10 @@ impl Tcp {
         let to = to_loopback(to);
         if !is_local(&to.ip) {
             let network = remote::network().ok_or(Errno::ENETUNREACH)?;
+            if self.common.device.load(Ordering::Relaxed) == 1 {
+                // Bound to the loopback device.
+                return Err(Errno::ENETUNREACH);
+            }
             return self.far_dial(&network, to, nonblock);
         }
         let local = self.inner.lock().local;
@@ -653,7 +660,9 @@ impl SocketOps for Tcp {
         if level == c::SOL_TCP {
             tcpopts::get(self, name)
         } else {
-            ipopts::get(&self.inner.lock().ip, level, name)
+            let i = self.inner.lock();
+            let peer = (i.state == State::Established).then_some(&i.remote);
+            ipopts::get(&i.ip, peer, level, name)
         }
     }
 
@@ -661,9 +670,13 @@ impl SocketOps for Tcp {
         if level == c::SOL_TCP {
             return tcpopts::set(self, name, value);
         }
-        let mut i = self.inner.lock();
-        let fixed = i.port.is_some();
-        ipopts::set(&mut i.ip, self.family(), fixed, level, name, value)
+        {
+            let mut i = self.inner.lock();
+            let fixed = i.port.is_some();
+            ipopts::set(&mut i.ip, self.family(), fixed, level, name, value)?;
+        }
+        tcpopts::tell_marks(self);
+        Ok(())
     }
 
     fn listening(&self) -> bool {
@@ -690,7 +703,17 @@ impl SocketOps for Tcp {
         Ok(self.inner.lock().mark == Some(0))
     }
 
+    fn switched(&self, option: i32) {
+        if option == c::SO_KEEPALIVE {
+            tcpopts::tell_keepalive(self);
+        }
+    }
+
     fn release(&self) {
+        let far = self.far().is_some();
         self.close();
+        if far {
+            self.linger();
+        }
     }
 }

@@ -4,11 +4,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use doppel_abi_service::net::SocketOption;
+use doppel_algo::net::ports::unmapped;
 
 use super::tcp::Tcp;
 use crate::net::consts::SO_KEEPALIVE;
 use crate::net::options::int;
 use crate::net::remote::{self, Network};
+use crate::net::socket::Marks;
 use crate::{Errno, Result};
 
 const TCP_MAXSEG: i32 = 2;
@@ -17,6 +19,8 @@ const TCP_CONGESTION: i32 = 13;
 const TCP_REPAIR: i32 = 19;
 /// Largest segment of the loopback interface.
 const LOOPBACK_MSS: i32 = 65_483;
+/// Longest packet to the outside.
+const OUTSIDE_MTU: u32 = 1500;
 
 /// Options that are plain numbers: name, default, least and greatest value taken.
 const NUMBERS: [(i32, i32, i32, i32); 22] = [
@@ -86,6 +90,27 @@ pub(super) fn tell(s: &Tcp, network: &Network, number: u32) {
     if s.common.on(SO_KEEPALIVE) {
         network.set(number, SocketOption::KeepAlive, 1);
     }
+    tell_marks(s);
+}
+
+/// The same of SO_KEEPALIVE, which was changed.
+pub(super) fn tell_keepalive(s: &Tcp) {
+    if let (Some(far), Some(network)) = (s.far(), remote::network()) {
+        network.set(far.number(), SocketOption::KeepAlive, s.common.on(SO_KEEPALIVE).into());
+    }
+}
+
+/// The same of hops and class of its packets.
+pub(super) fn tell_marks(s: &Tcp) {
+    let (far, marks) = {
+        let i = s.inner.lock();
+        let v6 = unmapped(&i.remote.ip).is_none();
+        (i.far.clone(), i.ip.has_marks().then(|| i.ip.marks(v6, Marks::default())))
+    };
+    if let (Some(far), Some(marks), Some(network)) = (far, marks, remote::network()) {
+        network.set(far.number(), SocketOption::Hops, marks.hops.unsigned_abs());
+        network.set(far.number(), SocketOption::TypeOfService, marks.class.unsigned_abs());
+    }
 }
 
 fn tell_one(network: &Network, number: u32, name: i32, v: i32) {
@@ -102,6 +127,11 @@ fn tell_one(network: &Network, number: u32, name: i32, v: i32) {
     network.set(number, option, v.unsigned_abs());
 }
 
+/// Largest segment: over Ethernet there are headers of 20 bytes each and a time stamp.
+fn mss(s: &Tcp) -> u32 {
+    if s.far().is_some() { OUTSIDE_MTU - 52 } else { LOOPBACK_MSS as u32 }
+}
+
 /// getsockopt
 pub(super) fn get(s: &Tcp, name: i32) -> Result<Vec<u8>> {
     match name {
@@ -113,20 +143,24 @@ pub(super) fn get(s: &Tcp, name: i32) -> Result<Vec<u8>> {
             let mut word = |at: usize, v: u32| info[at..at + 4].copy_from_slice(&v.to_ne_bytes());
             word(8, 200_000); // rto
             word(12, 40_000); // ato
-            word(16, LOOPBACK_MSS as u32); // snd_mss
-            word(20, LOOPBACK_MSS as u32); // rcv_mss
-            word(60, 65_535); // pmtu
+            word(16, mss(s)); // snd_mss
+            word(20, mss(s)); // rcv_mss
+            word(60, if s.far().is_some() { OUTSIDE_MTU } else { 65_535 }); // pmtu
             word(68, 20); // rtt
             word(72, 10); // rttvar
             word(76, i32::MAX as u32); // snd_ssthresh
             word(80, 10); // snd_cwnd
-            word(84, LOOPBACK_MSS as u32); // advmss
+            word(84, mss(s)); // advmss
             word(88, 3); // reordering
             Ok(info)
         }
         _ => {
             let known = NUMBERS.iter().find(|n| n.0 == name).ok_or(Errno::ENOPROTOOPT)?;
-            let v = s.inner.lock().tcp.set.get(&name).copied().unwrap_or(known.1);
+            let set = s.inner.lock().tcp.set.get(&name).copied();
+            let v = match name {
+                TCP_MAXSEG => set.filter(|_| s.far().is_none()).unwrap_or(mss(s) as i32),
+                _ => set.unwrap_or(known.1),
+            };
             Ok(v.to_ne_bytes().to_vec())
         }
     }

@@ -277,7 +277,7 @@ impl SocketOps for Udp {
             from.ip = source_for(&to.ip);
         }
         if !is_local(&to.ip) {
-            self.send_far(to, &data, msg.flags & MSG_DONTWAIT != 0)?;
+            self.send_far(to, &data, marks, msg.flags & MSG_DONTWAIT != 0)?;
             return Ok(len);
         }
         match find(&from, &to) {
@@ -325,7 +325,7 @@ impl SocketOps for Udp {
                 r.len = d.data.len();
             }
         }
-        r.control = self.inner.lock().ip.control(self.family(), &d.to, d.marks);
+        r.control = self.inner.lock().ip.control(self.family(), &d.from, &d.to, d.marks);
         if self.common.on(c::SO_TIMESTAMPNS) {
             let t = [d.at / 1_000_000_000, d.at % 1_000_000_000];
             r.control.push((c::SOL_SOCKET, c::SO_TIMESTAMPNS, bytes_of(&t).to_vec()));
@@ -375,7 +375,8 @@ impl SocketOps for Udp {
             let known = UDP_OPTIONS.contains(&name);
             return if known { Ok(0i32.to_ne_bytes().to_vec()) } else { Err(Errno::ENOPROTOOPT) };
         }
-        ipopts::get(&self.inner.lock().ip, level, name)
+        let i = self.inner.lock();
+        ipopts::get(&i.ip, i.remote.as_ref(), level, name)
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
@@ -383,9 +384,13 @@ impl SocketOps for Udp {
             int(value)?;
             return if UDP_OPTIONS.contains(&name) { Ok(()) } else { Err(Errno::ENOPROTOOPT) };
         }
-        let mut i = self.inner.lock();
-        let fixed = i.port.is_some();
-        ipopts::set(&mut i.ip, self.family(), fixed, level, name, value)
+        {
+            let mut i = self.inner.lock();
+            let fixed = i.port.is_some();
+            ipopts::set(&mut i.ip, self.family(), fixed, level, name, value)?;
+        }
+        self.want_marks();
+        Ok(())
     }
 
     fn readable_bytes(&self) -> Result<usize> {

@@ -9,6 +9,7 @@ use doppel_ring::{Reader, Writer};
 
 use super::mark;
 use crate::Errno;
+use crate::net::socket::Marks;
 
 /// A datagram socket.
 pub struct Grams {
@@ -58,11 +59,13 @@ impl Grams {
     }
 
     /// Sends a datagram; false if there is no room for it. It is no longer than datagrams are.
-    pub fn send(&self, to: End, data: &[u8]) -> bool {
+    pub fn send(&self, to: End, marks: Marks, data: &[u8]) -> bool {
         let Ok(len) = u16::try_from(data.len()) else { return false };
         let room = DatagramHeader::room(data.len());
         let s = channel::socket(self.number).up();
-        let head = DatagramHeader { peer: to, len }.encode();
+        let byte = |v: i32| u8::try_from(v).unwrap_or(0);
+        let (hops, class) = (byte(marks.hops), byte(marks.class));
+        let head = DatagramHeader { peer: to, len, hops, class }.encode();
         let mut up = self.up.lock();
         if (up.room(&s).unwrap_or(0) as usize) < room {
             return false;
@@ -87,8 +90,8 @@ impl Grams {
         true
     }
 
-    /// The next datagram, and where it comes from.
-    pub fn next(&self) -> Option<(End, Vec<u8>)> {
+    /// The next datagram, where it comes from, and how.
+    pub fn next(&self) -> Option<(End, Marks, Vec<u8>)> {
         let s = channel::socket(self.number).down();
         let mut down = self.down.lock();
         let waiting = down.waiting(&s).unwrap_or(0) as usize;
@@ -119,7 +122,8 @@ impl Grams {
         if notify {
             mark(self.number);
         }
-        sound.then_some((head.peer, data))
+        let marks = Marks { hops: head.hops.into(), class: head.class.into() };
+        sound.then_some((head.peer, marks, data))
     }
 
     /// Asks to be marked when a datagram comes; false if one has.

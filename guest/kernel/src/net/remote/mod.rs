@@ -36,8 +36,8 @@ enum Pending {
     Peer(Weak<Udp>),
     Listen,
     Set,
-    /// The number is free then.
-    Close(u32),
+    /// The number is free then, and whoever lingers may go.
+    Close(u32, Option<Arc<Tcp>>),
 }
 
 /// What has a socket in the service.
@@ -129,7 +129,12 @@ impl Network {
                         u.far_connected(result);
                     }
                 }
-                Pending::Close(n) => self.link.lock().give_back(n),
+                Pending::Close(n, lingering) => {
+                    self.link.lock().give_back(n);
+                    if let Some(t) = lingering {
+                        t.far_closed();
+                    }
+                }
                 Pending::Listen | Pending::Set => {}
             }
         }
@@ -237,8 +242,13 @@ impl Network {
 
     /// Gives a socket up.
     pub fn close(&self, n: u32, reset: bool) {
+        self.part(n, reset, None);
+    }
+
+    /// The same; `lingering` is told when all has been sent.
+    pub fn part(&self, n: u32, reset: bool, lingering: Option<Arc<Tcp>>) {
         self.sockets.lock().remove(&n);
-        self.ask(Pending::Close(n), Request::Close { socket: n, reset });
+        self.ask(Pending::Close(n, lingering), Request::Close { socket: n, reset });
     }
 
     /// Sets an option of a connection.

@@ -1,0 +1,68 @@
+//! A socket of the host from which a domain's datagrams are sent.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+
+use doppel_sys::datagram::{self, Marks};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::net::sockopt;
+
+/// What the host's datagrams have if nobody says otherwise.
+const USUAL: Marks = Marks { hops: 64, class: 0 };
+
+/// A socket of the host.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    pub socket: UdpSocket,
+    v6: bool,
+    /// It may have datagrams, or room: until it says otherwise (edges of epoll).
+    pub readable: bool,
+    pub writable: bool,
+    /// What the next datagram would have.
+    marks: Marks,
+}
+
+impl Outlet {
+    /// One for addresses like this, from a port of the host's choice.
+    pub fn new(to: SocketAddr) -> io::Result<Self> {
+        let v6 = to.is_ipv6();
+        let any: SocketAddr =
+            if v6 { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
+        let socket = UdpSocket::bind(any)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, v6, readable: true, writable: true, marks: USUAL })
+    }
+
+    /// Has [`Self::receive`] know the marks of what comes.
+    pub fn tell_marks(&self) {
+        // Without them a program sees none.
+        let _ = datagram::tell_marks(self.socket.as_fd(), self.v6);
+    }
+
+    /// Sends a datagram with these marks.
+    pub fn send(&mut self, bytes: &[u8], to: SocketAddr, marks: Marks) -> Result<(), Errno> {
+        let marks = if marks.hops == 0 { USUAL } else { marks };
+        if marks != self.marks {
+            self.mark(marks)?;
+            self.marks = marks;
+        }
+        rustix::net::sendto(&self.socket, bytes, SendFlags::NOSIGNAL, &to).map(|_| ())
+    }
+
+    fn mark(&self, to: Marks) -> Result<(), Errno> {
+        if self.v6 {
+            sockopt::set_ipv6_unicast_hops(&self.socket, Some(to.hops))?;
+            sockopt::set_ipv6_tclass(&self.socket, to.class.into())
+        } else {
+            sockopt::set_ip_ttl(&self.socket, to.hops.into())?;
+            sockopt::set_ip_tos(&self.socket, to.class)
+        }
+    }
+
+    /// Receives a datagram.
+    pub fn receive(&self, to: &mut [u8]) -> io::Result<(usize, SocketAddr, Marks)> {
+        datagram::receive(self.socket.as_fd(), to)
+    }
+}
