@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Port, Protocol, Wanted, read_log};
+use doppel_net::{Attachment, Manager, Port, Protocol, Wanted};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::rules::RuleArgs;
@@ -109,7 +109,7 @@ impl NetworkArgs {
         if self.kind()? == Kind::None {
             return Ok(None);
         }
-        let manager = Manager::of_this_program(ServiceGroups::of_host())?;
+        let manager = Manager::of_this_program(ServiceGroups::of_host(), 1)?;
         let attachment = manager.attach(Wanted {
             // Nobody else is on it.
             network: String::new(),
@@ -130,11 +130,11 @@ impl NetworkArgs {
 
 /// Prints what rules write down, for as long as this command runs.
 fn print_log(manager: &Manager) -> std::io::Result<()> {
-    let log = manager.log().try_clone_to_owned()?;
+    let logs = manager.logs().clone();
     let print = move || {
-        let mut fds = [PollFd::new(&log, PollFlags::IN)];
+        let mut fds = [PollFd::new(&logs, PollFlags::IN)];
         while rustix::event::poll(&mut fds, None).is_ok() && fds[0].revents().contains(PollFlags::IN) {
-            while let Some(line) = read_log(log.as_fd()) {
+            while let Some(line) = logs.next_line() {
                 let verb = if line.allowed { "allowed" } else { "denied" };
                 eprintln!(
                     "doppel: network: {verb} {:?} {:?} {} port {}",

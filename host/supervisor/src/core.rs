@@ -60,13 +60,14 @@ impl Core {
         for (_, row) in rows.take::<Row>(Table::Domains) {
             world.insert(Entry::new(row));
         }
-        let program = match config.program {
+        let Config { store, runtime, network_shards, program, .. } = config.clone();
+        let program = match program {
             Some(program) => program,
             None => std::env::current_exe().map_err(|e| {
                 Problem::new(Code::Internal, format!("cannot tell what program this is: {e}"))
             })?,
         };
-        let setup = Setup { store: config.store.clone(), runtime: config.runtime.clone(), program };
+        let setup = Setup { store, runtime, network_shards, program };
         let (link, mut happenings) = Link::new(setup);
         let core = Arc::new(Self {
             images: Store::at(config.store.clone()),

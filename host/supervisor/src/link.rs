@@ -42,6 +42,8 @@ pub(crate) enum Happening {
 pub(crate) struct Setup {
     pub store: PathBuf,
     pub runtime: PathBuf,
+    /// How many network services a keeper is to have.
+    pub network_shards: usize,
     /// The program with the `keep` command.
     pub program: PathBuf,
 }
@@ -183,6 +185,8 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
         .arg(&setup.store)
         .arg("--runtime")
         .arg(&setup.runtime)
+        .arg("--network-shards")
+        .arg(setup.network_shards.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)

@@ -36,6 +36,9 @@ struct Serve {
     /// Unix socket to listen on
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Network services among which networks are spread
+    #[arg(long, value_name = "N")]
+    network_shards: Option<usize>,
     /// How much is logged: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -66,6 +69,9 @@ enum Verb {
         /// Directory of sockets and other things of this boot
         #[arg(long, value_name = "DIR")]
         runtime: PathBuf,
+        /// How many network services
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        network_shards: usize,
     },
     /// A network service domain; the keeper starts it
     #[command(name = doppel_net::SERVICE, hide = true)]
@@ -79,11 +85,15 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.verb {
         Some(Verb::Token { config, what }) => daemon::token::run(config.as_deref(), &what),
-        Some(Verb::Keep { store, runtime }) => daemon::keep(KeeperConfig { store, runtime }),
+        Some(Verb::Keep { store, runtime, network_shards }) => {
+            daemon::keep(KeeperConfig { store, runtime, network_shards })
+        }
         Some(Verb::NetworkService) => doppel_net::serve(std::io::stdin().as_fd()).map_err(Into::into),
         None => {
-            let Serve { config, store, runtime, socket, log_level, log_format, check } = cli.serve;
-            let overrides = Overrides { store, runtime, socket, level: log_level, format: log_format };
+            let Serve { config, store, runtime, socket, network_shards, log_level, log_format, check } =
+                cli.serve;
+            let overrides =
+                Overrides { store, runtime, socket, network_shards, level: log_level, format: log_format };
             daemon::serve(config, overrides, check)
         }
     };

@@ -25,6 +25,8 @@ pub struct Config {
     pub runtime: PathBuf,
     /// How long after a start another domain of the same image is kept ready for the next; 0: never.
     pub spare_seconds: u32,
+    /// Network services among which networks are spread, when a keeper is started.
+    pub network_shards: usize,
     /// The program whose `keep` command is the keeper; this one if missing.
     pub program: Option<PathBuf>,
 }

@@ -39,6 +39,7 @@ impl Place {
             store: self.dir.path().join("store"),
             runtime: self.dir.path().join("run"),
             spare_seconds: 1,
+            network_shards: 1,
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_doppeld"))),
         }
     }

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 /// Control groups for service domains; each process has one of its own, so that what a dead one has left in memory is
 /// no burden for its successor.
-pub trait Groups: Send + std::fmt::Debug {
+pub trait Groups: Send + Sync + std::fmt::Debug {
     /// Makes one.
     ///
     /// # Errors

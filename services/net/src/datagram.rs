@@ -242,7 +242,7 @@ impl Datagrams {
     }
 
     fn send(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
-        let mut done = 0;
+        let (mut done, mut looked) = (0, false);
         loop {
             if done >= budget || around.share.is_spent() || around.wishes.len() >= MOST_WISHES {
                 return Ok(Turn::More);
@@ -253,7 +253,11 @@ impl Datagrams {
             if waiting == 0 {
                 if self.closed_by.is_some() {
                     self.up_ended = true;
-                } else if !self.up.sleep(&stream)? {
+                } else if !self.up.sleep(&stream)? && !self.up.closed(&stream) {
+                    // Not for ever: a peer may change its mind as often as it likes.
+                    if std::mem::replace(&mut looked, true) {
+                        return Ok(Turn::More);
+                    }
                     continue;
                 }
                 return Ok(Turn::Idle);

@@ -1,30 +1,26 @@
-//! The supervisor's side: starts the service domain, attaches domains, replaces a service domain that has died.
+//! The supervisor's side: starts the service domains (`shard`), places domains on them (`book`) and attaches them.
 //!
-//! Everything a successor needs is kept here: channels, doorbells, rules, and the listening sockets of published ports,
-//! in whose backlog connections wait meanwhile.
+//! Everything a successor of one that has died needs is kept: channels, doorbells, rules, and the listening sockets of
+//! published ports, in whose backlog connections wait meanwhile.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::SIZE;
-use doppel_service::{Groups, Heart, Hibernated, Process, Program, Watchdog};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
-use rustix::process::WaitOptions;
+use doppel_service::{Groups, Hibernated, Program};
+use rustix::event::EventfdFlags;
+use rustix::net::SocketFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{Counts, Ledger, Traffic};
-use crate::resolver;
+use crate::book::Book;
+use crate::ledger::{Counts, Traffic};
+use crate::logs::Logs;
 use crate::rules::{Protocol, Rules};
-use crate::serve::{DESCRIPTORS, Order, PACKET};
+use crate::serve::{DESCRIPTORS, Order};
+use crate::shard::{Member, Shard, ip4, ip6, packet, pair};
 
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +62,8 @@ pub struct Place {
 /// A domain's part in the network; dropped, it has none any more.
 #[derive(Debug)]
 pub struct Attachment {
-    manager: Arc<Shared>,
+    shard: Arc<Shard>,
+    book: Arc<Mutex<Book>>,
     key: u64,
     /// The channel's memory file.
     pub memory: Arc<OwnedFd>,
@@ -94,7 +91,7 @@ impl Attachment {
     /// Too many of them.
     pub fn set_rules(&self, rules: Rules) -> io::Result<()> {
         let order = Order::Rules { key: self.key, rules: rules.clone() };
-        let mut state = self.manager.lock();
+        let mut state = self.shard.lock();
         packet(&order)?;
         if let Some(member) = state.members.get_mut(&self.key) {
             member.wanted.rules = rules;
@@ -106,7 +103,7 @@ impl Attachment {
 
     /// Others of its network find it by this name from now on.
     pub fn set_name(&self, name: &str) {
-        let mut state = self.manager.lock();
+        let mut state = self.shard.lock();
         if let Some(member) = state.members.get_mut(&self.key) {
             name.clone_into(&mut member.wanted.name);
         }
@@ -170,129 +167,75 @@ impl Sleeper {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        let mut state = self.manager.lock();
+        let mut state = self.shard.lock();
         // Ports are free again when both have closed their sockets.
         let answer = state.members.remove(&self.key).is_some_and(|m| !m.sockets.is_empty());
         // A service domain that is dead has forgotten it.
         if state.send(&Order::Detach { key: self.key, answer }, &[]).is_ok() && answer {
             state.await_detached(self.key);
         }
+        drop(state);
+        locked(&self.book).leave(self.key);
     }
 }
 
-/// Runs one service domain.
-#[derive(Debug)]
-pub struct Manager(Arc<Shared>, OwnedFd);
-
-#[derive(Debug)]
-struct Shared(Mutex<State>);
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // What it protects is whole at any moment.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+    // What it protects is whole at any moment.
+    book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[derive(Debug)]
-struct State {
-    program: Program,
-    control: OwnedFd,
-    ledger: Arc<Ledger>,
-    heart: Arc<Heart>,
-    /// Rung when there is news for a hibernated domain.
-    bell: OwnedFd,
-    /// The service domain's end of the log.
-    log: OwnedFd,
-    members: BTreeMap<u64, Member>,
-    /// The key to try next: an address rests as long as possible before it is another domain's.
-    next: u64,
-}
-
-#[derive(Debug)]
-struct Member {
-    wanted: Wanted,
-    memory: Arc<OwnedFd>,
-    doorbell: Arc<OwnedFd>,
-    sockets: Vec<OwnedFd>,
-}
-
-/// Keys: the last two bytes of an IPv4 address, from 3 on (1 is the host, 2 answers questions about names).
-const FIRST: u64 = 3;
-const LAST: u64 = 65_533;
-/// Service domains that die faster than this one after the other are given a pause.
-const STEADY: Duration = Duration::from_millis(50);
 /// Connections that may wait at a published port; the host may allow fewer.
 const BACKLOG: i32 = 4096;
-/// How long a service domain is given to let go of sockets.
-const LET_GO: Duration = Duration::from_millis(500);
+/// Most shards.
+pub const SHARDS: usize = 64;
 
-fn ip4(key: u64) -> Ipv4Addr {
-    let [.., high, low] = key.to_be_bytes();
-    Ipv4Addr::new(10, 88, high, low)
-}
-
-fn ip6(key: u64) -> Ipv6Addr {
-    let low = u16::try_from(key).expect("below LAST");
-    Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, low)
-}
-
-/// The hidden command of a program that is the service domain's process, with [`crate::serve()`] on its standard input.
+/// The hidden command of a program that is a service domain's process, with [`crate::serve()`] on its standard input.
 pub const SERVICE: &str = "network-service";
 
+/// Runs service domains.
+#[derive(Debug)]
+pub struct Manager {
+    shards: Vec<Arc<Shard>>,
+    book: Arc<Mutex<Book>>,
+    bell: OwnedFd,
+    logs: Logs,
+}
+
 impl Manager {
-    /// Starts a service domain by the command [`SERVICE`] of the program that runs, in one of these control groups.
+    /// Starts so many service domains by the command [`SERVICE`] of the program that runs, each in a control group of these.
     ///
     /// # Errors
     /// What the host says.
-    pub fn of_this_program(groups: Option<Box<dyn Groups>>) -> io::Result<Self> {
+    pub fn of_this_program(groups: Option<Box<dyn Groups>>, shards: usize) -> io::Result<Self> {
         let name = std::env::args_os().next().unwrap_or_default();
         let program = Program::new("/proc/self/exe", [&*name, OsStr::new(SERVICE)])?;
-        Self::start(program.in_groups(groups))
+        Self::start(program.in_groups(groups), shards)
     }
 
-    /// Starts a service domain with this program, whose standard input becomes its control socket (`serve`). It ends when
-    /// the last of this manager and its attachments is dropped.
+    /// Starts so many service domains with this program, whose standard input becomes its control socket (`serve`); one at
+    /// least, [`SHARDS`] at most. They end when the last of this manager and its attachments is dropped.
     ///
     /// # Errors
     /// What the host says.
-    pub fn start(program: Program) -> io::Result<Self> {
+    pub fn start(program: Program, shards: usize) -> io::Result<Self> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (child, control) = spawn(&program)?;
-        let (read, log) = pair(SocketFlags::NONBLOCK)?;
-        let (ledger, heart) = (Ledger::new()?, Arc::new(Heart::new()?));
-        heart.begin();
-        let members = BTreeMap::new();
-        let state = State { program, control, ledger, heart, log, bell, members, next: FIRST };
-        let watchdog = state.inform(&child);
-        let shared = Arc::new(Shared(Mutex::new(state)));
-        let watched = Arc::downgrade(&shared);
-        std::thread::Builder::new().name("network".into()).spawn(move || {
-            let mut running = Some((child, watchdog));
-            loop {
-                let begun = Instant::now();
-                // One that could not be started has ended as soon as it began.
-                if let Some((child, watchdog)) = running.take() {
-                    await_end(&child);
-                    drop(watchdog);
-                }
-                if begun.elapsed() < STEADY {
-                    std::thread::sleep(STEADY);
-                }
-                let Some(shared) = watched.upgrade() else { return };
-                let next = shared.lock().replace();
-                running = next
-                    .inspect_err(|error| eprintln!("doppel: cannot start a network service: {error}"))
-                    .ok();
-            }
-        })?;
-        Ok(Self(shared, read))
+        let program = Arc::new(program);
+        let (mut all, mut ends) = (Vec::new(), Vec::new());
+        for _ in 0..shards.clamp(1, SHARDS) {
+            // Each its own, so that none can speak for another.
+            let (read, log) = pair(SocketFlags::NONBLOCK)?;
+            all.push(Shard::start(program.clone(), bell.try_clone()?, log)?);
+            ends.push(read);
+        }
+        let book = Arc::new(Mutex::new(Book::new(all.len())));
+        let logs = Logs::new(ends, book.clone())?;
+        Ok(Self { shards: all, book, bell, logs })
     }
 
-    /// The log that rules write: see [`crate::read_log`].
+    /// What rules have written down.
     #[must_use]
-    pub fn log(&self) -> BorrowedFd<'_> {
-        self.1.as_fd()
+    pub fn logs(&self) -> &Logs {
+        &self.logs
     }
 
     /// An eventfd that is rung when there is news for a hibernated domain; whoever waits for it also reads it.
@@ -300,7 +243,7 @@ impl Manager {
     /// # Errors
     /// What the host says.
     pub fn bell(&self) -> io::Result<OwnedFd> {
-        self.0.lock().bell.try_clone()
+        self.bell.try_clone()
     }
 
     /// Gives a domain its part in the network.
@@ -316,140 +259,18 @@ impl Manager {
         let sockets = published.iter_mut().map(publish).collect::<io::Result<_>>()?;
         let (memory, doorbell) = doppel_service::make(SIZE)?;
         let (memory, doorbell) = (Arc::new(memory), Arc::new(doorbell));
-        let mut state = self.0.lock();
-        let key = (state.next..=LAST)
-            .chain(FIRST..state.next)
-            .find(|k| !state.members.contains_key(k))
-            .ok_or_else(|| io::Error::other("the virtual network has no address left"))?;
+        let (key, shard) = locked(&self.book).enter(&wanted.network)?;
+        let (shard, book) = (self.shards[shard].clone(), self.book.clone());
+        let mut state = shard.lock();
         let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), sockets };
         let counts = state.ledger.entry(key);
         counts.clear();
-        state.next = if key == LAST { FIRST } else { key + 1 };
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.tell(key, &member);
         state.members.insert(key, member);
-        let manager = self.0.clone();
-        Ok(Attachment { manager, key, memory, doorbell, ip4: ip4(key), ip6: ip6(key), published, counts })
+        drop(state);
+        Ok(Attachment { shard, book, key, memory, doorbell, ip4: ip4(key), ip6: ip6(key), published, counts })
     }
-}
-
-impl State {
-    fn replace(&mut self) -> io::Result<(Process, Option<Watchdog>)> {
-        self.heart.begin();
-        let (child, control) = spawn(&self.program)?;
-        self.control = control;
-        let watchdog = self.inform(&child);
-        Ok((child, watchdog))
-    }
-
-    /// Tells a service domain that has just been started what it is to know. One that is not to be told is ended, and
-    /// another is tried: whoever has started it waits for that.
-    fn inform(&self, child: &Process) -> Option<Watchdog> {
-        let begun = self.begin();
-        // From here on whoever speaks to one that hangs is not kept waiting.
-        let watchdog = self.watch(child);
-        let told = begun.and_then(|()| self.members.iter().try_for_each(|(key, m)| self.tell(*key, m)));
-        if let Err(error) = told {
-            eprintln!("doppel: a network service cannot be told what to do: {error}");
-            child.kill();
-        }
-        watchdog
-    }
-
-    /// Has a service domain watched that has been told to begin. Without a watchdog it is only not found if it hangs.
-    fn watch(&self, child: &Process) -> Option<Watchdog> {
-        Watchdog::new(self.heart.clone(), child.pid())
-            .inspect_err(|error| eprintln!("doppel: a network service is not watched: {error}"))
-            .ok()
-    }
-
-    /// What a service domain is told first.
-    fn begin(&self) -> io::Result<()> {
-        let files = [self.ledger.file(), self.bell.as_fd(), self.log.as_fd(), self.heart.file()];
-        self.send(&Order::Begin, &files)
-    }
-
-    /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.
-    fn await_detached(&self, key: u64) {
-        let end = Instant::now() + LET_GO;
-        loop {
-            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap_or_default();
-            let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
-            if !matches!(rustix::event::poll(&mut fds, Some(&left)), Ok(1..)) {
-                return;
-            }
-            let mut said = [0; 8];
-            match rustix::net::recv(&self.control, &mut said, RecvFlags::DONTWAIT) {
-                // An answer that came after its wait was over.
-                Ok((8, _)) if u64::from_ne_bytes(said) != key => {}
-                _ => return,
-            }
-        }
-    }
-
-    fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
-        let wanted = &member.wanted;
-        let order = Order::Attach {
-            key,
-            network: wanted.network.clone(),
-            name: wanted.name.clone(),
-            ip4: ip4(key),
-            ip6: ip6(key),
-            rules: wanted.rules.clone(),
-            ports: wanted.published.iter().map(|p| (p.port, p.protocol)).collect(),
-            resolver: wanted.resolver.or_else(resolver::of_host),
-        };
-        let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd()];
-        descriptors.extend(member.sockets.iter().map(AsFd::as_fd));
-        self.send(&order, &descriptors)
-    }
-
-    fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let bytes = packet(order)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        }
-        let parts = [IoSlice::new(&bytes)];
-        rustix::net::sendmsg(&self.control, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
-    }
-}
-
-fn packet(order: &Order) -> io::Result<Vec<u8>> {
-    let bytes = serde_json::to_vec(order)?;
-    if bytes.len() > PACKET {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many rules for one domain"));
-    }
-    Ok(bytes)
-}
-
-/// Two ends of a socket of packets.
-pub(crate) fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC | flags;
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-/// Waits until a service domain has ended, and sees to it that one that hangs or is stopped does.
-fn await_end(child: &Process) {
-    let pid = child.pid();
-    loop {
-        match rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED) {
-            Ok(Some((_, status))) if status.stopped() => {
-                // Nobody who calls would be answered.
-                child.kill();
-            }
-            Err(rustix::io::Errno::INTR) | Ok(None) => {}
-            // Nothing but a child of ours can be waited for, so this is its end.
-            Ok(Some(_)) | Err(_) => return,
-        }
-    }
-}
-
-fn spawn(program: &Program) -> io::Result<(Process, OwnedFd)> {
-    let (ours, theirs) = pair(SocketFlags::empty())?;
-    Ok((program.start(theirs.as_fd())?, ours))
 }
 
 /// The host's socket for a published port, which is entered if any would do.

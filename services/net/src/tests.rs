@@ -16,6 +16,8 @@ use rustix::io::Errno;
 
 use crate::*;
 
+mod acts;
+mod byzantine;
 mod changes;
 mod datagrams;
 mod hangs;

@@ -18,6 +18,8 @@ pub struct Settings {
     pub runtime: PathBuf,
     /// How long after a start another domain of the same image is kept ready for the next; 0: never.
     pub spare_seconds: u32,
+    /// Network services among which networks are spread.
+    pub network_shards: usize,
     /// The Unix socket, and bounds for all connections.
     pub http: Http,
     /// TCP.
@@ -89,6 +91,7 @@ impl Default for Settings {
             store: "/var/lib/doppel".into(),
             runtime: "/run/doppel".into(),
             spare_seconds: 10,
+            network_shards: 1,
             http: Http::default(),
             tcp: Tcp::default(),
             log: Log::default(),
@@ -123,6 +126,8 @@ pub struct Overrides {
     pub runtime: Option<PathBuf>,
     /// Instead of `http.socket`.
     pub socket: Option<PathBuf>,
+    /// Instead of `network_shards`.
+    pub network_shards: Option<usize>,
     /// Instead of `log.level`.
     pub level: Option<String>,
     /// Instead of `log.format`.
@@ -139,10 +144,11 @@ impl Settings {
         };
         let mut settings: Self =
             toml::from_str(&text).map_err(|e| format!("{}: {}", path.display(), e.to_string().trim_end()))?;
-        let Overrides { store, runtime, socket, level, format } = overrides;
+        let Overrides { store, runtime, socket, network_shards, level, format } = overrides;
         settings.store = store.clone().unwrap_or(settings.store);
         settings.runtime = runtime.clone().unwrap_or(settings.runtime);
         settings.http.socket = socket.clone().or(settings.http.socket);
+        settings.network_shards = network_shards.unwrap_or(settings.network_shards);
         settings.log.level = level.clone().unwrap_or(settings.log.level);
         settings.log.format = format.unwrap_or(settings.log.format);
         settings.check().map_err(|e| format!("{}: {e}", path.display()))?;
@@ -160,6 +166,9 @@ impl Settings {
         self.log.level()?;
         if self.spare_seconds > 3600 {
             return Err("spare_seconds: must be at most 3600".into());
+        }
+        if !(1..=doppel_net::SHARDS).contains(&self.network_shards) {
+            return Err(format!("network_shards: must be between 1 and {}", doppel_net::SHARDS));
         }
         if !(1..=1_000_000).contains(&self.http.connections) {
             return Err("http.connections: must be between 1 and 1,000,000".into());

@@ -67,6 +67,7 @@ async fn run(
         store: settings.store.clone(),
         runtime: settings.runtime.clone(),
         spare_seconds: settings.spare_seconds,
+        network_shards: settings.network_shards,
         program: None,
     };
     let supervisor = Supervisor::open(config).await?;

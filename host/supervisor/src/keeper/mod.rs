@@ -41,6 +41,8 @@ pub struct KeeperConfig {
     pub store: PathBuf,
     /// Directory of its socket.
     pub runtime: PathBuf,
+    /// How many network services there are to be.
+    pub network_shards: usize,
 }
 
 /// How long a keeper that has nothing to keep waits for a supervisor.
@@ -270,7 +272,7 @@ impl Keeper {
     fn wait(&self, listener: &UnixListener, wait: Option<Duration>) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(&self.fleet, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
         let log = self.network.as_ref().map(|network| {
-            fds.push(PollFd::from_borrowed_fd(network.log(), PollFlags::IN));
+            fds.push(PollFd::new(network.logs(), PollFlags::IN));
             fds.len() - 1
         });
         let peer = self.peer.as_ref().map(|_| fds.len());

@@ -1,9 +1,9 @@
-//! The keeper's network service: one for all domains that want a network, started with the first of them.
+//! The keeper's network services, for all domains that want a network; started with the first of them.
 
 use std::io;
 
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Rules, Wanted, read_log};
+use doppel_net::{Attachment, Manager, Rules, Wanted};
 
 use super::Keeper;
 use super::protocol::{Fault, News, Said, Word};
@@ -18,7 +18,7 @@ impl Keeper {
         let manager = match &self.network {
             Some(manager) => manager,
             None => {
-                let manager = Manager::of_this_program(ServiceGroups::of_host())
+                let manager = Manager::of_this_program(ServiceGroups::of_host(), self.config.network_shards)
                     .map_err(|e| refused(Fault::Host, format!("cannot start a network service: {e}")))?;
                 self.network.insert(manager)
             }
@@ -57,7 +57,7 @@ impl Keeper {
     pub(super) fn tell_network_log(&mut self) {
         let Some(network) = &self.network else { return };
         // The rest is there at the next turn.
-        let lines: Vec<_> = std::iter::from_fn(|| read_log(network.log())).take(LINES).collect();
+        let lines: Vec<_> = std::iter::from_fn(|| network.logs().next_line()).take(LINES).collect();
         for line in lines {
             let whose = |d: &&super::Domain| d.network.as_ref().is_some_and(|n| n.key() == line.key);
             let found = self.domains.values().find(whose).and_then(|d| self.keys.get(&d.key).cloned());

@@ -58,7 +58,7 @@ fn is_replaced_if(name: &str, hang: &str, harm: impl Fn(&str)) {
     // It has a PID namespace of its own, but sees the host's /proc.
     let born = format!("read pid rest </proc/self/stat; echo $pid >>{}; {hang}", births.0.display());
     let words = ["sh", "-c", &born].map(OsStr::new);
-    let manager = Manager::start(Program::new("/bin/sh", words).unwrap()).unwrap();
+    let manager = Manager::start(Program::new("/bin/sh", words).unwrap(), 1).unwrap();
     eventually(|| {
         births.living().iter().for_each(|pid| harm(pid));
         births.all().len() >= 3

@@ -118,6 +118,18 @@ fn a_flood_of_small_datagrams_is_many_steps() {
 }
 
 #[test]
+fn a_datagram_socket_that_is_closed_as_a_stream_is_ends_nothing() {
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    let mut gram = Gram::new(&mut engine, &mut g, 4, any(5000));
+    let _ = Writer::default().close(&g.socket(4).up());
+    g.mark(4);
+    gram.send(&g, host(1), b"to nobody");
+    g.mark(4);
+    until(&mut engine, |_| (g.counts.read().sent.drops == 1).then_some(()));
+}
+
+#[test]
 fn the_end_of_a_domain_with_many_connections_is_many_steps() {
     let mut engine = Engine::new().unwrap();
     let g = Guest::new(&mut engine, 1, allowed("10.88.0.1"), Vec::new());

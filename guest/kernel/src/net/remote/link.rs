@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use doppel_abi_service::ENTRIES;
 use doppel_abi_service::net::{ACCEPTED, Answer, Request};
 use doppel_machine::network as channel;
 use doppel_ring::{Consumer, Producer, Ticket, Tickets};
@@ -59,7 +60,9 @@ impl Link {
         }
         let ring = channel::answers().ring();
         // A broken ring says nothing any more; the service domain that broke it will be replaced.
-        while let Ok(Some(entry)) = self.answers.pop(&ring) {
+        // Nor does it keep the caller here by saying more and more: what else it has said is for the next look.
+        for _ in 0..ENTRIES {
+            let Ok(Some(entry)) = self.answers.pop(&ring) else { break };
             match Answer::decode(&entry) {
                 Ok(Answer::Done { ticket, error, .. }) => {
                     news.done.extend(self.tickets.complete(ticket).map(|p| (p, error)));

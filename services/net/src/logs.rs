@@ -1,0 +1,50 @@
+//! What rules have written down, from all shards.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use crate::book::Book;
+use crate::policy::{Line, read_log};
+
+/// The supervisor's end of the logs. As a descriptor it is readable when there is a line.
+#[derive(Clone, Debug)]
+pub struct Logs {
+    readable: Arc<OwnedFd>,
+    ends: Arc<[OwnedFd]>,
+    book: Arc<Mutex<Book>>,
+}
+
+impl Logs {
+    /// Of these shards, in their order.
+    pub(crate) fn new(ends: Vec<OwnedFd>, book: Arc<Mutex<Book>>) -> io::Result<Self> {
+        let readable = epoll::create(CreateFlags::CLOEXEC)?;
+        for end in &ends {
+            epoll::add(&readable, end, EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(Self { readable: Arc::new(readable), ends: ends.into(), book })
+    }
+
+    /// The next line that waits, if one does.
+    #[must_use]
+    pub fn next_line(&self) -> Option<Line> {
+        self.ends.iter().enumerate().find_map(|(shard, end)| {
+            loop {
+                let line = read_log(end.as_fd())?;
+                let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+                // A shard speaks of those whom it serves; that of one that has ended is of no interest.
+                if book.shard_of(line.key) == Some(shard) {
+                    return Some(line);
+                }
+            }
+        })
+    }
+}
+
+impl AsFd for Logs {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+}
