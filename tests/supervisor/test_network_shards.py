@@ -32,6 +32,8 @@ def sharded(new_doppeld):
         body = {"image": "debian", "name": f"shard-{name}", "command": ["python3", "-c", ECHO], "network": nat(PORT, name=name)}
         domain = d.post("/v1/domains?start=true", body).ok()["domain"]
         ports[name] = domain["network"]["ports"][0]["host_port"]
+        # It listens.
+        connected(ports[name]).close()
     return d, ports
 
 
