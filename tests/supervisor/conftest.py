@@ -68,6 +68,8 @@ class Answer:
 class Doppeld:
     """A running supervisor over a directory of its own."""
 
+    program = DOPPELD
+
     def __init__(self, directory=None, config="", args=(), env=None):
         self.dir = pathlib.Path(directory or tempfile.mkdtemp(prefix="doppeld-"))
         self.store, self.runtime = self.dir / "store", self.dir / "run"
@@ -91,7 +93,7 @@ class Doppeld:
 
     def start(self, wait=True):
         self.log = open(self.dir / "log", "ab")
-        argv = [DOPPELD, "--config", str(self.config), *self.args]
+        argv = [self.program, "--config", str(self.config), *self.args]
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env={**os.environ, **self.env})
         deadline = time.monotonic() + 60
         while wait:

@@ -36,7 +36,9 @@ pub use network::{
     RuleDirection, TrafficStats, UpdateNetwork,
 };
 pub use problem::{Code, Problem};
-pub use system::{Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Version};
+pub use system::{
+    Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, Version,
+};
 
 pub use validate::Validate;
 

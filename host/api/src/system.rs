@@ -35,6 +35,30 @@ pub struct Info {
     pub store: String,
 }
 
+/// A service domain: a process that serves domains, of which another takes the place when it dies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Service {
+    /// What it serves: `network`.
+    pub kind: String,
+    /// Which of that kind, from 0 on.
+    pub shard: u32,
+    /// Host process id; none while none can be started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// How many have been started in its place, itself included.
+    pub starts: u64,
+    /// How many of them after a death or a hang.
+    pub restarts: u64,
+    /// Domains it serves.
+    pub domains: u64,
+    /// Networks it serves.
+    pub networks: u64,
+    /// CPU time of its process.
+    pub cpu_seconds: f64,
+    /// Resident memory of its process in bytes, its part of the domains' channels included.
+    pub memory_bytes: u64,
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

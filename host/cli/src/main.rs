@@ -87,6 +87,9 @@ enum Verb {
     Top(remote::watch::TopArgs),
     /// Show capacity and what is reserved.
     Info(remote::show::Printed),
+    /// List and replace service domains.
+    #[command(subcommand)]
+    Service(remote::services::ServiceCommand),
     /// Show versions.
     Version(remote::show::Printed),
     /// Check what this host needs to run domains.
@@ -170,6 +173,7 @@ fn main() -> ExitCode {
         Verb::Events(args) => remote::watch::events(&args),
         Verb::Top(args) => remote::watch::top(&args),
         Verb::Info(args) => remote::show::info(&args),
+        Verb::Service(command) => remote::services::run(&command),
         Verb::Version(args) => remote::show::version(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completion(args) => manual::completion(&args),

@@ -65,6 +65,12 @@ impl Client {
     pub fn info(&self) -> Result<api::Info> {
         self.json("GET", "/v1/info", Upload::None)
     }
+    pub fn services(&self) -> Result<Vec<api::Service>> {
+        self.json("GET", "/v1/services", Upload::None)
+    }
+    pub fn upgrade_services(&self) -> Result<Vec<api::Service>> {
+        self.json("POST", "/v1/services/upgrade", Upload::None)
+    }
     pub fn events(&self, which: &api::EventOptions) -> Result<Lines<api::Event>> {
         self.lines(&query("/v1/events", which))
     }

@@ -153,6 +153,7 @@ impl Core {
                 }
             }
         }
+        text.push_str(&self.service_metrics().await);
         text.push_str(&self.stages.text());
         Ok(text)
     }

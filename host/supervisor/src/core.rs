@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub state: State,
     pub world: Mutex<World>,
     pub link: Link,
+    /// The keeper's and the services' program, as it was called when this process began.
+    pub program: PathBuf,
     pub events: Events,
     pub operations: Operations,
     pub execs: Execs,
@@ -67,7 +69,7 @@ impl Core {
                 Problem::new(Code::Internal, format!("cannot tell what program this is: {e}"))
             })?,
         };
-        let setup = Setup { store, runtime, network_shards, program };
+        let setup = Setup { store, runtime, network_shards, program: program.clone() };
         let (link, mut happenings) = Link::new(setup);
         let core = Arc::new(Self {
             images: Store::at(config.store.clone()),
@@ -82,6 +84,7 @@ impl Core {
             state,
             world: Mutex::new(world),
             link,
+            program,
             execs: Execs::default(),
             events: Events::new(),
             stages: Stages::default(),
@@ -93,6 +96,7 @@ impl Core {
             Some(Happening::Connected(kept)) => core.connected(kept, true),
             _ => return Err(Problem::new(Code::Internal, "the keeper cannot be reached")),
         }
+        core.bring_services();
         let weak = Arc::downgrade(&core);
         tokio::spawn(async move {
             while let Some(happening) = happenings.recv().await {

@@ -32,6 +32,7 @@ mod operations;
 mod origins;
 mod output;
 mod roots;
+mod services;
 mod stages;
 mod state;
 mod streams;

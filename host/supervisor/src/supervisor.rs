@@ -276,6 +276,12 @@ impl Supervisor {
         }
         Ok(self.core.events.listen(&which))
     }
+    pub async fn services(&self) -> Answer<Vec<api::Service>> {
+        self.core.services().await
+    }
+    pub async fn upgrade_services(&self) -> Answer<Vec<api::Service>> {
+        whole(self.core.clone().upgrade_services()).await
+    }
     /// Text of the Prometheus endpoint.
     pub async fn metrics(&self) -> Answer<String> {
         self.core.metrics().await

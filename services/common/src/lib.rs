@@ -23,5 +23,5 @@ pub use heart::Heart;
 pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::Pace;
-pub use process::{Group, Groups, Process, Program, confine};
+pub use process::{Group, Groups, Process, Program, Usage, confine};
 pub use watchdog::Watchdog;

@@ -8,12 +8,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use doppel_confine::limits::{SERVICE_UID, USER_NAMESPACE};
 use doppel_confine::service::{LIMITS, NAMESPACES, OOM_SCORE_ADJ, filter};
 use doppel_sys::child::{self, ChildPlan};
-use rustix::process::Signal;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Signal, WaitOptions};
 
 /// Control groups for service domains; each process has one of its own, so that what a dead one has left in memory is
 /// no burden for its successor.
@@ -26,7 +30,7 @@ pub trait Groups: Send + Sync + std::fmt::Debug {
 }
 
 /// One of them; removed when it is dropped, after its process' end.
-pub trait Group: Send + std::fmt::Debug {
+pub trait Group: Send + Sync + std::fmt::Debug {
     /// Directory of the unified hierarchy to be born in.
     fn directory(&self) -> Option<BorrowedFd<'_>>;
     /// `tasks` files of the others to join.
@@ -38,7 +42,7 @@ pub trait Group: Send + std::fmt::Debug {
 pub struct Program {
     executable: File,
     arguments: Vec<CString>,
-    groups: Option<Box<dyn Groups>>,
+    groups: Option<Arc<dyn Groups>>,
 }
 
 impl Program {
@@ -58,9 +62,25 @@ impl Program {
 
     /// In these control groups.
     #[must_use]
-    pub fn in_groups(mut self, groups: Option<Box<dyn Groups>>) -> Self {
+    pub fn in_groups(mut self, groups: Option<Arc<dyn Groups>>) -> Self {
         self.groups = groups;
         self
+    }
+
+    /// The control groups.
+    #[must_use]
+    pub fn groups(&self) -> Option<Arc<dyn Groups>> {
+        self.groups.clone()
+    }
+
+    /// Whether it is the file that is there by now.
+    ///
+    /// # Errors
+    /// If none is there.
+    pub fn is(&self, executable: &Path) -> io::Result<bool> {
+        let (ours, other) = (self.executable.metadata()?, std::fs::metadata(executable)?);
+        let identity = |m: &std::fs::Metadata| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec());
+        Ok(identity(&ours) == identity(&other))
     }
 
     /// Starts one, with `control` as its standard input.
@@ -117,12 +137,64 @@ impl Process {
         rustix::process::Pid::from_raw(self.child.pid).expect("a process")
     }
 
+    /// What it uses; none once it has ended.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.pid)).ok()?;
+        Usage::parse(&stat)
+    }
+
+    /// Waits until it has ended. One that is stopped is killed: nobody who calls would be answered.
+    pub fn wait(&self) {
+        loop {
+            match rustix::process::waitpid(Some(self.pid()), WaitOptions::UNTRACED) {
+                Ok(Some((_, status))) if status.stopped() => self.kill(),
+                Err(rustix::io::Errno::INTR) | Ok(None) => {}
+                // Nothing but a child of ours can be waited for, so this is its end.
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Whether it has ended, if it did before so long.
+    #[must_use]
+    pub fn ends_within(&self, time: Duration) -> bool {
+        let time = Timespec::try_from(time).expect("a moment");
+        let mut fds = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+        // A signal ends the wait early.
+        matches!(rustix::event::poll(&mut fds, Some(&time)), Ok(1..))
+    }
+
     /// Kills it.
     pub fn kill(&self) {
         // One that has ended by itself is as good.
         let _ = rustix::process::pidfd_send_signal(&self.child.pidfd, Signal::KILL);
     }
 }
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time so far.
+    pub cpu: Duration,
+    /// Memory that is resident, its part of channels included, in bytes.
+    pub memory: u64,
+}
+
+impl Usage {
+    /// From `/proc/PID/stat`.
+    fn parse(stat: &str) -> Option<Self> {
+        // The name in parentheses may have anything in it. Then the 3rd field; 14, 15 and 24 are wanted.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11).map(|n| n.parse::<u64>().ok());
+        let ticks = fields.next()?? + fields.next()??;
+        let pages = fields.nth(8)??;
+        Some(Self { cpu: Duration::from_millis(ticks * TICK), memory: pages * PAGE })
+    }
+}
+
+/// Milliseconds of CPU time in a tick, and bytes of a page, as the host tells of them on x86-64.
+const TICK: u64 = 10;
+const PAGE: u64 = 4096;
 
 /// Confines this process, which [`Program::start`] has started, for the rest of its life.
 ///
@@ -149,6 +221,14 @@ fn is_mapped(map: &str, id: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_host_says_of_a_process() {
+        let line = "42 (a) b (c) S 1 42 42 0 -1 4194560 10 0 0 0 7 5 0 0 20 0 1 0 100 9999 3 0";
+        let expected = Usage { cpu: Duration::from_millis(120), memory: 3 * PAGE };
+        assert_eq!(Usage::parse(line), Some(expected));
+        assert_eq!(Usage::parse("42 (x) S 1"), None);
+    }
 
     #[test]
     fn users_there_are() {

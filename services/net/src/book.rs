@@ -67,6 +67,11 @@ impl Book {
     pub fn shard_of(&self, key: u64) -> Option<usize> {
         self.networks.get(self.members.get(&key)?).map(|n| n.shard)
     }
+
+    /// How many networks a shard has.
+    pub fn networks_of(&self, shard: usize) -> usize {
+        self.networks.values().filter(|n| n.shard == shard).count()
+    }
 }
 
 #[cfg(test)]
@@ -84,6 +89,7 @@ mod tests {
         }
         assert_eq!(book.enter("c").unwrap().1, on_b);
         assert_eq!((book.shard_of(a), book.shard_of(b)), (Some(on_a), Some(on_b)));
+        assert_eq!((book.networks_of(on_a), book.networks_of(on_b)), (1, 2));
         // One that nobody is on any more begins anew.
         book.leave(b);
         assert_eq!(book.shard_of(b), None);

@@ -40,7 +40,7 @@ pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
 pub use ledger::{Counts, Ledger, Sum, Traffic};
 pub use logs::Logs;
-pub use manager::{Attachment, Manager, Place, Port, SERVICE, SHARDS, Sleeper, Wanted};
+pub use manager::{Attachment, Health, Manager, Place, Port, SERVICE, SHARDS, Sleeper, Wanted};
 pub use policy::{Line, Log};
 pub use rules::{Action, Direction, Pattern, Protocol, Rule, Rules};
 pub use serve::serve;

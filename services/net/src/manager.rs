@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doppel_abi_service::net::SIZE;
@@ -20,7 +21,7 @@ use crate::ledger::{Counts, Traffic};
 use crate::logs::Logs;
 use crate::rules::{Protocol, Rules};
 use crate::serve::{DESCRIPTORS, Order};
-use crate::shard::{Member, Shard, ip4, ip6, packet, pair};
+use crate::shard::{Member, Shard, ip4, ip6, packet, pair, try_out};
 
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,23 @@ pub struct Place {
     pub ip6: Ipv6Addr,
     /// Its published ports, with the host's of each.
     pub published: Vec<Port>,
+}
+
+/// How a service domain is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Health {
+    /// Host process id; none while none can be started.
+    pub pid: Option<i32>,
+    /// How many have been started on this shard.
+    pub starts: u64,
+    /// How many of them in the place of one that had died or hung.
+    pub restarts: u64,
+    /// Domains it serves.
+    pub domains: usize,
+    /// CPU time of this process.
+    pub cpu_seconds: f64,
+    /// Its resident memory, its part of channels included.
+    pub memory_bytes: u64,
 }
 
 /// A domain's part in the network; dropped, it has none any more.
@@ -195,6 +213,7 @@ pub const SERVICE: &str = "network-service";
 /// Runs service domains.
 #[derive(Debug)]
 pub struct Manager {
+    program: Mutex<Arc<Program>>,
     shards: Vec<Arc<Shard>>,
     book: Arc<Mutex<Book>>,
     bell: OwnedFd,
@@ -206,7 +225,7 @@ impl Manager {
     ///
     /// # Errors
     /// What the host says.
-    pub fn of_this_program(groups: Option<Box<dyn Groups>>, shards: usize) -> io::Result<Self> {
+    pub fn of_this_program(groups: Option<Arc<dyn Groups>>, shards: usize) -> io::Result<Self> {
         let name = std::env::args_os().next().unwrap_or_default();
         let program = Program::new("/proc/self/exe", [&*name, OsStr::new(SERVICE)])?;
         Self::start(program.in_groups(groups), shards)
@@ -229,7 +248,35 @@ impl Manager {
         }
         let book = Arc::new(Mutex::new(Book::new(all.len())));
         let logs = Logs::new(ends, book.clone())?;
-        Ok(Self { shards: all, book, bell, logs })
+        Ok(Self { program: Mutex::new(program), shards: all, book, bell, logs })
+    }
+
+    /// Replaces the service domains, one after the other, by ones of the command [`SERVICE`] of this program; established
+    /// connections end as by a death. One that cannot begin, or does not understand us, is not used.
+    ///
+    /// # Errors
+    /// What the host says, or why the program is not used.
+    pub fn upgrade(&self, to: &Path) -> io::Result<()> {
+        let mut program = self.program.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = Program::new(to, [to.as_os_str(), OsStr::new(SERVICE)])?.in_groups(program.groups());
+        try_out(&next)?;
+        *program = Arc::new(next);
+        self.shards.iter().try_for_each(|shard| shard.upgrade(program.clone()))
+    }
+
+    /// Whether the service domains are of the program that is there.
+    ///
+    /// # Errors
+    /// If none is there.
+    pub fn is_of(&self, program: &Path) -> io::Result<bool> {
+        self.program.lock().unwrap_or_else(PoisonError::into_inner).is(program)
+    }
+
+    /// How each of the service domains is, and how many networks it has.
+    #[must_use]
+    pub fn health(&self) -> Vec<(Health, usize)> {
+        let networks = |i| locked(&self.book).networks_of(i);
+        self.shards.iter().enumerate().map(|(i, shard)| (shard.health(), networks(i))).collect()
     }
 
     /// What rules have written down.

@@ -24,13 +24,16 @@ use crate::rules::{Protocol, Rules};
 pub(crate) const PACKET: usize = 64 << 10;
 pub(crate) const DESCRIPTORS: usize = 128;
 
+/// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
+pub(crate) const ORDERS: u32 = 1 << 16 | doppel_abi_service::VERSION;
+
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Count in this ledger, ring this bell (an eventfd) when there is news for a hibernated domain, and write what rules
     /// have written down to this log; the first order. Descriptors: the ledger's memory file, the bell, a socket, the
-    /// heart's memory file.
-    Begin,
+    /// heart's memory file. The version is [`ORDERS`].
+    Begin { version: u32 },
     /// A domain has another name.
     Name { key: u64, name: String },
     /// A domain has other rules.
@@ -77,7 +80,10 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
         } {
             engine.beat();
             match order {
-                Order::Begin => {
+                Order::Begin { version } if version != ORDERS => {
+                    return Err(io::Error::other(format!("orders of version {version}, not {ORDERS}")));
+                }
+                Order::Begin { .. } => {
                     let mut descriptors = descriptors.into_iter();
                     ledger = descriptors.next().map(Ledger::open).transpose()?;
                     let bell = descriptors.next().ok_or_else(|| io::Error::other("no bell"))?;

@@ -5,33 +5,46 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use doppel_service::{Heart, Process, Program, Watchdog};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
-use rustix::process::WaitOptions;
 
 use crate::ledger::Ledger;
+use crate::manager::Health;
 use crate::manager::Wanted;
 use crate::resolver;
-use crate::serve::{DESCRIPTORS, Order, PACKET};
+use crate::serve::{DESCRIPTORS, ORDERS, Order, PACKET};
 
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
+/// How long one is given to begin.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks whether it has.
+const GLANCE: Duration = Duration::from_millis(1);
 /// How long a service domain is given to let go of sockets.
 const LET_GO: Duration = Duration::from_millis(500);
 
 /// A shard, for all that have to do with it; its service domain ends when the last of them has gone.
 #[derive(Debug)]
-pub(crate) struct Shard(Mutex<State>);
+pub(crate) struct Shard {
+    state: Mutex<State>,
+    /// Another service domain has been started.
+    started: Condvar,
+}
 
 #[derive(Debug)]
 pub(crate) struct State {
     program: Arc<Program>,
+    /// The service domain's process, if one could be started.
+    process: Option<Arc<Process>>,
+    /// How many have been started, and how many of them in the place of one that was to be replaced.
+    starts: u64,
+    upgrades: u64,
     control: OwnedFd,
     pub ledger: Arc<Ledger>,
     heart: Arc<Heart>,
@@ -67,9 +80,21 @@ impl Shard {
         let (child, control) = spawn(&program)?;
         let (ledger, heart) = (Ledger::new()?, Arc::new(Heart::new()?));
         heart.begin();
-        let state = State { program, control, ledger, heart, log, bell, members: BTreeMap::new() };
+        let child = Arc::new(child);
+        let state = State {
+            program,
+            process: Some(child.clone()),
+            starts: 1,
+            upgrades: 0,
+            control,
+            ledger,
+            heart,
+            log,
+            bell,
+            members: BTreeMap::new(),
+        };
         let watchdog = state.inform(&child);
-        let shard = Arc::new(Self(Mutex::new(state)));
+        let shard = Arc::new(Self { state: Mutex::new(state), started: Condvar::new() });
         let watched = Arc::downgrade(&shard);
         std::thread::Builder::new().name("network".into()).spawn(move || {
             let mut running = Some((child, watchdog));
@@ -77,7 +102,7 @@ impl Shard {
                 let begun = Instant::now();
                 // One that could not be started has ended as soon as it began.
                 if let Some((child, watchdog)) = running.take() {
-                    await_end(&child);
+                    child.wait();
                     drop(watchdog);
                 }
                 if begun.elapsed() < STEADY {
@@ -85,6 +110,7 @@ impl Shard {
                 }
                 let Some(shard) = watched.upgrade() else { return };
                 let next = shard.lock().replace();
+                shard.started.notify_all();
                 running = next
                     .inspect_err(|error| eprintln!("doppel: cannot start a network service: {error}"))
                     .ok();
@@ -95,15 +121,51 @@ impl Shard {
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
         // What it protects is whole at any moment.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the service domain replaced by one of this program, as if it had died; returns when that has been told of all
+    /// domains.
+    pub fn upgrade(&self, program: Arc<Program>) -> io::Result<()> {
+        let mut state = self.lock();
+        let before = state.starts;
+        state.program = program;
+        state.upgrades += 1;
+        if let Some(process) = &state.process {
+            process.kill();
+        }
+        let replaced = self.started.wait_timeout_while(state, PATIENCE, |s| s.starts == before);
+        let (state, _) = replaced.unwrap_or_else(PoisonError::into_inner);
+        match state.starts == before {
+            true => Err(io::Error::new(io::ErrorKind::TimedOut, "the network service is not replaced")),
+            false => Ok(()),
+        }
+    }
+
+    /// How it is.
+    pub fn health(&self) -> Health {
+        let state = self.lock();
+        let usage = state.process.as_ref().and_then(|p| p.usage()).unwrap_or_default();
+        Health {
+            pid: state.process.as_ref().map(|p| p.pid().as_raw_nonzero().get()),
+            starts: state.starts,
+            restarts: state.starts.saturating_sub(1 + state.upgrades),
+            domains: state.members.len(),
+            cpu_seconds: usage.cpu.as_secs_f64(),
+            memory_bytes: usage.memory,
+        }
     }
 }
 
 impl State {
-    fn replace(&mut self) -> io::Result<(Process, Option<Watchdog>)> {
+    fn replace(&mut self) -> io::Result<(Arc<Process>, Option<Watchdog>)> {
         self.heart.begin();
+        // Its control group is removed when nobody waits for that any more.
+        let _ended = self.process.take();
         let (child, control) = spawn(&self.program)?;
-        self.control = control;
+        let child = Arc::new(child);
+        (self.process, self.control) = (Some(child.clone()), control);
+        self.starts += 1;
         let watchdog = self.inform(&child);
         Ok((child, watchdog))
     }
@@ -132,7 +194,7 @@ impl State {
     /// What a service domain is told first.
     fn begin(&self) -> io::Result<()> {
         let files = [self.ledger.file(), self.bell.as_fd(), self.log.as_fd(), self.heart.file()];
-        self.send(&Order::Begin, &files)
+        self.send(&Order::Begin { version: ORDERS }, &files)
     }
 
     /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.
@@ -171,15 +233,47 @@ impl State {
     }
 
     pub fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let bytes = packet(order)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        send(self.control.as_fd(), order, descriptors)
+    }
+}
+
+fn send(control: BorrowedFd<'_>, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = packet(order)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let parts = [IoSlice::new(&bytes)];
+    rustix::net::sendmsg(control, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Has one of a program that is to be used from now on begin, and end: whether it can at all, and understands us.
+pub(crate) fn try_out(program: &Program) -> io::Result<()> {
+    let (child, control) = spawn(program)?;
+    let (ledger, heart) = (Ledger::new()?, Heart::new()?);
+    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+    let (_read, log) = pair(SocketFlags::NONBLOCK)?;
+    heart.begin();
+    let files = [ledger.file(), bell.as_fd(), log.as_fd(), heart.file()];
+    let begun = send(control.as_fd(), &Order::Begin { version: ORDERS }, &files);
+    let end = Instant::now() + PATIENCE;
+    // It rests when it has taken what it was told.
+    while begun.is_ok()
+        && !heart.count().is_multiple_of(2)
+        && Instant::now() < end
+        && !child.ends_within(GLANCE)
+    {}
+    let rests = heart.count().is_multiple_of(2);
+    child.kill();
+    child.wait();
+    match (begun, rests) {
+        (Ok(()), true) => Ok(()),
+        (Err(e), _) => Err(e),
+        (Ok(()), false) => {
+            Err(io::Error::other("a service of that program does not begin; its log says more"))
         }
-        let parts = [IoSlice::new(&bytes)];
-        rustix::net::sendmsg(&self.control, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
     }
 }
 
@@ -195,22 +289,6 @@ pub(crate) fn packet(order: &Order) -> io::Result<Vec<u8>> {
 pub(crate) fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | flags;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-/// Waits until a service domain has ended, and sees to it that one that hangs or is stopped does.
-fn await_end(child: &Process) {
-    let pid = child.pid();
-    loop {
-        match rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED) {
-            Ok(Some((_, status))) if status.stopped() => {
-                // Nobody who calls would be answered.
-                child.kill();
-            }
-            Err(rustix::io::Errno::INTR) | Ok(None) => {}
-            // Nothing but a child of ours can be waited for, so this is its end.
-            Ok(Some(_)) | Err(_) => return,
-        }
-    }
 }
 
 fn spawn(program: &Program) -> io::Result<(Process, OwnedFd)> {

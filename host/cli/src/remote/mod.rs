@@ -10,6 +10,7 @@ pub mod create;
 pub mod exec;
 pub mod lifecycle;
 pub mod run;
+pub mod services;
 pub mod show;
 pub mod watch;
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_confine::service::TASKS;
@@ -20,14 +21,14 @@ static MADE: AtomicU64 = AtomicU64::new(0);
 impl ServiceGroups {
     /// Those of this host, if this process may make control groups. What others have left that died is removed.
     #[must_use]
-    pub fn of_host() -> Option<Box<dyn Groups>> {
+    pub fn of_host() -> Option<Arc<dyn Groups>> {
         let (Ok(hierarchies), true) =
             (Hierarchies::find(Extent::Services), rustix::process::geteuid().is_root())
         else {
             return None;
         };
         sweep(&hierarchies);
-        Some(Box::new(Self(())))
+        Some(Arc::new(Self(())))
     }
 }
 

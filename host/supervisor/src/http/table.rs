@@ -85,6 +85,15 @@ fn system() -> Vec<Route<Site>> {
         Route::new(Method::GET, "/v1/info", "Capacity and what is reserved", |c: Call, (), ()| async move {
             c.state.supervisor.info().await.map(Json)
         }),
+        Route::new(Method::GET, "/v1/services", "List service domains", |c: Call, (), ()| async move {
+            c.state.supervisor.services().await.map(List)
+        }),
+        Route::new(
+            Method::POST,
+            "/v1/services/upgrade",
+            "Replace service domains by those of the installed program",
+            |c: Call, (), ()| async move { c.state.supervisor.upgrade_services().await.map(List) },
+        ),
         Route::new(
             Method::GET,
             "/v1/openapi.json",

@@ -1,6 +1,7 @@
 //! The keeper's network services, for all domains that want a network; started with the first of them.
 
 use std::io;
+use std::path::Path;
 
 use doppel_domain::{NetworkLink, ServiceGroups};
 use doppel_net::{Attachment, Manager, Rules, Wanted};
@@ -50,6 +51,25 @@ impl Keeper {
                 network.set_rules(rules).map_or_else(|e| refused(fault(&e), e.to_string()), |()| Said::Done)
             }
             None => gone(id),
+        }
+    }
+
+    /// How the network services are; none before the first domain that wants one.
+    pub(super) fn services(&self) -> Said {
+        Said::Services(self.network.as_ref().map(Manager::health).unwrap_or_default())
+    }
+
+    /// Replaces the network services by ones of another program; whoever comes first later has those of this one.
+    pub(super) fn upgrade_services(&self, program: &Path, if_other: bool) -> Said {
+        let Some(network) = &self.network else { return self.services() };
+        let done = match if_other.then(|| network.is_of(program)) {
+            Some(Ok(true)) => Ok(()),
+            Some(Err(error)) => Err(error),
+            _ => network.upgrade(program),
+        };
+        match done {
+            Ok(()) => self.services(),
+            Err(error) => refused(Fault::Host, format!("the network services stay as they are: {error}")),
         }
     }
 

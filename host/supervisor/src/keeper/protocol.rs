@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 6;
+pub(crate) const PROTOCOL: u32 = 7;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
 /// Most bytes of a further program's output that are on their way; see [`ExecAsk::Taken`].
@@ -29,6 +29,15 @@ pub(crate) struct Call {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
+    /// How the network services are. Answered by [`Said::Services`].
+    Services,
+    /// Replaces the network services by ones of this program; answered likewise.
+    UpgradeServices {
+        /// The program with the command of a service.
+        program: PathBuf,
+        /// Only if they are of another file than this.
+        if_other: bool,
+    },
     /// Takes over: the connection before this one is closed. Answered by [`Said::Kept`].
     Hello {
         /// [`PROTOCOL`] of the supervisor.
@@ -365,6 +374,8 @@ pub(crate) enum Said {
         /// Its process id inside; 0 if it has ended already.
         pid: i32,
     },
+    /// To [`Ask::Services`]: each with the number of its networks.
+    Services(Vec<(doppel_net::Health, usize)>),
     /// To [`Ask::Usage`].
     Usage(Box<Usage>),
     /// To [`Ask::Memory`].

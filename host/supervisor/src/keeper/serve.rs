@@ -179,6 +179,8 @@ impl Keeper {
             }),
             Ask::Name { id, name } => Some(self.set_name(&id, &name)),
             Ask::Rules { id, rules } => Some(self.set_rules(&id, rules)),
+            Ask::Services => Some(self.services()),
+            Ask::UpgradeServices { program, if_other } => Some(self.upgrade_services(&program, if_other)),
             Ask::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
             Ask::ToExec { exec, ask } => self.exec_ask(n, &exec, ask),
             Ask::Usage { id } => Some(match self.usage(&id) {

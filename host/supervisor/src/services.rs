@@ -1,0 +1,102 @@
+//! Service domains: how they are, and their replacement by a newer program.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use doppel_api::{self as api, Problem};
+use doppel_net::Health;
+
+use crate::core::Core;
+use crate::keeper::protocol::{Ask, Said};
+
+/// What the host adds to the path of a program whose file is another by now.
+const DELETED: &str = " (deleted)";
+
+impl Core {
+    /// How the service domains are.
+    pub async fn services(&self) -> Result<Vec<api::Service>, Problem> {
+        self.ask_services(Ask::Services).await
+    }
+
+    /// Replaces them by those of the program that lies where this one did when it was started.
+    pub async fn upgrade_services(self: Arc<Self>) -> Result<Vec<api::Service>, Problem> {
+        let program = installed(&self.program);
+        self.ask_services(Ask::UpgradeServices { program, if_other: false }).await
+    }
+
+    /// A supervisor of another program than the keeper's has just begun: its services are the newer ones.
+    pub fn bring_services(self: &Arc<Self>) {
+        let core = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let Some(core) = core.upgrade() else { return };
+            let program = installed(&core.program);
+            if let Err(p) = core.ask_services(Ask::UpgradeServices { program, if_other: true }).await {
+                tracing::warn!("{}", p.detail);
+            }
+        });
+    }
+
+    async fn ask_services(&self, ask: Ask) -> Result<Vec<api::Service>, Problem> {
+        match self.link.ask(ask).await? {
+            Said::Services(all) => Ok((0..).zip(all).map(described).collect()),
+            _ => Err(Problem::new(api::Code::Internal, "the keeper answers something else")),
+        }
+    }
+
+    /// Their part of the Prometheus endpoint; nothing while there are none.
+    pub(crate) async fn service_metrics(&self) -> String {
+        type Figure = fn(&api::Service) -> f64;
+        let figures: [(&str, &str, &str, Figure); 6] = [
+            ("up", "gauge", "Whether it runs.", |s| f64::from(u8::from(s.pid.is_some()))),
+            ("starts_total", "counter", "Network services started.", |s| s.starts as f64),
+            ("restarts_total", "counter", "Those started after a death or a hang.", |s| s.restarts as f64),
+            ("domains", "gauge", "Domains it serves.", |s| s.domains as f64),
+            ("cpu_seconds", "gauge", "CPU time of its process.", |s| s.cpu_seconds),
+            ("memory_bytes", "gauge", "Resident memory of its process.", |s| s.memory_bytes as f64),
+        ];
+        // A keeper that has just died has none.
+        let all = self.services().await.unwrap_or_default();
+        let mut text = String::new();
+        for (name, kind, help, figure) in figures.into_iter().filter(|_| !all.is_empty()) {
+            let name = format!("doppel_network_service_{name}");
+            // A string takes everything.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for service in &all {
+                let _ = writeln!(text, "{name}{{shard=\"{}\"}} {}", service.shard, figure(service));
+            }
+        }
+        text
+    }
+}
+
+fn described((shard, (health, networks)): (u32, (Health, usize))) -> api::Service {
+    api::Service {
+        kind: "network".into(),
+        shard,
+        pid: health.pid,
+        starts: health.starts,
+        restarts: health.restarts,
+        domains: health.domains as u64,
+        networks: networks as u64,
+        cpu_seconds: health.cpu_seconds,
+        memory_bytes: health.memory_bytes,
+    }
+}
+
+/// Where a program lies that may have been replaced since this process was started from it.
+fn installed(program: &Path) -> PathBuf {
+    let text = program.as_os_str().to_str();
+    text.and_then(|t| t.strip_suffix(DELETED)).map_or_else(|| program.to_owned(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_newer_program_lies() {
+        assert_eq!(installed(Path::new("/usr/bin/doppeld (deleted)")), Path::new("/usr/bin/doppeld"));
+        assert_eq!(installed(Path::new("/usr/bin/doppeld")), Path::new("/usr/bin/doppeld"));
+    }
+}
