@@ -155,7 +155,7 @@ impl Hostile {
             7..10 => Request::Datagrams { socket, at: end(bytes) },
             10 => Request::Peer { socket, to: end(bytes) },
             11 => Request::Set { socket, option: SocketOption::NoDelay, value: word(bytes) },
-            _ => Request::Close { socket, reset: byte(bytes) % 2 == 0 },
+            _ => Request::Close { socket, reset: byte(bytes).is_multiple_of(2) },
         };
         self.tickets += 1;
         let mut entry = request.encode(Ticket(self.tickets));
