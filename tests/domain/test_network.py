@@ -2,6 +2,7 @@
 import hashlib
 import http.server
 import os
+import re
 import signal
 import socket
 import threading
@@ -145,6 +146,12 @@ def loop(pid):
     overwrite(pid, next_instruction(pid), b"\xeb\xfe")  # jmp .
 
 
+def block(pid):
+    """Has it sleep wherever it is, again and again: futex(stack pointer, FUTEX_WAIT, what is there, no time-out)."""
+    code = bytes.fromhex("b8ca000000 4889e7 31f6 8b17 4531d2 0f05 ebed")
+    overwrite(pid, next_instruction(pid), code)
+
+
 def corrupt(pid):
     stack = next(line.split()[0] for line in open(f"/proc/{pid}/maps") if line.endswith("[stack]\n"))
     start, end = (int(a, 16) for a in stack.split("-"))
@@ -163,7 +170,7 @@ def answers(port):
         return False
 
 
-@pytest.mark.parametrize("harm", [stop, loop, corrupt, abort])
+@pytest.mark.parametrize("harm", [stop, loop, block, corrupt, abort])
 def test_a_service_that_is_harmed_is_replaced(published, harm):
     p, port = published
     assert ask(port) == b"echo hello\n"
@@ -174,6 +181,31 @@ def test_a_service_that_is_harmed_is_replaced(published, harm):
     eventually(lambda: answers(port))
     assert service_of(p) != harmed
     assert p.poll() is None
+
+
+@pytest.mark.parametrize("harm", [loop, block])
+def test_a_service_that_is_harmed_while_nobody_needs_it(published, harm):
+    """It says that it rests, and cannot wake: it is asked once in a while."""
+    p, port = published
+    assert ask(port) == b"echo hello\n"
+    harmed = service_of(p)
+    eventually(lambda: open(f"/proc/{harmed}/syscall").read().strip() != "running")
+    harm(harmed)
+    eventually(lambda: not os.path.exists(f"/proc/{harmed}"))
+    assert ask(port) == b"echo hello\n"
+    assert p.poll() is None
+
+
+def test_a_service_that_rests_is_left_alone(published):
+    """However often it is asked: it takes a step each time."""
+    p, port = published
+    assert ask(port) == b"echo hello\n"
+    service = service_of(p)
+    switches = lambda: int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", open(f"/proc/{service}/status").read(), re.M)[1])  # noqa: E731
+    before = switches()
+    eventually(lambda: switches() >= before + 2)
+    assert service_of(p) == service
+    assert ask(port) == b"echo hello\n"
 
 
 def test_a_service_that_dies_is_replaced(published):

@@ -8,6 +8,6 @@ use core::sync::atomic::AtomicU32;
 pub struct Pulse {
     /// Odd: at work; even: waits for work. Another number at each step of work. The service domain's.
     pub count: AtomicU32,
-    /// 1: the supervisor sleeps until [`Self::count`] changes. It sets this word, the service domain takes it.
+    /// 1: the supervisor sleeps, and an alarm is to wake it at the next step. It sets this word, the service domain takes it.
     pub watcher_sleeps: AtomicU32,
 }

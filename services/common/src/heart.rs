@@ -6,8 +6,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use doppel_abi_service::Pulse;
 use doppel_sys::shared::SharedMap;
+use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::thread::futex::{self, Timespec};
 
 const SIZE: usize = 4096;
 /// At work, though it has not said so yet.
@@ -18,6 +18,8 @@ const BORN: u32 = 1;
 pub struct Heart {
     file: OwnedFd,
     map: SharedMap,
+    /// An eventfd: the service domain's answer to a supervisor that sleeps.
+    alarm: OwnedFd,
     /// The service domain's own count.
     count: u32,
 }
@@ -32,22 +34,28 @@ impl Heart {
         let file = rustix::fs::memfd_create("doppel-heart", flags)?;
         rustix::fs::ftruncate(&file, SIZE as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::open(file)
+        Self::open(file, rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
     }
 
-    /// The one in `file`.
+    /// The one in `file`, with this alarm.
     ///
     /// # Errors
     /// What the host says.
-    pub fn open(file: OwnedFd) -> io::Result<Self> {
+    pub fn open(file: OwnedFd, alarm: OwnedFd) -> io::Result<Self> {
         let map = SharedMap::new(file.as_fd(), SIZE)?;
-        Ok(Self { file, map, count: BORN })
+        Ok(Self { file, map, alarm, count: BORN })
     }
 
     /// The memory file.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Readable when the service domain works again, after [`Self::sleep`].
+    #[must_use]
+    pub fn alarm(&self) -> BorrowedFd<'_> {
+        self.alarm.as_fd()
     }
 
     fn pulse(&self) -> &Pulse {
@@ -88,19 +96,19 @@ impl Heart {
         self.pulse().count.load(Ordering::Acquire)
     }
 
-    /// The supervisor: waits while it says `seen`, at most a second. May return early.
-    pub fn wait(&self, seen: u32) {
-        let pulse = self.pulse();
-        pulse.watcher_sleeps.store(1, Ordering::Relaxed);
+    /// The supervisor: it sleeps from now on, unless this is not what the heart says any more; false then.
+    #[must_use]
+    pub fn sleep(&self, seen: u32) -> bool {
+        // An old alarm would end the sleep at once; nothing to read is as good.
+        let _ = rustix::io::read(&self.alarm, &mut [0; 8]);
+        self.pulse().watcher_sleeps.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // Interrupted, or another number by now: the caller looks again.
-        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        let _ = futex::wait(&pulse.count, futex::Flags::empty(), seen, Some(&second));
+        self.count() == seen
     }
 
-    /// Wakes the supervisor's [`Self::wait`].
+    /// Wakes a supervisor that sleeps.
     pub fn rouse(&self) {
-        // The only possible failure is an unmapped word, and ours is mapped.
-        let _ = futex::wake(&self.pulse().count, futex::Flags::empty(), 1);
+        // A counter that is full is as good as rung.
+        let _ = rustix::io::write(&self.alarm, &1u64.to_ne_bytes());
     }
 }

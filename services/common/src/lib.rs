@@ -24,4 +24,4 @@ pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::Pace;
 pub use process::{Group, Groups, Process, Program, Usage, confine};
-pub use watchdog::Watchdog;
+pub use watchdog::{Calls, Watchdog};

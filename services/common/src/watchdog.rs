@@ -3,22 +3,30 @@
 //! A step of work is short. One that does not end is judged by what the process does, never by time alone, so a healthy one
 //! on a loaded host is left alone: a loop uses CPU time of its own; who is blocked sleeps and uses none; who only waits for a
 //! CPU does neither.
+//!
+//! One that says it rests may be blocked as well, or loop. It is asked, by a bell of the watchdog's, at which a healthy one
+//! takes a step: when somebody needs it who it does not attend to, and once in a while. Then it is judged by the same.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::Heart;
 
+/// One that rests is asked so often though nobody needs it.
+const PATROL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Between two looks at one that works.
 const LOOK: Duration = Duration::from_millis(15);
 /// CPU time of a step that does not end, in the host's ticks of 10 ms.
 const LOOPS: u64 = 5;
+/// The same of one that says it rests and has been asked: a step begins with saying so.
+const LOOPS_AT_REST: u64 = 2;
 /// Looks in a row at which it slept in the middle of a step.
 const SLEEPS: u32 = 4;
 /// The same for a sleep that cannot be interrupted: the host fetches memory, or is to blame.
@@ -69,7 +77,67 @@ impl Stuck {
         self.sleeps = if slept { self.sleeps + 1 } else { 0 };
         self.last = Some(now);
         let patience = if now.state == b'S' { SLEEPS } else { FETCHES };
-        now.ticks - first.ticks.min(now.ticks) >= LOOPS || self.sleeps >= patience
+        let loops = if count.is_multiple_of(2) { LOOPS_AT_REST } else { LOOPS };
+        now.ticks - first.ticks.min(now.ticks) >= loops || self.sleeps >= patience
+    }
+}
+
+/// What a supervisor has to wake a service domain with, and to see who wants it awake; for all that follow each other.
+#[derive(Debug)]
+pub struct Calls {
+    /// An eventfd that the service domain waits for, rung by its watchdog.
+    bell: OwnedFd,
+    /// What else it waits for, as far as its supervisor has it.
+    wanted: OwnedFd,
+}
+
+impl Calls {
+    /// Without anybody who could want it.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn new() -> io::Result<Self> {
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { bell, wanted: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+    }
+
+    /// The watchdog's bell, for the service domain.
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// The service domain waits for this, too.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn add(&self, source: BorrowedFd<'_>) -> io::Result<()> {
+        // Told once for each ring or caller: what a service domain does not attend to on purpose is not told again.
+        Ok(epoll::add(&self.wanted, source, EventData::new_u64(0), EventFlags::IN | EventFlags::ET)?)
+    }
+
+    /// It does not any more.
+    pub fn remove(&self, source: BorrowedFd<'_>) {
+        // One that could not be added is not there.
+        let _ = epoll::delete(&self.wanted, source);
+    }
+
+    fn ring(&self) {
+        // A counter that is full is as good as rung.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Whether somebody has wanted it since the last look.
+    fn looked_for(&self) -> bool {
+        let mut events = Vec::with_capacity(64);
+        let mut any = false;
+        while let Ok(1..) =
+            epoll::wait(&self.wanted, rustix::buffer::spare_capacity(&mut events), Some(&Timespec::default()))
+        {
+            any = true;
+            events.clear();
+        }
+        any
     }
 }
 
@@ -86,13 +154,13 @@ impl Watchdog {
     ///
     /// # Errors
     /// What the host says.
-    pub fn new(heart: Arc<Heart>, pid: Pid) -> io::Result<Self> {
+    pub fn new(heart: Arc<Heart>, calls: Arc<Calls>, pid: Pid) -> io::Result<Self> {
         let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let over = Arc::new(AtomicBool::new(false));
         let (h, o) = (heart.clone(), over.clone());
         let thread = std::thread::Builder::new()
             .name("watchdog".into())
-            .spawn(move || watch(&h, &o, &process, pid))?;
+            .spawn(move || watch(&h, &calls, &o, &process, pid))?;
         Ok(Self { heart, over, thread: Some(thread) })
     }
 }
@@ -100,8 +168,6 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        // Whoever waits for another number gets one.
-        self.heart.begin();
         self.heart.rouse();
         if let Some(thread) = self.thread.take() {
             // It does not panic; and if it did, the process it watched has ended.
@@ -110,22 +176,25 @@ impl Drop for Watchdog {
     }
 }
 
-fn watch(heart: &Heart, over: &AtomicBool, process: &OwnedFd, pid: Pid) {
+fn watch(heart: &Heart, calls: &Calls, over: &AtomicBool, process: &OwnedFd, pid: Pid) {
     let mut stuck = Stuck::default();
+    // What its heart said when it was asked.
+    let mut asked = None;
     while !over.load(Ordering::SeqCst) {
         let count = heart.count();
-        if count.is_multiple_of(2) {
-            let Some(before) = Doing::of(pid) else { return };
-            heart.wait(count);
-            let Some(after) = Doing::of(pid) else { return };
-            // Who rests uses nothing.
-            if heart.count() != count || after.ticks - before.ticks.min(after.ticks) < LOOPS {
-                continue;
+        if count.is_multiple_of(2) && asked != Some(count) {
+            // Who is wanted wakes by itself, and has a moment for it.
+            if sleep(heart, count, calls, process) || ends_within(process, LOOK) {
+                return;
             }
+            if heart.count() == count && !over.load(Ordering::SeqCst) {
+                asked = Some(count);
+                calls.ring();
+            }
+            continue;
         }
         let Some(now) = Doing::of(pid) else { return };
-        // Between the two looks it may have come to rest, and then sleeping is all right.
-        if heart.count() == count && (count.is_multiple_of(2) || stuck.look(count, now)) {
+        if heart.count() == count && stuck.look(count, now) {
             eprintln!("doppel: a service domain hangs (process {pid:?}, {now:?}) and is killed");
             let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
             return;
@@ -134,6 +203,21 @@ fn watch(heart: &Heart, over: &AtomicBool, process: &OwnedFd, pid: Pid) {
             return;
         }
     }
+}
+
+/// Sleeps until somebody wants the service domain, it works again, or it is time for a patrol; true: it has ended.
+fn sleep(heart: &Heart, count: u32, calls: &Calls, process: &OwnedFd) -> bool {
+    if calls.looked_for() || !heart.sleep(count) {
+        return false;
+    }
+    let mut fds = [
+        PollFd::new(process, PollFlags::IN),
+        PollFd::from_borrowed_fd(heart.alarm(), PollFlags::IN),
+        PollFd::new(&calls.wanted, PollFlags::IN),
+    ];
+    // A signal ends the wait early, and the next look comes sooner.
+    let _ = rustix::event::poll(&mut fds, Some(&PATROL));
+    fds[0].revents().contains(PollFlags::IN)
 }
 
 /// Waits so long, or until the process has ended: whoever replaces it waits for this thread.
@@ -158,6 +242,10 @@ mod tests {
         assert!(!looks(&[(3, b'R', 100), (3, b'R', 104)]));
         assert!(looks(&[(3, b'R', 100), (3, b'R', 105)]));
         assert!(!looks(&[(3, b'R', 100), (5, b'R', 105), (7, b'R', 110)]), "it gets on");
+        assert!(
+            !looks(&[(4, b'R', 100), (4, b'R', 101)]) && looks(&[(4, b'R', 100), (4, b'R', 102)]),
+            "at rest"
+        );
     }
 
     #[test]

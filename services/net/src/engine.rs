@@ -29,6 +29,8 @@ pub struct ClientId(usize);
 
 /// The token of the supervisor's socket.
 const CONTROL: Token = Token(usize::MAX - 1);
+/// The token of the watchdog's bell.
+const WATCHDOG: Token = Token(usize::MAX - 2);
 /// Bytes a stream moves in one direction before the next one's turn.
 const BUDGET: usize = 256 << 10;
 /// When to try again what the host had no memory for.
@@ -64,6 +66,8 @@ pub struct Engine {
     pace: Pace,
     load: Load,
     heart: Option<Heart>,
+    /// Rung by a watchdog that wants to see a step.
+    watchdog: Option<OwnedFd>,
     /// For a datagram that is under way.
     scratch: Vec<u8>,
     directory: Shared,
@@ -89,6 +93,7 @@ impl Engine {
             pace: Pace::new(Instant::now()),
             load: Load::open()?,
             heart: None,
+            watchdog: None,
             scratch: vec![0; LONGEST],
             directory: Shared::default(),
             bell: None,
@@ -224,6 +229,11 @@ impl Engine {
                 told = true;
                 continue;
             }
+            if event.token() == WATCHDOG {
+                // The step has been taken. Nothing to read is as good.
+                let _ = self.watchdog.as_ref().map(|bell| rustix::io::read(bell, &mut [0; 8]));
+                continue;
+            }
             let (i, token) = (event.token().0 / TOKENS, event.token().0 % TOKENS);
             let Some(Some(client)) = self.clients.get_mut(i) else { continue };
             if token == DOORBELL {
@@ -251,6 +261,16 @@ impl Engine {
     /// Beats with this heart.
     pub fn set_heart(&mut self, heart: Heart) {
         self.heart = Some(heart);
+    }
+
+    /// Takes a step whenever this eventfd is rung.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn watch_bell(&mut self, bell: OwnedFd) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&bell.as_raw_fd()), WATCHDOG, Interest::READABLE)?;
+        self.watchdog = Some(bell);
+        Ok(())
     }
 
     /// Tells who watches that the work goes on.

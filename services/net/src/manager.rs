@@ -187,7 +187,7 @@ impl Drop for Attachment {
     fn drop(&mut self) {
         let mut state = self.shard.lock();
         // Ports are free again when both have closed their sockets.
-        let answer = state.members.remove(&self.key).is_some_and(|m| !m.sockets.is_empty());
+        let answer = state.dismiss(self.key).is_some_and(|m| !m.sockets.is_empty());
         // A service domain that is dead has forgotten it.
         if state.send(&Order::Detach { key: self.key, answer }, &[]).is_ok() && answer {
             state.await_detached(self.key);
@@ -312,9 +312,7 @@ impl Manager {
         let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), sockets };
         let counts = state.ledger.entry(key);
         counts.clear();
-        // One that has died is replaced, and its successor is told of all members.
-        let _ = state.tell(key, &member);
-        state.members.insert(key, member);
+        state.enlist(key, member);
         drop(state);
         Ok(Attachment { shard, book, key, memory, doorbell, ip4: ip4(key), ip6: ip6(key), published, counts })
     }

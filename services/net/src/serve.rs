@@ -25,14 +25,14 @@ pub(crate) const PACKET: usize = 64 << 10;
 pub(crate) const DESCRIPTORS: usize = 128;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
-pub(crate) const ORDERS: u32 = 1 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 2 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Count in this ledger, ring this bell (an eventfd) when there is news for a hibernated domain, and write what rules
     /// have written down to this log; the first order. Descriptors: the ledger's memory file, the bell, a socket, the
-    /// heart's memory file. The version is [`ORDERS`].
+    /// heart's memory file, its alarm, the watchdog's bell. The version is [`ORDERS`].
     Begin { version: u32 },
     /// A domain has another name.
     Name { key: u64, name: String },
@@ -90,7 +90,10 @@ pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
                     engine.set_bell(bell);
                     log = descriptors.next().map(Arc::new);
                     let heart = descriptors.next().ok_or_else(|| io::Error::other("no heart"))?;
-                    engine.set_heart(Heart::open(heart)?);
+                    let alarm = descriptors.next().ok_or_else(|| io::Error::other("no alarm"))?;
+                    engine.set_heart(Heart::open(heart, alarm)?);
+                    engine
+                        .watch_bell(descriptors.next().ok_or_else(|| io::Error::other("no bell to hear"))?)?;
                 }
                 Order::Name { key, name } => {
                     if let Some(id) = clients.get(&key) {

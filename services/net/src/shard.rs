@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use doppel_service::{Heart, Process, Program, Watchdog};
+use doppel_service::{Calls, Heart, Process, Program, Watchdog};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -48,6 +48,7 @@ pub(crate) struct State {
     control: OwnedFd,
     pub ledger: Arc<Ledger>,
     heart: Arc<Heart>,
+    calls: Arc<Calls>,
     /// Rung when there is news for a hibernated domain.
     bell: OwnedFd,
     /// The service domain's end of the log.
@@ -78,7 +79,7 @@ impl Shard {
     /// Starts a service domain, which rings this bell and writes to this log.
     pub fn start(program: Arc<Program>, bell: OwnedFd, log: OwnedFd) -> io::Result<Arc<Self>> {
         let (child, control) = spawn(&program)?;
-        let (ledger, heart) = (Ledger::new()?, Arc::new(Heart::new()?));
+        let (ledger, heart, calls) = (Ledger::new()?, Arc::new(Heart::new()?), Arc::new(Calls::new()?));
         heart.begin();
         let child = Arc::new(child);
         let state = State {
@@ -89,6 +90,7 @@ impl Shard {
             control,
             ledger,
             heart,
+            calls,
             log,
             bell,
             members: BTreeMap::new(),
@@ -157,7 +159,32 @@ impl Shard {
     }
 }
 
+impl Member {
+    /// What the service domain waits for because of it.
+    fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd).chain([self.doorbell.as_fd()])
+    }
+}
+
 impl State {
+    /// Serves a domain.
+    pub fn enlist(&mut self, key: u64, member: Member) {
+        for source in member.sources() {
+            // A hang is then found later.
+            let _ = self.calls.add(source);
+        }
+        // One that has died is replaced, and its successor is told of all members.
+        let _ = self.tell(key, &member);
+        self.members.insert(key, member);
+    }
+
+    /// Serves it no more; gives what it had.
+    pub fn dismiss(&mut self, key: u64) -> Option<Member> {
+        let member = self.members.remove(&key)?;
+        member.sources().for_each(|source| self.calls.remove(source));
+        Some(member)
+    }
+
     fn replace(&mut self) -> io::Result<(Arc<Process>, Option<Watchdog>)> {
         self.heart.begin();
         // Its control group is removed when nobody waits for that any more.
@@ -186,14 +213,22 @@ impl State {
 
     /// Has a service domain watched that has been told to begin. Without a watchdog it is only not found if it hangs.
     fn watch(&self, child: &Process) -> Option<Watchdog> {
-        Watchdog::new(self.heart.clone(), child.pid())
+        Watchdog::new(self.heart.clone(), self.calls.clone(), child.pid())
             .inspect_err(|error| eprintln!("doppel: a network service is not watched: {error}"))
             .ok()
     }
 
     /// What a service domain is told first.
     fn begin(&self) -> io::Result<()> {
-        let files = [self.ledger.file(), self.bell.as_fd(), self.log.as_fd(), self.heart.file()];
+        let heart = &self.heart;
+        let files = [
+            self.ledger.file(),
+            self.bell.as_fd(),
+            self.log.as_fd(),
+            heart.file(),
+            heart.alarm(),
+            self.calls.bell(),
+        ];
         self.send(&Order::Begin { version: ORDERS }, &files)
     }
 
@@ -215,7 +250,7 @@ impl State {
         }
     }
 
-    pub fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
+    fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
         let wanted = &member.wanted;
         let order = Order::Attach {
             key,
@@ -252,11 +287,11 @@ fn send(control: BorrowedFd<'_>, order: &Order, descriptors: &[BorrowedFd<'_>]) 
 /// Has one of a program that is to be used from now on begin, and end: whether it can at all, and understands us.
 pub(crate) fn try_out(program: &Program) -> io::Result<()> {
     let (child, control) = spawn(program)?;
-    let (ledger, heart) = (Ledger::new()?, Heart::new()?);
+    let (ledger, heart, calls) = (Ledger::new()?, Heart::new()?, Calls::new()?);
     let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
     let (_read, log) = pair(SocketFlags::NONBLOCK)?;
     heart.begin();
-    let files = [ledger.file(), bell.as_fd(), log.as_fd(), heart.file()];
+    let files = [ledger.file(), bell.as_fd(), log.as_fd(), heart.file(), heart.alarm(), calls.bell()];
     let begun = send(control.as_fd(), &Order::Begin { version: ORDERS }, &files);
     let end = Instant::now() + PATIENCE;
     // It rests when it has taken what it was told.

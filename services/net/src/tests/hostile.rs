@@ -90,7 +90,8 @@ fn one_that_only_rings_costs_little() {
 /// How many steps the engine takes until `f` has something.
 fn beats<T>(engine: &mut Engine, f: impl FnMut(&mut Engine) -> Option<T>) -> u32 {
     let heart = Heart::new().unwrap();
-    engine.set_heart(Heart::open(heart.file().try_clone_to_owned().unwrap()).unwrap());
+    let (file, alarm) = (heart.file().try_clone_to_owned(), heart.alarm().try_clone_to_owned());
+    engine.set_heart(Heart::open(file.unwrap(), alarm.unwrap()).unwrap());
     let before = heart.count();
     until(engine, f);
     (heart.count() - before) / 2
