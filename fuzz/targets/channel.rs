@@ -25,7 +25,7 @@ fn rules() -> Rules {
         rule("10.88.0.0/16", Action::Allow),
         rule("any", Action::Deny),
     ];
-    Rules { outbound, inbound: Vec::new() }
+    Rules { outbound, ..Rules::default() }
 }
 
 /// A client of the engine: its channel and doorbell.

@@ -197,3 +197,24 @@ def test_what_rules_decide_is_logged(supervisor, made, listener, tmp_path):
     allowed, denied = eventually(told, "no events")
     assert allowed == {"action": "allow", "direction": "out", "protocol": "tcp", "peer": f"10.88.0.1:{port}", "port": str(port)}
     assert (denied["action"], denied["peer"]) == ("deny", "169.254.169.254:80")
+
+
+def test_rates_change_while_bytes_wait(supervisor, made):
+    total = 2 << 20
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        port = server.getsockname()[1]
+        command = f"head -c {total} /dev/zero | nc 10.88.0.1 {port}"
+        made("slow", command, allow=["10.88.0.1"], rate={"sent": 1024})
+        connection = server.accept()[0]
+        with connection:
+            connection.settimeout(60)
+            got = len(connection.recv(1 << 20))
+            # The rest would take half an hour.
+            domain = supervisor.patch("/v1/domains/slow", {"network": {"rate": {}}}).ok()
+            while got < total and (data := connection.recv(1 << 20)):
+                got += len(data)
+    assert got == total
+    assert domain["config"]["network"]["allow"] == ["10.88.0.1"], "rules are as they were"
+    answer = supervisor.patch("/v1/domains/slow", {"network": {"rate": {"received": 1023}}})
+    assert "network.rate" in answer.problem(400, "invalid_request")

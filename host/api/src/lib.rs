@@ -32,8 +32,8 @@ pub use files::{
 pub use frozen::{CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, Hibernated};
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{
-    Attached, Network, NetworkKind, NetworkRule, NetworkStats, PortMapping, Protocol, RuleAction,
-    RuleDirection, TrafficStats, UpdateNetwork,
+    Attached, Network, NetworkKind, NetworkRate, NetworkRule, NetworkStats, PortMapping, Protocol,
+    RuleAction, RuleDirection, TrafficStats, UpdateNetwork,
 };
 pub use problem::{Code, Problem};
 pub use system::{

@@ -25,9 +25,35 @@ pub struct Network {
     /// Patterns of what it may connect to, after all `rules`; 10.88.0.1 is the host's loopback.
     #[schema(max_items = 100)]
     pub allow: Vec<String>,
+    /// How fast its data goes.
+    #[serde(skip_serializing_if = "NetworkRate::is_none")]
+    pub rate: NetworkRate,
     /// Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<String>,
+}
+
+/// Most bytes a second of a domain's data beyond its own loopback; as fast as it can if missing. A tenth of a second's bytes, or
+/// 64 KiB if that is more, may go at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkRate {
+    /// What it sends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1024)]
+    pub sent: Option<u64>,
+    /// What it receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1024)]
+    pub received: Option<u64>,
+}
+
+impl NetworkRate {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What is to be done with some connections and datagrams.
@@ -73,16 +99,22 @@ pub enum RuleDirection {
     In,
 }
 
-/// Other rules for a domain, in place of all it had; what they forbid ends.
+/// Other rules and rates for a domain. `rules` and `allow` are in place of all it had of both, and what they forbid ends; with
+/// `rate` alone they stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateNetwork {
     /// As in `Network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 100)]
-    pub rules: Vec<NetworkRule>,
+    pub rules: Option<Vec<NetworkRule>>,
     /// As in `Network`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 100)]
-    pub allow: Vec<String>,
+    pub allow: Option<Vec<String>>,
+    /// As in `Network`, in place of both there were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<NetworkRate>,
 }
 
 /// Kind of network.

@@ -18,6 +18,7 @@ mod image_oci_cmd;
 mod kind;
 mod manual;
 mod network;
+mod rates;
 mod remote;
 mod rules;
 mod run_cmd;

@@ -8,9 +8,10 @@ use std::str::FromStr;
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Port, Protocol, Wanted};
+use doppel_net::{Attachment, Manager, Port, Protocol, Rules, Wanted};
 use rustix::event::{PollFd, PollFlags};
 
+use crate::rates::RateArgs;
 use crate::rules::RuleArgs;
 
 /// What `--network` says.
@@ -50,6 +51,8 @@ pub struct NetworkArgs {
     publish: Vec<Port>,
     #[command(flatten)]
     rules: RuleArgs,
+    #[command(flatten)]
+    rate: RateArgs,
     /// Who answers the domain's questions about names, instead of the host's name server: `ADDRESS[:PORT]`
     #[arg(long, value_name = "SERVER", value_parser = checked_resolver)]
     dns: Option<String>,
@@ -62,9 +65,10 @@ fn checked_resolver(text: &str) -> Result<String, String> {
 impl NetworkArgs {
     /// Whether the domain is to have a network.
     fn kind(&self) -> Result<Kind, String> {
-        let more = !self.publish.is_empty() || !self.rules.is_empty() || self.dns.is_some();
+        let more =
+            !self.publish.is_empty() || !self.rules.is_empty() || !self.rate.is_empty() || self.dns.is_some();
         match &self.network {
-            Some(Kind::None) if more => Err("--publish, --dns and rules need --network nat".into()),
+            Some(Kind::None) if more => Err("--publish, --dns, rates and rules need --network nat".into()),
             Some(kind) => Ok(kind.clone()),
             None if more => Ok(Kind::Nat(None)),
             None => Ok(Kind::None),
@@ -100,6 +104,7 @@ impl NetworkArgs {
             ports: self.publish.iter().map(mapping).collect(),
             rules: self.rules.all()?,
             allow: Vec::new(),
+            rate: self.rate.all(),
             dns: self.dns.clone(),
         })
     }
@@ -114,7 +119,7 @@ impl NetworkArgs {
             // Nobody else is on it.
             network: String::new(),
             name: String::new(),
-            rules: self.rules.of_service()?,
+            rules: Rules { rates: self.rate.of_service(), ..self.rules.of_service()? },
             published: self.publish.clone(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
         })?;

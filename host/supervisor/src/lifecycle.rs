@@ -375,7 +375,10 @@ impl Core {
         }
         let mut network = old.config.network.clone();
         if let Some(to) = to.network {
-            (network.rules, network.allow) = (to.rules, to.allow);
+            if to.rate.is_none() || to.rules.is_some() || to.allow.is_some() {
+                (network.rules, network.allow) = (to.rules.unwrap_or_default(), to.allow.unwrap_or_default());
+            }
+            network.rate = to.rate.unwrap_or(network.rate);
         }
         let rules = network::wanted(&network)?.map(|w| w.rules);
         {

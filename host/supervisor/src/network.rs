@@ -3,24 +3,27 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
-use doppel_net::{Action, Direction, Line, Pattern, Place, Port, Protocol, Rule, Rules, Wanted};
+use doppel_net::{Action, Direction, Line, Pattern, Place, Port, Protocol, Rates, Rule, Rules, Wanted};
 
 use crate::wanted::wrong;
 
 /// Most entries of a list.
 const MOST: usize = 100;
+/// A slower one would have programs give up.
+const LEAST_RATE: u64 = 1024;
 /// The network of domains that name none.
 const DEFAULT: &str = "default";
 
 /// What the network service is to be told; none without a network.
 pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> {
-    let api::Network { kind, name, ports, rules, allow, dns } = network;
+    let api::Network { kind, name, ports, rules, allow, rate, dns } = network;
     if *kind == NetworkKind::None {
         let given = [
             (name.is_some(), "name"),
             (!ports.is_empty(), "ports"),
             (!rules.is_empty(), "rules"),
             (!allow.is_empty(), "allow"),
+            (!rate.is_none(), "rate"),
             (dns.is_some(), "dns"),
         ];
         return match given.into_iter().find(|(is, _)| *is) {
@@ -39,7 +42,7 @@ pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> 
         network: name.as_deref().unwrap_or(DEFAULT).to_ascii_lowercase(),
         // Whoever starts the domain knows what it is called.
         name: String::new(),
-        rules: self::rules(rules, allow)?,
+        rules: Rules { rates: rates(rate)?, ..self::rules(rules, allow)? },
         published: ports.iter().map(port).collect::<Result<_, _>>()?,
         resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,
     }))
@@ -70,6 +73,15 @@ pub(crate) fn rules(given: &[api::NetworkRule], allow: &[String]) -> Result<Rule
         rules.outbound.push(Rule::new(parse("allow", text)?, Action::Allow));
     }
     Ok(rules)
+}
+
+/// Rates, checked.
+fn rates(given: &api::NetworkRate) -> Result<Rates, Problem> {
+    let both = [given.sent, given.received];
+    if both.into_iter().flatten().any(|rate| rate < LEAST_RATE) {
+        return Err(wrong(format!("network.rate: at least {LEAST_RATE} bytes a second")));
+    }
+    Ok(Rates { outbound: given.sent, inbound: given.received })
 }
 
 /// A line of the log, as attributes of an event.
@@ -161,10 +173,12 @@ mod tests {
             n.ports = vec![mapping(80, Some(8080)), mapping(81, None)];
             n.allow = vec!["10.0.0.0/8:443".into()];
             n.dns = Some("192.0.2.1".into());
+            n.rate.received = Some(1024);
         });
         let found = found.unwrap().unwrap();
         assert_eq!(found.published[0].host.to_string(), "0.0.0.0:8080");
         assert_eq!(found.published[1].host.port(), 0);
+        assert_eq!(found.rules.rates, Rates { outbound: None, inbound: Some(1024) });
         assert_eq!(found.rules.outbound[0].pattern.ports, 443..=443);
         assert_eq!(found.resolver.unwrap().port(), 53);
     }
@@ -206,5 +220,6 @@ mod tests {
         let none = |r| why_of(api::NetworkRule { rate: r, ..deny(RuleDirection::Out, "any") });
         assert!(none(Some(0)).contains("rate"));
         assert!(why(|n| n.dns = Some("x".into())).contains("network.dns"));
+        assert!(why(|n| n.rate.sent = Some(1023)).contains("network.rate"));
     }
 }

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 from urllib.parse import quote
 
-from .models import NetworkRule
+from .models import NetworkRate, NetworkRule
 
 #: A command as a list is run as it is; as text it is run by the sandbox's own `/bin/sh -c`.
 Command = str | Sequence[str]
@@ -74,23 +74,37 @@ def rules_of(rules: Sequence[NetworkRule]) -> list[dict[str, Any]]:
     return [present(**{f.name: getattr(rule, f.name) for f in fields(rule)}) for rule in rules]
 
 
+def rate_of(rate: NetworkRate | None) -> dict[str, Any] | None:
+    """`NetworkRate` of the interface."""
+    return None if rate is None else present(sent=rate.sent, received=rate.received)
+
+
 def network(
     ports: Ports | None,
     rules: Sequence[NetworkRule],
     allow: Sequence[str],
     dns: str | None,
+    rate: NetworkRate | None,
     wanted: bool | str | None,
 ) -> dict[str, Any] | None:
     """`Network` of the interface; none if nothing of it is asked for."""
-    given = bool(ports or rules or allow or dns is not None)
+    given = bool(ports or rules or allow or dns is not None or rate is not None)
     if wanted is False or (wanted is None and not given):
         if given:
-            raise ValueError("ports, rules, allow and dns need a network; leave network=False out")
+            raise ValueError("ports, rules, allow, network_rate and dns need a network; leave network=False out")
         return None
     pairs = ports.items() if isinstance(ports, Mapping) else ((p, None) for p in ports or ())
     mappings = [present(port=port, host_port=host_port) for port, host_port in pairs]
     name = wanted if isinstance(wanted, str) else None
-    return present(kind="nat", name=name, ports=mappings, rules=rules_of(rules), allow=list(allow), dns=dns)
+    return present(
+        kind="nat",
+        name=name,
+        ports=mappings,
+        rules=rules_of(rules),
+        allow=list(allow),
+        rate=rate_of(rate),
+        dns=dns,
+    )
 
 
 def strings(values: Mapping[str, str] | None) -> dict[str, str]:

@@ -212,6 +212,14 @@ class NetworkRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRate:
+    """Most bytes a second that a sandbox sends and receives beyond its loopback; `None`: as fast as it can."""
+
+    sent: int | None = None
+    received: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
     """What a sandbox was to have of the network."""
 
@@ -220,6 +228,7 @@ class Network:
     ports: list[PortMapping] = field(default_factory=list)
     rules: list[NetworkRule] = field(default_factory=list)
     allow: list[str] = field(default_factory=list)
+    rate: NetworkRate = field(default_factory=NetworkRate)
     dns: str | None = None
 
 

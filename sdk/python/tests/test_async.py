@@ -30,6 +30,7 @@ from doppel import (
     Kind,
     NameInUse,
     NetworkKind,
+    NetworkRate,
     NetworkRule,
     NotFound,
     PortInUse,
@@ -635,6 +636,9 @@ async def test_rules_of_networks(server):
         other = NetworkRule(action=RuleAction.ALLOW, pattern="any:22/tcp", direction=RuleDirection.IN, rate=5)
         changed = (await sandbox.update(rules=[other])).config.network
         assert (changed.rules, changed.allow) == ([other], [])
+        rate = NetworkRate(sent=1_000_000)
+        changed = (await sandbox.update(network_rate=rate)).config.network
+        assert (changed.rules, changed.rate) == ([other], rate)
         with pytest.raises(InvalidRequest, match="no-pattern:"):
             await sandbox.update(rules=[NetworkRule(action=RuleAction.DENY, pattern="no-pattern:")])
         traffic = (await sandbox.stats()).network

@@ -31,6 +31,7 @@ from doppel import (
     Kind,
     NameInUse,
     NetworkKind,
+    NetworkRate,
     NetworkRule,
     NotFound,
     PortInUse,
@@ -636,6 +637,9 @@ def test_rules_of_networks(server):
         other = NetworkRule(action=RuleAction.ALLOW, pattern="any:22/tcp", direction=RuleDirection.IN, rate=5)
         changed = (sandbox.update(rules=[other])).config.network
         assert (changed.rules, changed.allow) == ([other], [])
+        rate = NetworkRate(sent=1_000_000)
+        changed = (sandbox.update(network_rate=rate)).config.network
+        assert (changed.rules, changed.rate) == ([other], rate)
         with pytest.raises(InvalidRequest, match="no-pattern:"):
             sandbox.update(rules=[NetworkRule(action=RuleAction.DENY, pattern="no-pattern:")])
         traffic = (sandbox.stats()).network

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader, SocketOption};
@@ -123,7 +124,10 @@ pub(crate) struct Client {
     busy: Busy,
     pub share: Share,
     /// Nothing came of its turns: it has none for a while.
-    pub paused: bool,
+    pub paused: Option<Instant>,
+    /// Sockets whose bytes wait for their rate, and when they go on.
+    held: Busy,
+    pub resumes: Option<Instant>,
     /// Published ports at which something may wait.
     pub callers: Vec<usize>,
     pub wishes: Vec<Wish>,
@@ -138,6 +142,8 @@ pub(crate) fn socket_header(channel: &Channel, number: u32) -> &SocketHeader {
 
 impl Client {
     pub fn new(channel: Channel, mut settings: Settings, directory: Shared) -> Self {
+        let mut share = Share::default();
+        share.set_rates(settings.rules.rates, Instant::now());
         let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone());
         let callers = (0..settings.published.len()).collect();
         Self {
@@ -151,8 +157,10 @@ impl Client {
             fresh: ACCEPTED,
             answers: VecDeque::new(),
             busy: Busy::default(),
-            share: Share::default(),
-            paused: false,
+            share,
+            paused: None,
+            held: Busy::default(),
+            resumes: None,
             callers,
             wishes: Vec::new(),
             awake: false,
@@ -443,6 +451,8 @@ impl Client {
         };
         if turn == Turn::More {
             self.busy.push(number);
+        } else if turn == Turn::Held {
+            self.held.push(number);
         } else if over {
             self.forget(number);
             if let Some(ticket) = ticket {
@@ -454,8 +464,19 @@ impl Client {
 }
 
 impl Client {
+    /// What waits for its rate goes on.
+    pub fn resume(&mut self) {
+        self.resumes = None;
+        self.share.resume();
+        while let Some(number) = self.held.pop() {
+            self.busy.push(number);
+        }
+    }
+
     /// Other rules, which what is under way must keep too.
     pub fn set_rules(&mut self, rules: Rules) {
+        self.share.set_rates(rules.rates, Instant::now());
+        self.resume();
         self.policy.set(rules);
         let Self { channel, settings, policy, sockets, busy, .. } = self;
         let mut refused = Vec::new();

@@ -23,7 +23,7 @@ use crate::ledger::Counts;
 use crate::outlet::Outlet;
 use crate::policy::{Flow, Policy};
 use crate::recent::Recent;
-use crate::rules::Protocol;
+use crate::rules::{Direction, Protocol};
 use crate::share::Share;
 use crate::stream::{Turn, at};
 use crate::way::Way;
@@ -233,12 +233,11 @@ impl Datagrams {
 
     /// Moves what can be moved, about `budget` bytes each way.
     pub fn turn(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
-        let up = self.send(around, budget)?;
-        let mut more = up == Turn::More;
+        let mut turn = self.send(around, budget)?;
         for v6 in [false, true] {
-            more |= self.receive(v6, around, budget)? == Turn::More;
+            turn = turn.and(self.receive(v6, around, budget)?);
         }
-        Ok(if more { Turn::More } else { Turn::Idle })
+        Ok(turn)
     }
 
     fn send(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
@@ -262,6 +261,9 @@ impl Datagrams {
                 }
                 return Ok(Turn::Idle);
             }
+            if around.share.most(Direction::Out) == 0 {
+                return Ok(Turn::Held);
+            }
             let mut head = [0; DatagramHeader::SIZE];
             self.take(channel, &stream, 0, &mut head)?;
             let head = DatagramHeader::decode(&head);
@@ -281,7 +283,7 @@ impl Datagrams {
                 Ok(()) => self.counts.sent().moved(head.len.into()),
             }
             done += room;
-            around.share.moved(room);
+            around.share.moved(Direction::Out, head.len.into());
             let stream = self.header(around.channel).up();
             if self.up.advance(&stream, room) {
                 around.channel.mark(self.number);
@@ -356,6 +358,9 @@ impl Datagrams {
             if done >= budget || around.share.is_spent() {
                 return Ok(Turn::More);
             }
+            if around.share.most(Direction::In) == 0 {
+                return Ok(Turn::Held);
+            }
             // Its length is known when it has been taken, so there must be room for any.
             let header = crate::client::socket_header(around.channel, self.number);
             let any = DatagramHeader::room(LONGEST);
@@ -369,7 +374,7 @@ impl Datagrams {
             match outlet.receive(around.scratch) {
                 Ok((n, real, marks)) => {
                     done += DatagramHeader::room(n);
-                    around.share.moved(n);
+                    around.share.moved(Direction::In, n);
                     if let Some(from) = self.flows.get(&real) {
                         if around.settings.way(from) == Way::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);

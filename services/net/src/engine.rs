@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::client::{Client, Entity, Settings, Shared, Wish};
 use crate::datagram::LONGEST;
 use crate::directory::Directory;
-use crate::rules::Rules;
+use crate::rules::{Direction, Rules};
 use crate::stream::Turn;
 
 /// Names a client of an engine.
@@ -59,7 +59,7 @@ pub struct Engine {
     queued: Vec<bool>,
     /// Whose channels are looked at, because their doorbell is not rung.
     awake: Vec<usize>,
-    /// When to look again at clients that are paused.
+    /// When to look again at clients that are paused, or whose bytes wait for their rate.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     /// What clients had that are no more.
     ended: Vec<Entity>,
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     fn queue(&mut self, i: usize) {
-        let paused = self.clients[i].as_ref().is_some_and(|c| c.paused);
+        let paused = self.clients[i].as_ref().is_some_and(|c| c.paused.is_some());
         if !paused && !std::mem::replace(&mut self.queued[i], true) {
             self.turns.push_back(i);
         }
@@ -245,7 +245,7 @@ impl Engine {
                 let ended = event.is_error() || event.is_read_closed() || event.is_write_closed();
                 client.happened(number, event.is_readable(), event.is_writable(), ended);
             }
-            if !client.paused && !std::mem::replace(&mut self.queued[i], true) {
+            if client.paused.is_none() && !std::mem::replace(&mut self.queued[i], true) {
                 self.turns.push_back(i);
             }
         }
@@ -285,7 +285,8 @@ impl Engine {
         for k in 0..self.awake.len() {
             let i = self.awake[k];
             // One that broke the protocol is found out in its turn.
-            if self.clients[i].as_mut().is_some_and(|c| !c.paused && c.channel.speaks() != Ok(false)) {
+            if self.clients[i].as_mut().is_some_and(|c| c.paused.is_none() && c.channel.speaks() != Ok(false))
+            {
                 self.queue(i);
             }
         }
@@ -296,7 +297,7 @@ impl Engine {
         for i in std::mem::take(&mut self.awake) {
             let Some(client) = &mut self.clients[i] else { continue };
             client.awake = false;
-            if client.paused {
+            if client.paused.is_some() {
                 continue;
             }
             if client.channel.sleep() != Ok(true) {
@@ -314,6 +315,12 @@ impl Engine {
         }
         let turn = client.turn(BUDGET, &mut self.scratch);
         let pause = client.share.end(Instant::now);
+        if client.resumes.is_none()
+            && let Some(at) = client.share.resumes()
+        {
+            client.resumes = Some(at);
+            self.timers.push(Reverse((at, i)));
+        }
         let wishes = std::mem::take(&mut client.wishes);
         if turn.is_err() {
             // Its own fault; what it had is closed with it.
@@ -343,23 +350,30 @@ impl Engine {
         let Some(client) = &mut self.clients[i] else { return };
         let doorbell = client.channel.doorbell().as_raw_fd();
         if self.poll.registry().deregister(&mut SourceFd(&doorbell)).is_ok() {
-            client.paused = true;
+            client.paused = Some(until);
             self.timers.push(Reverse((until, i)));
         }
     }
 
-    /// Ends pauses that are over. How long the next one lasts.
+    /// Ends pauses that are over, and has bytes go on. How long until the next does.
     fn expire(&mut self, now: Instant) -> Option<Duration> {
         while let Some(Reverse((at, i))) = self.timers.peek().copied() {
             if at > now {
                 return Some(at - now);
             }
             self.timers.pop();
-            let Some(client) = self.clients[i].as_mut().filter(|c| c.paused) else { continue };
+            let Some(client) = &mut self.clients[i] else { continue };
+            if client.resumes.is_some_and(|at| at <= now) {
+                client.resume();
+            }
+            if client.paused.is_none_or(|until| until > now) {
+                self.queue(i);
+                continue;
+            }
             let doorbell = client.channel.doorbell().as_raw_fd();
             let token = Token(i * TOKENS + DOORBELL);
             if self.poll.registry().register(&mut SourceFd(&doorbell), token, Interest::READABLE).is_ok() {
-                client.paused = false;
+                client.paused = None;
                 self.queue(i);
             } else {
                 // No memory for it now.
@@ -410,6 +424,11 @@ impl Engine {
                         called.settings.counts.received().dropped();
                         return Err(Errno::CONNREFUSED);
                     }
+                    if called.share.most(Direction::In) == 0 {
+                        called.settings.counts.received().dropped();
+                        return Ok(());
+                    }
+                    called.share.passed(Direction::In, bytes.len());
                     let _ = d.heard(&mut called.channel, from, marks, bytes);
                 }
                 _ => return Err(Errno::CONNREFUSED),

@@ -11,7 +11,7 @@ use socket2::SockRef;
 
 use crate::address;
 use crate::client::{BATCH, Client, Entity, Published};
-use crate::rules::Protocol;
+use crate::rules::{Direction, Protocol};
 use crate::way::as_seen;
 
 /// Connections accepted from one listener in a turn.
@@ -85,13 +85,16 @@ impl Client {
             if self.share.is_spent() {
                 break;
             }
+            if self.share.most(Direction::In) == 0 {
+                return Ok(Look::Later);
+            }
             let (n, real, marks) = match doppel_sys::datagram::receive(socket.as_fd(), scratch) {
                 Ok(received) => received,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Look::AtEvents),
                 // What became of an answer is not the next caller's business.
                 Err(_) => continue,
             };
-            self.share.moved(n);
+            self.share.moved(Direction::In, n);
             let from = as_seen(real);
             if let Some(taker) = self.taker(ip, port, from)
                 && let Some(Entity::Datagrams(d)) = self.sockets.get_mut(&taker)

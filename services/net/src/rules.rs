@@ -70,6 +70,15 @@ impl Rule {
     }
 }
 
+/// Most bytes a second of a domain's data, beyond its own loopback; `None`: as many as there is room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rates {
+    /// What it sends.
+    pub outbound: Option<u64>,
+    /// What it receives.
+    pub inbound: Option<u64>,
+}
+
 /// The rules of one domain. The first that fits decides; if none does, the default policy:
 /// out to anything but what [`is_private`] says; in from anyone, as only published ports are there to be reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +87,9 @@ pub struct Rules {
     pub outbound: Vec<Rule>,
     /// For what comes to it.
     pub inbound: Vec<Rule>,
+    /// How fast, whatever goes where.
+    #[serde(default)]
+    pub rates: Rates,
 }
 
 impl Rules {

@@ -1,7 +1,10 @@
-//! One domain's share of its service domain: what a turn may cost. Turns go round, so each domain with something to do gets
-//! the same, by bytes (surplus round robin: who overdraws has less in its next turn).
+//! One domain's share of its service domain: what a turn may cost, and how fast its bytes may go. Turns go round, so each domain
+//! with something to do gets the same, by bytes (surplus round robin: who overdraws has less in its next turn).
 
 use std::time::{Duration, Instant};
+
+use crate::bucket::Bucket;
+use crate::rules::{Direction, Rates};
 
 /// What a turn may cost, in bytes.
 const QUANTUM: isize = 512 << 10;
@@ -21,9 +24,60 @@ pub(crate) struct Share {
     used: bool,
     /// Turns in which nothing was, since one in which something was.
     in_vain: u32,
+    out: Option<Limit>,
+    inward: Option<Limit>,
+}
+
+/// Bytes of one direction.
+#[derive(Debug)]
+struct Limit {
+    bucket: Bucket,
+    /// Something waits for it.
+    holds: bool,
 }
 
 impl Share {
+    /// Other rates from now on.
+    pub fn set_rates(&mut self, rates: Rates, now: Instant) {
+        let limit = |rate| Limit { bucket: Bucket::of_bytes(rate, now), holds: false };
+        (self.out, self.inward) = (rates.outbound.map(limit), rates.inbound.map(limit));
+    }
+
+    fn limit(&mut self, way: Direction) -> Option<&mut Limit> {
+        match way {
+            Direction::Out => self.out.as_mut(),
+            Direction::In => self.inward.as_mut(),
+        }
+    }
+
+    /// Bytes that may be moved this way now. None: what would move waits until [`Self::resumes`].
+    pub fn most(&mut self, way: Direction) -> usize {
+        let Some(limit) = self.limit(way) else { return usize::MAX };
+        let level = limit.bucket.level(Instant::now());
+        limit.holds |= level == 0;
+        level
+    }
+
+    /// When what waits for its rate may go on.
+    pub fn resumes(&self) -> Option<Instant> {
+        let both = [&self.out, &self.inward].into_iter().flatten();
+        both.filter(|limit| limit.holds).map(|limit| limit.bucket.ready()).min()
+    }
+
+    /// What waited looks again.
+    pub fn resume(&mut self) {
+        for limit in [&mut self.out, &mut self.inward].into_iter().flatten() {
+            limit.holds = false;
+        }
+    }
+
+    /// So many bytes go this way, at whatever cost.
+    pub fn passed(&mut self, way: Direction, bytes: usize) {
+        if let Some(limit) = self.limit(way) {
+            limit.bucket.spend(bytes);
+        }
+    }
+
     /// A turn begins.
     pub fn begin(&mut self) {
         // What was not used is not saved; what was overdrawn is owed.
@@ -47,7 +101,8 @@ impl Share {
     }
 
     /// So many bytes were moved by a call of the host.
-    pub fn moved(&mut self, bytes: usize) {
+    pub fn moved(&mut self, way: Direction, bytes: usize) {
+        self.passed(way, bytes);
         self.take(bytes + CALL);
     }
 
@@ -83,7 +138,7 @@ mod tests {
             s.begin();
             assert_eq!(s.credit, QUANTUM);
         }
-        s.moved(2 * QUANTUM.unsigned_abs());
+        s.moved(Direction::Out, 2 * QUANTUM.unsigned_abs());
         assert!(s.is_spent() && s.requests() == 0);
         s.begin();
         assert!(s.is_spent());
@@ -102,7 +157,7 @@ mod tests {
                 .filter(|i| {
                     s.begin();
                     if work(*i) {
-                        s.moved(1);
+                        s.moved(Direction::In, 1);
                     }
                     s.end(|| now).is_some()
                 })

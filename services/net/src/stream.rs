@@ -11,6 +11,7 @@ use rustix::net::Shutdown;
 
 use crate::ledger::Counts;
 use crate::policy::Flow;
+use crate::rules::Direction;
 use crate::share::Share;
 
 /// Bytes for which a domain is woken before the turn is over.
@@ -47,6 +48,22 @@ pub(crate) enum Turn {
     Idle,
     /// The budget is used up.
     More,
+    /// What there is to do waits for its rate.
+    Held,
+}
+
+impl Turn {
+    /// How both ended together.
+    pub fn and(self, other: Self) -> Self {
+        let is = |turn| self == turn || other == turn;
+        if is(Self::More) {
+            Self::More
+        } else if is(Self::Held) {
+            Self::Held
+        } else {
+            Self::Idle
+        }
+    }
 }
 
 impl Stream {
@@ -85,7 +102,7 @@ impl Stream {
     pub fn turn(&mut self, channel: &mut Channel, budget: usize, share: &mut Share) -> Result<Turn, Broken> {
         let up = self.send(channel, budget, share)?;
         let down = self.receive(channel, budget, share)?;
-        Ok(if up == Turn::More || down == Turn::More { Turn::More } else { Turn::Idle })
+        Ok(up.and(down))
     }
 
     fn send(&mut self, channel: &mut Channel, budget: usize, share: &mut Share) -> Result<Turn, Broken> {
@@ -115,11 +132,16 @@ impl Stream {
             if !self.writable {
                 break;
             }
+            let most = share.most(Direction::Out);
+            if most == 0 {
+                return Ok(Turn::Held);
+            }
             let offset = at(up_buffer(self.number)) + span.offset;
-            match channel.memory().write_to(self.link.as_fd(), offset, span.len.min(budget - done)) {
+            let want = span.len.min(budget - done).min(most);
+            match channel.memory().write_to(self.link.as_fd(), offset, want) {
                 Ok(n) => {
                     done += n;
-                    share.moved(n);
+                    share.moved(Direction::Out, n);
                     self.counts.sent().moved(n);
                     if self.up.advance(&stream, n) {
                         channel.mark(self.number);
@@ -154,7 +176,11 @@ impl Stream {
                 break;
             }
             let offset = at(down_buffer(self.number)) + span.offset;
-            let want = span.len.min(budget - done);
+            let most = share.most(Direction::In);
+            if most == 0 {
+                return Ok(Turn::Held);
+            }
+            let want = span.len.min(budget - done).min(most);
             match channel.memory().read_from(&self.link, offset, want) {
                 Ok(0) => {
                     self.down_ended = true;
@@ -164,7 +190,7 @@ impl Stream {
                 }
                 Ok(n) => {
                     done += n;
-                    share.moved(n);
+                    share.moved(Direction::In, n);
                     self.counts.received().moved(n);
                     // Less than asked for: the host's socket is empty, and says so when it is no more.
                     self.readable = n == want || self.ending;

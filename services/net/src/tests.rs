@@ -22,6 +22,7 @@ mod changes;
 mod datagrams;
 mod hangs;
 mod hostile;
+mod rates;
 
 /// What a guest kernel does with a channel, without waiting.
 struct Guest {
@@ -195,7 +196,7 @@ fn own(last: u8, port: u16) -> End {
 /// Rules that let a domain send to these addresses.
 fn allowed(pattern: &str) -> Rules {
     let rule = Rule::new(pattern.parse().unwrap(), Action::Allow);
-    Rules { outbound: vec![rule], inbound: Vec::new() }
+    Rules { outbound: vec![rule], ..Rules::default() }
 }
 
 /// Rules that let a domain reach the host's loopback, where the tests' peers are.

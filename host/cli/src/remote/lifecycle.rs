@@ -11,6 +11,7 @@ use doppel_api::{
 use super::block_io::BlockIo;
 use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
 use crate::image_cmd::bytes;
+use crate::rates::RateArgs;
 use crate::rules::RuleArgs;
 use crate::values;
 
@@ -117,6 +118,8 @@ pub struct UpdateArgs {
     #[arg(long, conflicts_with_all = ["allow", "deny", "allow-in", "deny-in", "rules"])]
     no_rules: bool,
     #[command(flatten)]
+    rate: RateArgs,
+    #[command(flatten)]
     names: Names,
 }
 
@@ -177,8 +180,12 @@ pub fn wait(args: &Names) -> Outcome {
 pub fn update(args: &UpdateArgs) -> Outcome {
     let client = supervisor()?;
     let rules = args.rules.all()?;
-    let network =
-        (args.no_rules || !args.rules.is_empty()).then(|| UpdateNetwork { rules, allow: Vec::new() });
+    let network = UpdateNetwork {
+        rules: (args.no_rules || !args.rules.is_empty()).then_some(rules),
+        allow: None,
+        rate: args.rate.given(),
+    };
+    let network = (network != UpdateNetwork::default()).then_some(network);
     let to = UpdateDomain {
         network,
         resources: Resources {

@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from .._output import Output
-from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, rules_of, seconds, segment, strings
+from .._wire import KEEP_ALIVE, Command, Ports, argv, present, rate_of, resources, rules_of, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import InUse, NotFound
-from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRule, decode
+from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRate, NetworkRule, decode
 from .client import AsyncClient, connection
 from .commands import AsyncCommands
 from .files import AsyncFiles
@@ -79,6 +79,7 @@ class AsyncSandbox:
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
+        network_rate: NetworkRate | None = None,
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
         """Makes a sandbox from a root image and starts it.
@@ -93,7 +94,7 @@ class AsyncSandbox:
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
         reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
-        first that fits decides. `dns` is another name server than the host's.
+        first that fits decides. `dns` is another name server than the host's, `network_rate` the most bytes a second.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -109,7 +110,7 @@ class AsyncSandbox:
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation, disk),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
-            network=wire_network(ports, rules, allow, dns, network),
+            network=wire_network(ports, rules, allow, dns, network_rate, network),
         )
         http = connection(client)
         try:
@@ -235,6 +236,7 @@ class AsyncSandbox:
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
+        network_rate: NetworkRate | None = None,
     ) -> builtins.list[AsyncSandbox]:
         """Makes copies of it as it is now, which go on independently.
 
@@ -245,7 +247,14 @@ class AsyncSandbox:
         template = await self.freeze(name, in_memory=True)
         try:
             clones = await template.clone(
-                count, args=args, network=network, ports=ports, rules=rules, allow=allow, dns=dns
+                count,
+                args=args,
+                network=network,
+                ports=ports,
+                rules=rules,
+                allow=allow,
+                dns=dns,
+                network_rate=network_rate,
             )
         except BaseException:
             await _drop(self._client, name)
@@ -269,16 +278,18 @@ class AsyncSandbox:
         cpu_weight: int | None = None,
         labels: Mapping[str, str] | None = None,
         rules: Sequence[NetworkRule] | None = None,
+        network_rate: NetworkRate | None = None,
     ) -> Domain:
-        """Changes its limits, at once, its labels, and the rules of its network.
+        """Changes its limits, at once, its labels, and the rules and rates of its network.
 
-        `rules` are in place of all it had, `allow` included; connections that they forbid end.
+        `rules` are in place of all it had, `allow` included; connections that they forbid end. `network_rate` is in
+        place of both rates it had.
         """
         limits = resources(cpus, memory, pids, cpu_weight)
         return await self._patch(
             resources=limits or None,
             labels=None if labels is None else dict(labels),
-            network=None if rules is None else {"rules": rules_of(rules)},
+            network=present(rules=None if rules is None else rules_of(rules), rate=rate_of(network_rate)) or None,
         )
 
     async def info(self) -> Domain:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .._wire import Command, Ports, argv, present, resources, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import ApiError, CloneError, from_problem
-from ..models import Domain, FreezeReport, FrozenImage, NetworkRule, decode
+from ..models import Domain, FreezeReport, FrozenImage, NetworkRate, NetworkRule, decode
 from .client import AsyncClient, connection
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class AsyncTemplate:
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
+        network_rate: NetworkRate | None = None,
     ) -> builtins.list[AsyncSandbox]:
         """Makes clones, which go on where it was frozen; each has a name, a clock and a randomness of its own.
 
@@ -97,7 +98,7 @@ class AsyncTemplate:
             timeout_seconds=seconds(timeout),
             labels=strings(labels),
             auto_remove=auto_remove,
-            network=wire_network(ports, rules, allow, dns, network),
+            network=wire_network(ports, rules, allow, dns, network_rate, network),
         )
         answer = await self._client.request("POST", f"{self._path}/clone", json=body, unlimited=True)
         from .sandbox import AsyncSandbox

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from .._output import Output
-from .._wire import KEEP_ALIVE, Command, Ports, argv, present, resources, rules_of, seconds, segment, strings
+from .._wire import KEEP_ALIVE, Command, Ports, argv, present, rate_of, resources, rules_of, seconds, segment, strings
 from .._wire import network as wire_network
 from ..errors import InUse, NotFound
-from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRule, decode
+from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRate, NetworkRule, decode
 from .client import Client, connection
 from .commands import Commands
 from .files import Files
@@ -80,6 +80,7 @@ class Sandbox:
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
+        network_rate: NetworkRate | None = None,
         client: Client | None = None,
     ) -> Sandbox:
         """Makes a sandbox from a root image and starts it.
@@ -94,7 +95,7 @@ class Sandbox:
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
         reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
-        first that fits decides. `dns` is another name server than the host's.
+        first that fits decides. `dns` is another name server than the host's, `network_rate` the most bytes a second.
         """
         body: dict[str, Any] = present(
             image=image,
@@ -110,7 +111,7 @@ class Sandbox:
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation, disk),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
-            network=wire_network(ports, rules, allow, dns, network),
+            network=wire_network(ports, rules, allow, dns, network_rate, network),
         )
         http = connection(client)
         try:
@@ -236,6 +237,7 @@ class Sandbox:
         rules: Sequence[NetworkRule] = (),
         allow: Sequence[str] = (),
         dns: str | None = None,
+        network_rate: NetworkRate | None = None,
     ) -> builtins.list[Sandbox]:
         """Makes copies of it as it is now, which go on independently.
 
@@ -246,7 +248,14 @@ class Sandbox:
         template = self.freeze(name, in_memory=True)
         try:
             clones = template.clone(
-                count, args=args, network=network, ports=ports, rules=rules, allow=allow, dns=dns
+                count,
+                args=args,
+                network=network,
+                ports=ports,
+                rules=rules,
+                allow=allow,
+                dns=dns,
+                network_rate=network_rate,
             )
         except BaseException:
             _drop(self._client, name)
@@ -270,16 +279,18 @@ class Sandbox:
         cpu_weight: int | None = None,
         labels: Mapping[str, str] | None = None,
         rules: Sequence[NetworkRule] | None = None,
+        network_rate: NetworkRate | None = None,
     ) -> Domain:
-        """Changes its limits, at once, its labels, and the rules of its network.
+        """Changes its limits, at once, its labels, and the rules and rates of its network.
 
-        `rules` are in place of all it had, `allow` included; connections that they forbid end.
+        `rules` are in place of all it had, `allow` included; connections that they forbid end. `network_rate` is in
+        place of both rates it had.
         """
         limits = resources(cpus, memory, pids, cpu_weight)
         return self._patch(
             resources=limits or None,
             labels=None if labels is None else dict(labels),
-            network=None if rules is None else {"rules": rules_of(rules)},
+            network=present(rules=None if rules is None else rules_of(rules), rate=rate_of(network_rate)) or None,
         )
 
     def info(self) -> Domain:

@@ -26,7 +26,7 @@ fn rule(text: &str) -> Rule {
 }
 
 fn outbound(texts: &[&str]) -> Policy {
-    let rules = Rules { outbound: texts.iter().map(|t| rule(t)).collect(), inbound: Vec::new() };
+    let rules = Rules { outbound: texts.iter().map(|t| rule(t)).collect(), ..Rules::default() };
     Policy::new(rules, None)
 }
 
@@ -57,7 +57,7 @@ fn the_first_rule_that_fits_decides() {
     assert!(tcp(&mut p, "[2606:4700::1111]:25"), "a rule of IPv4 is none of IPv6");
     assert!(!tcp(&mut p, "[64:ff9b::101:101]:25"), "but of what stands for IPv4");
     let inbound = vec![rule("deny 192.0.2.0/24"), rule("deny any:22")];
-    let mut p = Policy::new(Rules { outbound: Vec::new(), inbound }, None);
+    let mut p = Policy::new(Rules { inbound, ..Rules::default() }, None);
     let mut from =
         |ip: &str, port| p.receive(SocketAddr::new(ip.parse().unwrap(), 999), port, Protocol::Tcp, true);
     assert!(!from("192.0.2.9", 80) && !from("::ffff:192.0.2.9", 80));
@@ -123,14 +123,14 @@ fn names_are_what_the_domain_was_told() {
     assert!(!tcp(&mut p, "1.1.1.2:443"));
     assert!(!tcp(&mut p, "169.254.169.254:443"), "the owner of a name has it mean what he likes");
     // What is known of names outlives the rules.
-    p.set(Rules { outbound: vec![rule("deny www.example.org")], inbound: Vec::new() });
+    p.set(Rules { outbound: vec![rule("deny www.example.org")], ..Rules::default() });
     assert!(!tcp(&mut p, "1.1.1.1:443") && tcp(&mut p, "1.1.1.2:443"));
 }
 
 #[test]
 fn a_rate_is_of_new_flows() {
     let limited = Rule { rate: Some(5), ..rule("allow 192.0.2.0/24") };
-    let mut p = Policy::new(Rules { outbound: vec![limited], inbound: Vec::new() }, None);
+    let mut p = Policy::new(Rules { outbound: vec![limited], ..Rules::default() }, None);
     let to: SocketAddr = "192.0.2.1:80".parse().unwrap();
     let way = settings().way(to);
     // However slow this machine is, a thousand take less than 199 seconds.
@@ -148,7 +148,7 @@ fn what_goes_through_and_what_does_not_is_written_down() {
     let log = Some(Log { to: Arc::new(write), key: 7 });
     let rules =
         vec![Rule { log: true, ..rule("deny 192.0.2.1") }, Rule { log: true, ..rule("allow 192.0.2.0/24") }];
-    let mut p = Policy::new(Rules { outbound: rules, inbound: Vec::new() }, log);
+    let mut p = Policy::new(Rules { outbound: rules, ..Rules::default() }, log);
     assert!(
         !tcp(&mut p, "192.0.2.1:80")
             && sends(&mut p, "192.0.2.2:53", Protocol::Udp)
@@ -183,7 +183,7 @@ fn what_is_judged_again_is_judged_by_the_new_rules() {
     let s = settings();
     let from = SocketAddr::new(IpAddr::from([198, 51, 100, 1]), 9);
     assert!(p.keeps(&s, Flow::Out(to), Protocol::Tcp) && p.keeps(&s, Flow::In(from, 80), Protocol::Tcp));
-    p.set(Rules { outbound: Vec::new(), inbound: vec![rule("deny 198.51.100.0/24:80")] });
+    p.set(Rules { inbound: vec![rule("deny 198.51.100.0/24:80")], ..Rules::default() });
     assert!(!p.keeps(&s, Flow::Out(to), Protocol::Tcp) && !p.keeps(&s, Flow::In(from, 80), Protocol::Tcp));
     assert!(p.keeps(&s, Flow::In(from, 81), Protocol::Tcp));
 }

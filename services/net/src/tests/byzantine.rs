@@ -27,7 +27,7 @@ const TEMPERS: [u8; 5] = [0, 1, 8, 64, 255];
 fn rules() -> Rules {
     let rule = |pattern: &str, action| Rule::new(pattern.parse().unwrap(), action);
     let outbound = vec![rule("10.88.0.0/16", Action::Allow), rule("any", Action::Deny)];
-    Rules { outbound, inbound: Vec::new() }
+    Rules { outbound, ..Rules::default() }
 }
 
 /// A hostile domain, which acts on a thread of its own until it is dropped.
