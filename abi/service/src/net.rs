@@ -106,6 +106,8 @@ pub struct DatagramHeader {
     pub hops: u8,
     /// Type of service, or traffic class.
     pub class: u8,
+    /// The domain's port, in the buffers of a socket that was made at port 0; otherwise of no meaning.
+    pub port: u16,
 }
 
 impl DatagramHeader {
@@ -120,6 +122,7 @@ impl DatagramHeader {
         b[16..18].copy_from_slice(&self.peer.port.to_le_bytes());
         b[18..20].copy_from_slice(&self.len.to_le_bytes());
         (b[20], b[21]) = (self.hops, self.class);
+        b[22..24].copy_from_slice(&self.port.to_le_bytes());
         b
     }
 
@@ -129,7 +132,8 @@ impl DatagramHeader {
         let mut ip = [0; 16];
         ip.copy_from_slice(&b[..16]);
         let short = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
-        Self { peer: End { ip, port: short(16) }, len: short(18), hops: b[20], class: b[21] }
+        let peer = End { ip, port: short(16) };
+        Self { peer, len: short(18), hops: b[20], class: b[21], port: short(22) }
     }
 
     /// Room for a datagram of `len` bytes in a buffer.
@@ -196,7 +200,7 @@ pub enum Request {
     Listen {
         /// Number, the guest kernel's choice.
         socket: u32,
-        /// Address, wildcards included; port 0: any.
+        /// Address, wildcards included; port 0: every port that no other socket listens at.
         at: End,
         /// Connections that may wait.
         backlog: u16,
@@ -205,7 +209,7 @@ pub enum Request {
     Datagrams {
         /// Number, the guest kernel's choice.
         socket: u32,
-        /// Address, wildcards included; port 0: any.
+        /// Address, wildcards included; port 0: every port that no other datagram socket has ([`DatagramHeader::port`]).
         at: End,
     },
     /// Gives a datagram socket a peer: what comes from others is dropped, and errors are told.
@@ -253,6 +257,8 @@ pub enum Answer {
         socket: u32,
         /// The other end's address.
         peer: End,
+        /// The domain's port that was called.
+        port: u16,
     },
 }
 
@@ -356,10 +362,10 @@ impl Answer {
                 put_end(&mut e, 2, local);
                 head(1, *error, 0)
             }
-            Self::Accepted { listener, socket, peer } => {
+            Self::Accepted { listener, socket, peer, port } => {
                 e[1] = u64::from(*socket);
                 put_end(&mut e, 2, peer);
-                head(2, 0, *listener)
+                head(2, *port, *listener)
             }
         };
         e
@@ -377,7 +383,12 @@ impl Answer {
                 if !(ACCEPTED..OBJECTS).contains(&socket) {
                     return Err(BadEntry);
                 }
-                Ok(Self::Accepted { listener: socket_of(e)?, socket, peer: get_end(e, 2)? })
+                Ok(Self::Accepted {
+                    listener: socket_of(e)?,
+                    socket,
+                    peer: get_end(e, 2)?,
+                    port: (e[0] >> 16) as u16,
+                })
             }
             _ => Err(BadEntry),
         }

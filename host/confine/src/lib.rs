@@ -13,6 +13,7 @@
 mod bpf;
 pub mod container;
 pub mod limits;
+pub mod packets;
 mod rules;
 pub mod service;
 mod table;

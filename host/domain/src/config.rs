@@ -181,7 +181,6 @@ impl DomainConfig {
             (self.kernel.is_some(), "a guest kernel"),
             (self.trace, "--trace"),
             (self.freeze_to.is_some(), "freezing itself"),
-            (self.network.is_some(), "a network (its own loopback device is all it has yet)"),
         ];
         if let Some((_, what)) = only_para.iter().find(|(asked, _)| *asked) {
             return Err(Error::Unsupported(format!("a paene domain has not {what}")));

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use doppel_abi_machine::{StartInfo, VirtualRegisters, control, event, ring, state};
+use doppel_abi_machine::{StartInfo, VirtualRegisters, control, event, layout, ring, state};
 use doppel_sys::shared::SharedMap;
 use doppel_sys::signal::SignalFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -21,6 +22,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::futex;
 
 use crate::container::{self, Container};
+use crate::network::{Addresses, Link};
 use crate::program::set_size;
 use crate::request::Request;
 use crate::ring::Ring;
@@ -54,13 +56,6 @@ impl Host {
         self.map.get(place(control::VREGS))
     }
 
-    /// A field of the start info.
-    fn start_info<const N: usize>(&self, offset: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        self.map.read(place(control::START_INFO) + offset, &mut bytes);
-        bytes
-    }
-
     /// Says something on the domain's log.
     fn log(&self, text: &str) {
         let _ = Ring::console(ring::LOG).produce(&self.map, format!("doppel: {text}\n").as_bytes());
@@ -74,16 +69,23 @@ impl Host {
     }
 }
 
+/// A field of the start info.
+fn start_info<const N: usize>(map: &SharedMap, offset: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    map.read(place(control::START_INFO) + offset, &mut bytes);
+    bytes
+}
+
 pub(crate) fn place(offset: u64) -> usize {
     usize::try_from(offset).expect("inside the control area")
 }
 
 /// The attendant of the domain with this name; `args` are the limits of its layer: bytes and files.
 pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCode {
-    let Ok((host, image)) = born() else { return ExitCode::FAILURE };
+    let Ok((host, image, link)) = born() else { return ExitCode::FAILURE };
     let mut numbers = args.map(|a| a.to_str().and_then(|a| a.parse().ok()).unwrap_or(0));
     let quota = Quota { bytes: numbers.next().unwrap_or(0), inodes: numbers.next().unwrap_or(0) };
-    match attend(&host, &image, quota) {
+    match attend(&host, &image, quota, link.as_ref()) {
         Ok(status) => host.ended(status),
         Err(why) => {
             host.log(&why);
@@ -94,19 +96,30 @@ pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCo
 }
 
 /// Takes over what the attendant is born with: `abi/machine`'s descriptors in the place of standard streams.
-fn born() -> io::Result<(Host, File)> {
+fn born() -> io::Result<(Host, File, Option<Link>)> {
+    let [image, doorbell, _, _, channel, service] = doppel_sys::inherited::next_to_streams();
     let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let map = SharedMap::new(control.as_fd(), place(control::SIZE))?;
+    let mut map = SharedMap::new(control.as_fd(), place(control::SIZE))?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    let [image, doorbell] = doppel_sys::inherited::next_to_streams();
-    Ok((Host { map: Arc::new(map), doorbell: doorbell? }, File::from(image?)))
+    let link = match (channel, service) {
+        (Ok(memory), Ok(doorbell)) => {
+            // Registers are where the service posts events too.
+            let (at, page) = (place(control::VREGS), place(layout::PAGE));
+            map.overlay(at, page, memory.as_fd(), doppel_abi_service::layout::REGISTERS)?;
+            let ip4 = start_info::<4>(&map, std::mem::offset_of!(StartInfo, ip4)).into();
+            let ip6 = Ipv6Addr::from(start_info::<16>(&map, std::mem::offset_of!(StartInfo, ip6)));
+            Some(Link { memory, doorbell, addresses: Addresses { ip4, ip6 } })
+        }
+        _ => None,
+    };
+    Ok((Host { map: Arc::new(map), doorbell: doorbell? }, File::from(image?), link))
 }
 
-fn attend(host: &Host, image: &File, quota: Quota) -> Result<i32, Failure> {
-    let len = u32::from_le_bytes(host.start_info(std::mem::offset_of!(StartInfo, boot_args_len)));
+fn attend(host: &Host, image: &File, quota: Quota, link: Option<&Link>) -> Result<i32, Failure> {
+    let len = u32::from_le_bytes(start_info(&host.map, std::mem::offset_of!(StartInfo, boot_args_len)));
     let request = Request::read(&host.map, place(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
         .ok_or("the boot arguments are none")?;
     let rings = [ring::STDIN, ring::STDOUT, ring::STDERR].map(Ring::console);
@@ -116,7 +129,7 @@ fn attend(host: &Host, image: &File, quota: Quota) -> Result<i32, Failure> {
     // Held as long as this process lives.
     let (owners, _claim) =
         Owners::claim(Path::new(root::CLAIMS)).map_err(cannot("claim users for the container"))?;
-    let container = container::make(&request, owners, image, quota, theirs)?;
+    let container = container::make(&request, owners, image, quota, theirs, link)?;
     // What the container was made with is behind us; its processes have their own.
     if !OOM_SCORES.iter().any(|score| fs::write("/proc/self/oom_score_adj", score).is_ok()) {
         return Err("cannot set oom_score_adj".to_owned());
@@ -266,6 +279,9 @@ impl Attendant<'_> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.container.pid() => self.status = Some(status.as_raw()),
+                Ok(Some((pid, _))) if Some(pid) == self.container.network() => {
+                    self.host.log("the domain's network has ended: who moves its packets is gone");
+                }
                 // A session's helper, which has said all there was.
                 Ok(Some(_)) => {}
                 Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(()),

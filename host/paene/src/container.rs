@@ -13,6 +13,7 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::attendant::send;
+use crate::network::{Link, names};
 use crate::request::Request;
 use crate::root::{self, Failure, Owners, Quota, cannot};
 use crate::streams::Theirs;
@@ -25,6 +26,8 @@ pub(crate) struct Container {
     pid: Pid,
     process: OwnedFd,
     report: OwnedFd,
+    /// Who moves its packets.
+    network: Option<Pid>,
 }
 
 /// What the first process said before it was the program.
@@ -59,11 +62,17 @@ pub(crate) fn make(
     image: &File,
     quota: Quota,
     theirs: Theirs,
+    link: Option<&Link>,
 ) -> Result<Container, Failure> {
     root::view()?;
     let rootfs = root::make(image, owners, quota)?;
     // The program says if it is not there.
     let _ = root::make_directory(&rootfs, Path::new(&request.cwd), owners);
+    if let Some(link) = link {
+        let name = request.hostname.to_string_lossy();
+        names::write(&rootfs, owners, link.addresses, &name)
+            .map_err(cannot("write /etc/resolv.conf and /etc/hosts"))?;
+    }
     let dir = Path::new(root::RUN).join("bundle");
     bundle::write(&dir, &rootfs, request, owners).map_err(cannot("describe the container"))?;
     let (report, theirs_report) = talk::pair().map_err(cannot("make a socket"))?;
@@ -84,21 +93,29 @@ pub(crate) fn make(
     let pid = inner.pid().and_then(|p| Pid::from_raw(p.as_raw())).ok_or("the container has no process")?;
     let process =
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("watch the container"))?;
-    network(process.as_fd())?;
-    Ok(Container { inner, pid, process, report })
+    let packets = devices(process.as_fd(), link)?;
+    // An id of the domain's that its programs have no use for: the last one is what unknown ids look like.
+    let user = owners.first + owners.count - 2;
+    let network = match (link, packets) {
+        (Some(link), Some(packets)) => {
+            Some(link.serve(&packets, user).map_err(cannot("start who moves the domain's packets"))?)
+        }
+        _ => None,
+    };
+    Ok(Container { inner, pid, process, report, network })
 }
 
-/// Switches on the loopback device of the container.
-fn network(process: BorrowedFd<'_>) -> Result<(), Failure> {
+/// Switches on the loopback device of the container, and makes the other one, whose packets are returned.
+fn devices(process: BorrowedFd<'_>, link: Option<&Link>) -> Result<Option<OwnedFd>, Failure> {
     let go = || {
         let net = rustix::thread::ThreadNameSpaceType::NETWORK;
-        rustix::thread::move_into_thread_name_spaces(process, net)?;
-        doppel_sys::namespace::loopback_up()
+        rustix::thread::move_into_thread_name_spaces(process, net)
+            .map_err(cannot("enter the network namespace"))?;
+        doppel_sys::namespace::loopback_up().map_err(cannot("switch on the loopback device"))?;
+        link.map(Link::device).transpose().map_err(cannot("make a network device (/dev/net/tun)"))
     };
     // On a thread, which is over before anything forks: it ends in the container's namespace.
-    std::thread::scope(|scope| scope.spawn(go).join())
-        .map_err(|_| "cannot switch on the loopback device")?
-        .map_err(cannot("switch on the loopback device"))
+    std::thread::scope(|scope| scope.spawn(go).join()).map_err(|_| "cannot make network devices")?
 }
 
 /// An error and what is behind it.
@@ -140,6 +157,11 @@ impl Container {
 
     pub fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// Who moves its packets, if it has a network.
+    pub fn network(&self) -> Option<Pid> {
+        self.network
     }
 
     /// Its first process.

@@ -82,9 +82,6 @@ fn kind(wanted: &api::CreateDomain) -> Result<(), Problem> {
         api::Kind::Paene if wanted.freeze_as.is_some() => {
             unsupported("freeze_as: only para domains can be frozen, and this one is to be paene")
         }
-        api::Kind::Paene if wanted.network.kind != api::NetworkKind::None => {
-            unsupported("network: a paene domain has its own loopback device only, not yet a network")
-        }
         api::Kind::Paene if resources.memory_target_bytes.is_some() => {
             unsupported("resources.memory_target_bytes: for a guest kernel, which a paene domain has not")
         }
@@ -343,7 +340,6 @@ mod tests {
             check(&wanted).unwrap_err().code
         };
         assert_eq!(paene(|w| w.freeze_as = Some("x".into())), Code::Unsupported);
-        assert_eq!(paene(|w| w.network.kind = api::NetworkKind::Nat), Code::Unsupported);
         assert_eq!(paene(|w| w.resources.memory_target_bytes = Some(64 << 20)), Code::Unsupported);
     }
 

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The first of them.
 const FIRST: RawFd = 3;
 
-/// Takes descriptors 3 and 4 of a process that its parent has given them; only the first call in a process does.
+/// Takes the descriptors from 3 on, `N` of them, of a process that its parent has given them; only the first call in a process
+/// does.
 ///
 /// To be called before anything else opens descriptors.
-pub fn next_to_streams() -> [std::io::Result<OwnedFd>; 2] {
+pub fn next_to_streams<const N: usize>() -> [std::io::Result<OwnedFd>; N] {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let taken = TAKEN.swap(true, Ordering::Relaxed);
-    [FIRST, FIRST + 1].map(|fd| {
+    std::array::from_fn(|i| {
+        let fd = FIRST + RawFd::try_from(i).map_err(|_| std::io::ErrorKind::NotFound)?;
         // SAFETY: F_SETFD only changes a flag, and fails for a number that is no descriptor.
         if taken || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
             return Err(std::io::ErrorKind::NotFound.into());

@@ -12,6 +12,7 @@
 //! * [`disk`]: an image file as a block device.
 //! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
 //! * [`filter`]: seccomp programs.
+//! * [`tunnel`]: network devices whose packets a program moves.
 //!
 //! Boundary: mechanism only. What a domain is confined to is said by `host/confine`, and nothing here
 //! trusts a byte that a domain can write.
@@ -28,5 +29,6 @@ pub mod memory;
 pub mod namespace;
 pub mod shared;
 pub mod signal;
+pub mod tunnel;
 
 pub use file_map::FileMap;

@@ -229,7 +229,11 @@ impl Channel {
         header.bell.store(self.count, Ordering::SeqCst);
         match header.guest_sleeps.swap(sleeps::NOT, Ordering::AcqRel) {
             sleeps::HIBERNATED => ring(self.bell.as_deref()),
-            _ => self.post(),
+            _ => {
+                // Whoever sleeps there may look at nothing else.
+                let _ = futex::wake(&header.bell, futex::Flags::empty(), i32::MAX.unsigned_abs());
+                self.post();
+            }
         }
     }
 

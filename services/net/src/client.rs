@@ -434,7 +434,7 @@ impl Client {
         self.settings.counts.received().began();
         self.insert_stream(number, link, Flow::In(peer, port));
         self.wishes.push(Wish::Watch(number));
-        self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer) });
+        self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer), port });
         true
     }
 

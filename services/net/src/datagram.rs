@@ -177,6 +177,7 @@ impl Datagrams {
         &mut self,
         channel: &mut Channel,
         from: SocketAddr,
+        port: u16,
         marks: Marks,
         bytes: &[u8],
     ) -> Result<(), Broken> {
@@ -184,7 +185,7 @@ impl Datagrams {
             self.counts.received().began();
             self.peers.put(from, ());
         }
-        self.put(channel, from, marks, bytes)
+        self.put(channel, from, port, marks, bytes)
     }
 
     /// From now on datagrams are handed over with their marks, also those that come to these sockets of published ports.
@@ -310,6 +311,7 @@ impl Datagrams {
     fn send_one(&mut self, head: &DatagramHeader, around: &mut Around<'_>) -> Result<(), Errno> {
         let (to, len) = (address::socket_addr(&head.peer), usize::from(head.len));
         let marks = Marks { hops: head.hops, class: head.class };
+        let port = if self.at.port == 0 { head.port } else { self.at.port };
         if let Some((published, real)) = self.callers.get(&to) {
             let socket = &around.settings.published[published].socket;
             // A socket that has no room loses it: it is not this domain's socket that waits there.
@@ -325,7 +327,7 @@ impl Datagrams {
             drop(directory);
             if let Some(answer) = answer {
                 // A channel that is broken is found to be so by the next who looks.
-                let _ = self.put(around.channel, to, Marks::UNKNOWN, &answer);
+                let _ = self.put(around.channel, to, port, Marks::UNKNOWN, &answer);
                 return Ok(());
             }
             server.ok_or(Errno::CONNREFUSED)?;
@@ -334,7 +336,7 @@ impl Datagrams {
             around.wishes.push(Wish::Datagram {
                 socket: self.number,
                 to,
-                from_port: self.at.port,
+                from_port: port,
                 marks,
                 bytes: around.scratch[..len].into(),
             });
@@ -379,7 +381,7 @@ impl Datagrams {
                         if around.settings.way(from) == Way::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);
                         }
-                        self.put(around.channel, from, marks, &around.scratch[..n])?;
+                        self.put(around.channel, from, self.at.port, marks, &around.scratch[..n])?;
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => outlet.readable = false,
@@ -390,11 +392,12 @@ impl Datagrams {
         Ok(Turn::Idle)
     }
 
-    /// Gives the domain a datagram that came for this socket; lost if there is no room.
+    /// Gives the domain a datagram that came for this socket, at `port`; lost if there is no room.
     pub fn put(
         &mut self,
         channel: &mut Channel,
         from: SocketAddr,
+        port: u16,
         marks: Marks,
         bytes: &[u8],
     ) -> Result<(), Broken> {
@@ -406,7 +409,7 @@ impl Datagrams {
             return Ok(());
         }
         let Marks { hops, class } = marks;
-        let head = DatagramHeader { peer: address::end(from), len, hops, class }.encode();
+        let head = DatagramHeader { peer: address::end(from), len, hops, class, port }.encode();
         let mut skip = 0;
         for mut part in [&head[..], bytes] {
             while !part.is_empty() {
@@ -432,6 +435,7 @@ impl Datagrams {
         &mut self,
         channel: &mut Channel,
         from: SocketAddr,
+        port: u16,
         caller: Caller,
         marks: Marks,
         bytes: &[u8],
@@ -440,7 +444,7 @@ impl Datagrams {
             self.counts.received().began();
         }
         self.callers.put(from, caller);
-        self.put(channel, from, marks, bytes)
+        self.put(channel, from, port, marks, bytes)
     }
 
     /// An error for the guest kernel. As on Linux, one without a peer hears of none.

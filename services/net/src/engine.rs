@@ -429,7 +429,7 @@ impl Engine {
                         return Ok(());
                     }
                     called.share.passed(Direction::In, bytes.len());
-                    let _ = d.heard(&mut called.channel, from, marks, bytes);
+                    let _ = d.heard(&mut called.channel, from, to.port(), marks, bytes);
                 }
                 _ => return Err(Errno::CONNREFUSED),
             }

@@ -16,6 +16,8 @@ use crate::way::as_seen;
 
 /// Connections accepted from one listener in a turn.
 const ACCEPTS: usize = 16;
+/// Port of a socket that has every port which no other one has.
+const EVERY: u16 = 0;
 /// Datagrams taken from one published port in a turn.
 const DATAGRAMS: usize = 64;
 
@@ -43,11 +45,9 @@ fn covers(at: &End, ip: IpAddr) -> bool {
 impl Client {
     /// The socket that takes connections to this address.
     pub fn listener(&self, ip: IpAddr, port: u16) -> Option<u32> {
-        let there = self.ports.get(&port)?;
-        there
-            .iter()
-            .copied()
-            .find(|n| matches!(self.sockets.get(n), Some(Entity::Listener(at)) if covers(at, ip)))
+        let is_it = |n: &u32| matches!(self.sockets.get(n), Some(Entity::Listener(at)) if covers(at, ip));
+        let at = |port| self.ports.get(&port)?.iter().copied().find(is_it);
+        at(port).or_else(|| at(EVERY))
     }
 
     /// The socket that takes a datagram which comes from here to this address: one with that very peer before others.
@@ -56,7 +56,8 @@ impl Client {
             Some(Entity::Datagrams(d)) if covers(&d.at, ip) => d.wants(from).map(|close| (close, **n)),
             _ => None,
         };
-        self.ports.get(&port)?.iter().filter_map(|n| fits(&n)).max().map(|(_, n)| n)
+        let at = |port| self.ports.get(&port)?.iter().filter_map(|n| fits(&n)).max().map(|(_, n)| n);
+        at(port).or_else(|| at(EVERY))
     }
 
     /// Takes connections and datagrams at published ports. True: there are more, for another turn.
@@ -103,7 +104,7 @@ impl Client {
                     self.settings.counts.received().dropped();
                     continue;
                 }
-                d.called(&mut self.channel, from, (published, real), marks, &scratch[..n])?;
+                d.called(&mut self.channel, from, port, (published, real), marks, &scratch[..n])?;
             }
         }
         Ok(Look::Now)

@@ -280,8 +280,8 @@ fn a_published_port_leads_to_the_domains_listener() {
     until(&mut engine, |_| {
         match g.answer()? {
             Answer::Done { error, .. } => assert_eq!(error, 0),
-            Answer::Accepted { listener, socket, peer } => {
-                assert_eq!((listener, peer), (3, end_of(caller.local_addr().unwrap())));
+            Answer::Accepted { listener, socket, peer, port } => {
+                assert_eq!((listener, peer, port), (3, end_of(caller.local_addr().unwrap()), 80));
                 accepted = Some(socket);
             }
         }

@@ -35,10 +35,10 @@ proptest! {
     }
 
     #[test]
-    fn answers_come_back(ticket in any::<u64>(), error in any::<u16>(), e in end(), listener in 0..OBJECTS, socket in ACCEPTED..OBJECTS) {
+    fn answers_come_back(ticket in any::<u64>(), error in any::<u16>(), port in any::<u16>(), e in end(), listener in 0..OBJECTS, socket in ACCEPTED..OBJECTS) {
         for a in [
             Answer::Done { ticket: Ticket(ticket), error, local: e },
-            Answer::Accepted { listener, socket, peer: e },
+            Answer::Accepted { listener, socket, peer: e, port },
         ] {
             prop_assert_eq!(Answer::decode(&a.encode()), Ok(a));
         }
@@ -60,8 +60,8 @@ proptest! {
     }
 
     #[test]
-    fn datagram_headers_come_back(peer in end(), len in any::<u16>()) {
-        let h = DatagramHeader { peer, len, hops: 33, class: 16 };
+    fn datagram_headers_come_back(peer in end(), len in any::<u16>(), port in any::<u16>()) {
+        let h = DatagramHeader { peer, len, hops: 33, class: 16, port };
         prop_assert_eq!(DatagramHeader::decode(&h.encode()), h);
         prop_assert!(DatagramHeader::room(len.into()).is_multiple_of(8));
     }

@@ -7,15 +7,15 @@ use doppel_abi_service::net::address::RESOLVER4;
 
 use super::*;
 
-/// A datagram socket of a guest.
-pub(super) struct Gram(Connection);
+/// A datagram socket of a guest; with the port at which it last heard something, and from which it sends if it has all.
+pub(super) struct Gram(Connection, u16);
 
 impl Gram {
     pub(super) fn new(engine: &mut Engine, g: &mut Guest, n: u32, at: End) -> Self {
         g.socket(n).reset();
         let ticket = g.ask(Request::Datagrams { socket: n, at });
         assert_eq!(done(engine, g, ticket), 0);
-        Self(Connection::new(n))
+        Self(Connection::new(n), 0)
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -28,7 +28,8 @@ impl Gram {
 
     /// With a header that says `len`.
     fn send_as(&mut self, g: &Guest, to: SocketAddr, bytes: &[u8], len: usize) {
-        let head = DatagramHeader { peer: end_of(to), len: u16::try_from(len).unwrap(), hops: 0, class: 0 };
+        let len = u16::try_from(len).unwrap();
+        let head = DatagramHeader { peer: end_of(to), len, hops: 0, class: 0, port: self.1 };
         let mut all = head.encode().to_vec();
         all.extend(bytes);
         all.resize(DatagramHeader::room(bytes.len()), 0);
@@ -69,6 +70,7 @@ impl Gram {
         if self.0.down.advance(&stream, DatagramHeader::room(bytes.len())) {
             g.mark(self.0.n);
         }
+        self.1 = head.port;
         Some((crate::address::socket_addr(&head.peer), bytes))
     }
 }
@@ -275,4 +277,34 @@ fn domains_of_a_network_are_found_by_name() {
     engine.set_name(other.id, "web".into());
     assert_eq!(ask(&mut engine, "web.back"), Ipv4Addr::new(10, 88, 0, 9));
     assert_eq!(ask(&mut engine, "d1"), Ipv4Addr::new(10, 88, 0, 1), "its own, too");
+}
+
+#[test]
+fn a_socket_at_port_0_has_every_port_that_no_other_one_has() {
+    let mut engine = Engine::new().unwrap();
+    let mut server = Guest::new(&mut engine, 6, Rules::default(), Vec::new());
+    let mut client = Guest::new(&mut engine, 5, Rules::default(), Vec::new());
+    let mut every = Gram::new(&mut engine, &mut server, 1, any(0));
+    let mut one = Gram::new(&mut engine, &mut server, 2, any(7000));
+    let mut c = Gram::new(&mut engine, &mut client, 1, any(5000));
+    let at = |port| SocketAddr::new(Ipv4Addr::new(10, 88, 0, 6).into(), port);
+    let caller = SocketAddr::new(Ipv4Addr::new(10, 88, 0, 5).into(), 5000);
+    c.send(&client, at(7000), b"one");
+    assert_eq!(until(&mut engine, |_| one.next(&server)), (caller, b"one".to_vec()));
+    for port in [7001, 53] {
+        c.send(&client, at(port), b"every");
+        assert_eq!(until(&mut engine, |_| every.next(&server)), (caller, b"every".to_vec()));
+        assert_eq!(every.1, port, "it is told where");
+        every.send(&server, caller, b"answer");
+        assert_eq!(until(&mut engine, |_| c.next(&client)), (at(port), b"answer".to_vec()));
+    }
+    // Likewise for connections.
+    server.ask(Request::Listen { socket: 3, at: any(0), backlog: 1 });
+    until(&mut engine, |_| server.answer());
+    connected(&mut engine, &mut client, at(8080));
+    let (listener, port) = until(&mut engine, |_| match server.answer()? {
+        Answer::Accepted { listener, port, .. } => Some((listener, port)),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!((listener, port), (3, 8080));
 }

@@ -65,7 +65,7 @@ impl Grams {
         let s = channel::socket(self.number).up();
         let byte = |v: i32| u8::try_from(v).unwrap_or(0);
         let (hops, class) = (byte(marks.hops), byte(marks.class));
-        let head = DatagramHeader { peer: to, len, hops, class }.encode();
+        let head = DatagramHeader { peer: to, len, hops, class, port: 0 }.encode();
         let mut up = self.up.lock();
         if (up.room(&s).unwrap_or(0) as usize) < room {
             return false;

@@ -67,7 +67,7 @@ impl Link {
                 Ok(Answer::Done { ticket, error, .. }) => {
                     news.done.extend(self.tickets.complete(ticket).map(|p| (p, error)));
                 }
-                Ok(Answer::Accepted { listener, socket, peer }) => {
+                Ok(Answer::Accepted { listener, socket, peer, .. }) => {
                     news.accepted.push((listener, socket, peer));
                 }
                 Err(_) => {}

@@ -1,0 +1,379 @@
+//! All of a domain's connections and datagram sockets: which packet and which mark is whose.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use doppel_abi_service::net::{End, Request, SocketOption};
+use rustix::io::Errno;
+use smoltcp::time::Instant;
+
+use super::Addresses;
+use super::channel::{Channel, News, Pending, end};
+use super::grams::{Grams, Place};
+use super::packet::{self, Packet, What};
+use super::stream::{Connection, Turn};
+use super::tunnel::Tunnel;
+
+/// Packets taken in a turn.
+const PACKETS: usize = 64;
+/// Datagrams taken from one socket in a turn.
+const DATAGRAMS: usize = 64;
+/// Datagram sockets of the channel; the one that was not used for longest goes for another.
+const MOST_GRAMS: usize = 1024;
+/// One that was not used for so long goes too.
+const IDLE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
+/// Callers of datagrams that are remembered.
+const CALLERS: usize = 1024;
+const BACKLOG: u16 = 4096;
+/// Port of questions about names.
+const NAMES: u16 = 53;
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Ends {
+    own: SocketAddr,
+    far: SocketAddr,
+}
+
+/// How far one is.
+enum Flow {
+    /// The service has been asked; the packet that opens it waits.
+    Asked(Vec<u8>),
+    Lives(Box<Connection>, Option<Instant>),
+}
+
+/// Who has a socket of the channel.
+#[derive(Clone, Copy, Debug)]
+enum Whose {
+    Flow(Ends),
+    Grams(Place),
+}
+
+pub(super) struct Stack {
+    channel: Channel,
+    tunnel: Tunnel,
+    addresses: Addresses,
+    begun: std::time::Instant,
+    flows: HashMap<Ends, Flow>,
+    timers: BTreeSet<(Instant, Ends)>,
+    grams: HashMap<Place, Grams>,
+    /// Who has called at a port that only that one has, and so is answered by it.
+    callers: HashSet<(SocketAddr, u16)>,
+    whose: HashMap<u32, Whose>,
+    /// Datagram sockets that may have more, for the next look.
+    later: Vec<Place>,
+    room: Vec<u8>,
+}
+
+impl Stack {
+    pub fn new(channel: Channel, tunnel: Tunnel, addresses: Addresses) -> Self {
+        Self {
+            channel,
+            tunnel,
+            addresses,
+            begun: std::time::Instant::now(),
+            flows: HashMap::new(),
+            timers: BTreeSet::new(),
+            grams: HashMap::new(),
+            callers: HashSet::new(),
+            whose: HashMap::new(),
+            later: Vec::new(),
+            room: Tunnel::room(),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        let micros = i64::try_from(self.begun.elapsed().as_micros()).unwrap_or(i64::MAX);
+        Instant::from_micros(micros)
+    }
+
+    /// Does all there is to do. How long it may be left alone; none: until something comes.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn turn(&mut self) -> Result<Option<Duration>, Errno> {
+        loop {
+            for place in std::mem::take(&mut self.later) {
+                self.deliver(place);
+            }
+            let news = self.channel.hear();
+            self.heed(news);
+            let more = self.take_packets()? || !self.later.is_empty();
+            self.look_at_timers();
+            // In this order: what comes after the last look is told.
+            if !more && !self.channel.sleep() {
+                break;
+            }
+        }
+        let now = self.now();
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let idle = self.grams.iter().filter(|(p, _)| **p != Place::EVERY).map(|(_, g)| g.used + IDLE).min();
+        let next = [timer, idle].into_iter().flatten().min();
+        Ok(next.map(|at| if at > now { (at - now).into() } else { Duration::ZERO }))
+    }
+
+    fn heed(&mut self, news: News) {
+        if news.anew {
+            self.begin();
+        }
+        for (number, error) in news.connected {
+            self.connected(number, error);
+        }
+        for (number, error) in news.refused {
+            self.tell(number, error);
+        }
+        for (number, far, port) in news.accepted {
+            self.accepted(number, far, port);
+        }
+        for number in news.marked {
+            match self.whose.get(&number) {
+                Some(Whose::Flow(ends)) => self.turn_of(*ends, None),
+                Some(Whose::Grams(place)) => self.deliver(*place),
+                None => {}
+            }
+        }
+    }
+
+    /// The service is another one: connections end, and it is told what the domain listens at, which is everything.
+    fn begin(&mut self) {
+        let now = self.now();
+        for flow in self.flows.values_mut() {
+            if let Flow::Lives(connection, _) = flow {
+                connection.cut(&self.tunnel, now);
+            }
+        }
+        self.flows.clear();
+        self.timers.clear();
+        self.grams.clear();
+        self.callers.clear();
+        self.whose.clear();
+        if let Some(socket) = self.channel.number() {
+            let at = End { ip: [0; 16], port: 0 };
+            self.channel.ask(Pending::Other, Request::Listen { socket, at, backlog: BACKLOG });
+        }
+        self.grams_at(Place::EVERY);
+    }
+
+    fn own_address(&self, far: SocketAddr) -> IpAddr {
+        if far.is_ipv4() { self.addresses.ip4.into() } else { self.addresses.ip6.into() }
+    }
+
+    /// The service has made a connection, or not.
+    fn connected(&mut self, number: u32, error: u16) {
+        let Some(Whose::Flow(ends)) = self.whose.get(&number).copied() else { return };
+        let Some(Flow::Asked(first)) = self.flows.remove(&ends) else { return };
+        if error != 0 {
+            self.whose.remove(&number);
+            self.channel.give_back(number);
+            packet::refuse(&self.tunnel, &first, Errno::from_raw_os_error(error.into()));
+            return;
+        }
+        match Connection::opened(number, ends.far, &self.tunnel, self.now()) {
+            Some(connection) => self.enter(ends, connection, Some(&first)),
+            None => self.close(number, true),
+        }
+    }
+
+    /// Somebody has called.
+    fn accepted(&mut self, number: u32, far: SocketAddr, port: u16) {
+        let far = packet::seen(far);
+        let ends = Ends { own: SocketAddr::new(self.own_address(far), port), far };
+        let connection = if self.flows.contains_key(&ends) || !packet::is_somebodys(far) {
+            None
+        } else {
+            Connection::called(number, far, ends.own, &self.tunnel, self.now())
+        };
+        match connection {
+            Some(connection) => {
+                self.whose.insert(number, Whose::Flow(ends));
+                self.enter(ends, connection, None);
+            }
+            None => self.close(number, true),
+        }
+    }
+
+    fn enter(&mut self, ends: Ends, connection: Connection, first: Option<&[u8]>) {
+        // Packets have waited for more where they were wanted to; the host's own socket need not.
+        let (socket, option) = (connection.number(), SocketOption::NoDelay);
+        self.channel.ask(Pending::Other, Request::Set { socket, option, value: 1 });
+        self.flows.insert(ends, Flow::Lives(Box::new(connection), None));
+        self.turn_of(ends, first);
+    }
+
+    fn close(&mut self, number: u32, reset: bool) {
+        self.whose.remove(&number);
+        self.channel.ask(Pending::Close(number), Request::Close { socket: number, reset });
+    }
+
+    /// A connection's turn, with a packet that came for it.
+    fn turn_of(&mut self, ends: Ends, bytes: Option<&[u8]>) {
+        let now = self.now();
+        let Some(Flow::Lives(connection, timer)) = self.flows.get_mut(&ends) else { return };
+        if let Some(at) = timer.take() {
+            self.timers.remove(&(at, ends));
+        }
+        match connection.turn(&self.channel, &self.tunnel, bytes, now) {
+            Turn::Until(next) => {
+                *timer = next;
+                self.timers.extend(next.map(|at| (at, ends)));
+            }
+            Turn::Over { reset } => {
+                let number = connection.number();
+                self.flows.remove(&ends);
+                self.close(number, reset);
+            }
+        }
+    }
+
+    fn look_at_timers(&mut self) {
+        let now = self.now();
+        // Each once: one may want another turn at once, which is the next look's.
+        let due: Vec<Ends> = self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, e)| *e).collect();
+        for ends in due {
+            self.turn_of(ends, None);
+        }
+        let idle = |(p, g): (&Place, &Grams)| (*p != Place::EVERY && g.used + IDLE <= now).then_some(*p);
+        let idle: Vec<Place> = self.grams.iter().filter_map(idle).collect();
+        for place in idle {
+            self.forget_grams(place);
+        }
+    }
+
+    /// Takes packets of the domain's kernel; whether there may be more.
+    fn take_packets(&mut self) -> Result<bool, Errno> {
+        if !self.channel.is_there() {
+            return Ok(false);
+        }
+        let mut room = std::mem::take(&mut self.room);
+        let mut taken = 0;
+        let result = loop {
+            match self.tunnel.receive(&mut room) {
+                Ok(Some(bytes)) => self.sent(bytes),
+                Ok(None) => break Ok(false),
+                Err(error) => break Err(error),
+            }
+            taken += 1;
+            if taken == PACKETS {
+                break Ok(true);
+            }
+        };
+        self.room = room;
+        result
+    }
+
+    /// The domain's kernel has sent a packet.
+    fn sent(&mut self, bytes: &[u8]) {
+        let Some(Packet { from, to, what }) = packet::read(bytes) else { return };
+        // Only from its own address, and to somebody else's.
+        let own = self.own_address(to);
+        if from.ip() != own || to.ip() == own || !packet::is_somebodys(to) || from.port() == 0 {
+            return;
+        }
+        match what {
+            What::Datagram(data) => self.sent_datagram(from.port(), to, data),
+            What::Segment(segment) => {
+                let ends = Ends { own: from, far: to };
+                match self.flows.get(&ends) {
+                    Some(Flow::Lives(..)) => self.turn_of(ends, Some(bytes)),
+                    // It is being made; the first packet is sent again meanwhile.
+                    Some(Flow::Asked(..)) => {}
+                    None if segment.syn => self.open(ends, bytes),
+                    None if segment.reset => {}
+                    None => packet::reset(&self.tunnel, from, to, segment),
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, ends: Ends, first: &[u8]) {
+        let Some(socket) = self.channel.number() else {
+            return packet::refuse(&self.tunnel, first, Errno::CONNREFUSED);
+        };
+        self.whose.insert(socket, Whose::Flow(ends));
+        self.flows.insert(ends, Flow::Asked(first.to_vec()));
+        let request = Request::Connect { socket, from: end(ends.own), to: end(ends.far) };
+        self.channel.ask(Pending::Connect(socket), request);
+    }
+
+    fn sent_datagram(&mut self, port: u16, to: SocketAddr, data: &[u8]) {
+        let now = self.now();
+        let by = if self.callers.contains(&(to, port)) {
+            Place::EVERY
+        } else {
+            // Who asks for names wants to know at once that nobody answers.
+            Place { port, peer: (to.port() == NAMES).then_some(to) }
+        };
+        if self.grams_at(by)
+            && let Some(grams) = self.grams.get_mut(&by)
+        {
+            grams.used = now;
+            grams.send(&self.channel, port, to, data);
+        }
+    }
+
+    /// Sees to a datagram socket at a port; false if there cannot be one.
+    fn grams_at(&mut self, place: Place) -> bool {
+        if self.grams.contains_key(&place) {
+            return true;
+        }
+        if self.grams.len() >= MOST_GRAMS {
+            let oldest = self.grams.iter().filter(|(p, _)| **p != Place::EVERY).min_by_key(|(_, g)| g.used);
+            if let Some(oldest) = oldest.map(|(place, _)| *place) {
+                self.forget_grams(oldest);
+            }
+        }
+        let now = self.now();
+        let Some(grams) = Grams::new(&mut self.channel, place, now) else { return false };
+        self.whose.insert(grams.number(), Whose::Grams(place));
+        self.grams.insert(place, grams);
+        true
+    }
+
+    fn forget_grams(&mut self, place: Place) {
+        if let Some(grams) = self.grams.remove(&place) {
+            self.whose.remove(&grams.number());
+            grams.close(&mut self.channel);
+        }
+    }
+
+    /// Tells the domain's kernel that a datagram socket's peer cannot be reached.
+    fn tell(&mut self, number: u32, error: u16) {
+        if let Some(Whose::Grams(place)) = self.whose.get(&number).copied()
+            && let Some(far) = place.peer
+        {
+            let own = SocketAddr::new(self.own_address(far), place.port);
+            packet::undelivered(&self.tunnel, own, far, Errno::from_raw_os_error(error.into()));
+            self.forget_grams(place);
+        }
+    }
+
+    /// Gives the domain's kernel the datagrams that came.
+    fn deliver(&mut self, place: Place) {
+        let now = self.now();
+        for _ in 0..DATAGRAMS {
+            let Some(grams) = self.grams.get_mut(&place) else { return };
+            let error = self.channel.take_error(grams.number());
+            if error != 0 {
+                let number = grams.number();
+                self.tell(number, error);
+                return;
+            }
+            let Some((from, at, data)) = grams.next(&self.channel) else { return };
+            grams.used = now;
+            let own = if place == Place::EVERY { at } else { place.port };
+            if place == Place::EVERY {
+                if self.callers.len() >= CALLERS {
+                    self.callers.clear();
+                }
+                self.callers.insert((from, own));
+            }
+            if own != 0 && packet::is_somebodys(from) {
+                let to = SocketAddr::new(self.own_address(from), own);
+                packet::datagram(&self.tunnel, from, to, &data);
+            }
+        }
+        // There may be more, and nobody will tell.
+        self.later.push(place);
+    }
+}
