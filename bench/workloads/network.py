@@ -44,11 +44,10 @@ class Server:
     """A server in a runtime; it listens at `port` of the host while this is entered."""
 
     def __init__(self, runtime, *command, image):
-        if runtime.name == "paene":
-            raise Failed("paene: not yet: it has no network of its own")
         self.port = free_port()
-        # Only Doppel's server has a port space of its own.
-        inside = 7000 if runtime.name == "doppel" else self.port
+        # Only Doppel's servers have a port space of their own.
+        own = runtime.name in ("doppel", "paene")
+        inside = 7000 if own else self.port
         command = [c.replace("PORT", str(inside)) for c in command]
         if isinstance(runtime, Oci):
             runtime = copy.copy(runtime)
@@ -59,7 +58,7 @@ class Server:
         self.runtime, self.argv = runtime, runtime.argv(*command, image=image)
         if runtime.name == "bwrap":
             self.argv[2:2] = ["--share-net"]
-        if runtime.name == "doppel":
+        if own:
             self.argv[2:2] = ["-p", f"127.0.0.1:{self.port}:{inside}"]
 
     def __enter__(self):
@@ -67,8 +66,13 @@ class Server:
         end = time.monotonic() + 30
         while True:
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=30).close()
-                # A published port takes connections before its server does: this one is answered or reset.
+                with socket.create_connection(("127.0.0.1", self.port), timeout=30) as probe:
+                    # A published port takes connections before its server does. Who comes too early waits (para) or is
+                    # reset (paene).
+                    probe.settimeout(0.2)
+                    probe.recv(1)
+                return self
+            except TimeoutError:
                 return self
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > end:
