@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doppel_service::{Calls, Heart, Process, Program, Watchdog};
@@ -35,6 +36,8 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     /// Another service domain has been started.
     started: Condvar,
+    /// Who waits for the service domain's end.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -96,9 +99,10 @@ impl Shard {
             members: BTreeMap::new(),
         };
         let watchdog = state.inform(&child);
-        let shard = Arc::new(Self { state: Mutex::new(state), started: Condvar::new() });
+        let shard =
+            Arc::new(Self { state: Mutex::new(state), started: Condvar::new(), thread: Mutex::default() });
         let watched = Arc::downgrade(&shard);
-        std::thread::Builder::new().name("network".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("network".into()).spawn(move || {
             let mut running = Some((child, watchdog));
             loop {
                 let begun = Instant::now();
@@ -107,7 +111,7 @@ impl Shard {
                     child.wait();
                     drop(watchdog);
                 }
-                if begun.elapsed() < STEADY {
+                if begun.elapsed() < STEADY && watched.strong_count() > 0 {
                     std::thread::sleep(STEADY);
                 }
                 let Some(shard) = watched.upgrade() else { return };
@@ -118,6 +122,7 @@ impl Shard {
                     .ok();
             }
         })?;
+        *shard.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(shard)
     }
 
@@ -155,6 +160,21 @@ impl Shard {
             domains: state.members.len(),
             cpu_seconds: usage.cpu.as_secs_f64(),
             memory_bytes: usage.memory,
+        }
+    }
+}
+
+impl Drop for Shard {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(process) = state.process.take() {
+            process.kill();
+        }
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // It was the last that had to do with this itself if it is the one that runs.
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            // The control group goes with the process, before ours may end. It does not panic; and if it did, nobody waits.
+            let _ = thread.join();
         }
     }
 }
