@@ -77,6 +77,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
         overcommit(),
         at_least("vm.max_map_count", "/proc/sys/vm/max_map_count", MAPS),
         at_least("kernel.pid_max", "/proc/sys/kernel/pid_max", PIDS),
+        paene(),
         store(),
         supervisor(),
     ];
@@ -113,6 +114,34 @@ fn kernel() -> Check {
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     let remedy = format!("a kernel from {}.{} on", KERNEL.0, KERNEL.1);
     check("kernel", verdict(version >= KERNEL, Verdict::Failed), format!("Linux {release}"), &remedy)
+}
+
+/// What domains of the other kind need (docs/paene.md).
+fn paene() -> Check {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    // One that is not in the kernel yet may be a module of it.
+    let has = |name: &str| {
+        known.lines().any(|line| line.split_whitespace().last() == Some(name))
+            || Path::new(&format!("/lib/modules/{release}/kernel/fs/{name}")).exists()
+    };
+    let there = |path: &str| Path::new(path).exists();
+    let needed = [
+        (rustix::process::geteuid().is_root(), "root"),
+        (has("erofs"), "the file system erofs"),
+        // Its module's directory has another name.
+        (has("overlay") || has("overlayfs"), "the file system overlay"),
+        (there("/dev/loop-control"), "/dev/loop-control"),
+        (there("/dev/net/tun"), "/dev/net/tun (for a network)"),
+    ];
+    let missing: Vec<&str> = needed.iter().filter(|(is, _)| !is).map(|(_, what)| *what).collect();
+    let found = if missing.is_empty() {
+        "root, loop devices, erofs, overlay, tun".to_owned()
+    } else {
+        format!("not here: {}", missing.join(", "))
+    };
+    let remedy = "only for --kind paene; para domains do without";
+    check("paene domains", verdict(missing.is_empty(), Verdict::Warning), found, remedy)
 }
 
 fn seccomp() -> Check {
