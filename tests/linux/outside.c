@@ -572,6 +572,26 @@ CASE(options_of_a_connection) {
     CHECK_EQ(write(s, "abc", 3), 3);
     full(s, "abc");
 }
+CASE(a_corked_connection_sends_all_in_the_end) {
+    int s = ask("echo"), wide = 100000;
+    set(s, IPPROTO_TCP, TCP_CORK, 1);
+    CHECK_EQ(write(s, "ab", 2), 2);
+    CHECK_EQ(write(s, "cd", 2), 2);
+    full(s, "abcd");  // after 200 ms at the latest
+    CHECK_EQ(write(s, "ef", 2), 2);
+    set(s, IPPROTO_TCP, TCP_CORK, 0);
+    full(s, "ef");
+    CHECK_EQ(send(s, "gh", 2, MSG_MORE), 2);
+    CHECK_EQ(events(s, POLLIN, 60000), POLLIN);
+    full(s, "gh");
+    // More than is held back, and then the end while something is.
+    set(s, IPPROTO_TCP, TCP_CORK, 1);
+    char *b = calloc(1, wide);
+    for (int at = 0; at < wide; at += 1000) CHECK_EQ(write(s, b, 1000), 1000);
+    CHECK_OK(shutdown(s, SHUT_WR));
+    for (ssize_t n, have = 0; have < wide; have += n) CHECK((n = read(s, b, wide)) > 0);
+    CHECK_EQ(read(s, b, 1), 0);
+}
 CASE(an_unconnected_socket_knows_no_mtu) {
     int s = socket(AF_INET, SOCK_DGRAM, 0), v;
     CHECK_ERR(getsockopt(s, IPPROTO_IP, IP_MTU, &v, (socklen_t[]){4}), ENOTCONN);

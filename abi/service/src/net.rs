@@ -157,8 +157,6 @@ pub enum SocketOption {
     KeepInterval = 4,
     /// TCP_KEEPCNT.
     KeepCount = 5,
-    /// TCP_CORK.
-    Cork = 6,
     /// TCP_USER_TIMEOUT in milliseconds.
     UserTimeout = 7,
     /// IP_TOS and IPV6_TCLASS.
@@ -170,13 +168,12 @@ pub enum SocketOption {
 }
 
 impl SocketOption {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 9] = [
         Self::NoDelay,
         Self::KeepAlive,
         Self::KeepIdle,
         Self::KeepInterval,
         Self::KeepCount,
-        Self::Cork,
         Self::UserTimeout,
         Self::TypeOfService,
         Self::Hops,

@@ -20,7 +20,6 @@ pub(crate) fn set(socket: SockRef<'_>, option: SocketOption, value: u32) -> Resu
         SocketOption::KeepIdle => socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(seconds)),
         SocketOption::KeepInterval => socket.set_tcp_keepalive(&TcpKeepalive::new().with_interval(seconds)),
         SocketOption::KeepCount => socket.set_tcp_keepalive(&TcpKeepalive::new().with_retries(value)),
-        SocketOption::Cork => socket.set_tcp_cork(value != 0),
         SocketOption::UserTimeout => {
             socket.set_tcp_user_timeout(Some(Duration::from_millis(u64::from(value))))
         }

@@ -15,6 +15,7 @@ pub const MSG_PEEK: u32 = 0x2;
 pub const MSG_CTRUNC: u32 = 0x8;
 pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
+pub const MSG_MORE: u32 = 0x8000;
 pub const MSG_EOR: u32 = 0x80;
 pub const MSG_WAITALL: u32 = 0x100;
 pub const MSG_ERRQUEUE: u32 = 0x2000;

@@ -36,6 +36,11 @@ pub(super) enum Place {
 
 /// Begins the wait of `me`.
 pub(super) fn wait(me: &Arc<Thread>, deadline: Deadline) -> Place {
+    if me.outside.load(Ordering::Relaxed)
+        && let Some(network) = remote::network()
+    {
+        network.release();
+    }
     if me.woken_by_own.load(Ordering::Relaxed) {
         return if me.park.leave() { Place::Left } else { Place::Woken };
     }

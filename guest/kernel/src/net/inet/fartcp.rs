@@ -11,7 +11,7 @@ use super::{End, own_address};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::wait;
-use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN};
+use crate::net::consts::{MSG_DONTWAIT, MSG_MORE, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::remote::{self, Far, Network, Outside};
 use crate::net::socket::{Received, SendMsg};
 use crate::{Errno, Result, time};
@@ -81,7 +81,7 @@ impl Tcp {
         let Some(far) = far else { return };
         match result {
             Ok(()) => {
-                tcpopts::tell(self, &network, far.number());
+                tcpopts::tell(self, &network, &far);
                 self.common.wake_all(WRITABLE);
             }
             Err(e) => {
@@ -170,7 +170,7 @@ impl Outside for Tcp {
             }
             i.backlog.push_back(server.clone());
         }
-        tcpopts::tell(&server, &network, far.number());
+        tcpopts::tell(&server, &network, &far);
         self.common.wake_read(READABLE);
         true
     }
@@ -239,7 +239,7 @@ pub(super) fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> 
         if let Err(e) = room {
             return if input.done() > 0 { Ok(input.done()) } else { Err(e) };
         }
-        far.send(input)?;
+        far.send(input, msg.flags & MSG_MORE != 0)?;
         if input.remaining() == 0 {
             return Ok(input.done());
         }

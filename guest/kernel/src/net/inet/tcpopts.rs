@@ -9,11 +9,12 @@ use doppel_algo::net::ports::unmapped;
 use super::tcp::Tcp;
 use crate::net::consts::SO_KEEPALIVE;
 use crate::net::options::int;
-use crate::net::remote::{self, Network};
+use crate::net::remote::{self, Far, Network};
 use crate::net::socket::Marks;
 use crate::{Errno, Result};
 
 const TCP_MAXSEG: i32 = 2;
+const TCP_CORK: i32 = 3;
 const TCP_INFO: i32 = 11;
 const TCP_CONGESTION: i32 = 13;
 const TCP_REPAIR: i32 = 19;
@@ -26,7 +27,7 @@ const OUTSIDE_MTU: u32 = 1500;
 const NUMBERS: [(i32, i32, i32, i32); 22] = [
     (1, 0, i32::MIN, i32::MAX), // NODELAY
     (TCP_MAXSEG, LOOPBACK_MSS, 88, 32_767),
-    (3, 0, i32::MIN, i32::MAX),  // CORK
+    (TCP_CORK, 0, i32::MIN, i32::MAX),
     (4, 7200, 1, 32_767),        // KEEPIDLE
     (5, 75, 1, 32_767),          // KEEPINTVL
     (6, 9, 1, 127),              // KEEPCNT
@@ -76,19 +77,19 @@ pub(super) fn set(s: &Tcp, name: i32, value: &[u8]) -> Result<()> {
     }
     s.inner.lock().tcp.set.insert(name, v);
     if let (Some(far), Some(network)) = (s.far(), remote::network()) {
-        tell_one(&network, far.number(), name, v);
+        tell_one(&network, &far, name, v);
     }
     Ok(())
 }
 
 /// Tells the network service what was set of a connection before it had it.
-pub(super) fn tell(s: &Tcp, network: &Network, number: u32) {
+pub(super) fn tell(s: &Tcp, network: &Network, far: &Far) {
     let set = s.inner.lock().tcp.set.clone();
     for (name, v) in set {
-        tell_one(network, number, name, v);
+        tell_one(network, far, name, v);
     }
     if s.common.on(SO_KEEPALIVE) {
-        network.set(number, SocketOption::KeepAlive, 1);
+        network.set(far.number(), SocketOption::KeepAlive, 1);
     }
     tell_marks(s);
 }
@@ -113,10 +114,10 @@ pub(super) fn tell_marks(s: &Tcp) {
     }
 }
 
-fn tell_one(network: &Network, number: u32, name: i32, v: i32) {
+fn tell_one(network: &Network, far: &Far, name: i32, v: i32) {
     let option = match name {
         1 => SocketOption::NoDelay,
-        3 => SocketOption::Cork,
+        TCP_CORK => return far.cork(v != 0),
         4 => SocketOption::KeepIdle,
         5 => SocketOption::KeepInterval,
         6 => SocketOption::KeepCount,
@@ -124,7 +125,7 @@ fn tell_one(network: &Network, number: u32, name: i32, v: i32) {
         // The rest stays here, to be shown again.
         _ => return,
     };
-    network.set(number, option, v.unsigned_abs());
+    network.set(far.number(), option, v.unsigned_abs());
 }
 
 /// Largest segment: over Ethernet there are headers of 20 bytes each and a time stamp.

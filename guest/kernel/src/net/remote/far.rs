@@ -1,5 +1,7 @@
 //! A stream that the network service executes: the kernel's ends of its two byte streams.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use doppel_abi_service::net::BUFFER;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
@@ -13,9 +15,16 @@ use crate::{Errno, Result};
 /// Most bytes copied under one lock.
 const PIECE: usize = 32 << 10;
 
+/// Fewer bytes are held back by TCP_CORK and MSG_MORE.
+const HELD: usize = 32 << 10;
+
 /// A stream.
 pub struct Far {
     number: u32,
+    /// TCP_CORK: the service is not told of a few bytes until it is taken off, or a thread waits ([`super::Network::release`]).
+    corked: AtomicBool,
+    /// It has not been told.
+    held: AtomicBool,
     up: SpinLock<Writer>,
     down: SpinLock<Reader>,
 }
@@ -30,7 +39,13 @@ fn after(span: Span, at: usize) -> Span {
 
 impl Far {
     pub(super) fn new(number: u32) -> Self {
-        Self { number, up: SpinLock::default(), down: SpinLock::default() }
+        Self {
+            number,
+            corked: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            up: SpinLock::default(),
+            down: SpinLock::default(),
+        }
     }
 
     /// Its number in the channel.
@@ -60,8 +75,16 @@ impl Far {
         self.up.lock().sleep(&s).unwrap_or(true)
     }
 
-    /// Sends what there is room for.
-    pub fn send(&self, input: &mut Input<'_>) -> Result<usize> {
+    /// Sets TCP_CORK.
+    pub fn cork(&self, on: bool) {
+        self.corked.store(on, Ordering::SeqCst);
+        if !on && self.held.swap(false, Ordering::SeqCst) {
+            mark(self.number);
+        }
+    }
+
+    /// Sends what there is room for; with `more`, more is to come.
+    pub fn send(&self, input: &mut Input<'_>, more: bool) -> Result<usize> {
         let s = channel::socket(self.number).up();
         let mut total = 0;
         loop {
@@ -84,9 +107,23 @@ impl Far {
             let notify = up.advance(&s, done);
             drop(up);
             total += done;
-            if notify {
-                mark(self.number);
+            if self.held.swap(false, Ordering::SeqCst) || notify {
+                self.tell(more);
             }
+        }
+    }
+
+    /// Tells the service that there are bytes, unless they may wait for more.
+    fn tell(&self, more: bool) {
+        let holds = || more || self.corked.load(Ordering::SeqCst);
+        if !holds() || self.unsent() >= HELD {
+            return mark(self.number);
+        }
+        super::hold(self.number);
+        self.held.store(true, Ordering::SeqCst);
+        // Whoever has taken the cork off meanwhile found nothing held.
+        if !holds() && self.held.swap(false, Ordering::SeqCst) {
+            mark(self.number);
         }
     }
 
@@ -153,7 +190,8 @@ impl Far {
     /// Nothing more will be sent.
     pub fn end(&self) {
         let s = channel::socket(self.number).up();
-        if self.up.lock().close(&s) {
+        let notify = self.up.lock().close(&s);
+        if self.held.swap(false, Ordering::SeqCst) || notify {
             mark(self.number);
         }
     }

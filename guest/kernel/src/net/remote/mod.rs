@@ -70,6 +70,9 @@ pub struct Network {
     heard: AtomicU32,
     /// Whether a vCPU has a [`Watch`].
     watched: AtomicBool,
+    /// Streams that hold bytes back, and whether there are some.
+    held: SpinLock<Vec<u32>>,
+    holds: AtomicBool,
 }
 
 /// The network, if this domain has one.
@@ -183,6 +186,16 @@ impl Network {
         kept
     }
 
+    /// A thread that has used a socket outside begins to wait: what was held back goes.
+    pub fn release(&self) {
+        if self.holds.load(Ordering::Relaxed) && self.holds.swap(false, Ordering::SeqCst) {
+            // A stream that holds nothing any more is marked for nothing.
+            for n in core::mem::take(&mut *self.held.lock()) {
+                mark(n);
+            }
+        }
+    }
+
     /// Queues a request.
     fn ask(&self, pending: Pending, request: Request) {
         self.link.lock().ask(pending, request);
@@ -293,6 +306,14 @@ fn take_error(n: u32) -> Option<Errno> {
     match channel::socket(n).error.swap(0, Ordering::AcqRel) {
         0 => None,
         e => Some(Errno(e as u16)),
+    }
+}
+
+/// A stream holds bytes back until a thread waits.
+fn hold(n: u32) {
+    if let Some(network) = network() {
+        network.held.lock().push(n);
+        network.holds.store(true, Ordering::SeqCst);
     }
 }
 
