@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use doppel_abi_service::OBJECTS;
-use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader, SocketOption};
+use doppel_abi_service::net::{ACCEPTED, Answer, BUFFER, End, Request, SOCKETS, SocketHeader, SocketOption};
 use doppel_ring::{Entry, Ticket};
 use doppel_service::{Broken, Channel};
 use doppel_sys::datagram::Marks;
@@ -315,12 +315,12 @@ impl Client {
                 };
                 self.done(ticket, result.map(|()| End::default()));
             }
-            Request::Close { socket, reset } => self.close(socket, ticket, reset),
+            Request::Close { socket, reset } => self.close(socket, ticket, reset)?,
         }
         Ok(())
     }
 
-    fn close(&mut self, number: u32, ticket: Ticket, reset: bool) {
+    fn close(&mut self, number: u32, ticket: Ticket, reset: bool) -> Result<(), Broken> {
         match self.sockets.get_mut(&number) {
             Some(Entity::Stream(s)) if !reset => {
                 s.closing = true;
@@ -333,7 +333,9 @@ impl Client {
             }
             Some(entity) => {
                 if let Entity::Stream(s) = entity {
-                    // What is not sent is dropped, and the peer sees a reset.
+                    // What was written before is sent as far as the host takes it at once; the rest is dropped, and the
+                    // peer sees a reset.
+                    s.send(&mut self.channel, BUFFER as usize, &mut self.share)?;
                     let _ = SockRef::from(s.link()).set_linger(Some(std::time::Duration::ZERO));
                 }
                 self.forget(number);
@@ -341,6 +343,7 @@ impl Client {
             }
             None => self.done(ticket, Err(Errno::BADF)),
         }
+        Ok(())
     }
 
     fn forget(&mut self, number: u32) {

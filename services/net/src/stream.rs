@@ -105,7 +105,8 @@ impl Stream {
         Ok(up.and(down))
     }
 
-    fn send(&mut self, channel: &mut Channel, budget: usize, share: &mut Share) -> Result<Turn, Broken> {
+    /// Moves what can be sent, at most `budget` bytes.
+    pub fn send(&mut self, channel: &mut Channel, budget: usize, share: &mut Share) -> Result<Turn, Broken> {
         let (mut done, mut looked) = (0, false);
         while !self.up_ended {
             if done >= budget || share.is_spent() {

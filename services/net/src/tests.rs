@@ -328,6 +328,23 @@ fn domains_of_one_network_reach_each_other_and_no_others() {
 }
 
 #[test]
+fn a_reset_comes_after_what_was_written_before() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut engine = Engine::new().unwrap();
+    let mut g = Guest::new(&mut engine, 1, to_loopback(), Vec::new());
+    let mut c = connected(&mut engine, &mut g, server.local_addr().unwrap());
+    let (mut peer, _) = server.accept().unwrap();
+    // Both in one turn of the engine, in which requests come first.
+    c.send(&g, b"last words");
+    let ticket = g.ask(Request::Close { socket: 5, reset: true });
+    assert_eq!(done(&mut engine, &mut g, ticket), 0);
+    let mut got = Vec::new();
+    let end = peer.read_to_end(&mut got);
+    assert_eq!(got, b"last words");
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
 fn the_host_is_reached_by_a_rule_only() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = SocketAddr::new(Ipv4Addr::new(10, 88, 0, 1).into(), server.local_addr().unwrap().port());

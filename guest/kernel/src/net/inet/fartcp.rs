@@ -11,7 +11,9 @@ use super::{End, own_address};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::wait;
-use crate::net::consts::{MSG_DONTWAIT, MSG_MORE, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN};
+use crate::net::consts::{
+    MSG_DONTWAIT, MSG_MORE, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN,
+};
 use crate::net::remote::{self, Far, Network, Outside};
 use crate::net::socket::{Received, SendMsg};
 use crate::{Errno, Result, time};
