@@ -48,9 +48,12 @@ impl Bucket {
         there
     }
 
-    /// Tokens that are there now.
+    /// Tokens that are there now; none while they are few, or each would be spent by a call of its own.
     pub fn level(&mut self, now: Instant) -> usize {
         self.fill(now);
+        if self.tokens < self.most / 8.0 {
+            return 0;
+        }
         // Never more than `most`, and nothing below 0.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as said")]
         let level = self.tokens as usize;
@@ -98,6 +101,8 @@ mod tests {
         assert_eq!(b.level(now), 0);
         assert_eq!(b.ready(), now + Duration::from_millis(125));
         assert_eq!(b.level(now + Duration::from_millis(125)), 25_000);
+        b.spend(25_000 - 12_499);
+        assert_eq!(b.level(now + Duration::from_millis(125)), 0);
         // A small rate has room for a datagram.
         assert_eq!(Bucket::of_bytes(1000, now).level(now), 65_536);
     }
