@@ -51,6 +51,12 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// How many bytes were ever written, modulo 2³².
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.head
+    }
+
     /// Bytes that fit.
     ///
     /// # Errors
@@ -109,6 +115,12 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// How many bytes were ever read, modulo 2³².
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.tail
+    }
+
     /// Bytes that wait.
     ///
     /// # Errors

@@ -724,6 +724,110 @@ CASE(nobody_at_a_port_is_told_once) {
     CHECK_ERR(recv(s, &b, 1, MSG_DONTWAIT), EAGAIN);
 }
 
+// Urgent bytes
+
+CASE(an_urgent_byte_is_sent) {
+    char k[64];
+    strcpy(k, key());
+    int s = ask("hear %s", k);
+    CHECK_EQ(send(s, "ab", 2, 0), 2);
+    CHECK_EQ(send(s, "cX", 2, MSG_OOB), 2);
+    CHECK_EQ(send(s, "de", 2, 0), 2);
+    CHECK_OK(shutdown(s, SHUT_WR));
+    go(k);
+    CHECK(!strcmp(told(k), "abc[X]de"));
+}
+static int urged(const char *k, const char *before, const char *urgent, const char *after) {
+    int s = ask("urge %s %s %s %s", k, before, urgent, after);
+    CHECK_EQ(events(s, POLLPRI, 30000), POLLPRI);
+    return s;
+}
+static int at_mark(int s) {
+    int v;
+    CHECK_OK(ioctl(s, SIOCATMARK, &v));
+    return v;
+}
+CASE(an_urgent_byte_is_received_apart) {
+    char b[10];
+    int s = urged(key(), "abc", "X", "def"), n;
+    CHECK_EQ(at_mark(s), 0);
+    CHECK(ioctl(s, FIONREAD, &n) == 0 && n == 3);
+    CHECK_EQ(recv(s, b, 10, MSG_OOB | MSG_PEEK), 1);
+    struct iovec v = {b, 10};
+    struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+    CHECK_EQ(recvmsg(s, &m, MSG_OOB), 1);
+    CHECK(b[0] == 'X' && (m.msg_flags & MSG_OOB));
+    CHECK_ERR(recv(s, b, 10, MSG_OOB), EINVAL);
+    CHECK_EQ(events(s, POLLPRI | POLLIN, 0), POLLIN);
+    // A read stops at the mark, where the byte was.
+    CHECK_EQ(recv(s, b, 10, 0), 3);
+    CHECK(!memcmp(b, "abc", 3));
+    CHECK_EQ(at_mark(s), 1);
+    CHECK_EQ(recv(s, b, 3, MSG_WAITALL), 3);
+    CHECK(!memcmp(b, "def", 3));
+    CHECK_EQ(at_mark(s), 0);
+}
+CASE(an_urgent_byte_that_nobody_wants_is_left_out) {
+    char b[10];
+    int s = urged(key(), "abc", "X", "def");
+    CHECK_EQ(recv(s, b, 10, MSG_WAITALL), 3);
+    CHECK_EQ(recv(s, b, 3, MSG_WAITALL), 3);
+    CHECK(!memcmp(b, "def", 3));
+    CHECK_ERR(recv(s, b, 10, MSG_OOB), EINVAL);
+    CHECK_EQ(events(s, POLLPRI | POLLIN, 0), 0);
+}
+CASE(an_urgent_byte_in_line) {
+    char b[10];
+    int s = urged(key(), "abc", "X", "def");
+    set(s, SOL_SOCKET, SO_OOBINLINE, 1);
+    CHECK_ERR(recv(s, b, 10, MSG_OOB), EINVAL);
+    CHECK_EQ(recv(s, b, 10, 0), 3);
+    CHECK_EQ(at_mark(s), 1);
+    CHECK_EQ(events(s, POLLIN, 0), POLLIN);
+    CHECK_EQ(recv(s, b, 4, MSG_WAITALL), 4);
+    CHECK(!memcmp(b, "Xdef", 4));
+    CHECK_EQ(at_mark(s), 0);
+}
+CASE(an_urgent_byte_alone_is_nothing_to_read) {
+    char b[10], k[64];
+    strcpy(k, key());
+    int s = urged(k, "-", "X", "-");
+    CHECK_EQ(at_mark(s), 1);
+    CHECK_EQ(events(s, POLLIN, 0), 0);
+    CHECK(recv(s, b, 10, MSG_OOB) == 1 && b[0] == 'X');
+    CHECK_ERR(recv(s, b, 10, MSG_DONTWAIT), EAGAIN);
+    go(k);
+    CHECK_EQ(recv(s, b, 10, 0), 0);
+}
+CASE(urgent_bytes_come_with_signals_and_exceptions) {
+    on_signal(SIGURG, count, SA_RESTART);
+    char k[64];
+    strcpy(k, key());
+    int s = ask("pieces %s ab", k), u;
+    full(s, "ab");
+    go(k);
+    u = ask("echo");
+    CHECK_OK(fcntl(u, F_SETOWN, getpid()));
+    CHECK_EQ(send(u, "!", 1, 0), 1);
+    full(u, "!");
+    CHECK_EQ(signals, 0);
+    int v = ask("urge_after %s", k);
+    CHECK_OK(fcntl(v, F_SETOWN, getpid()));
+    int e = epoll_create1(0);
+    struct epoll_event ev = {EPOLLPRI | EPOLLET, {0}}, got;
+    CHECK_OK(epoll_ctl(e, EPOLL_CTL_ADD, v, &ev));
+    CHECK_EQ(epoll_wait(e, &got, 1, 20), 0);
+    go(k);
+    int r;
+    while ((r = epoll_wait(e, &got, 1, 30000)) < 0) CHECK_EQ(errno, EINTR);
+    CHECK(r == 1 && got.events == EPOLLPRI);
+    EVENTUALLY(signals == 1);
+    fd_set x;
+    FD_ZERO(&x);
+    FD_SET(v, &x);
+    CHECK_EQ(select(v + 1, NULL, NULL, &x, NULL), 1);
+}
+
 // Those who call
 
 static int listener(int kind) {

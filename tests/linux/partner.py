@@ -141,6 +141,12 @@ class Partner:
             s.sendall(after.encode())
         self.wait(key)
 
+    def do_urge_after(self, s, key):
+        """Sends an urgent byte after a `go`, and waits for the case's end."""
+        self.wait(key)
+        s.send(b"X", socket.MSG_OOB)
+        s.recv(1)
+
     def do_hear(self, s, key):
         """Reads to the end; says what came, with the urgent byte in brackets where its mark was."""
         s.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)

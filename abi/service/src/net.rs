@@ -13,6 +13,10 @@ use doppel_ring::{Entry, Header, Stream, Ticket};
 
 use crate::{OBJECTS, layout};
 
+mod urgent;
+
+pub use urgent::Urgent;
+
 /// First number of accepted connections.
 pub const ACCEPTED: u32 = 8192;
 /// Size of a buffer in bytes.
@@ -44,7 +48,12 @@ pub struct SocketHeader {
     down: Header,
     /// What happened to the connection: an errno, taken by the guest kernel (SO_ERROR). The service domain's.
     pub error: AtomicU32,
-    _end: [u32; 15],
+    _space: u32,
+    /// The urgent byte of `up`.
+    pub up_urgent: Urgent,
+    /// The urgent byte of `down`.
+    pub down_urgent: Urgent,
+    _end: [u32; 10],
 }
 
 impl SocketHeader {
@@ -64,6 +73,8 @@ impl SocketHeader {
     pub fn reset(&self) {
         self.up.reset();
         self.down.reset();
+        self.up_urgent.reset();
+        self.down_urgent.reset();
         self.error.store(0, core::sync::atomic::Ordering::Release);
     }
 }
@@ -229,7 +240,7 @@ pub enum Request {
     Close {
         /// Number.
         socket: u32,
-        /// End the connection with a reset, and drop what has not been sent.
+        /// End the connection with a reset, and drop what cannot be sent at once.
         reset: bool,
     },
 }

@@ -12,6 +12,7 @@
 //! * [`disk`]: an image file as a block device.
 //! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
 //! * [`filter`]: seccomp programs.
+//! * [`stream`]: streams with urgent bytes.
 //! * [`tunnel`]: network devices whose packets a program moves.
 //!
 //! Boundary: mechanism only. What a domain is confined to is said by `host/confine`, and nothing here
@@ -29,6 +30,7 @@ pub mod memory;
 pub mod namespace;
 pub mod shared;
 pub mod signal;
+pub mod stream;
 pub mod tunnel;
 
 pub use file_map::FileMap;

@@ -196,6 +196,13 @@ impl Client {
         }
     }
 
+    /// A connection has an urgent byte.
+    pub fn urged(&mut self, number: u32) {
+        if let Some(Entity::Stream(s)) = self.sockets.get_mut(&number) {
+            s.expect_urgent();
+        }
+    }
+
     /// Something waits at a published port.
     pub fn called(&mut self, published: usize) {
         if !self.callers.contains(&published) {

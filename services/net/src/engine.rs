@@ -242,6 +242,9 @@ impl Engine {
                 client.called(token - DOORBELL - 1);
             } else {
                 let number = u32::try_from(token).expect("below OBJECTS");
+                if event.is_priority() {
+                    client.urged(number);
+                }
                 let ended = event.is_error() || event.is_read_closed() || event.is_write_closed();
                 client.happened(number, event.is_readable(), event.is_writable(), ended);
             }
@@ -388,7 +391,7 @@ impl Engine {
         let Some(client) = &self.clients[i] else { return };
         let Some(fd) = client.descriptor(number, v6) else { return };
         let token = Token(i * TOKENS + number as usize);
-        let both = Interest::READABLE | Interest::WRITABLE;
+        let both = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         // A connection whose events are not told would hang: without memory for it, it is not one.
         if self.poll.registry().register(&mut SourceFd(&fd.as_raw_fd()), token, both).is_err()
             && let Some(client) = &mut self.clients[i]

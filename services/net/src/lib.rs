@@ -34,6 +34,7 @@ mod shard;
 mod share;
 mod stream;
 mod text;
+mod urgent;
 mod way;
 
 pub use client::{Published, Settings};

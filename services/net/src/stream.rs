@@ -13,6 +13,7 @@ use crate::ledger::Counts;
 use crate::policy::Flow;
 use crate::rules::Direction;
 use crate::share::Share;
+use crate::urgent::Next;
 
 /// Bytes for which a domain is woken before the turn is over.
 const LARGE: usize = 32 << 10;
@@ -20,13 +21,16 @@ const LARGE: usize = 32 << 10;
 /// A connected stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    number: u32,
+    pub(crate) number: u32,
     link: OwnedFd,
     /// Which flow it is, for rules that come later.
     pub flow: Flow,
     counts: Counts,
-    up: Reader,
-    down: Writer,
+    pub(crate) up: Reader,
+    pub(crate) down: Writer,
+    /// The host's socket has an urgent byte that was not read yet; where in `down` the last one was.
+    pub(crate) urging: bool,
+    pub(crate) urged: Option<u32>,
     /// The host's socket may have bytes, or room: until it says otherwise (edges of epoll).
     pub readable: bool,
     pub writable: bool,
@@ -75,6 +79,8 @@ impl Stream {
             counts,
             up: Reader::default(),
             down: Writer::default(),
+            urging: false,
+            urged: None,
             readable: true,
             writable: true,
             ending: false,
@@ -94,7 +100,7 @@ impl Stream {
         self.closing && self.up_ended
     }
 
-    fn header<'c>(&self, channel: &'c Channel) -> &'c SocketHeader {
+    pub(crate) fn header<'c>(&self, channel: &'c Channel) -> &'c SocketHeader {
         crate::client::socket_header(channel, self.number)
     }
 
@@ -139,7 +145,11 @@ impl Stream {
             }
             let offset = at(up_buffer(self.number)) + span.offset;
             let want = span.len.min(budget - done).min(most);
-            match channel.memory().write_to(self.link.as_fd(), offset, want) {
+            let sent = match self.before_urgent(channel, want) {
+                Next::Bytes(n) => channel.memory().write_to(self.link.as_fd(), offset, n),
+                Next::Urgent => self.send_urgent(channel, span.offset).map(|()| 1).map_err(io::Error::from),
+            };
+            match sent {
                 Ok(n) => {
                     done += n;
                     share.moved(Direction::Out, n);
@@ -162,6 +172,7 @@ impl Stream {
             if done >= budget || share.is_spent() {
                 return Ok(Turn::More);
             }
+            self.find_urgent(channel)?;
             let stream = self.header(channel).down();
             let span = self.down.span(&stream, 0)?;
             if span.len == 0 || self.closing {
@@ -194,7 +205,7 @@ impl Stream {
                     share.moved(Direction::In, n);
                     self.counts.received().moved(n);
                     // Less than asked for: the host's socket is empty, and says so when it is no more.
-                    self.readable = n == want || self.ending;
+                    self.readable = n == want || self.ending || self.urging;
                     if self.down.advance(&stream, n) {
                         channel.mark(self.number);
                         if n >= LARGE {

@@ -12,7 +12,7 @@ use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::wait;
 use crate::net::consts::{
-    MSG_DONTWAIT, MSG_MORE, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN,
+    MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN, SO_OOBINLINE,
 };
 use crate::net::remote::{self, Far, Network, Outside};
 use crate::net::socket::{Received, SendMsg};
@@ -186,7 +186,8 @@ impl Outside for Tcp {
             self.common.set_error(e);
         }
         let hup = if far.ended() { poll::POLLRDHUP } else { 0 };
-        self.common.wake_read(READABLE | hup);
+        let urgent = if far.urged() { poll::POLLPRI } else { 0 };
+        self.common.wake_read(READABLE | hup | urgent);
         if far.room() > 0 {
             self.common.wake_write(WRITABLE);
         }
@@ -241,7 +242,7 @@ pub(super) fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> 
         if let Err(e) = room {
             return if input.done() > 0 { Ok(input.done()) } else { Err(e) };
         }
-        far.send(input, msg.flags & MSG_MORE != 0)?;
+        far.send(input, msg.flags)?;
         if input.remaining() == 0 {
             return Ok(input.done());
         }
@@ -276,8 +277,18 @@ pub(super) fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Resu
             Err(_) if r.len > 0 => break,
             Err(e) => return Err(e),
         }
+        // A read stops at the urgent mark; one that starts there passes it.
+        let most = match far.before_mark() {
+            Some(0) if r.len > 0 => break,
+            Some(0) if !peek => {
+                far.pass_mark(s.common.on(SO_OOBINLINE));
+                continue;
+            }
+            Some(before @ 1..) => before.min(want - r.len),
+            _ => want - r.len,
+        };
         let to = if flags & MSG_TRUNC != 0 { None } else { Some(&mut *out) };
-        match far.receive(to, want - r.len, peek) {
+        match far.receive(to, most, peek) {
             Ok(n) => r.len += n,
             Err(_) if r.len > 0 => break,
             Err(e) => return Err(e),
@@ -296,7 +307,7 @@ fn ready(s: &Tcp, far: &Far, need: usize) -> Option<Result<bool>> {
         (i.state, i.shut)
     };
     let over = far.ended() || shut & RCV_SHUTDOWN != 0;
-    let there = far.available();
+    let there = readable(s, far);
     if there >= need || (there > 0 && over) {
         return Some(Ok(true));
     }
@@ -311,9 +322,31 @@ fn ready(s: &Tcp, far: &Far, need: usize) -> Option<Result<bool>> {
         State::Established if waits(|| far.wait_for_bytes()) => None,
         // There are some, or the end. That more is wanted has been said.
         State::Established if far.ended() => ready(s, far, need),
-        State::Established => (far.available() >= need).then_some(Ok(true)),
+        State::Established => (readable(s, far) >= need).then_some(Ok(true)),
         _ => Some(Err(Errno::ENOTCONN)),
     }
+}
+
+/// Bytes that can be read: not an urgent one that comes next and is left out.
+fn readable(s: &Tcp, far: &Far) -> usize {
+    let left_out = far.before_mark() == Some(0) && !s.common.on(SO_OOBINLINE);
+    far.available().saturating_sub(left_out.into())
+}
+
+/// Receives the urgent byte.
+pub(super) fn recv_urgent(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+    if s.common.on(SO_OOBINLINE) {
+        return Err(Errno::EINVAL);
+    }
+    let byte = far.receive_urgent(flags & MSG_PEEK != 0).ok_or(Errno::EINVAL)?;
+    let len = if out.remaining() > 0 { out.write(&[byte])? } else { 0 };
+    Ok(Received { len, flags: MSG_OOB, ..Received::default() })
+}
+
+/// Bytes before the urgent one, or all that are there (FIONREAD).
+pub(super) fn readable_bytes(s: &Tcp, far: &Far) -> usize {
+    let there = far.available();
+    far.before_mark().filter(|_| !s.common.on(SO_OOBINLINE)).map_or(there, |before| before.min(there))
 }
 
 /// Events that hold for a connection.
@@ -329,8 +362,11 @@ pub(super) fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
     if i.state == State::Established {
         // Asked for even if there are bytes: who polls for edges may take them without looking for more.
         let least = s.common.rcvlowat.load(Ordering::Relaxed).clamp(1, abi::BUFFER as i32 / 2) as usize;
-        if !far.wait_for_bytes() && (least == 1 || far.available() >= least) {
+        if !far.wait_for_bytes() && readable(s, far) >= least {
             ev |= READABLE;
+        }
+        if far.has_urgent() {
+            ev |= poll::POLLPRI;
         }
         // Linux: a third of the buffer.
         let writable = || far.room() >= abi::BUFFER as usize / 3;

@@ -688,7 +688,7 @@ impl SocketOps for Tcp {
         if i.state == State::Listening {
             return Err(Errno::EINVAL);
         }
-        Ok(i.far.as_ref().map_or(i.recv.len(), |f| f.available()))
+        Ok(i.far.as_ref().map_or(i.recv.len(), |f| fartcp::readable_bytes(self, f)))
     }
 
     fn unsent_bytes(&self) -> Result<usize> {
@@ -700,7 +700,8 @@ impl SocketOps for Tcp {
     }
 
     fn at_mark(&self) -> Result<bool> {
-        Ok(self.inner.lock().mark == Some(0))
+        let i = self.inner.lock();
+        Ok(i.far.as_ref().map_or(i.mark, |f| f.before_mark()) == Some(0))
     }
 
     fn switched(&self, option: i32) {

@@ -117,7 +117,10 @@ fn send_some(
 pub(super) fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
     let mut r = Received::default();
     if flags & MSG_OOB != 0 {
-        return recv_urgent(s, out, flags);
+        return match s.far() {
+            Some(far) => fartcp::recv_urgent(s, &far, out, flags),
+            None => recv_urgent(s, out, flags),
+        };
     }
     if flags & MSG_ERRQUEUE != 0 {
         return Err(Errno::EAGAIN);

@@ -10,6 +10,7 @@ use doppel_ring::{Reader, Span, Writer};
 use super::mark;
 use crate::fs::io::Piece;
 use crate::fs::{Input, Output};
+use crate::net::consts::{MSG_MORE, MSG_OOB};
 use crate::{Errno, Result};
 
 /// Most bytes copied under one lock.
@@ -27,6 +28,8 @@ pub struct Far {
     held: AtomicBool,
     up: SpinLock<Writer>,
     down: SpinLock<Reader>,
+    /// Where the urgent byte is that was not passed yet, and whether it was received (MSG_OOB).
+    urgent: SpinLock<Option<(u32, bool)>>,
 }
 
 /// What a broken stream is to programs.
@@ -45,6 +48,7 @@ impl Far {
             held: AtomicBool::new(false),
             up: SpinLock::default(),
             down: SpinLock::default(),
+            urgent: SpinLock::default(),
         }
     }
 
@@ -83,8 +87,9 @@ impl Far {
         }
     }
 
-    /// Sends what there is room for; with `more`, more is to come.
-    pub fn send(&self, input: &mut Input<'_>, more: bool) -> Result<usize> {
+    /// Sends what there is room for. By `flags` the last byte of `input` is urgent (MSG_OOB), or more is to come (MSG_MORE).
+    pub fn send(&self, input: &mut Input<'_>, flags: u32) -> Result<usize> {
+        let (urgent, more) = (flags & MSG_OOB != 0, flags & MSG_MORE != 0);
         let s = channel::socket(self.number).up();
         let mut total = 0;
         loop {
@@ -104,11 +109,14 @@ impl Far {
                     bytes.len()
                 }
             })?;
+            if urgent && done > 0 && input.remaining() == 0 {
+                channel::socket(self.number).up_urgent.put(up.count().wrapping_add(done as u32 - 1));
+            }
             let notify = up.advance(&s, done);
             drop(up);
             total += done;
             if self.held.swap(false, Ordering::SeqCst) || notify {
-                self.tell(more);
+                if urgent { mark(self.number) } else { self.tell(more) }
             }
         }
     }
@@ -143,6 +151,59 @@ impl Far {
     pub fn ended(&self) -> bool {
         let s = channel::socket(self.number).down();
         self.down.lock().closed(&s)
+    }
+
+    /// Takes news of an urgent byte; true if there is another one.
+    pub fn urged(&self) -> bool {
+        let word = &channel::socket(self.number).down_urgent;
+        let Some(count) = word.get() else { return false };
+        word.took(count);
+        *self.urgent.lock() = Some((count, false));
+        true
+    }
+
+    /// How many bytes come before the urgent one.
+    pub fn before_mark(&self) -> Option<usize> {
+        let (count, _) = (*self.urgent.lock())?;
+        let before = count.wrapping_sub(self.down.lock().count());
+        // A service that lies about it has said nothing.
+        (before <= BUFFER).then_some(before as usize)
+    }
+
+    /// Whether there is an urgent byte that was not received.
+    pub fn has_urgent(&self) -> bool {
+        matches!(*self.urgent.lock(), Some((_, false)))
+    }
+
+    /// Receives the urgent byte; none if there is none. With `peek` it stays.
+    pub fn receive_urgent(&self, peek: bool) -> Option<u8> {
+        let before = self.before_mark()?;
+        let mut urgent = self.urgent.lock();
+        let (count, received) = (*urgent)?;
+        if received {
+            return None;
+        }
+        let s = channel::socket(self.number).down();
+        let span = self.down.lock().span(&s, before as u32).ok().filter(|span| span.len > 0)?;
+        let mut byte = [0];
+        channel::get(self.number, span, &mut byte);
+        *urgent = Some((count, !peek));
+        Some(byte[0])
+    }
+
+    /// Reading goes on at the mark: there is no urgent byte any more. It is left out if it is not `inline`.
+    pub fn pass_mark(&self, inline: bool) {
+        *self.urgent.lock() = None;
+        if inline {
+            return;
+        }
+        let s = channel::socket(self.number).down();
+        let mut down = self.down.lock();
+        let notify = down.waiting(&s).is_ok_and(|n| n > 0) && down.advance(&s, 1);
+        drop(down);
+        if notify {
+            mark(self.number);
+        }
     }
 
     /// Receives what is there, at most `most` bytes; with `out` none they are dropped, with `peek` they stay.
