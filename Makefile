@@ -69,6 +69,7 @@ check: setup
 
 bench: image image-servers image-runtimes
 	scripts/bench-setup
+	cargo build --release --locked -p doppel-net --example byzantine
 	python3 bench/run.py $(DOPPEL)
 
 # Servers and stressors for about an hour in one domain, 10,000 freezes with clones, 100 deaths of the supervisor in the

@@ -40,7 +40,7 @@ class Connection(http.client.HTTPConnection):
 class Supervisor:
     """A `doppeld` over a directory of its own, with the images of this host's store."""
 
-    def __init__(self, doppel):
+    def __init__(self, doppel, *options):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="doppel-bench-"))
         store = self.dir / "store"
         images = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
@@ -50,7 +50,7 @@ class Supervisor:
                 (store / part / path.name).symlink_to(path)
         self.socket = self.dir / "run/doppeld.sock"
         self.log = open(self.dir / "log", "wb")
-        argv = [pathlib.Path(doppel).parent / "doppeld", "--store", store, "--runtime", self.dir / "run"]
+        argv = [pathlib.Path(doppel).parent / "doppeld", "--store", store, "--runtime", self.dir / "run", *options]
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + 60
         while True:

@@ -3,6 +3,10 @@
 //   net serve PORT              one process a connection; the first byte says what it does: sink, source or echo
 //   net sink|source PORT MS     bytes a second through one connection to 127.0.0.1, writes of 64 KiB: to or from the server
 //   net echo PORT MS            nanoseconds of a request of one byte and its answer, the median
+//   net slices WHAT PORT MS     a line for each 100 ms: its beginning (CLOCK_MONOTONIC, ns) and the bytes or answers in it, for
+//                               `sink`, `source` or `echo`; goes on with another connection when one ends
+//   net flood udp|tcp IP PORT   datagrams to an address, or connections opened and closed, without an end
+//   net burn                    a CPU, without an end
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -54,14 +58,68 @@ static int order(const void *a, const void *b) {
     double x = *(double *)a, y = *(double *)b;
     return (x > y) - (x < y);
 }
+static char letter(const char *what) { return what[0] == 'e' ? 'e' : what[1] == 'i' ? 's' : 'o'; }
+// A connection to the server, which knows what it is for; -1 if there is none now.
+static int call(struct sockaddr_in a, char what) {
+    int one = 1, s = socket(AF_INET, SOCK_STREAM, 0);
+    must(s >= 0, "socket");
+    setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (connect(s, (void *)&a, sizeof a) == 0 && write(s, &what, 1) == 1) return s;
+    close(s);
+    return -1;
+}
+#define SLICE 100e6
+static int slices(char what, const char *port, double ms) {
+    struct sockaddr_in a = at(INADDR_LOOPBACK, port);
+    size_t count = ms * 1e6 / SLICE;
+    double *done = calloc(count, sizeof *done), begun = now();
+    must(done != NULL, "calloc");
+    signal(SIGPIPE, SIG_IGN);
+    for (int s = -1;;) {
+        size_t i = (now() - begun) / SLICE;
+        if (i >= count) break;
+        if (s < 0 && (s = call(a, what)) < 0) continue;
+        ssize_t n = what == 'o' ? read(s, buf, SIZE) : write(s, buf, what == 'e' ? 1 : SIZE);
+        if (n > 0 && what == 'e') n = read(s, buf, 1);
+        if (n <= 0) {
+            close(s);
+            s = -1;
+            continue;
+        }
+        // It counts where it ended.
+        i = (now() - begun) / SLICE;
+        if (i < count) done[i] += n;
+    }
+    for (size_t i = 0; i < count; i++) printf("%.0f %.0f\n", begun + i * SLICE, done[i]);
+    return 0;
+}
+static void flood(const char *kind, const char *ip, const char *port) {
+    struct sockaddr_in a = at(ntohl(inet_addr(ip)), port);
+    int datagrams = kind[0] == 'u', s = -1;
+    for (;;) {
+        // Whatever comes of it: it may be refused or find no room.
+        if (s < 0) s = socket(AF_INET, datagrams ? SOCK_DGRAM : SOCK_STREAM, 0);
+        must(s >= 0, "socket");
+        if (datagrams) {
+            sendto(s, buf, 1024, MSG_DONTWAIT, (void *)&a, sizeof a);
+            continue;
+        }
+        connect(s, (void *)&a, sizeof a);
+        close(s);
+        s = -1;
+    }
+}
 int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "serve")) return serve(argv[2]);
-    if (argc != 4) return fprintf(stderr, "net serve PORT | net sink|source|echo PORT MS\n"), 2;
+    if (argc == 5 && !strcmp(argv[1], "slices")) return slices(letter(argv[2]), argv[3], atof(argv[4]));
+    if (argc == 5 && !strcmp(argv[1], "flood")) flood(argv[2], argv[3], argv[4]);
+    if (argc == 2 && !strcmp(argv[1], "burn")) for (volatile unsigned n = 0;; n++);
+    if (argc != 4) return fprintf(stderr, "see net.c\n"), 2;
     struct sockaddr_in a = at(INADDR_LOOPBACK, argv[2]);
     int one = 1, s = socket(AF_INET, SOCK_STREAM, 0);
     must(connect(s, (void *)&a, sizeof a) == 0, "connect");
     setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    char what = argv[1][0] == 'e' ? 'e' : argv[1][1] == 'i' ? 's' : 'o';
+    char what = letter(argv[1]);
     must(write(s, &what, 1) == 1, "write");
     double bytes = 0, begun = now(), end = begun + atof(argv[3]) * 1e6;
     if (what == 'e') {

@@ -1,189 +1,27 @@
 //! The engine with guest kernels of a few lines, and peers on the host's loopback.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use doppel_abi_service::net::{
-    Answer, End, Request, SIZE, SocketHeader, SocketOption, down_buffer, up_buffer,
-};
-use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
-use doppel_ring::{Consumer, Producer, Reader, Ticket, Writer};
-use doppel_sys::shared::SharedMap;
+use doppel_abi_service::net::{Answer, End, Request, SocketOption, down_buffer, up_buffer};
+use doppel_abi_service::{Answers, Bells, Requests, layout};
+use doppel_ring::{Ticket, Writer};
 use rustix::io::Errno;
 
+use self::guest::{Connection, Guest, at, done, until};
 use crate::*;
 
 mod acts;
 mod byzantine;
 mod changes;
 mod datagrams;
+mod guest;
 mod hangs;
 mod hostile;
+mod hostile_domain;
 mod rates;
-
-/// What a guest kernel does with a channel, without waiting.
-struct Guest {
-    map: SharedMap,
-    doorbell: OwnedFd,
-    requests: Producer,
-    answers: Consumer,
-    id: ClientId,
-    counts: Counts,
-    tickets: u64,
-}
-
-fn at(offset: u64) -> usize {
-    usize::try_from(offset).unwrap()
-}
-
-impl Guest {
-    fn new(engine: &mut Engine, last: u8, rules: Rules, published: Vec<Published>) -> Self {
-        Self::with_resolver(engine, last, rules, published, None)
-    }
-
-    fn with_resolver(
-        engine: &mut Engine,
-        last: u8,
-        rules: Rules,
-        published: Vec<Published>,
-        resolver: Option<SocketAddr>,
-    ) -> Self {
-        let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
-        let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
-        let counts = Ledger::new().unwrap().entry(last.into());
-        let settings = Settings {
-            network: "back".into(),
-            name: format!("d{last}"),
-            ip4: Ipv4Addr::new(10, 88, 0, last),
-            ip6: Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, last.into()),
-            rules,
-            published,
-            resolver,
-            counts: counts.clone(),
-            log: None,
-        };
-        let id = engine.attach(&memory, doorbell.try_clone().unwrap(), settings).unwrap();
-        let guest = Self {
-            map,
-            doorbell,
-            requests: Producer::default(),
-            answers: Consumer::default(),
-            id,
-            counts,
-            tickets: 0,
-        };
-        guest.begin();
-        guest
-    }
-
-    fn begin(&self) {
-        let header: &ChannelHeader = self.map.get(0);
-        self.map.get::<Requests>(at(layout::REQUESTS)).header.reset();
-        self.map.get::<Answers>(at(layout::ANSWERS)).header.reset();
-        header.guest_epoch.store(header.epoch.load(Ordering::Acquire), Ordering::Release);
-        self.ring();
-    }
-
-    fn ring(&self) {
-        rustix::io::write(&self.doorbell, &1u64.to_ne_bytes()).unwrap();
-    }
-
-    fn socket(&self, n: u32) -> &SocketHeader {
-        self.map.get(at(net_sockets()) + n as usize * size_of::<SocketHeader>())
-    }
-
-    fn ask(&mut self, request: Request) -> Ticket {
-        self.tickets += 1;
-        let ring = self.map.get::<Requests>(at(layout::REQUESTS)).ring();
-        assert!(self.requests.push(&ring, &request.encode(Ticket(self.tickets))).unwrap());
-        let _ = self.requests.publish(&ring);
-        self.ring();
-        Ticket(self.tickets)
-    }
-
-    fn answer(&mut self) -> Option<Answer> {
-        let ring = self.map.get::<Answers>(at(layout::ANSWERS)).ring();
-        let entry = self.answers.pop(&ring).unwrap()?;
-        let _ = self.answers.release(&ring);
-        Some(Answer::decode(&entry).unwrap())
-    }
-
-    fn mark(&self, n: u32) {
-        self.map.get::<Bells>(at(layout::TO_SERVICE)).mark(n);
-        self.ring();
-    }
-}
-
-fn net_sockets() -> u64 {
-    doppel_abi_service::net::SOCKETS
-}
-
-/// A connection of a guest, with its private indices.
-struct Connection {
-    n: u32,
-    up: Writer,
-    down: Reader,
-}
-
-impl Connection {
-    fn new(n: u32) -> Self {
-        Self { n, up: Writer::default(), down: Reader::default() }
-    }
-
-    /// Sends what there is room for.
-    fn send(&mut self, g: &Guest, bytes: &[u8]) -> usize {
-        let stream = g.socket(self.n).up();
-        let span = self.up.span(&stream, 0).unwrap();
-        let n = span.len.min(bytes.len());
-        g.map.write(at(up_buffer(self.n)) + span.offset, &bytes[..n]);
-        if self.up.advance(&stream, n) {
-            g.mark(self.n);
-        }
-        if n == 0 {
-            // As before a sleep: it asks to be marked when there is room.
-            let _ = self.up.sleep(&stream).unwrap();
-        }
-        n
-    }
-
-    /// Receives what is there; `None` at the end.
-    fn receive(&mut self, g: &Guest) -> Option<Vec<u8>> {
-        let stream = g.socket(self.n).down();
-        let ended = self.down.closed(&stream);
-        let span = self.down.span(&stream, 0).unwrap();
-        if span.len == 0 {
-            let _ = self.down.sleep(&stream).unwrap();
-            return if ended { None } else { Some(Vec::new()) };
-        }
-        let mut bytes = vec![0; span.len];
-        g.map.read(at(down_buffer(self.n)) + span.offset, &mut bytes);
-        if self.down.advance(&stream, span.len) {
-            g.mark(self.n);
-        }
-        Some(bytes)
-    }
-
-    fn end(&self, g: &Guest) {
-        if self.up.close(&g.socket(self.n).up()) {
-            g.mark(self.n);
-        }
-    }
-}
-
-/// Turns the engine until `f` has something, for at most half a minute.
-fn until<T>(engine: &mut Engine, mut f: impl FnMut(&mut Engine) -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(t) = f(engine) {
-            return t;
-        }
-        assert!(Instant::now() < end, "nothing came");
-        engine.turn(Some(Duration::from_millis(1))).unwrap();
-    }
-}
 
 fn end_of(address: SocketAddr) -> End {
     crate::address::end(address)
@@ -202,13 +40,6 @@ fn allowed(pattern: &str) -> Rules {
 /// Rules that let a domain reach the host's loopback, where the tests' peers are.
 fn to_loopback() -> Rules {
     allowed("127.0.0.0/8")
-}
-
-fn done(engine: &mut Engine, g: &mut Guest, ticket: Ticket) -> u16 {
-    until(engine, |_| match g.answer()? {
-        Answer::Done { ticket: t, error, .. } if t == ticket => Some(error),
-        other => panic!("{other:?}"),
-    })
 }
 
 fn connected(engine: &mut Engine, g: &mut Guest, to: SocketAddr) -> Connection {
