@@ -43,7 +43,8 @@ def free_port():
 class Server:
     """A server in a runtime; it listens at `port` of the host while this is entered."""
 
-    def __init__(self, runtime, *command, image):
+    def __init__(self, runtime, *command, image, env=None):
+        self.env = {**os.environ, **(env or {})}
         self.port = free_port()
         # Only Doppel's servers have a port space of their own.
         own = runtime.name in ("doppel", "paene")
@@ -62,7 +63,7 @@ class Server:
             self.argv[2:2] = ["-p", f"127.0.0.1:{self.port}:{inside}"]
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=self.env)
         end = time.monotonic() + 30
         while True:
             try:
@@ -103,6 +104,14 @@ def measure(runtime, opt):
         rows["published: TCP stream in, 64 KB writes"] = float(client("/net", "sink", port, str(ms))) / 1e6, "MB/s"
         rows["published: TCP stream out, 64 KB writes"] = float(client("/net", "source", port, str(ms))) / 1e6, "MB/s"
         rows["published: TCP request"] = float(client("/net", "echo", port, str(ms))), "ns"
+    if runtime.name in ("native", "doppel"):
+        # What polling instead of sleeping is worth; natively nobody polls.
+        with Server(runtime, "/net", "serve", "PORT", image=OWN, env={"DOPPEL_NO_POLLING": "1"}) as s:
+            port = str(s.port)
+            client("/net", "echo", port, "20")
+            for name, way in ("in", "sink"), ("out", "source"):
+                rows[f"published, without polling: TCP stream {name}, 64 KB writes"] = float(client("/net", way, port, str(ms))) / 1e6, "MB/s"
+            rows["published, without polling: TCP request"] = float(client("/net", "echo", port, str(ms))), "ns"
     with Server(runtime, "/bin/bash", "-c", NGINX, image="servers") as s:
         url = f"http://127.0.0.1:{s.port}/1k"
         client("/usr/bin/curl", "-sf", "--retry", "20", "--retry-all-errors", "-o", "/dev/null", url, image="servers")

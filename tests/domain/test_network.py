@@ -126,6 +126,18 @@ def service_of(p):
     return service
 
 
+@pytest.fixture
+def without_polling(monkeypatch):
+    monkeypatch.setenv("DOPPEL_NO_POLLING", "1")
+
+
+def test_polling_can_be_left_out(without_polling, published):
+    p, port = published
+    assert b"--no-polling" in open(f"/proc/{service_of(p)}/cmdline", "rb").read().split(b"\0")
+    for _ in range(100):
+        assert ask(port) == b"echo hello\n"
+
+
 def overwrite(pid, address, data):
     """Changes a process' memory, its code included."""
     with open(f"/proc/{pid}/mem", "r+b", buffering=0) as mem:

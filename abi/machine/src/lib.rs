@@ -211,6 +211,8 @@ pub mod boot_flags {
     pub const NO_PATCH: u32 = 8;
     /// In a session: the arguments name a built-in command of the guest kernel instead of a program.
     pub const BUILTIN: u32 = 16;
+    /// vCPUs sleep as soon as they have nothing to do: to measure what it is worth that they do not.
+    pub const NO_POLLING: u32 = 32;
 }
 
 /// What to run: header, supplementary group ids of four bytes, then NUL-terminated strings: argv…, envp…, clone

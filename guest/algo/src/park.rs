@@ -278,7 +278,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// A domain that may use `allowed` CPUs at a time.
+    /// A domain that may use `allowed` CPUs at a time; 0: none of its vCPUs may spin.
     pub fn new(allowed: u32) -> Self {
         Self { allowed, awake: AtomicU32::new(0) }
     }

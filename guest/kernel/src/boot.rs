@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_machine::{boot_flags, event, resume_flags, state};
+use doppel_abi_machine::{event, resume_flags, state};
 use doppel_machine::cpu::{self, ThreadObject};
 use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
 use doppel_machine::{arena, boot, host};
@@ -74,7 +74,7 @@ fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     let data = boot::boot_data();
     doppel_machine::xstate::init();
     doppel_machine::shield::init();
-    root::init(data.hostname, data.args.flags & boot_flags::TRACE != 0);
+    root::init(data.hostname, data.args.flags);
     let space = Space::new(mm::Mm::default());
     space.host_pid.store(1, Ordering::SeqCst);
     kernel().set_init_space(space.clone());

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use doppel_abi_machine::boot_flags;
 use doppel_algo::park::Cpus;
 use doppel_machine::boot;
 use doppel_machine::sync::{Once, SpinLock};
@@ -71,22 +72,23 @@ pub fn kernel() -> &'static Kernel {
     }
 }
 
-/// Makes the kernel object; once, at boot.
-pub fn init(hostname: Vec<u8>, trace: bool) {
+/// Makes the kernel object; once, at boot, with these [`boot_flags`].
+pub fn init(hostname: Vec<u8>, flags: u32) {
+    let vcpus = boot::start_info().vcpus.max(1);
     let k = Kernel {
         ids: AtomicU64::new(1),
         last_pid: AtomicI32::new(0),
         processes: SpinLock::default(),
         threads: SpinLock::default(),
-        vcpu_limit: boot::start_info().vcpus.max(1),
-        cpus: Cpus::new(boot::start_info().vcpus.max(1)),
+        vcpu_limit: vcpus,
+        cpus: Cpus::new(if flags & boot_flags::NO_POLLING == 0 { vcpus } else { 0 }),
         timekeeper: Timekeeper::default(),
         futexes: Futexes::default(),
         hostname: SpinLock::new(hostname),
         boot_ns: crate::time::monotonic_ns(),
         boot_id: SpinLock::new(boot_id()),
         foreground: AtomicI32::new(0),
-        trace,
+        trace: flags & boot_flags::TRACE != 0,
         spaces: SpinLock::default(),
         spares: crate::task::Spares::default(),
         init_space: Once::new(),

@@ -124,7 +124,11 @@ enum Verb {
     Man(manual::ManArgs),
     /// Serve sockets of domains; the supervisor's orders come on standard input.
     #[command(name = doppel_net::SERVICE, hide = true)]
-    NetworkService,
+    NetworkService {
+        /// Sleep whenever there is nothing to do.
+        #[arg(long)]
+        no_polling: bool,
+    },
     /// Show what the security tests need to know.
     #[command(subcommand, hide = true)]
     Debug(debug_cmd::DebugCommand),
@@ -190,7 +194,7 @@ fn main() -> ExitCode {
         Verb::Images(args) => images(args.whole(Short::Ls)),
         Verb::Rmi(args) => images(args.whole(Short::Rm)),
         Verb::Stats(args) => stats_cmd::run(&args),
-        Verb::NetworkService => network::service(),
+        Verb::NetworkService { no_polling } => network::service(!no_polling),
         Verb::Debug(command) => debug_cmd::run(&command),
     };
     match result {

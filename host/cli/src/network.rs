@@ -173,7 +173,7 @@ impl Network {
 }
 
 /// The service domain's process.
-pub fn service() -> Result<ExitCode, Box<dyn Error>> {
-    doppel_net::serve(std::io::stdin().as_fd())?;
+pub fn service(polls: bool) -> Result<ExitCode, Box<dyn Error>> {
+    doppel_net::serve(std::io::stdin().as_fd(), polls)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -191,13 +191,14 @@ pub(crate) fn encode_args(
     Ok(out)
 }
 
-/// [`boot_flags`] of a configuration.
+/// [`boot_flags`] of a configuration, and of our environment.
 pub(crate) fn flags(config: &DomainConfig) -> u32 {
     [
         (config.tty, boot_flags::TTY),
         (config.stdin, boot_flags::STDIN),
         (config.trace, boot_flags::TRACE),
         (config.no_patch, boot_flags::NO_PATCH),
+        (!doppel_service::may_poll(), boot_flags::NO_POLLING),
     ]
     .into_iter()
     .filter(|(set, _)| *set)

@@ -75,7 +75,11 @@ enum Verb {
     },
     /// A network service domain; the keeper starts it
     #[command(name = doppel_net::SERVICE, hide = true)]
-    NetworkService,
+    NetworkService {
+        /// Sleep whenever there is nothing to do.
+        #[arg(long)]
+        no_polling: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -88,7 +92,9 @@ fn main() -> ExitCode {
         Some(Verb::Keep { store, runtime, network_shards }) => {
             daemon::keep(KeeperConfig { store, runtime, network_shards })
         }
-        Some(Verb::NetworkService) => doppel_net::serve(std::io::stdin().as_fd()).map_err(Into::into),
+        Some(Verb::NetworkService { no_polling }) => {
+            doppel_net::serve(std::io::stdin().as_fd(), !no_polling).map_err(Into::into)
+        }
         None => {
             let Serve { config, store, runtime, socket, network_shards, log_level, log_format, check } =
                 cli.serve;

@@ -22,6 +22,6 @@ pub use doppel_ring::Broken;
 pub use heart::Heart;
 pub use hibernated::Hibernated;
 pub use load::Load;
-pub use pace::Pace;
+pub use pace::{Pace, may_poll};
 pub use process::{Group, Groups, Process, Program, Usage, confine};
 pub use watchdog::{Calls, Watchdog};

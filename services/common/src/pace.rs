@@ -19,10 +19,20 @@ const DISTRUST_MAX: u8 = 9;
 /// Polls of use that make up for one in vain.
 const FORGIVE: u8 = 16;
 
+/// Nobody polls whose starter has this in its environment: to measure what polls are worth (docs/services.md).
+const NO_POLLING: &str = "DOPPEL_NO_POLLING";
+
+/// Whether service domains and guest kernels that this process starts may poll.
+#[must_use]
+pub fn may_poll() -> bool {
+    std::env::var_os(NO_POLLING).is_none_or(|v| v.is_empty() || v == "0")
+}
+
 /// When to poll, from how it went before.
 #[derive(Debug)]
 pub struct Pace {
     open: bool,
+    never: bool,
     /// Polls in vain, less those that were long made up for.
     distrust: u8,
     /// Short sleeps since it stopped polling, or polls of use since `distrust` last fell.
@@ -38,7 +48,13 @@ impl Pace {
     /// Sleeps at first.
     #[must_use]
     pub fn new(now: Instant) -> Self {
-        Self { open: false, distrust: 0, good: 0, polling: None, credit: CREDIT, reckoned: now }
+        Self { open: false, never: false, distrust: 0, good: 0, polling: None, credit: CREDIT, reckoned: now }
+    }
+
+    /// Always sleeps.
+    #[must_use]
+    pub fn without_polls(now: Instant) -> Self {
+        Self { never: true, ..Self::new(now) }
     }
 
     /// Nothing is to be done: whether to look again at once. `crowded`: somebody else needs the CPU.
@@ -70,7 +86,7 @@ impl Pace {
 
     /// It has slept from `begun` until something was to be done.
     pub fn slept(&mut self, begun: Instant, now: Instant) {
-        if !self.open && now - begun <= SHORT {
+        if !self.open && !self.never && now - begun <= SHORT {
             self.good += 1;
             if self.good >= 1 << self.distrust {
                 (self.open, self.good) = (true, 0);
@@ -115,6 +131,16 @@ mod tests {
         assert!(!p.polls(now + SHORT, || false), "once in vain: two short sleeps");
         p.slept(now, now + SHORT);
         assert!(p.polls(now + SHORT, || false));
+    }
+
+    #[test]
+    fn without_polls_it_always_sleeps() {
+        let begun = Instant::now();
+        let mut p = Pace::without_polls(begun);
+        for _ in 0..1000 {
+            p.slept(begun, begun + 10 * US);
+            assert!(!p.polls(begun + 20 * US, || false));
+        }
     }
 
     #[test]

@@ -133,6 +133,11 @@ impl Engine {
         Ok(ClientId(i))
     }
 
+    /// Has it sleep whenever nothing is to be done.
+    pub fn poll_never(&mut self) {
+        self.pace = Pace::without_polls(Instant::now());
+    }
+
     /// Rings this eventfd when there is news for a hibernated domain. Channels that are open already do not know it.
     pub fn set_bell(&mut self, bell: OwnedFd) {
         self.bell = Some(Arc::new(bell));

@@ -209,6 +209,14 @@ pub const SHARDS: usize = 64;
 
 /// The hidden command of a program that is a service domain's process, with [`crate::serve()`] on its standard input.
 pub const SERVICE: &str = "network-service";
+/// Its option: it must not poll.
+const NO_POLLING: &str = "--no-polling";
+
+/// Of a service domain's process, its program's name first.
+fn arguments(name: &OsStr) -> impl Iterator<Item = &OsStr> {
+    let option = (!doppel_service::may_poll()).then_some(OsStr::new(NO_POLLING));
+    [name, OsStr::new(SERVICE)].into_iter().chain(option)
+}
 
 /// Runs service domains.
 #[derive(Debug)]
@@ -227,7 +235,7 @@ impl Manager {
     /// What the host says.
     pub fn of_this_program(groups: Option<Arc<dyn Groups>>, shards: usize) -> io::Result<Self> {
         let name = std::env::args_os().next().unwrap_or_default();
-        let program = Program::new("/proc/self/exe", [&*name, OsStr::new(SERVICE)])?;
+        let program = Program::new("/proc/self/exe", arguments(&name))?;
         Self::start(program.in_groups(groups), shards)
     }
 
@@ -258,7 +266,7 @@ impl Manager {
     /// What the host says, or why the program is not used.
     pub fn upgrade(&self, to: &Path) -> io::Result<()> {
         let mut program = self.program.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = Program::new(to, [to.as_os_str(), OsStr::new(SERVICE)])?.in_groups(program.groups());
+        let next = Program::new(to, arguments(to.as_os_str()))?.in_groups(program.groups());
         try_out(&next)?;
         *program = Arc::new(next);
         self.shards.iter().try_for_each(|shard| shard.upgrade(program.clone()))

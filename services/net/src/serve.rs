@@ -53,15 +53,18 @@ pub(crate) enum Order {
     Detach { key: u64, answer: bool },
 }
 
-/// Confines this process, and serves until `control` ends.
+/// Confines this process, and serves until `control` ends. `polls`: it may poll when it has nothing to do.
 ///
 /// # Errors
 /// What the host says.
-pub fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
+pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
     // A connection is a descriptor.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     let mut engine = Engine::new()?;
+    if !polls {
+        engine.poll_never();
+    }
     // What it opens it has opened.
     doppel_service::confine()?;
     rustix::io::ioctl_fionbio(control, true)?;

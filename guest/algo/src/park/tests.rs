@@ -92,6 +92,13 @@ fn all_asleep_is_noticed_by_the_last() {
 }
 
 #[test]
+fn nobody_spins_where_no_cpu_is_allowed() {
+    let c = Cpus::new(0);
+    c.wake();
+    assert!(!c.may_spin());
+}
+
+#[test]
 fn nobody_spins_when_cpus_are_short() {
     let c = Cpus::new(2);
     c.wake();
