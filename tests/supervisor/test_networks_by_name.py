@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from conftest import eventually
+from conftest import eventually, have_image
 from leftovers import services
 
 SERVE = "hostname > /tmp/index.html; exec httpd -f -p 80 -h /tmp"
@@ -15,10 +15,10 @@ def made(supervisor, busybox):
     """Makes domains that end with the test."""
     ids = []
 
-    def make(name, network, command="exec sleep 1000", d=supervisor):
+    def make(name, network, command="exec sleep 1000", d=supervisor, image=busybox):
         # Names that the service does not know are refused at once, whatever name server this host has.
         network = {"kind": "nat", "dns": "127.0.0.1:1", **network}
-        body = {"image": busybox, "name": name, "command": ["sh", "-c", command], "network": network}
+        body = {"image": image, "name": name, "command": ["sh", "-c", command], "network": network}
         domain = d.post("/v1/domains", body, start=True).ok()["domain"]
         ids.append((d, domain["id"]))
         return domain
@@ -54,6 +54,36 @@ def test_domains_of_a_network_find_each_other_and_no_others(supervisor, made):
     ):
         for host in (server, f"{server}.{network}", domain["network"]["ip4"], f"[{domain['network']['ip6']}]"):
             assert fetch(supervisor, client, host) is None, (client, host)
+
+
+PING = """
+import socket, sys
+for to in sys.argv[1:]:
+    v6 = ":" in to
+    s = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_DGRAM, 58 if v6 else 1)
+    s.settimeout(60)
+    s.sendto(bytes([128 if v6 else 8, 0, 0, 0, 0, 0, 0, 1]) + b"hello", (to, 0))
+    m, peer = s.recvfrom(100)
+    assert m[0] == (129 if v6 else 0) and m[8:] == b"hello" and peer[0] == to, (m, peer)
+"""
+
+
+def test_domains_of_a_network_echo_and_no_others(supervisor, made):
+    if not have_image("debian"):
+        pytest.skip("no image debian: make image")
+    own = made("byname-echo", {"name": "byname-echoes"})["network"]
+    made("byname-asks-echo", {"name": "byname-echoes"}, image="debian")
+    made("byname-asks-other", {}, image="debian")
+
+    def ping(name, *to):
+        return supervisor.cli("exec", name, "python3", "-c", PING, *to)
+
+    both = (own["ip4"], own["ip6"])
+    p = ping("byname-asks-echo", *both)
+    assert p.returncode == 0, p.stderr
+    for to in both:
+        p = ping("byname-asks-other", to)
+        assert p.returncode == 1 and b"No route to host" in p.stderr, p.stderr
 
 
 def test_names_follow_domains(supervisor, made):

@@ -2,7 +2,7 @@
 //! share, its *channel*, and what they say to each other in it.
 //!
 //! Key types: [`ChannelHeader`], [`Requests`] and [`Answers`] (rings of entries), [`net`] (what the entries of the
-//! network service mean), [`Account`] (what that counts, for the supervisor alone). Numbers and layouts only; both sides
+//! network service mean), [`echo`] (ICMP), [`Account`] (what that counts, for the supervisor alone). Numbers and layouts only; both sides
 //! compile this.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@
 extern crate std;
 
 mod account;
+pub mod echo;
 pub mod net;
 mod pulse;
 
@@ -22,7 +23,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use doppel_ring::{Dirty, Entries, Header, Marks, Slot};
 
 /// Both sides must have the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// First word of a channel: "doppelch".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"doppelch");
 

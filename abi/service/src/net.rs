@@ -220,6 +220,14 @@ pub enum Request {
         /// Address, wildcards included; port 0: every port that no other datagram socket has ([`DatagramHeader::port`]).
         at: End,
     },
+    /// Makes a new socket of ICMP echo: its datagrams are requests up and answers down, without IP headers ([`crate::echo`]).
+    /// Errors are told, peer or not.
+    Echo {
+        /// Number, the guest kernel's choice.
+        socket: u32,
+        /// Address, wildcards included, and as its port the identifier of its messages.
+        at: End,
+    },
     /// Gives a datagram socket a peer: what comes from others is dropped, and errors are told.
     Peer {
         /// Number.
@@ -332,6 +340,10 @@ impl Request {
                 put_end(&mut e, 2, to);
                 head(6, 0, *socket)
             }
+            Self::Echo { socket, at } => {
+                put_end(&mut e, 2, at);
+                head(7, 0, *socket)
+            }
         };
         e
     }
@@ -353,6 +365,7 @@ impl Request {
             }
             5 if own < 2 => Self::Close { socket, reset: own == 1 },
             6 => Self::Peer { socket, to: get_end(e, 2)? },
+            7 => Self::Echo { socket, at: get_end(e, 2)? },
             _ => return Err(BadEntry),
         };
         Ok((request, Ticket(e[1])))

@@ -66,7 +66,7 @@ pub struct NetworkRule {
     #[serde(default)]
     pub direction: RuleDirection,
     /// What it is about: `any`, `ADDRESS[/BITS]`, or outbound `NAME` or `*.NAME`; then `:PORT` or `:FIRST-LAST` (outbound of
-    /// the other end, inbound of the domain); then `/tcp` or `/udp`. `any` and names open nothing that is private.
+    /// the other end, inbound of the domain); then `/tcp`, `/udp` or `/icmp` (no port). `any` and names open nothing that is private.
     pub pattern: String,
     /// An event (`firewall`) for each connection, and for each datagram that begins a flow or is refused; at most ten a
     /// second of one domain.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Port, Protocol, Rules, Wanted};
+use doppel_net::{Attachment, Manager, Port, Rules, Transport, Wanted};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::rates::RateArgs;
@@ -90,8 +90,8 @@ impl NetworkArgs {
             host_port: Some(p.host.port()).filter(|p| *p != 0),
             host_address: Some(p.host.ip()),
             protocol: match p.protocol {
-                Protocol::Tcp => api::Protocol::Tcp,
-                Protocol::Udp => api::Protocol::Udp,
+                Transport::Tcp => api::Protocol::Tcp,
+                Transport::Udp => api::Protocol::Udp,
             },
         };
         let (kind, name) = match self.kind()? {

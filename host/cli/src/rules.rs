@@ -14,7 +14,7 @@ const OPTIONS: [(&str, RuleAction, RuleDirection, &str); 4] = [
         RuleAction::Allow,
         RuleDirection::Out,
         "Let the domain connect and send to what fits: any, ADDRESS[/BITS], NAME or *.NAME, with :PORT or :FIRST-LAST, \
-         with /tcp or /udp. Of these options and --deny the first that fits decides; if none does, what is public is \
+         with /tcp, /udp or /icmp. Of these options and --deny the first that fits decides; if none does, what is public is \
          open and what is private is not",
     ),
     ("deny", RuleAction::Deny, RuleDirection::Out, "Do not let it connect and send to what fits"),

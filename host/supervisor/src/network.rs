@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
-use doppel_net::{Action, Direction, Line, Pattern, Place, Port, Protocol, Rates, Rule, Rules, Wanted};
+use doppel_net::{
+    Action, Direction, Line, Pattern, Place, Port, Protocol, Rates, Rule, Rules, Transport, Wanted,
+};
 
 use crate::wanted::wrong;
 
@@ -93,6 +95,7 @@ pub(crate) fn attributes(line: &Line) -> Vec<(&'static str, String)> {
     let protocol = match line.protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",
+        Protocol::Icmp => "icmp",
     };
     let mut all = vec![
         ("action", if line.allowed { "allow" } else { "deny" }.to_owned()),
@@ -113,8 +116,8 @@ fn port(mapping: &api::PortMapping) -> Result<Port, Problem> {
     }
     let address = mapping.host_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let protocol = match mapping.protocol {
-        api::Protocol::Tcp => Protocol::Tcp,
-        api::Protocol::Udp => Protocol::Udp,
+        api::Protocol::Tcp => Transport::Tcp,
+        api::Protocol::Udp => Transport::Udp,
     };
     let host = SocketAddr::new(address, mapping.host_port.unwrap_or(0));
     Ok(Port { host, port: mapping.port, protocol })
@@ -138,8 +141,8 @@ pub(crate) fn attached(place: Place) -> api::Attached {
         host_port: Some(p.host.port()),
         host_address: Some(p.host.ip()),
         protocol: match p.protocol {
-            Protocol::Tcp => api::Protocol::Tcp,
-            Protocol::Udp => api::Protocol::Udp,
+            Transport::Tcp => api::Protocol::Tcp,
+            Transport::Udp => api::Protocol::Udp,
         },
     };
     api::Attached {

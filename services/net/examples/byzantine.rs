@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::{End, Request};
-use doppel_net::{Action, ClientId, Counts, Engine, Ledger, Protocol, Published, Rule, Rules, Settings};
+use doppel_net::{Action, ClientId, Counts, Engine, Ledger, Published, Rule, Rules, Settings, Transport};
 
 #[path = "../src/tests/acts.rs"]
 mod acts;

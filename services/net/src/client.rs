@@ -22,7 +22,7 @@ use crate::directory::Directory;
 use crate::ledger::Counts;
 use crate::options::set;
 use crate::policy::{Flow, Log, Policy};
-use crate::rules::{Protocol, Rules};
+use crate::rules::{Direction, Protocol, Rules, Transport};
 use crate::share::Share;
 use crate::stream::{Stream, Turn};
 use crate::way::Way;
@@ -33,7 +33,7 @@ pub struct Published {
     /// The domain's port.
     pub port: u16,
     /// Of which protocol.
-    pub protocol: Protocol,
+    pub protocol: Transport,
     /// The host's bound socket, non-blocking; it listens, if it is TCP's. The supervisor made it and has it too, so that
     /// connections and datagrams wait in it while a service domain is replaced.
     pub socket: OwnedFd,
@@ -68,6 +68,11 @@ impl Settings {
     pub fn is_own(&self, ip: IpAddr) -> bool {
         ip == self.ip4 || ip == self.ip6
     }
+
+    /// The one of the same family as `like`.
+    pub(crate) fn own(&self, like: IpAddr) -> IpAddr {
+        if like.is_ipv4() { self.ip4.into() } else { self.ip6.into() }
+    }
 }
 
 /// Requests heard in a turn, and answers that may wait for room.
@@ -100,6 +105,8 @@ pub(crate) enum Wish {
     Peer { socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16 },
     /// A datagram for another domain.
     Datagram { socket: u32, to: SocketAddr, from_port: u16, marks: Marks, bytes: Box<[u8]> },
+    /// A request for an echo of another domain; `new`: its first to that.
+    Echo { socket: u32, to: SocketAddr, new: bool, bytes: Box<[u8]> },
 }
 
 /// Names of domains, in common for all clients.
@@ -287,20 +294,25 @@ impl Client {
                 if !fresh(socket) {
                     return Err(Broken);
                 }
-                self.sockets.insert(
-                    socket,
-                    Entity::Datagrams(Box::new(Datagrams::new(socket, at, self.settings.counts.clone()))),
-                );
+                self.insert_datagrams(socket, Protocol::Udp, at);
                 self.ports.entry(at.port).or_default().push(socket);
                 self.busy.push(socket);
                 self.callers = (0..self.settings.published.len()).collect();
+                self.done(ticket, Ok(at));
+            }
+            Request::Echo { socket, at } => {
+                if !fresh(socket) {
+                    return Err(Broken);
+                }
+                self.insert_datagrams(socket, Protocol::Icmp, at);
+                self.busy.push(socket);
                 self.done(ticket, Ok(at));
             }
             Request::Peer { socket, to } => {
                 let to = (to.port != 0).then(|| address::socket_addr(&to));
                 let Self { channel, settings, policy, directory, wishes, sockets, share, .. } = self;
                 let result = match sockets.get_mut(&socket) {
-                    Some(Entity::Datagrams(d)) => d.set_peer(
+                    Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
                         to,
                         &mut Around { channel, settings, policy, directory, wishes, share, scratch },
                     ),
@@ -325,6 +337,11 @@ impl Client {
             Request::Close { socket, reset } => self.close(socket, ticket, reset)?,
         }
         Ok(())
+    }
+
+    fn insert_datagrams(&mut self, number: u32, protocol: Protocol, at: End) {
+        let datagrams = Datagrams::new(number, protocol, at, self.settings.counts.clone());
+        self.sockets.insert(number, Entity::Datagrams(Box::new(datagrams)));
     }
 
     fn close(&mut self, number: u32, ticket: Ticket, reset: bool) -> Result<(), Broken> {
@@ -445,6 +462,24 @@ impl Client {
         self.insert_stream(number, link, Flow::In(peer, port));
         self.wishes.push(Wish::Watch(number));
         self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer), port });
+        true
+    }
+
+    /// Whether another domain gets an echo, for a request of so many bytes. It is not woken for that.
+    pub fn echoes(&mut self, from: SocketAddr, new: bool, bytes: usize) -> bool {
+        let counts = &self.settings.counts;
+        let room = self.share.most(Direction::In) > 0 && self.share.most(Direction::Out) > 0;
+        if !self.policy.receive(from, 0, Protocol::Icmp, new) || !room {
+            counts.received().dropped();
+            return false;
+        }
+        if new {
+            counts.received().began();
+        }
+        counts.received().moved(bytes);
+        counts.sent().moved(bytes);
+        self.share.passed(Direction::In, bytes);
+        self.share.passed(Direction::Out, bytes);
         true
     }
 

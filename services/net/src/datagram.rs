@@ -23,10 +23,12 @@ use crate::ledger::Counts;
 use crate::outlet::Outlet;
 use crate::policy::{Flow, Policy};
 use crate::recent::Recent;
-use crate::rules::{Direction, Protocol};
+use crate::rules::{Direction, Protocol, Transport};
 use crate::share::Share;
 use crate::stream::{Turn, at};
 use crate::way::Way;
+
+mod echo;
 
 /// Room for the longest datagram.
 pub(crate) const LONGEST: usize = 65_535;
@@ -40,6 +42,8 @@ type Caller = (usize, SocketAddr);
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     number: u32,
+    /// UDP, or ICMP for echo.
+    protocol: Protocol,
     /// Its address in the domain, wildcards included.
     pub at: End,
     /// Whom alone it wants to hear.
@@ -74,9 +78,10 @@ pub(crate) struct Around<'a> {
 }
 
 impl Datagrams {
-    pub fn new(number: u32, at: End, counts: Counts) -> Self {
+    pub fn new(number: u32, protocol: Protocol, at: End, counts: Counts) -> Self {
         Self {
             number,
+            protocol,
             at,
             peer: None,
             outlets: [None, None],
@@ -141,7 +146,7 @@ impl Datagrams {
     /// Asks the rules whether it may send there, and remembers that it did. The host's form of the address; none: it is
     /// another domain's.
     fn allowed(&mut self, to: SocketAddr, around: &mut Around<'_>) -> Result<Option<SocketAddr>, Errno> {
-        let way = around.settings.way(to);
+        let way = self.way(to, around.settings);
         let real = match way {
             Way::Host(real) => Some(real),
             Way::Names(real) => real,
@@ -151,7 +156,7 @@ impl Datagrams {
             Some(real) => self.flows.get(&real).is_none(),
             None => self.peers.get(&to).is_none(),
         };
-        around.policy.send(way, to, Protocol::Udp, new)?;
+        around.policy.send(way, to, self.protocol, new)?;
         if new {
             self.counts.sent().began();
         }
@@ -192,7 +197,10 @@ impl Datagrams {
     pub fn tell_marks<'a>(&mut self, published: impl Iterator<Item = &'a Published>) {
         self.tells_marks = true;
         self.outlets.iter().flatten().for_each(Outlet::tell_marks);
-        for p in published.filter(|p| p.port == self.at.port && p.protocol == Protocol::Udp) {
+        if self.is_echo() {
+            return;
+        }
+        for p in published.filter(|p| p.port == self.at.port && p.protocol == Transport::Udp) {
             // As for outlets; the host's sockets are IPv4's.
             let _ = doppel_sys::datagram::tell_marks(p.socket.as_fd(), false);
         }
@@ -200,7 +208,7 @@ impl Datagrams {
 
     /// Gives up what other rules do not allow any more.
     pub fn judge_again(&mut self, channel: &mut Channel, settings: &Settings, policy: &Policy) {
-        let keeps = |to: SocketAddr| policy.keeps(settings, Flow::Out(to), Protocol::Udp);
+        let keeps = |to: SocketAddr| policy.keeps(settings, Flow::Out(to), self.protocol);
         self.flows.retain(|_, to| keeps(*to));
         self.callers.retain(|_, (published, real)| {
             let port = settings.published[*published].port;
@@ -222,7 +230,7 @@ impl Datagrams {
         let v6 = to.is_ipv6();
         let place = &mut self.outlets[usize::from(v6)];
         if place.is_none() {
-            let made = Outlet::new(to).map_err(|e| address::errno(&e))?;
+            let made = Outlet::new(to, self.protocol).map_err(|e| address::errno(&e))?;
             if self.tells_marks {
                 made.tell_marks();
             }
@@ -309,6 +317,9 @@ impl Datagrams {
 
     /// Sends a datagram, whose bytes are the first of `scratch`.
     fn send_one(&mut self, head: &DatagramHeader, around: &mut Around<'_>) -> Result<(), Errno> {
+        if self.is_echo() {
+            return self.ask_echo(head, around);
+        }
         let (to, len) = (address::socket_addr(&head.peer), usize::from(head.len));
         let marks = Marks { hops: head.hops, class: head.class };
         let port = if self.at.port == 0 { head.port } else { self.at.port };
@@ -342,6 +353,17 @@ impl Datagrams {
             });
             return Ok(());
         };
+        self.send_out(real, marks, len, around)
+    }
+
+    /// Sends what is in `scratch` from the host.
+    fn send_out(
+        &mut self,
+        real: SocketAddr,
+        marks: Marks,
+        len: usize,
+        around: &mut Around<'_>,
+    ) -> Result<(), Errno> {
         let outlet = self.outlet(real, around)?;
         if !outlet.writable {
             return Err(Errno::AGAIN);
@@ -378,6 +400,10 @@ impl Datagrams {
                     done += DatagramHeader::room(n);
                     around.share.moved(Direction::In, n);
                     if let Some(from) = self.flows.get(&real) {
+                        let own = around.settings.own(from.ip());
+                        if self.is_echo() && !self.takes_answer(&mut around.scratch[..n], from, own) {
+                            continue;
+                        }
                         if around.settings.way(from) == Way::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);
                         }
@@ -447,9 +473,9 @@ impl Datagrams {
         self.put(channel, from, port, marks, bytes)
     }
 
-    /// An error for the guest kernel. As on Linux, one without a peer hears of none.
+    /// An error for the guest kernel. As on Linux, one of UDP without a peer hears of none.
     pub fn tell(&mut self, channel: &mut Channel, error: Errno) {
-        if self.peer.is_some() {
+        if self.peer.is_some() || self.is_echo() {
             let header = self.header(channel);
             header.error.store(error.raw_os_error().unsigned_abs(), Ordering::Release);
             channel.mark(self.number);

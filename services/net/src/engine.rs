@@ -343,6 +343,7 @@ impl Engine {
                 Wish::Datagram { socket, to, from_port, marks, bytes } => {
                     self.pass_on(i, socket, to, from_port, marks, &bytes);
                 }
+                Wish::Echo { socket, to, new, bytes } => self.echo(i, socket, to, new, bytes),
                 Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
             }
         }
@@ -453,10 +454,29 @@ impl Engine {
         }
     }
 
+    /// Asks another domain for an echo.
+    fn echo(&mut self, i: usize, socket: u32, to: SocketAddr, new: bool, mut bytes: Box<[u8]>) {
+        let asked = self.other(i, to).and_then(|(from, j)| {
+            let asked = self.clients[j].as_mut().ok_or(Errno::HOSTUNREACH)?;
+            Ok((from, asked.echoes(SocketAddr::new(from, 0), new, bytes.len())))
+        });
+        let Some(client) = &mut self.clients[i] else { return };
+        let Some(Entity::Datagrams(d)) = client.sockets.get_mut(&socket) else { return };
+        match asked {
+            // A channel that is broken is found to be so at its own turn.
+            Ok((own, true)) => {
+                let _ = d.echoed(&mut client.channel, &mut client.share, own, to, &mut bytes);
+            }
+            Ok((_, false)) => {}
+            Err(why) => d.tell(&mut client.channel, why),
+        }
+        self.queue(i);
+    }
+
     /// The address with which a domain sends to another of its network, and which one that is.
     fn other(&self, i: usize, to: SocketAddr) -> Result<(IpAddr, usize), Errno> {
         let Some(caller) = &self.clients[i] else { return Err(Errno::NETUNREACH) };
-        let from: IpAddr = if to.is_ipv4() { caller.settings.ip4.into() } else { caller.settings.ip6.into() };
+        let from = caller.settings.own(to.ip());
         let network = &caller.settings.network;
         let found = self.clients.iter().position(|c| {
             c.as_ref().is_some_and(|c| c.settings.network == *network && c.settings.is_own(to.ip()))

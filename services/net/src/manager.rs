@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::book::Book;
 use crate::ledger::{Counts, Traffic};
 use crate::logs::Logs;
-use crate::rules::{Protocol, Rules};
+use crate::rules::{Rules, Transport};
 use crate::serve::{DESCRIPTORS, Order};
 use crate::shard::{Member, Shard, ip4, ip6, packet, pair, try_out};
 
@@ -46,7 +46,7 @@ pub struct Port {
     /// The domain's port.
     pub port: u16,
     /// Of which protocol.
-    pub protocol: Protocol,
+    pub protocol: Transport,
 }
 
 /// Where a domain is in its network.
@@ -330,13 +330,13 @@ impl Manager {
 fn publish(port: &mut Port) -> io::Result<OwnedFd> {
     let at = port.host;
     let bound = match port.protocol {
-        Protocol::Tcp => TcpListener::bind(at).map(OwnedFd::from),
-        Protocol::Udp => UdpSocket::bind(at).map(OwnedFd::from),
+        Transport::Tcp => TcpListener::bind(at).map(OwnedFd::from),
+        Transport::Udp => UdpSocket::bind(at).map(OwnedFd::from),
     };
     let socket =
         bound.map_err(|e| io::Error::new(e.kind(), format!("cannot publish a port at {at}: {e}")))?;
     rustix::io::ioctl_fionbio(&socket, true)?;
-    if port.protocol == Protocol::Tcp {
+    if port.protocol == Transport::Tcp {
         // The standard library's 128 make a thousand who call at once try again after a second.
         rustix::net::listen(&socket, BACKLOG)?;
     }

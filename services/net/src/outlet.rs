@@ -8,6 +8,9 @@ use doppel_sys::datagram::{self, Marks};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::net::sockopt;
+use socket2::{Domain, Socket, Type};
+
+use crate::rules::Protocol;
 
 /// What the host's datagrams have if nobody says otherwise.
 const USUAL: Marks = Marks { hops: 64, class: 0 };
@@ -15,6 +18,7 @@ const USUAL: Marks = Marks { hops: 64, class: 0 };
 /// A socket of the host.
 #[derive(Debug)]
 pub(crate) struct Outlet {
+    /// Of UDP, or of ICMP echo, which is used like one.
     pub socket: UdpSocket,
     v6: bool,
     /// It may have datagrams, or room: until it says otherwise (edges of epoll).
@@ -26,12 +30,20 @@ pub(crate) struct Outlet {
 
 impl Outlet {
     /// One for addresses like this, from a port of the host's choice.
-    pub fn new(to: SocketAddr) -> io::Result<Self> {
+    pub fn new(to: SocketAddr, protocol: Protocol) -> io::Result<Self> {
         let v6 = to.is_ipv6();
-        let any: SocketAddr =
-            if v6 { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
-        let socket = UdpSocket::bind(any)?;
-        socket.set_nonblocking(true)?;
+        let socket = if protocol == Protocol::Icmp {
+            let icmp = if v6 { socket2::Protocol::ICMPV6 } else { socket2::Protocol::ICMPV4 };
+            let kind = Type::DGRAM.nonblocking().cloexec();
+            // It takes an identifier of the host's choice when it first sends.
+            Socket::new(Domain::for_address(to), kind, Some(icmp))?.into()
+        } else {
+            let any: SocketAddr =
+                if v6 { (Ipv6Addr::UNSPECIFIED, 0).into() } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
+            let socket = UdpSocket::bind(any)?;
+            socket.set_nonblocking(true)?;
+            socket
+        };
         Ok(Self { socket, v6, readable: true, writable: true, marks: USUAL })
     }
 

@@ -11,7 +11,7 @@ use socket2::SockRef;
 
 use crate::address;
 use crate::client::{BATCH, Client, Entity, Published};
-use crate::rules::{Direction, Protocol};
+use crate::rules::{Direction, Protocol, Transport};
 use crate::way::as_seen;
 
 /// Connections accepted from one listener in a turn.
@@ -68,8 +68,8 @@ impl Client {
         let mut more = false;
         for i in std::mem::take(&mut self.callers) {
             let look = match self.settings.published[i].protocol {
-                Protocol::Tcp => self.accept(i),
-                Protocol::Udp => self.hear_datagrams(i, scratch)?,
+                Transport::Tcp => self.accept(i),
+                Transport::Udp => self.hear_datagrams(i, scratch)?,
             };
             if look != Look::AtEvents {
                 self.callers.push(i);

@@ -12,6 +12,17 @@ pub enum Protocol {
     Tcp,
     /// UDP.
     Udp,
+    /// Echoes of ICMP and ICMPv6, which have no ports: 0.
+    Icmp,
+}
+
+/// What has ports that can be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
 }
 
 /// Which way a flow begins, seen from the domain.

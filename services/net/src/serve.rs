@@ -18,7 +18,7 @@ use crate::client::{Published, Settings};
 use crate::engine::{ClientId, Engine};
 use crate::ledger::Ledger;
 use crate::policy::Log;
-use crate::rules::{Protocol, Rules};
+use crate::rules::{Rules, Transport};
 
 /// Longest packet in bytes, and most descriptors of one.
 pub(crate) const PACKET: usize = 64 << 10;
@@ -46,7 +46,7 @@ pub(crate) enum Order {
         ip4: Ipv4Addr,
         ip6: Ipv6Addr,
         rules: Rules,
-        ports: Vec<(u16, Protocol)>,
+        ports: Vec<(u16, Transport)>,
         resolver: Option<SocketAddr>,
     },
     /// Serve it no more, and answer with the key once its sockets are closed, if asked to.

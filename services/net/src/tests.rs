@@ -17,6 +17,7 @@ mod acts;
 mod byzantine;
 mod changes;
 mod datagrams;
+mod echo;
 mod guest;
 mod hangs;
 mod hostile;
@@ -97,7 +98,7 @@ fn a_published_port_leads_to_the_domains_listener() {
     host.set_nonblocking(true).unwrap();
     let address = host.local_addr().unwrap();
     let mut engine = Engine::new().unwrap();
-    let published = vec![Published { port: 80, protocol: Protocol::Tcp, socket: host.into() }];
+    let published = vec![Published { port: 80, protocol: Transport::Tcp, socket: host.into() }];
     let mut g = Guest::new(&mut engine, 1, Rules::default(), published);
     // The caller comes before the server listens: it waits.
     let mut caller = TcpStream::connect(address).unwrap();
@@ -223,7 +224,7 @@ fn a_domain_that_breaks_the_protocol_loses_the_network_alone() {
         let ring = bad.map.get::<Requests>(at(layout::REQUESTS)).ring();
         let entry = match kind {
             0 => [u64::MAX; 8],
-            1 => Request::Close { socket: 0, reset: false }.encode(Ticket(1)).map(|w| w | 7),
+            1 => Request::Close { socket: 0, reset: false }.encode(Ticket(1)).map(|w| w | 15),
             // A number that only the service domain gives.
             _ => Request::Listen { socket: 9000, at: End::default(), backlog: 1 }.encode(Ticket(1)),
         };

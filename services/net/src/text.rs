@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::manager::Port;
-use crate::rules::{Pattern, Protocol};
+use crate::rules::{Pattern, Protocol, Transport};
 
 /// `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/tcp|/udp]`; without a host port any free one, as with Docker.
 impl FromStr for Port {
@@ -16,9 +16,9 @@ impl FromStr for Port {
             format!("{text:?}: give PORT, HOST_PORT:PORT or HOST_ADDRESS:HOST_PORT:PORT, with /udp for UDP")
         };
         let (text, protocol) = match text.split_once('/') {
-            None => (text, Protocol::Tcp),
-            Some((front, "tcp")) => (front, Protocol::Tcp),
-            Some((front, "udp")) => (front, Protocol::Udp),
+            None => (text, Transport::Tcp),
+            Some((front, "tcp")) => (front, Transport::Tcp),
+            Some((front, "udp")) => (front, Transport::Udp),
             Some(_) => return Err(bad()),
         };
         let number = |text: &str| text.parse().ok().filter(|p: &u16| *p != 0).ok_or_else(bad);
@@ -38,7 +38,8 @@ impl FromStr for Port {
     }
 }
 
-/// `any`, `ADDRESS[/BITS]`, `NAME` or `*.NAME`, with `:PORT` or `:PORT-PORT`, with `/tcp` or `/udp`.
+/// `any`, `ADDRESS[/BITS]`, `NAME` or `*.NAME`, with `:PORT` or `:PORT-PORT`, with `/tcp`, `/udp` or `/icmp`; what is
+/// only ICMP's has no port.
 impl FromStr for Pattern {
     type Err = String;
 
@@ -46,12 +47,13 @@ impl FromStr for Pattern {
         let bad = || {
             format!(
                 "{text:?}: give an address, with /BITS for a network, a name or \"any\"; \
-                 with :PORT or :FIRST-LAST for ports, with /tcp or /udp for one protocol"
+                 with :PORT or :FIRST-LAST for ports, with /tcp, /udp or, without ports, /icmp for one protocol"
             )
         };
         let (front, protocol) = match text.rsplit_once('/') {
             Some((front, "tcp")) => (front, Some(Protocol::Tcp)),
             Some((front, "udp")) => (front, Some(Protocol::Udp)),
+            Some((front, "icmp")) => (front, Some(Protocol::Icmp)),
             _ => (text, None),
         };
         // One colon separates a port; more are an IPv6 address, in brackets if a port follows.
@@ -63,6 +65,9 @@ impl FromStr for Pattern {
             }
             None => (front, None),
         };
+        if ports.is_some() && protocol == Some(Protocol::Icmp) {
+            return Err(bad());
+        }
         let ports = ports.map_or(Some(0..=u16::MAX), range).ok_or_else(bad)?;
         let any = Self { network: None, name: None, ports, protocol };
         if host == "any" {
@@ -128,8 +133,8 @@ mod tests {
         assert_eq!(publish("127.0.0.1::80"), Ok(("127.0.0.1:0".into(), 80)));
         assert_eq!(publish("[::1]:8080:80"), Ok(("[::1]:8080".into(), 80)));
         let protocol = |text: &str| text.parse::<Port>().map(|p| (p.port, p.protocol));
-        assert_eq!(protocol("5353:53/udp"), Ok((53, Protocol::Udp)));
-        assert_eq!(protocol("80/tcp"), Ok((80, Protocol::Tcp)));
+        assert_eq!(protocol("5353:53/udp"), Ok((53, Transport::Udp)));
+        assert_eq!(protocol("80/tcp"), Ok((80, Transport::Tcp)));
         for bad in [
             "",
             "0",
@@ -180,6 +185,7 @@ mod tests {
             other("Example.org:443/tcp"),
             Ok((Some("example.org".into()), 443..=443, Some(Protocol::Tcp)))
         );
+        assert_eq!(other("any/icmp"), Ok((None, all.clone(), Some(Protocol::Icmp))));
         assert_eq!(other("*.example.org"), Ok((Some("*.example.org".into()), all, None)));
         for bad in [
             "",
@@ -196,6 +202,7 @@ mod tests {
             "any:",
             "any:1-2-3",
             "any/sctp",
+            "any:7/icmp",
             "[::1]80",
             "::ffff:10.0.0.1/64",
             "-a.org",

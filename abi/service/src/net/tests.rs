@@ -24,6 +24,7 @@ fn request() -> impl Strategy<Value = Request> {
             value
         }),
         (socket.clone(), end()).prop_map(|(socket, to)| Request::Peer { socket, to }),
+        (socket.clone(), end()).prop_map(|(socket, at)| Request::Echo { socket, at }),
         (socket, any::<bool>()).prop_map(|(socket, reset)| Request::Close { socket, reset }),
     ]
 }

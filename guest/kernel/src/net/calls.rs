@@ -133,8 +133,10 @@ fn inet_socket(a: &Args, domain: u16, kind: u32) -> Result<Arc<dyn SocketOps>> {
     match (kind, protocol) {
         (c::SOCK_STREAM, 0 | c::SOL_TCP) => Ok(Tcp::new(domain)),
         (c::SOCK_DGRAM, 0 | c::SOL_UDP) => Ok(Udp::new(domain)),
-        // ICMP echo sockets need net.ipv4.ping_group_range, which is empty; other protocols do not exist.
-        (c::SOCK_DGRAM, 1 | 58) => Err(Errno::EACCES),
+        (c::SOCK_DGRAM, c::IPPROTO_ICMP) if domain == AF_INET => Ok(Udp::echo(domain)),
+        (c::SOCK_DGRAM, c::IPPROTO_ICMPV6) if domain == AF_INET6 => Ok(Udp::echo(domain)),
+        // Programs that do without try the above then, if they are told that they may not.
+        (c::SOCK_RAW, c::IPPROTO_ICMP | c::IPPROTO_ICMPV6) => Err(Errno::EPERM),
         (c::SOCK_RAW, _) if !a.thread.process.cred().capable(CAP_NET_RAW) => Err(Errno::EPERM),
         (c::SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
         (c::SOCK_STREAM | c::SOCK_DGRAM, _) => Err(Errno::EPROTONOSUPPORT),

@@ -25,9 +25,11 @@ pub const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 
 pub const SOL_IP: i32 = 0;
 pub const SOL_SOCKET: i32 = 1;
+pub const IPPROTO_ICMP: i32 = 1;
 pub const SOL_TCP: i32 = 6;
 pub const SOL_UDP: i32 = 17;
 pub const SOL_IPV6: i32 = 41;
+pub const IPPROTO_ICMPV6: i32 = 58;
 /// Type of service, as an option and as a control message.
 pub const IP_TOS: i32 = 1;
 /// Time to live, likewise.

@@ -152,7 +152,8 @@ impl Hostile {
         let request = match kind {
             0..4 => Request::Connect { socket, from: end(bytes), to: end(bytes) },
             4..7 => Request::Listen { socket, at: end(bytes), backlog: u16::from(byte(bytes)) },
-            7..10 => Request::Datagrams { socket, at: end(bytes) },
+            7..9 => Request::Datagrams { socket, at: end(bytes) },
+            9 => Request::Echo { socket, at: end(bytes) },
             10 => Request::Peer { socket, to: end(bytes) },
             11 => Request::Set { socket, option: SocketOption::NoDelay, value: word(bytes) },
             _ => Request::Close { socket, reset: byte(bytes).is_multiple_of(2) },
@@ -187,6 +188,8 @@ impl Hostile {
         data[..16].copy_from_slice(&end(bytes).ip);
         data[16] = byte(bytes) % 4;
         data[18] = byte(bytes) % 40;
+        // Of ICMP echo it is a request, if it is long enough.
+        data[24] = 8;
         let room = 24 + usize::from(data[18]).next_multiple_of(8);
         let len = if byte(bytes) < self.temper { 64 } else { room };
         if let Ok(span) = up.span(&stream, 0) {

@@ -18,6 +18,13 @@ impl Gram {
         Self(Connection::new(n), 0)
     }
 
+    pub(super) fn echo(engine: &mut Engine, g: &mut Guest, n: u32, at: End) -> Self {
+        g.socket(n).reset();
+        let ticket = g.ask(Request::Echo { socket: n, at });
+        assert_eq!(done(engine, g, ticket), 0);
+        Self(Connection::new(n), 0)
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.0.n
     }
@@ -188,7 +195,7 @@ fn a_published_port_is_answered_from_there() {
     caller.connect(("127.0.0.1", port)).unwrap();
     caller.set_nonblocking(true).unwrap();
     let mut engine = Engine::new().unwrap();
-    let published = Published { port: 53, protocol: Protocol::Udp, socket: published.into() };
+    let published = Published { port: 53, protocol: Transport::Udp, socket: published.into() };
     let mut g = Guest::new(&mut engine, 1, Rules::default(), vec![published]);
     let mut s = Gram::new(&mut engine, &mut g, 4, any(53));
     caller.send(b"question").unwrap();

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use doppel_abi_service::net::SIZE;
 
 use super::acts::Hostile;
-use super::{Action, ClientId, Engine, Ledger, Protocol, Published, Rule, Rules, Settings};
+use super::{Action, ClientId, Engine, Ledger, Published, Rule, Rules, Settings, Transport};
 
 /// Numbers without an end, by xorshift.
 pub(super) struct Dice(pub(super) u64);
@@ -45,8 +45,8 @@ impl Byzantine {
     pub(super) fn new(engine: &mut Engine, seed: u64, tcp: &TcpListener, udp: &UdpSocket) -> Self {
         let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
         let published = vec![
-            Published { port: 1, protocol: Protocol::Tcp, socket: tcp.try_clone().unwrap().into() },
-            Published { port: 2, protocol: Protocol::Udp, socket: udp.try_clone().unwrap().into() },
+            Published { port: 1, protocol: Transport::Tcp, socket: tcp.try_clone().unwrap().into() },
+            Published { port: 2, protocol: Transport::Udp, socket: udp.try_clone().unwrap().into() },
         ];
         let settings = Settings {
             network: "back".into(),

@@ -160,7 +160,7 @@ fn net() -> Node {
             ("ip_forward", || fixed("0\n")),
             ("ip_local_port_range", || fixed("32768\t60999\n")),
             ("ip_unprivileged_port_start", || fixed("1024\n")),
-            ("ping_group_range", || fixed("1\t0\n")),
+            ("ping_group_range", || fixed("0\t2147483647\n")),
             ("tcp_allowed_congestion_control", || fixed("reno cubic\n")),
             ("tcp_available_congestion_control", || fixed("reno cubic\n")),
             ("tcp_congestion_control", || fixed("cubic\n")),

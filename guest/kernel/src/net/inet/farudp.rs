@@ -46,10 +46,18 @@ impl Udp {
         }
         i.far = Some(far.clone());
         // Under the lock: whatever is asked of it comes after this.
-        network.datagrams(number, i.local.into());
+        self.register(&network, number, &i.local);
         drop(i);
         self.want_marks();
         Ok(far)
+    }
+
+    fn register(&self, network: &Network, number: u32, local: &End) {
+        if self.is_echo() {
+            network.echo(number, (*local).into());
+        } else {
+            network.datagrams(number, (*local).into());
+        }
     }
 
     /// Has the service say with how many hops and which class datagrams came, if a program wants to know.
@@ -149,12 +157,21 @@ impl Udp {
 
     fn take_in(&self, i: &mut Inner, from: End, marks: Marks, data: Vec<u8>) {
         let unwanted = i.shut & RCV_SHUTDOWN != 0
-            || i.remote.is_some_and(|r| r != from)
+            || !self.is_wanted_from(i, &from, &data)
             || i.ip.v6only && unmapped(&from.ip).is_some();
         if !unwanted {
             i.used += data.len() + MSG_OVERHEAD;
             let to = End { ip: own_address(&from.ip), port: i.local.port };
             i.queue.push_back(Datagram { data: Arc::new(data), from, to, marks, at: time::realtime_ns() });
+        }
+    }
+
+    /// Whether it is for this socket. As on Linux, one of ICMP echo hears whomever it has asked.
+    fn is_wanted_from(&self, i: &Inner, from: &End, data: &[u8]) -> bool {
+        if self.is_echo() {
+            Self::is_answered(&i.local, from, data)
+        } else {
+            i.remote.is_none_or(|r| r == *from)
         }
     }
 
@@ -193,7 +210,7 @@ impl Outside for Udp {
             let Some(far) = &i.far else { return };
             far.restart();
             far.wait_for_more();
-            network.datagrams(n, i.local.into());
+            self.register(network, n, &i.local);
             i.asked
         };
         self.want_marks();

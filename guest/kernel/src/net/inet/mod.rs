@@ -1,10 +1,11 @@
-//! AF_INET and AF_INET6 inside the domain: TCP and UDP over loopback (`ip(7)`, `tcp(7)`, `udp(7)`).
+//! AF_INET and AF_INET6 inside the domain: TCP, UDP and ICMP echo over loopback (`ip(7)`, `tcp(7)`, `udp(7)`, `icmp(7)`).
 //!
 //! There are no packets: a TCP connection is two endpoints that put bytes into each other's queue; a datagram
 //! is put into the receiver's queue. Addresses are 127.0.0.0/8, ::1 and the wildcards; everything else is
 //! ENETUNREACH until a service domain provides it. Key types: [`tcp::Tcp`], [`udp::Udp`], [`Ports`].
 //! Lock order: one socket's `inner` at a time; port table → nothing.
 
+mod echo;
 mod fartcp;
 mod farudp;
 mod ipopts;
@@ -24,7 +25,7 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, network};
 
 use super::Common;
-use super::consts::{SO_REUSEADDR, SO_REUSEPORT};
+use super::consts::{SO_REUSEADDR, SO_REUSEPORT, SOL_TCP, SOL_UDP};
 use crate::fs::random;
 use crate::task::current;
 use crate::{Errno, Result, kernel};
@@ -36,6 +37,8 @@ pub struct Ports {
     pub tcp: SpinLock<PortTable<Weak<tcp::Tcp>>>,
     /// UDP.
     pub udp: SpinLock<PortTable<Weak<udp::Udp>>>,
+    /// ICMP echo: by identifier.
+    pub echo: SpinLock<PortTable<Weak<udp::Udp>>>,
 }
 
 /// An address with a port.
@@ -130,7 +133,9 @@ fn check_bind(common: &Common, at: &End, multicast: bool) -> Result<()> {
     if common.domain == AF_INET6 && at.ip == ANY4 {
         return Err(Errno::EADDRNOTAVAIL);
     }
-    if (1..1024).contains(&at.port) && !current().process.cred().capable(CAP_NET_BIND_SERVICE) {
+    // The identifier of an echo is no port.
+    let ports = matches!(common.protocol, SOL_TCP | SOL_UDP);
+    if ports && (1..1024).contains(&at.port) && !current().process.cred().capable(CAP_NET_BIND_SERVICE) {
         return Err(Errno::EACCES);
     }
     Ok(())

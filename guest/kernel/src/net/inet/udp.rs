@@ -1,4 +1,4 @@
-//! UDP sockets.
+//! UDP sockets, and those of ICMP echo, which differ in what they send (`inet::echo`).
 //!
 //! Key type: [`Udp`]. A datagram goes straight into the queue of the socket that fits best; if its buffer is
 //! full the datagram is lost, as on a network. A connected sender is told that nobody listens (ECONNREFUSED).
@@ -8,7 +8,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use doppel_algo::net::ports::{mapped, unmapped};
+use doppel_abi_service::echo;
+use doppel_algo::net::ports::{PortTable, mapped, unmapped};
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::bytes_of;
@@ -59,7 +60,7 @@ pub(super) struct Inner {
     pub(super) told: Option<Result<()>>,
 }
 
-/// A UDP socket.
+/// A UDP socket, or one of ICMP echo.
 pub struct Udp {
     me: Weak<Udp>,
     pub(super) common: Common,
@@ -69,9 +70,21 @@ pub struct Udp {
 impl Udp {
     /// A new socket of `family`.
     pub fn new(family: u16) -> Arc<Self> {
+        Self::of(family, c::SOL_UDP)
+    }
+
+    /// A new socket of ICMP echo.
+    pub fn echo(family: u16) -> Arc<Self> {
+        let socket = Self::of(family, if family == AF_INET { c::IPPROTO_ICMP } else { c::IPPROTO_ICMPV6 });
+        // As on Linux, where they may share an identifier.
+        socket.common.switch(c::SO_REUSEADDR, true);
+        socket
+    }
+
+    fn of(family: u16, protocol: i32) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            common: Common::new(family, c::SOCK_DGRAM, c::SOL_UDP),
+            common: Common::new(family, c::SOCK_DGRAM, protocol),
             inner: SpinLock::new(Inner {
                 local: End::unspecified(family),
                 remote: None,
@@ -92,6 +105,16 @@ impl Udp {
         self.common.domain
     }
 
+    /// Whether it is one of ICMP echo.
+    pub(super) fn is_echo(&self) -> bool {
+        self.common.protocol != c::SOL_UDP
+    }
+
+    /// Where its port is bound.
+    fn table<'p>(&self, ports: &'p Ports) -> &'p SpinLock<PortTable<Weak<Self>>> {
+        if self.is_echo() { &ports.echo } else { &ports.udp }
+    }
+
     /// For /proc/net/udp: local, remote, state (1 connected, 7 not), bytes queued.
     pub fn row(&self) -> (End, End, u8, usize) {
         let i = self.inner.lock();
@@ -102,7 +125,7 @@ impl Udp {
     fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
         let v6only = self.inner.lock().ip.v6only;
         let ports = kernel().service::<Ports>();
-        let port = claim(&ports.udp, &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
+        let port = claim(self.table(&ports), &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
         let mut i = self.inner.lock();
         i.local = End { ip: at.ip, port };
         i.port = Some(port);
@@ -125,7 +148,7 @@ impl Udp {
         self.leave_far();
         let port = self.inner.lock().port.take();
         if let Some(p) = port {
-            kernel().service::<Ports>().udp.lock().unbind(p, self.common.ino);
+            self.table(&kernel().service::<Ports>()).lock().unbind(p, self.common.ino);
         }
     }
 
@@ -133,7 +156,7 @@ impl Udp {
     fn destination(&self, addr: Option<&Addr>) -> Result<(End, bool)> {
         let (to, connected) = match addr {
             None => (self.inner.lock().remote.ok_or(Errno::EDESTADDRREQ)?, true),
-            Some(Addr::V4 { ip, port }) if self.family() == AF_INET6 => {
+            Some(Addr::V4 { ip, port }) if self.family() == AF_INET6 && !self.is_echo() => {
                 if self.inner.lock().ip.v6only {
                     return Err(Errno::ENETUNREACH);
                 }
@@ -141,17 +164,18 @@ impl Udp {
             }
             Some(a) => (End::from_addr(self.family(), a)?, false),
         };
-        if to.port == 0 {
+        if to.port == 0 && !self.is_echo() {
             return Err(Errno::EINVAL);
         }
         if to.ip == mapped([255; 4]) && !self.common.on(c::SO_BROADCAST) {
             return Err(Errno::EACCES);
         }
-        Ok((route(to)?, connected))
+        let to = if self.is_echo() { self.route_echo(to)? } else { route(to)? };
+        Ok((to, connected))
     }
 
     /// Queues a datagram, or loses it.
-    fn deliver(&self, d: Datagram) {
+    pub(super) fn deliver(&self, d: Datagram) {
         {
             let mut i = self.inner.lock();
             let cost = d.data.len() + MSG_OVERHEAD;
@@ -198,12 +222,17 @@ impl SocketOps for Udp {
 
     fn bind(&self, addr: &Addr) -> Result<()> {
         let at = End::from_addr(self.family(), addr)?;
-        check_bind(&self.common, &at, true)?;
+        check_bind(&self.common, &at, !self.is_echo())?;
+        if self.is_echo() && self.family() == AF_INET6 && unmapped(&at.ip).is_some() {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
         if self.inner.lock().port.is_some() {
             return Err(Errno::EINVAL);
         }
         self.bind_to(at, true)?;
-        self.bind_far();
+        if !self.is_echo() {
+            self.bind_far();
+        }
         Ok(())
     }
 
@@ -227,8 +256,8 @@ impl SocketOps for Udp {
         if to.ip == mapped([255; 4]) && !self.common.on(c::SO_BROADCAST) {
             return Err(Errno::EACCES);
         }
-        to = route(to)?;
-        if !is_local(&to.ip) {
+        to = if self.is_echo() { self.route_echo(to)? } else { route(to)? };
+        if !is_local(&to.ip) && !self.is_echo() {
             return self.connect_far(to);
         }
         self.disconnect_far();
@@ -251,7 +280,9 @@ impl SocketOps for Udp {
 
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
         let len = input.remaining();
-        if len > if self.family() == AF_INET { MAX4 } else { MAX6 } {
+        let most = if self.family() == AF_INET { MAX4 } else { MAX6 };
+        // An echo's message has its own header in it.
+        if len > if self.is_echo() { most + echo::HEADER } else { most } {
             return Err(Errno::EMSGSIZE);
         }
         if msg.flags & c::MSG_OOB != 0 {
@@ -264,11 +295,16 @@ impl SocketOps for Udp {
         if self.inner.lock().shut & SEND_SHUTDOWN != 0 {
             return Err(Errno::EPIPE);
         }
-        self.autobind()?;
         let mut data = Vec::with_capacity(len);
         if len > 0 && input.append(&mut data, len)? < len {
             return Err(Errno::EFAULT);
         }
+        if self.is_echo() {
+            let marks = self.inner.lock().ip.marks(unmapped(&to.ip).is_none(), msg.marks);
+            self.ask(to, data, marks, msg.flags & MSG_DONTWAIT != 0)?;
+            return Ok(len);
+        }
+        self.autobind()?;
         let (mut from, marks) = {
             let i = self.inner.lock();
             (i.local, i.ip.marks(unmapped(&to.ip).is_none(), msg.marks))
@@ -371,7 +407,7 @@ impl SocketOps for Udp {
     }
 
     fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
-        if level == c::SOL_UDP {
+        if level == c::SOL_UDP && !self.is_echo() {
             let known = UDP_OPTIONS.contains(&name);
             return if known { Ok(0i32.to_ne_bytes().to_vec()) } else { Err(Errno::ENOPROTOOPT) };
         }
@@ -380,7 +416,7 @@ impl SocketOps for Udp {
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
-        if level == c::SOL_UDP {
+        if level == c::SOL_UDP && !self.is_echo() {
             int(value)?;
             return if UDP_OPTIONS.contains(&name) { Ok(()) } else { Err(Errno::ENOPROTOOPT) };
         }

@@ -243,6 +243,11 @@ impl Network {
         self.ask(Pending::Set, Request::Datagrams { socket: n, at });
     }
 
+    /// Makes a socket of ICMP echo.
+    pub fn echo(&self, n: u32, at: End) {
+        self.ask(Pending::Set, Request::Echo { socket: n, at });
+    }
+
     /// Gives a datagram socket a peer; it is told what became of that.
     pub fn peer(&self, n: u32, udp: Weak<Udp>, to: End) {
         self.ask(Pending::Peer(udp), Request::Peer { socket: n, to });
