@@ -27,7 +27,7 @@ pub const CALLS: &[Syscall] = &[
         socket,
         Partial,
         &[Int, Hex, Int],
-        "AF_UNIX; AF_INET and AF_INET6 TCP and UDP, over loopback or, with a network, through the network service; AF_NETLINK NETLINK_ROUTE, read-only",
+        "AF_UNIX; AF_INET and AF_INET6 TCP, UDP and ICMP echo (SOCK_DGRAM), over loopback or, with a network, through the network service; AF_NETLINK NETLINK_ROUTE, read-only",
     ),
     call(nr::SOCKETPAIR, socketpair, Full, &[Int, Hex, Int, Ptr], ""),
     call(nr::BIND, bind, Full, &[Fd, Ptr, Int], ""),
