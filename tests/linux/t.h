@@ -153,7 +153,7 @@ static inline int mkfile(const char *path, const char *text) {
 
 // Reads a whole (small) file as a string.
 static inline char *slurp(const char *path) {
-    static char buf[65536];
+    static char buf[4 << 20];  // a busy host has long tables of sockets
     int fd = open(path, O_RDONLY);
     if (fd < 0) FAIL("open %s: errno %d", path, errno);
     size_t n = 0;
