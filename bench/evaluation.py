@@ -8,6 +8,7 @@ Of a row that is in several of them the last one's is taken. What has not been m
 """
 import json
 import pathlib
+import re
 import statistics
 import sys
 
@@ -142,7 +143,7 @@ Over loopback, both ends in the instance, sockets' buffers of this size. There i
     parts.append(r.table("loopback TCP", [(short(row), row) for row in WINDOWS], []))
     parts.append("Through the network service domain, from the host into a domain (native: the host's loopback; gVisor and runc with the host's network):\n")
     published = [row for row in r.rows if row.startswith("published")]
-    parts.append(r.table("published", [(row.removeprefix("published: "), row) for row in published], []))
+    parts.append(r.table("published", [(re.sub("^published(: |, )", "", row), row) for row in published], []))
     parts.append("## Programs relative to native (Xen Fig. 3)\n\nRates, or 1 / times: more is better.\n")
     parts.append(r.table("workload", [(f"{what}: {row}", row, xen) for what, row, xen in PROGRAMS], ["Xen 2003"], better_is_more=True))
     parts.append("## Many at once (Xen Figs. 4-6)\n\nSPEC WEB99 is nginx with its wrk in each instance, OSDB is PostgreSQL with pgbench, SPEC CINT is a loop.\n")
