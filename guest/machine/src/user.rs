@@ -248,7 +248,7 @@ core::arch::global_asm!(
     "sub rcx, 8",
     "cmp rcx, 8",
     "jae 2b",
-    "test rcx, rcx",
+    "8: test rcx, rcx",
     "jz 5f",
     // The last 8 bytes, some of them a second time.
     "mov rax, [rsi+rcx-8]",
@@ -279,12 +279,7 @@ core::arch::global_asm!(
     // Fewer than 32 are left, and more than 64 were there.
     "cmp rcx, 8",
     "jae 2b",
-    "test rcx, rcx",
-    "jz 5f",
-    "mov rax, [rsi+rcx-8]",
-    "mov [rdi+rcx-8], rax",
-    "xor eax, eax",
-    "ret",
+    "jmp 8b",
     ".global doppel_copy_user_bytes",
     "doppel_copy_user_bytes:",
     "4: test rcx, rcx",

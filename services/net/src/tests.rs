@@ -50,8 +50,8 @@ fn connected(engine: &mut Engine, g: &mut Guest, to: SocketAddr) -> Connection {
     Connection::new(5)
 }
 
-#[test]
-fn a_domain_connects_to_a_server_and_megabytes_come_back() {
+/// A server of the host that sends back what comes over one connection, until that ends.
+fn echo_server() -> (SocketAddr, std::thread::JoinHandle<()>) {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = server.local_addr().unwrap();
     let echo = std::thread::spawn(move || {
@@ -64,6 +64,12 @@ fn a_domain_connects_to_a_server_and_megabytes_come_back() {
             }
         }
     });
+    (to, echo)
+}
+
+#[test]
+fn a_domain_connects_to_a_server_and_megabytes_come_back() {
+    let (to, echo) = echo_server();
     let mut engine = Engine::new().unwrap();
     let mut g = Guest::new(&mut engine, 1, to_loopback(), Vec::new());
     let mut c = connected(&mut engine, &mut g, to);

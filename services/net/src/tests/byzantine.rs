@@ -7,18 +7,7 @@ use super::*;
 
 /// An echo over a connection of `g` to the host, so many bytes of it; `meanwhile` has the engine before each look.
 fn echo(engine: &mut Engine, g: &mut Guest, bytes: usize, mut meanwhile: impl FnMut(&mut Engine)) {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = server.local_addr().unwrap();
-    let peer = std::thread::spawn(move || {
-        let (mut s, _) = server.accept().unwrap();
-        let mut bytes = vec![0; 65536];
-        loop {
-            match s.read(&mut bytes).unwrap() {
-                0 => return,
-                n => s.write_all(&bytes[..n]).unwrap(),
-            }
-        }
-    });
+    let (to, peer) = echo_server();
     let mut c = connected(engine, g, to);
     let text: Vec<u8> = Dice(7).take(bytes).collect();
     let (mut sent, mut back) = (0, Vec::new());
