@@ -1,6 +1,5 @@
 """A domain's network: servers reached from the host, clients that reach out, and a network service that dies."""
 import hashlib
-import http.server
 import os
 import re
 import signal
@@ -40,34 +39,6 @@ def ask(port, text=b"hello\n"):
     with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
         s.sendall(text)
         return s.makefile("rb").readline()
-
-
-@pytest.fixture(scope="module")
-def site():
-    """A web server of the host with a file of some megabytes."""
-    body = os.urandom(3 << 20)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_POST(self):
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data[::-1])
-
-        def log_message(self, *_):
-            pass
-
-    s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=s.serve_forever, daemon=True).start()
-    yield s.server_address[1], body
-    s.shutdown()
 
 
 def test_a_published_port(published):

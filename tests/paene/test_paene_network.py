@@ -1,6 +1,5 @@
 """The network of paene domains: what para domains have, by the same service and rules (docs/services.md)."""
 import hashlib
-import http.server
 import os
 import signal
 import socket
@@ -56,35 +55,6 @@ def ask(port, line=b"hello\n"):
 
 def python(code, image, *opts):
     return text(run("python3", "-c", code, image=image("debian"), opts=("--network", "nat", *opts)))
-
-
-@pytest.fixture(scope="module")
-def site():
-    """A web server of the host with a file of some megabytes."""
-    body = os.urandom(3 << 20)
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_POST(self):
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data[::-1])
-
-        def log_message(self, *_):
-            pass
-
-    s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=s.serve_forever, daemon=True).start()
-    yield s.server_address[1], body
-    s.shutdown()
-    s.server_close()
 
 
 def test_its_device_and_files(image):
