@@ -36,8 +36,10 @@ const SHARES: u64 = 1024;
 /// What a group weighs on v2, and in [`Resources::cpu_weight`].
 const WEIGHT: u64 = 100;
 
-/// And for one that cannot stop by itself: on v1 there is a hierarchy for that.
-const PAUSED: [&str; 7] = ["memory", "cpu", "pids", "cpuacct", "blkio", "io", "freezer"];
+/// And for one that cannot stop by itself: on v1 there is a hierarchy for that. Its programs see their groups, and a Java
+/// runtime heeds none on v1 if it does not find this one of CPUs too.
+const PAUSED: [&str; 8] = ["memory", "cpu", "pids", "cpuacct", "blkio", "io", "freezer", CPUSET];
+const CPUSET: &str = "cpuset";
 
 /// And for a service domain, which all that use it pay for in CPU time.
 const SERVICES: [&str; 2] = ["memory", "pids"];
@@ -270,8 +272,11 @@ impl Cgroup {
         }
         // From here on, dropping removes what was made.
         let group = Self(View { dirs, v2 });
-        for (_, dir) in &group.dirs {
+        for (controller, dir) in &group.dirs {
             fs::create_dir_all(dir).map_err(|e| at(dir, e))?;
+            if *controller == CPUSET && !v2 {
+                dir.parent().map_or(Ok(()), fill_cpuset).and_then(|()| fill_cpuset(dir))?;
+            }
         }
         let mut limits = limits;
         limits.resources.pids.get_or_insert(u32::try_from(MAX_TASKS).unwrap_or(u32::MAX));
@@ -415,6 +420,12 @@ impl View {
         first.or_else(|_| write("memory.limit_in_bytes", &bytes.to_string()))
     }
 
+    /// Its directories, one in each hierarchy.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        let few = if self.v2 { 1 } else { self.dirs.len() };
+        self.dirs.iter().take(few).map(|(_, dir)| dir.as_path())
+    }
+
     /// Opens what the first process needs to be born in the group.
     pub fn birth(&self) -> io::Result<Birth> {
         let mut birth = Birth::default();
@@ -529,6 +540,18 @@ fn enable_controllers(dir: &Path, controllers: &[&str]) -> io::Result<()> {
     for controller in controllers {
         if !has_word(&enabled, controller) {
             fs::write(&path, format!("+{controller}")).map_err(|e| at(&path, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a new group of v1 the CPUs and memory of the one above: until it has some it can have no processes.
+fn fill_cpuset(dir: &Path) -> io::Result<()> {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let (path, above) = (dir.join(file), dir.join("..").join(file));
+        let read = |path: &Path| fs::read_to_string(path).map_err(|e| at(path, e));
+        if read(&path)?.trim().is_empty() {
+            fs::write(&path, read(&above)?.trim()).map_err(|e| at(&path, e))?;
         }
     }
     Ok(())

@@ -128,7 +128,7 @@ impl Domain {
         } else {
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         };
-        let arguments = arguments(config, &identity.label());
+        let arguments = arguments(config, &identity.label(), cgroup.as_ref());
         let limit = |l: &Limit| match l.resource {
             RLIMIT_NOFILE if config.network.is_some() => NETWORK_DESCRIPTORS,
             RLIMIT_NOFILE if resume.is_some() => CLONE_DESCRIPTORS + u64::from(share.is_some()),
@@ -227,14 +227,19 @@ impl Domain {
 }
 
 /// Arguments of the first process, which `ps` shows.
-fn arguments(config: &DomainConfig, label: &str) -> Vec<CString> {
+fn arguments(config: &DomainConfig, label: &str, cgroup: Option<&Cgroup>) -> Vec<CString> {
     let text = |text: String| CString::new(text).unwrap_or_default();
     if config.kind == Kind::Para {
         return vec![text(format!("doppel:{label}"))];
     }
     let Disk { bytes, inodes } = config.disk;
     let number = |n: Option<u64>| text(n.unwrap_or(0).to_string());
-    vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(bytes), number(inodes)]
+    let mut all = vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(bytes), number(inodes)];
+    all.extend(cgroup.iter().flat_map(|group| group.directories()).filter_map(|dir| {
+        // It has none: it was made of a name.
+        CString::new(dir.as_os_str().as_encoded_bytes()).ok()
+    }));
+    all
 }
 
 /// Fills in what follows from the identity: the host name and its environment variable.

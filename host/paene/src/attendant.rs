@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,12 +80,12 @@ pub(crate) fn place(offset: u64) -> usize {
     usize::try_from(offset).expect("inside the control area")
 }
 
-/// The attendant of the domain with this name; `args` are the limits of its layer: bytes and files.
+/// The attendant of the domain with this name; `args` are the limits of its layer, bytes and files, then the directories of
+/// its control groups.
 pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok((host, image, link)) = born() else { return ExitCode::FAILURE };
-    let mut numbers = args.map(|a| a.to_str().and_then(|a| a.parse().ok()).unwrap_or(0));
-    let quota = Quota { bytes: numbers.next().unwrap_or(0), inodes: numbers.next().unwrap_or(0) };
-    match attend(&host, &image, quota, link.as_ref()) {
+    let (quota, groups) = limits(args);
+    match attend(&host, &image, quota, &groups, link.as_ref()) {
         Ok(status) => host.ended(status),
         Err(why) => {
             host.log(&why);
@@ -93,6 +93,12 @@ pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCo
         }
     }
     ExitCode::SUCCESS
+}
+
+fn limits(mut args: impl Iterator<Item = OsString>) -> (Quota, Vec<PathBuf>) {
+    let mut number = || args.next().and_then(|a| a.to_str()?.parse().ok()).unwrap_or(0);
+    let quota = Quota { bytes: number(), inodes: number() };
+    (quota, args.map(PathBuf::from).collect())
 }
 
 /// Takes over what the attendant is born with: `abi/machine`'s descriptors in the place of standard streams.
@@ -118,7 +124,13 @@ fn born() -> io::Result<(Host, File, Option<Link>)> {
     Ok((Host { map: Arc::new(map), doorbell: doorbell? }, File::from(image?), link))
 }
 
-fn attend(host: &Host, image: &File, quota: Quota, link: Option<&Link>) -> Result<i32, Failure> {
+fn attend(
+    host: &Host,
+    image: &File,
+    quota: Quota,
+    groups: &[PathBuf],
+    link: Option<&Link>,
+) -> Result<i32, Failure> {
     let len = u32::from_le_bytes(start_info(&host.map, std::mem::offset_of!(StartInfo, boot_args_len)));
     let request = Request::read(&host.map, place(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
         .ok_or("the boot arguments are none")?;
@@ -129,7 +141,7 @@ fn attend(host: &Host, image: &File, quota: Quota, link: Option<&Link>) -> Resul
     // Held as long as this process lives.
     let (owners, _claim) =
         Owners::claim(Path::new(root::CLAIMS)).map_err(cannot("claim users for the container"))?;
-    let container = container::make(&request, owners, image, quota, theirs, link)?;
+    let container = container::make(&request, owners, image, quota, groups, theirs, link)?;
     // What the container was made with is behind us; its processes have their own.
     if !OOM_SCORES.iter().any(|score| fs::write("/proc/self/oom_score_adj", score).is_ok()) {
         return Err("cannot set oom_score_adj".to_owned());

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libcontainer::container::Container as Inner;
@@ -13,6 +13,7 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::attendant::send;
+use crate::groups::{self, Group};
 use crate::network::{Link, names};
 use crate::request::Request;
 use crate::root::{self, Failure, Owners, Quota, cannot};
@@ -61,9 +62,12 @@ pub(crate) fn make(
     owners: Owners,
     image: &File,
     quota: Quota,
+    groups: &[PathBuf],
     theirs: Theirs,
     link: Option<&Link>,
 ) -> Result<Container, Failure> {
+    // Before they are out of sight.
+    let groups = groups.iter().map(|dir| Group::open(dir)).collect::<Result<Vec<_>, _>>()?;
     root::view()?;
     let rootfs = root::make(image, owners, quota)?;
     // The program says if it is not there.
@@ -93,6 +97,7 @@ pub(crate) fn make(
     let pid = inner.pid().and_then(|p| Pid::from_raw(p.as_raw())).ok_or("the container has no process")?;
     let process =
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(cannot("watch the container"))?;
+    groups::show(groups, process.as_fd(), owners)?;
     let packets = devices(process.as_fd(), link)?;
     // An id of the domain's that its programs have no use for: the last one is what unknown ids look like.
     let user = owners.first + owners.count - 2;

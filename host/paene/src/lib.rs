@@ -8,7 +8,7 @@
 //!
 //! * `request`: what the host asks for. `root`: the image, shared and read-only, under a layer of the domain's own.
 //!   `bundle`: the container as OCI describes one. `container`: made by libcontainer.
-//!   `network`: its device, and who moves that one's packets. `program`: becoming a program inside. `session`, `enter`: further programs. `builtin`: the host's own commands.
+//!   `groups`: its control groups. `network`: its device, and who moves that one's packets. `program`: becoming a program inside. `session`, `enter`: further programs. `builtin`: the host's own commands.
 //! * `ring`, `streams`: the guest kernel's ends of the rings. `attendant`: the loop around all of it.
 //!
 //! Boundary: the attendant is root on the host, in PID and mount namespaces of its own; nothing of it is in reach of the
@@ -21,6 +21,7 @@ mod builtin;
 mod bundle;
 mod container;
 mod enter;
+mod groups;
 mod network;
 mod program;
 mod request;

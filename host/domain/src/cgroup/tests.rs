@@ -59,6 +59,24 @@ fn limits_on_v2() {
 }
 
 #[test]
+fn a_group_of_cpus_has_those_of_the_one_above() {
+    let root = fake("v1-cpuset");
+    let dir = root.join("doppel/d1");
+    fs::create_dir(&dir).unwrap();
+    for (at, cpus) in [(root.clone(), "0-3\n"), (root.join("doppel"), "\n"), (dir.clone(), "\n")] {
+        fs::write(at.join("cpuset.cpus"), cpus).unwrap();
+        fs::write(at.join("cpuset.mems"), cpus.replace("0-3", "0")).unwrap();
+    }
+    let group =
+        Cgroup::create_in(Hierarchies::V1(vec![(CPUSET, root.clone())]), "d1", Limits::default()).unwrap();
+    let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
+    assert_eq!((read("cpuset.cpus").as_str(), read("cpuset.mems").as_str()), ("0-3", "0"));
+    assert_eq!(group.directories().collect::<Vec<_>>(), [dir.as_path()]);
+    drop(group);
+    fs::remove_dir_all(&root).unwrap();
+}
+
+#[test]
 fn limits_on_v1() {
     let (memory, cpu) = (fake("v1-memory"), fake("v1-cpu"));
     let limits = Limits { memory: Some(1 << 30), cpus: Some(2.0), ..Limits::default() };
