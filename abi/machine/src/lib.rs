@@ -98,7 +98,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -335,6 +335,10 @@ pub struct VirtualRegisters {
     pub shadows: AtomicU32,
     /// Futex word: bumped by the host when it needs the shadows no longer.
     pub shadows_end: AtomicU32,
+    /// Most processes and threads of programs (`--pids-limit`), 0 = none; the host may change it at any time.
+    pub task_limit: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
 }
 
 /// See [`VirtualRegisters::shadows`].
@@ -411,7 +415,7 @@ pub struct RingHeader {
 const _: () = {
     assert!(size_of::<StartInfo>() == 160);
     assert!(size_of::<BootArgs>() == 32);
-    assert!(size_of::<VirtualRegisters>() == 112);
+    assert!(size_of::<VirtualRegisters>() == 120);
     assert!(size_of::<RingHeader>() == 128);
     assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);
     assert!(CONSOLE_RINGS as u64 * RING_HEADER_STRIDE <= control::RINGS_DATA - control::RINGS);

@@ -161,6 +161,12 @@ impl Kernel {
         Err(crate::Errno::EAGAIN)
     }
 
+    /// How many tasks there are for a limit on them: threads, or processes if zombies make them more.
+    pub fn tasks(&self) -> usize {
+        let processes = self.processes.lock().len();
+        self.threads.lock().len().max(processes)
+    }
+
     /// The process with this pid (zombies included).
     pub fn process(&self, pid: i32) -> crate::Result<Arc<Process>> {
         self.processes.lock().get(&pid).cloned().ok_or(crate::Errno::ESRCH)

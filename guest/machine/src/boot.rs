@@ -48,6 +48,12 @@ pub fn memory_limit() -> u64 {
     if limit == 0 || (target != 0 && target < limit) { target } else { limit }
 }
 
+/// How many processes and threads programs may have, if there is a limit; it may change while the domain runs.
+pub fn task_limit() -> Option<usize> {
+    let most = vregs().task_limit.load(core::sync::atomic::Ordering::Relaxed);
+    (most != 0).then_some(most as usize)
+}
+
 /// The root image.
 pub fn image() -> &'static [u8] {
     // SAFETY: mapped read-only at boot for ever; the host never changes a stored image.

@@ -16,6 +16,9 @@ use crate::host;
 
 /// Spins before sleeping: about 2 µs, more than the longest ordinary critical section.
 const SPINS: u32 = 100;
+/// The first sleep of one that waits for a lock, and how often it doubles: up to 3.2 ms.
+const SHORTEST_NAP_NS: u64 = 50_000;
+const NAP_DOUBLINGS: u32 = 6;
 
 /// A mutual exclusion lock usable from every process of the domain.
 #[derive(Default)]
@@ -79,8 +82,10 @@ impl<T: ?Sized> SpinLock<T> {
             core::hint::spin_loop();
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let mut naps = 0;
         while self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            nap(&self.state, 1);
+            nap(&self.state, 1, naps);
+            naps += 1;
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -173,18 +178,18 @@ impl<T: ?Sized> RwSpin<T> {
 
 /// Spins, and once that has lasted long sleeps for a short while: the holder may have been preempted.
 pub(crate) fn backoff(word: &AtomicU32, seen: u32, spins: &mut u32) {
-    *spins += 1;
-    if *spins < SPINS {
-        core::hint::spin_loop();
-    } else {
-        nap(word, seen);
+    *spins = spins.saturating_add(1);
+    match spins.checked_sub(SPINS) {
+        None => core::hint::spin_loop(),
+        Some(naps) => nap(word, seen, naps),
     }
 }
 
-/// Sleeps for a short while, as long as `word` is `seen`.
+/// Sleeps for a short while, as long as `word` is `seen`; longer after each nap in vain. Hundreds that all looked again
+/// every 50 µs would leave the holder no time to run.
 #[cold]
-fn nap(word: &AtomicU32, seen: u32) {
-    let until = crate::clock::host_monotonic_ns() + 50_000;
+fn nap(word: &AtomicU32, seen: u32, naps: u32) {
+    let until = crate::clock::host_monotonic_ns() + (SHORTEST_NAP_NS << naps.min(NAP_DOUBLINGS));
     host::futex_wait(word, seen, Some(until));
 }
 

@@ -96,6 +96,7 @@ impl Memory {
         let vregs: &doppel_abi_machine::VirtualRegisters = map.get(offset(control::VREGS));
         vregs.winsize.store(facts.winsize, std::sync::atomic::Ordering::Relaxed);
         vregs.memory_limit.store(info.memory_limit, std::sync::atomic::Ordering::Relaxed);
+        vregs.task_limit.store(config.resources.pids.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         if let Some(resume) = facts.resume {
             let offset = resume.image.monotonic_offset()?;
             vregs.monotonic_offset.store(offset, std::sync::atomic::Ordering::Relaxed);

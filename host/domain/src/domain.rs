@@ -241,9 +241,15 @@ impl Domain {
         let Some(group) = &self.cgroup else {
             return Err(Error::Config("this domain runs without a control group, so without limits".into()));
         };
+        let born = &self.core.born;
+        let tasks = resources.pids;
         group
-            .update(&limits(self.core.born.kind, memory, cpus, resources))
-            .map_err(Error::host("change the limits"))
+            .update(&limits(born.kind, born.vcpus, memory, cpus, resources))
+            .map_err(Error::host("change the limits"))?;
+        if let Some(most) = tasks {
+            registers(&self.core.map).task_limit.store(most, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// What its control group has counted.

@@ -261,7 +261,7 @@ fn make_cgroup(
     identity: &Identity,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Option<Cgroup>, Error> {
-    let limits = limits(config.kind, config.memory, config.cpus, config.resources.clone());
+    let limits = limits(config.kind, config.vcpus(), config.memory, config.cpus, config.resources.clone());
     let unlimited = Resources { account: config.resources.account, ..Resources::default() };
     match Cgroup::create(&identity.cgroup(), limits) {
         Ok(group) => Ok(Some(group)),
@@ -280,17 +280,24 @@ fn make_cgroup(
 /// The control group's limits.
 pub(crate) fn limits(
     kind: Kind,
+    vcpus: u32,
     memory: Option<u64>,
     cpus: Option<f64>,
-    resources: Resources,
+    mut resources: Resources,
 ) -> cgroup::Limits {
     let memory = memory.map(|bytes| match kind {
         Kind::Para => host_limit(bytes),
         Kind::Paene => bytes.saturating_add(ATTENDANT_MEMORY),
     });
+    if kind == Kind::Para {
+        // A guest kernel keeps the limit itself (`VirtualRegisters::task_limit`); the host's bounds one that does not.
+        resources.pids = resources.pids.map(|tasks| tasks.saturating_mul(vcpus).saturating_add(KERNEL_TASKS));
+    }
     cgroup::Limits { memory, cpus, resources, pauses: kind == Kind::Paene, service: false }
 }
 
+/// Host tasks of a guest kernel besides its programs' vCPUs: PID 1's, and address spaces kept ready for exec.
+const KERNEL_TASKS: u32 = 16;
 /// What an attendant may need on top of its domain's memory.
 const ATTENDANT_MEMORY: u64 = 16 << 20;
 

@@ -1,4 +1,4 @@
-//! /sys/fs/cgroup: the domain as the root of a cgroup v2 hierarchy, with its own limits (`--cpus`, `--memory`).
+//! /sys/fs/cgroup: the domain as the root of a cgroup v2 hierarchy, with its own limits (`--cpus`, `--memory`, `--pids-limit`).
 //!
 //! Language runtimes find it through /proc/self/mountinfo and read their limits from it. Read-only: there are no
 //! groups inside a domain.
@@ -73,8 +73,10 @@ fn entries() -> Entries {
         })),
         ("memory.swap.current", || fixed("0\n")),
         ("memory.swap.max", || fixed("0\n")),
-        ("pids.current", || text(|| Ok(format!("{}\n", kernel().threads.lock().len())))),
-        ("pids.max", || fixed("max\n")),
+        ("pids.current", || text(|| Ok(format!("{}\n", kernel().tasks())))),
+        ("pids.max", || text(|| Ok(
+            boot::task_limit().map_or("max\n".to_string(), |most| format!("{most}\n"))
+        ))),
     ]
 }
 

@@ -162,6 +162,11 @@ fn check(r: &Request) -> Result<()> {
 fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     check(&r)?;
     let process = &parent.process;
+    // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's
+    // control group bounds those.
+    if doppel_machine::boot::task_limit().is_some_and(|most| kernel().tasks() >= most) {
+        return Err(Errno::EAGAIN);
+    }
     let tid = kernel().alloc_pid()?;
     let vfork = r.flags & flag::VFORK != 0;
 
