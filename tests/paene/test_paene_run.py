@@ -62,6 +62,17 @@ def test_signals_are_passed_on(started):
     assert p.stdout.read() == b"term\n" and p.wait(60) == 5
 
 
+def test_no_signal_is_blocked(started):
+    """A shell's `wait` waits for SIGCHLD."""
+    p = started("sh", "-c", "grep -h SigBlk /proc/self/status; exec sleep 1000", opts=["--name", "paene-signals"], stdin=subprocess.DEVNULL)
+    assert p.stdout.readline() == b"SigBlk:\t0000000000000000\n"
+    script = "grep SigBlk /proc/self/status; sleep 0.1 & sleep 0.2 & wait; echo ended"
+    again = subprocess.run([DOPPEL, "exec", "paene-signals", "sh", "-c", script], capture_output=True, timeout=60)
+    assert again.stdout == b"SigBlk:\t0000000000000000\nended\n", again
+    inherited = subprocess.run([DOPPEL, "exec", "paene-signals", "grep", "SigIgn", "/proc/self/status"], capture_output=True, timeout=60)
+    assert int(inherited.stdout.split()[1], 16) >> 31 == 0, "the C library's own signals of whoever started it"
+
+
 def test_terminal():
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))

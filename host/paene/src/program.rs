@@ -52,6 +52,7 @@ fn prepare(request: &Request, report: &Arc<OwnedFd>) -> Result<(), (Stage, io::E
     if !request.cwd.is_empty() {
         rustix::process::chdir(Path::new(&request.cwd)).map_err(|e| (Stage::Directory, e.into()))?;
     }
+    doppel_sys::signal::unblock_all().map_err(|e| (Stage::Enter, e))?;
     let filter: Vec<[u8; 8]> = doppel_confine::container::filter().iter().map(|i| i.to_bytes()).collect();
     doppel_sys::filter::install(&filter).map_err(|e| (Stage::Enter, e))
 }

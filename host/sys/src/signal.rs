@@ -21,6 +21,34 @@ pub fn block_all() {
     }
 }
 
+/// For a process that is about to execute another program: no signal is blocked, and the C library's own (32 and 33), which
+/// it has ignored by those that it starts, mean what they do by default.
+///
+/// # Errors
+/// What the host says.
+pub fn unblock_all() -> io::Result<()> {
+    // SAFETY: sigset_t is plain data, for which all zeros is a value; sigemptyset initialises it.
+    let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: none is a valid sigset_t.
+    let error = unsafe {
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+    };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    // The kernel's `struct sigaction`: SIG_DFL, no flags, no restorer, no mask.
+    let default = [0u64; 4];
+    for signal in 32..=33 {
+        // SAFETY: the kernel reads a structure of that size; the default takes no handler away that is ours.
+        let done = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), 0, 8) };
+        if done != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 impl SignalFd {
     /// Blocks `signals` in the calling thread (be it the only one) and opens a descriptor for them.
     ///
