@@ -41,6 +41,39 @@ CASE(sem_wait_for_zero) {
     CHECK_EQ(semctl(id, 0, GETZCNT), 0);
     rm(id);
 }
+CASE(sem_waiter_has_what_it_waited_for_although_the_set_is_removed_at_once) {
+    for (int i = 0; i < 20; i++) {
+        int id = sems(1);
+        setv(id, 0, 1);
+        pid_t zero = SPAWN(_exit(op1(id, 0, 0, 0) == 0 ? 3 : 4)), grow = SPAWN(_exit(op1(id, 0, -5, 0) == 0 ? 3 : 4));
+        EVENTUALLY(semctl(id, 0, GETZCNT) == 1 && semctl(id, 0, GETNCNT) == 1);
+        CHECK(op1(id, 0, -1, 0) == 0);
+        CHECK(op1(id, 0, 5, 0) == 0);
+        rm(id);
+        CHECK_EQ(join(zero), 3);
+        CHECK_EQ(join(grow), 3);
+    }
+}
+CASE(sem_growth_goes_to_those_who_waited_in_their_order) {
+    int id = sems(2);
+    pid_t c = SPAWN(_exit(op1(id, 0, -1, 0) == 0 ? 3 : 4));
+    EVENTUALLY(semctl(id, 0, GETNCNT) == 1);
+    // It is gone when the call is over: nobody can take it again.
+    CHECK(op1(id, 0, 1, 0) == 0);
+    CHECK_EQ(val(id, 0), 0);
+    CHECK_EQ(semctl(id, 0, GETNCNT), 0);
+    CHECK_ERR(op1(id, 0, -1, IPC_NOWAIT), EAGAIN);
+    CHECK_EQ(join(c), 3);
+    // What one waiter does lets the next one go on.
+    pid_t first = SPAWN(struct sembuf o[2] = {{0, -1, 0}, {1, 1, 0}}; _exit(semop(id, o, 2) == 0 ? 3 : 4));
+    pid_t second = SPAWN(_exit(op1(id, 1, -1, 0) == 0 ? 3 : 4));
+    EVENTUALLY(semctl(id, 0, GETNCNT) == 1 && semctl(id, 1, GETNCNT) == 1);
+    setv(id, 0, 1);
+    CHECK(val(id, 0) == 0 && val(id, 1) == 0);
+    CHECK_EQ(join(first), 3);
+    CHECK_EQ(join(second), 3);
+    rm(id);
+}
 CASE(sem_limits_and_errors) {
     int id = sems(2);
     CHECK_ERR(semctl(id, 0, SETVAL, 32768), ERANGE);

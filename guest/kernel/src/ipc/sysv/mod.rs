@@ -5,6 +5,7 @@
 
 pub mod msg;
 pub mod sem;
+mod sem_state;
 pub mod shm;
 
 use alloc::collections::BTreeMap;

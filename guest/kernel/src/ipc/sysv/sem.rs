@@ -5,16 +5,14 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use super::{
-    Entry, IPC_64, IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, Perm, Registry, UserPerm, seconds,
-};
+use super::sem_state::{Done, SEMVMX, SemBuf, State};
+use super::{Entry, IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, Perm, Registry, UserPerm, seconds};
 use crate::ipc::timeout::Timeout;
 use crate::sched::{WaitQueue, wait_until};
 use crate::syscall::Arg::{Hex, Int, Ptr};
@@ -45,24 +43,6 @@ const SEM_STAT_ANY: i32 = 20;
 const SEMMNI: usize = 32000;
 const SEMMSL: usize = 32000;
 const SEMOPM: usize = 500;
-const SEMVMX: i32 = 32767;
-
-#[derive(Clone, Copy, Default)]
-struct Sem {
-    value: i32,
-    /// Who changed it last.
-    pid: i32,
-    /// Threads waiting for it to grow, and to become zero.
-    grow: u32,
-    zero: u32,
-}
-
-struct State {
-    sems: Vec<Sem>,
-    removed: bool,
-    otime: i64,
-    ctime: i64,
-}
 
 /// A set of semaphores.
 pub struct Set {
@@ -90,58 +70,6 @@ type Undo = BTreeMap<(i32, u16), i32>;
 #[derive(Default)]
 struct Undos(SpinLock<BTreeMap<i32, Undo>>);
 
-pod_struct! {
-    /// `struct sembuf`.
-    pub struct SemBuf {
-        /// Number in the set.
-        pub num: u16,
-        /// Amount; 0 waits for zero.
-        pub op: i16,
-        /// IPC_NOWAIT, SEM_UNDO.
-        pub flags: u16,
-    }
-}
-
-/// Why an operation cannot be done now: which semaphore, and whether it must become zero.
-struct Blocked {
-    num: usize,
-    zero: bool,
-    nowait: bool,
-}
-
-impl State {
-    /// Does all operations or none.
-    fn apply(&mut self, ops: &[SemBuf], pid: i32) -> Result<core::result::Result<(), Blocked>> {
-        let before: Vec<(usize, i32)> =
-            ops.iter().map(|o| (usize::from(o.num), self.sems[usize::from(o.num)].value)).collect();
-        let undo = |s: &mut Self| {
-            for (n, v) in before.iter().rev() {
-                s.sems[*n].value = *v;
-            }
-        };
-        for o in ops {
-            let num = usize::from(o.num);
-            let nowait = u32::from(o.flags) & IPC_NOWAIT != 0;
-            let old = self.sems[num].value;
-            let new = old + i32::from(o.op);
-            if (o.op == 0 && old != 0) || new < 0 {
-                undo(self);
-                return Ok(Err(Blocked { num, zero: o.op == 0, nowait }));
-            }
-            if new > SEMVMX {
-                undo(self);
-                return Err(Errno::ERANGE);
-            }
-            self.sems[num].value = new;
-        }
-        for o in ops {
-            self.sems[usize::from(o.num)].pid = pid;
-        }
-        self.otime = seconds();
-        Ok(Ok(()))
-    }
-}
-
 fn sys_semget(a: &Args) -> Result<u64> {
     let (n, f) = (a.i32(1), a.u32(2));
     let n = usize::try_from(n).ok().filter(|n| *n <= SEMMSL).ok_or(Errno::EINVAL)?;
@@ -154,47 +82,57 @@ fn sys_semget(a: &Args) -> Result<u64> {
             if n == 0 {
                 return Err(Errno::EINVAL);
             }
-            let state = State { sems: vec![Sem::default(); n], removed: false, otime: 0, ctime: seconds() };
+            let state = State::new(n);
             Ok(Set { perm: SpinLock::new(perm), state: SpinLock::new(state), changed: WaitQueue::new() })
         },
     )?;
     Ok(u64::from(id.unsigned_abs()))
 }
 
-/// One attempt at `ops`. `None` if it must wait.
-fn attempt(set: &Set, ops: &[SemBuf], pid: i32, waits: &mut Option<(usize, bool)>) -> Option<Result<()>> {
-    let (result, changed) = {
-        let mut s = set.state.lock();
-        if let Some((num, zero)) = waits.take() {
-            let sem = &mut s.sems[num];
-            *(if zero { &mut sem.zero } else { &mut sem.grow }) -= 1;
-        }
-        if s.removed {
-            return Some(Err(Errno::EIDRM));
-        }
-        match s.apply(ops, pid) {
-            Err(e) => (Err(e), false),
-            Ok(Ok(())) => {
-                note_undo(set.perm.lock().id, ops, pid);
-                let awaited = |o: &SemBuf| {
-                    let sem = &s.sems[usize::from(o.num)];
-                    o.op > 0 && sem.grow > 0 || o.op < 0 && sem.value == 0 && sem.zero > 0
-                };
-                (Ok(()), ops.iter().any(awaited))
-            }
-            Ok(Err(b)) if b.nowait => (Err(Errno::EAGAIN), false),
-            Ok(Err(b)) => {
-                let sem = &mut s.sems[b.num];
-                *(if b.zero { &mut sem.zero } else { &mut sem.grow }) += 1;
-                *waits = Some((b.num, b.zero));
-                return None;
-            }
-        }
-    };
-    if changed {
-        set.changed.wake_all(0);
+/// What undo counts of operations that were done.
+fn note_all(id: i32, done: &[Done]) {
+    for d in done {
+        note_undo(id, &d.ops, d.pid);
     }
-    Some(result)
+}
+
+impl Set {
+    /// Changes values, and does what waited for that, in the caller's name: a waiter has what it got even if the set is
+    /// removed or changed again before it runs.
+    fn change<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        let (t, woken) = {
+            let mut s = self.state.lock();
+            let t = f(&mut s);
+            let done = s.settle();
+            note_all(self.perm.lock().id, &done);
+            (t, !done.is_empty())
+        };
+        if woken {
+            self.changed.wake_all(0);
+        }
+        t
+    }
+
+    /// One attempt at `ops`, or a look at what became of them. `None` if they must wait.
+    fn attempt(&self, ops: &[SemBuf], pid: i32, ticket: &mut Option<u64>) -> Option<Result<()>> {
+        if let Some(t) = *ticket {
+            let found = self.state.lock().outcome(t)?;
+            *ticket = None;
+            return Some(found);
+        }
+        self.change(|s| match s.apply(ops, pid) {
+            Err(e) => Some(Err(e)),
+            Ok(Ok(())) => {
+                note_undo(self.perm.lock().id, ops, pid);
+                Some(Ok(()))
+            }
+            Ok(Err(b)) if b.nowait => Some(Err(Errno::EAGAIN)),
+            Ok(Err(b)) => {
+                *ticket = Some(s.wait(ops, pid, b));
+                None
+            }
+        })
+    }
 }
 
 fn semop(a: &Args, timeout: Timeout) -> Result<u64> {
@@ -217,14 +155,11 @@ fn semop(a: &Args, timeout: Timeout) -> Result<u64> {
         return Err(Errno::EFBIG);
     }
     let pid = a.thread.process.pid;
-    let mut waits = None;
-    let r = wait_until(&set.changed, timeout.deadline, || attempt(&set, &ops, pid, &mut waits));
-    if let Some((num, zero)) = waits {
-        let mut s = set.state.lock();
-        let sem = &mut s.sems[num];
-        *(if zero { &mut sem.zero } else { &mut sem.grow }) -= 1;
-    }
-    match r {
+    let mut ticket = None;
+    let r = wait_until(&set.changed, timeout.deadline, || set.attempt(&ops, pid, &mut ticket));
+    // It may have been done in the moment in which the wait ended.
+    let late = ticket.and_then(|t| set.state.lock().leave(t));
+    match late.map_or(r, Ok) {
         Ok(r) => r.map(|()| 0),
         Err(Errno::ETIMEDOUT) => Err(Errno::EAGAIN),
         // A handler always ends the wait with EINTR, SA_RESTART or not.
@@ -260,11 +195,12 @@ pub(in crate::ipc) fn process_exit(p: &Arc<Process>) {
     let Some(mine) = table.0.lock().remove(&p.pid) else { return };
     for ((id, num), amount) in mine {
         let Ok(set) = sets().find(id) else { continue };
-        if let Some(sem) = set.state.lock().sems.get_mut(usize::from(num)) {
-            sem.value = (sem.value + amount).clamp(0, SEMVMX);
-            sem.pid = p.pid;
-        }
-        set.changed.wake_all(0);
+        set.change(|s| {
+            if let Some(sem) = s.sems.get_mut(usize::from(num)) {
+                sem.value = (sem.value + amount).clamp(0, SEMVMX);
+                sem.pid = p.pid;
+            }
+        });
     }
 }
 
@@ -361,14 +297,13 @@ fn sys_semctl(a: &Args) -> Result<u64> {
                 let v = i32::from(arg.add(i * 2).read::<u16>()?);
                 values.push(if v > SEMVMX { return Err(Errno::ERANGE) } else { v });
             }
-            let mut s = set.state.lock();
-            for (sem, v) in s.sems.iter_mut().zip(values) {
-                (sem.value, sem.pid) = (v, a.thread.process.pid);
-            }
-            s.ctime = seconds();
-            drop(s);
             forget_undo(id, None);
-            set.changed.wake_all(0);
+            set.change(|s| {
+                for (sem, v) in s.sems.iter_mut().zip(values) {
+                    (sem.value, sem.pid) = (v, a.thread.process.pid);
+                }
+                s.ctime = seconds();
+            });
             return Ok(0);
         }
         _ => {}
@@ -379,21 +314,20 @@ fn sys_semctl(a: &Args) -> Result<u64> {
         if !(0..=SEMVMX).contains(&v) {
             return Err(Errno::ERANGE);
         }
-        {
-            let mut s = set.state.lock();
+        forget_undo(id, Some(i as u16));
+        set.change(|s| {
             (s.sems[i].value, s.sems[i].pid) = (v, a.thread.process.pid);
             s.ctime = seconds();
-        }
-        forget_undo(id, Some(i as u16));
-        set.changed.wake_all(0);
+        });
         return Ok(0);
     }
-    let sem = set.state.lock().sems[i];
+    let state = set.state.lock();
+    let sem = state.sems[i];
     Ok(u64::from(match cmd {
         GETPID => sem.pid.unsigned_abs(),
         GETVAL => sem.value.unsigned_abs(),
-        GETNCNT => sem.grow,
-        GETZCNT => sem.zero,
+        GETNCNT => state.waiting(i, false),
+        GETZCNT => state.waiting(i, true),
         _ => return Err(Errno::EINVAL),
     }))
 }
