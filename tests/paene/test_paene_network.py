@@ -254,3 +254,77 @@ def test_who_moves_the_packets_can_do_nothing_else(published):
     links = sorted(os.readlink(f"/proc/{helper}/fd/{fd}") for fd in os.listdir(f"/proc/{helper}/fd"))
     kinds = {link.split(":")[0].split(" ")[0] for link in links}
     assert kinds <= {"/dev/null", "/dev/net/tun", "anon_inode", "socket", "/memfd"}, links
+
+
+LATE = """
+import socket, sys
+print("up", flush=True)
+sys.stdin.readline()
+s = socket.create_server(("", 7000))
+print("listens", flush=True)
+with s.accept()[0] as c:
+    got = b""
+    while data := c.recv(1000):
+        got += data
+    c.sendall(got[::-1])
+"""
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_who_calls_a_published_port_waits_until_somebody_listens(started, image, ends_first):
+    """As in the backlog of the host: what he says before, even to the end, arrives."""
+    port = free_port()
+    opts = ("-i", "--network", "nat", "-p", f"127.0.0.1:{port}:7000")
+    p = started("python3", "-c", LATE, image=image("debian"), opts=opts)
+    assert p.stdout.readline() == b"up\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as s:
+        s.sendall(b"early")
+        if ends_first:
+            s.shutdown(socket.SHUT_WR)
+        s.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            s.recv(1)
+        p.stdin.write(b"\n")
+        p.stdin.flush()
+        assert p.stdout.readline() == b"listens\n"
+        s.settimeout(60)
+        if not ends_first:
+            s.shutdown(socket.SHUT_WR)
+        assert s.makefile("rb").read() == b"ylrae"
+
+
+def test_waiting_callers_are_bounded_and_do_no_harm(started, image):
+    port = free_port()
+    opts = ("-i", "--network", "nat", "-p", f"127.0.0.1:{port}:7000", "-p", f"127.0.0.1:{port + 1}:7001")
+    code = "import socket, threading\ns = socket.create_server(('', 7001))\nprint('ready', flush=True)\nwhile True:\n    with s.accept()[0] as c: c.sendall(b'here')"
+    p = started("python3", "-c", code, image=image("debian"), opts=opts)
+    assert p.stdout.readline() == b"ready\n"
+    all = []
+    for _ in range(200):
+        s = socket.create_connection(("127.0.0.1", port), timeout=60)
+        s.settimeout(0.01)
+        all.append(s)
+    with socket.create_connection(("127.0.0.1", port + 1), timeout=60) as s:
+        assert s.recv(100) == b"here"
+
+    def ended(s):
+        try:
+            return s.recv(1) == b""
+        except TimeoutError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    eventually(lambda: sum(map(ended, all)) >= 200 - 128, "those beyond the bound are reset")
+    assert sum(map(ended, all)) <= 200 - 128 + 20
+    for s in all:
+        s.close()
+
+
+def test_another_domain_is_refused_where_nobody_listens(doppeld, made):
+    ip = made("net-mute", "paene")["network"]["ip4"]
+    made("net-asks-para", "para")
+    made("net-asks-paene", "paene")
+    for name in ("net-asks-para", "net-asks-paene"):
+        p = doppeld.cli("exec", name, "wget", "-O", "-", f"http://{ip}/")
+        assert p.returncode != 0 and b"Connection refused" in p.stderr, (name, p.stderr)

@@ -244,6 +244,12 @@ pub enum Request {
         /// To what.
         value: u32,
     },
+    /// Says that a connection was taken which came to a socket that listens at every port: who calls from another domain
+    /// waits until then, and is refused if it is given up first.
+    Take {
+        /// Number.
+        socket: u32,
+    },
     /// Gives a socket up. What is still in its up buffer is sent, unless it is reset.
     Close {
         /// Number.
@@ -344,6 +350,7 @@ impl Request {
                 put_end(&mut e, 2, at);
                 head(7, 0, *socket)
             }
+            Self::Take { socket } => head(8, 0, *socket),
         };
         e
     }
@@ -366,6 +373,7 @@ impl Request {
             5 if own < 2 => Self::Close { socket, reset: own == 1 },
             6 => Self::Peer { socket, to: get_end(e, 2)? },
             7 => Self::Echo { socket, at: get_end(e, 2)? },
+            8 => Self::Take { socket },
             _ => return Err(BadEntry),
         };
         Ok((request, Ticket(e[1])))

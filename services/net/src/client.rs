@@ -86,12 +86,23 @@ const STREAMS: usize = 64;
 pub(crate) enum Entity {
     /// A connection of the host that is being made.
     Connecting { socket: Socket, ticket: Ticket, to: SocketAddr },
+    /// A connection to another domain, which that one has not taken yet.
+    Joining { link: OwnedFd, ticket: Ticket, to: SocketAddr },
     /// A connection.
     Stream(Box<Stream>),
     /// Takes connections at a port.
     Listener(End),
     /// Sends and receives datagrams.
     Datagrams(Box<Datagrams>),
+}
+
+/// Who waits for a connection to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Its place in the engine.
+    pub client: usize,
+    pub socket: u32,
+    pub ticket: Ticket,
 }
 
 /// What a client wants that its engine has to do: it concerns the poll, or another client.
@@ -103,6 +114,8 @@ pub(crate) enum Wish {
     WatchDatagrams { number: u32, v6: bool },
     /// A connection to another domain.
     Peer { socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16 },
+    /// A connection of another domain has been taken.
+    Taken(Caller),
     /// A datagram for another domain.
     Datagram { socket: u32, to: SocketAddr, from_port: u16, marks: Marks, bytes: Box<[u8]> },
     /// A request for an echo of another domain; `new`: its first to that.
@@ -179,6 +192,7 @@ impl Client {
         use std::os::fd::AsFd;
         match self.sockets.get(&number)? {
             Entity::Connecting { socket, .. } => Some(socket.as_fd()),
+            Entity::Joining { link, .. } => Some(link.as_fd()),
             Entity::Stream(s) => Some(s.link().as_fd()),
             Entity::Datagrams(d) => d.descriptor(v6),
             Entity::Listener(_) => None,
@@ -199,6 +213,12 @@ impl Client {
                 self.busy.push(number);
             }
             Some(Entity::Connecting { .. }) if writable || readable || ending => self.connected(number),
+            // Given up at the other end.
+            Some(Entity::Joining { ticket, .. }) if ending => {
+                let ticket = *ticket;
+                self.sockets.remove(&number);
+                self.done(ticket, Err(Errno::CONNREFUSED));
+            }
             _ => {}
         }
     }
@@ -329,10 +349,20 @@ impl Client {
                     }
                     Some(Entity::Stream(s)) => set(SockRef::from(s.link()), option, value),
                     Some(Entity::Connecting { socket, .. }) => set(SockRef::from(&*socket), option, value),
-                    Some(Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
+                    Some(Entity::Joining { .. } | Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
                     None => Err(Errno::BADF),
                 };
                 self.done(ticket, result.map(|()| End::default()));
+            }
+            Request::Take { socket } => {
+                let result = match self.sockets.get_mut(&socket) {
+                    Some(Entity::Stream(s)) => {
+                        self.wishes.extend(s.caller.take().map(Wish::Taken));
+                        Ok(End::default())
+                    }
+                    _ => Err(Errno::BADF),
+                };
+                self.done(ticket, result);
             }
             Request::Close { socket, reset } => self.close(socket, ticket, reset)?,
         }
@@ -378,7 +408,7 @@ impl Client {
         let port = match was {
             Entity::Datagrams(d) => d.at.port,
             Entity::Listener(at) => at.port,
-            Entity::Connecting { .. } | Entity::Stream(_) => return,
+            Entity::Connecting { .. } | Entity::Joining { .. } | Entity::Stream(_) => return,
         };
         if let Some(there) = self.ports.get_mut(&port) {
             there.retain(|n| *n != number);
@@ -442,27 +472,53 @@ impl Client {
         self.busy.push(number);
     }
 
+    /// From now on `number` is a connection to another domain that has yet to be taken.
+    pub fn wait_for_taking(&mut self, number: u32, link: OwnedFd, ticket: Ticket, to: SocketAddr) {
+        self.sockets.insert(number, Entity::Joining { link, ticket, to });
+    }
+
+    /// It has been taken; false if it is not waited for any more.
+    pub fn taken(&mut self, Caller { socket, ticket, .. }: Caller) -> bool {
+        match self.sockets.remove(&socket) {
+            Some(Entity::Joining { link, ticket: asked, to }) if asked == ticket => {
+                self.begin_stream(socket, link, ticket, to);
+                true
+            }
+            other => {
+                self.sockets.extend(other.map(|entity| (socket, entity)));
+                false
+            }
+        }
+    }
+
     /// A connection could not be made.
     pub fn refuse(&mut self, ticket: Ticket, why: Errno) {
         self.done(ticket, Err(why));
     }
 
-    /// Gives a listener a connection; false if the domain has no room for more.
-    pub fn give(&mut self, listener: u32, link: OwnedFd, peer: SocketAddr, port: u16) -> bool {
+    /// Gives a listener a connection, of this number; none if the domain has no room for more.
+    pub fn give(&mut self, listener: u32, link: OwnedFd, peer: SocketAddr, port: u16) -> Option<u32> {
         let number = match self.free.pop() {
             Some(n) => n,
             None if self.fresh < OBJECTS => {
                 self.fresh += 1;
                 self.fresh - 1
             }
-            None => return false,
+            None => return None,
         };
         socket_header(&self.channel, number).reset();
         self.settings.counts.received().began();
         self.insert_stream(number, link, Flow::In(peer, port));
         self.wishes.push(Wish::Watch(number));
         self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer), port });
-        true
+        Some(number)
+    }
+
+    /// Notes that somebody waits until a connection is taken.
+    pub fn waits(&mut self, number: u32, caller: Caller) {
+        if let Some(Entity::Stream(s)) = self.sockets.get_mut(&number) {
+            s.caller = Some(caller);
+        }
     }
 
     /// Whether another domain gets an echo, for a request of so many bytes. It is not woken for that.
@@ -533,7 +589,7 @@ impl Client {
                         busy.push(*number);
                     }
                 }
-                Entity::Connecting { to, .. } => {
+                Entity::Connecting { to, .. } | Entity::Joining { to, .. } => {
                     if !policy.keeps(settings, Flow::Out(*to), Protocol::Tcp) {
                         refused.push(*number);
                     }
@@ -543,7 +599,9 @@ impl Client {
             }
         }
         for number in refused {
-            if let Some(Entity::Connecting { ticket, .. }) = self.sockets.remove(&number) {
+            if let Some(Entity::Connecting { ticket, .. } | Entity::Joining { ticket, .. }) =
+                self.sockets.remove(&number)
+            {
                 self.done(ticket, Err(Errno::ACCESS));
             }
         }

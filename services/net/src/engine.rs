@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::client::{Client, Entity, Settings, Shared, Wish};
+use crate::client::{Caller, Client, Entity, Settings, Shared, Wish};
 use crate::datagram::LONGEST;
 use crate::directory::Directory;
 use crate::rules::{Direction, Rules};
@@ -344,6 +344,13 @@ impl Engine {
                     self.pass_on(i, socket, to, from_port, marks, &bytes);
                 }
                 Wish::Echo { socket, to, new, bytes } => self.echo(i, socket, to, new, bytes),
+                Wish::Taken(caller) => {
+                    if let Some(Some(client)) = self.clients.get_mut(caller.client)
+                        && client.taken(caller)
+                    {
+                        self.queue(caller.client);
+                    }
+                }
                 Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
             }
         }
@@ -408,11 +415,15 @@ impl Engine {
 
     /// Connects a socket of one domain to another domain.
     fn join(&mut self, i: usize, socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16) {
-        let result = self.peer(i, to, from_port);
+        let result = self.peer(Caller { client: i, socket, ticket }, to, from_port);
         let Some(client) = &mut self.clients[i] else { return };
         match result {
-            Ok(link) => {
-                client.begin_stream(socket, link, ticket, to);
+            Ok((link, taken)) => {
+                if taken {
+                    client.begin_stream(socket, link, ticket, to);
+                } else {
+                    client.wait_for_taking(socket, link, ticket, to);
+                }
                 self.watch(i, socket, false);
             }
             Err(why) => client.refuse(ticket, why),
@@ -485,9 +496,9 @@ impl Engine {
         Ok((from, found.filter(|j| *j != i).ok_or(Errno::HOSTUNREACH)?))
     }
 
-    /// One end of a pair, whose other end a listener of another domain has been given.
-    fn peer(&mut self, i: usize, to: SocketAddr, from_port: u16) -> Result<OwnedFd, Errno> {
-        let (from, j) = self.other(i, to)?;
+    /// One end of a pair, whose other end a listener of another domain has been given, and whether it has been taken with that.
+    fn peer(&mut self, caller: Caller, to: SocketAddr, from_port: u16) -> Result<(OwnedFd, bool), Errno> {
+        let (from, j) = self.other(caller.client, to)?;
         let Some(called) = &mut self.clients[j] else { return Err(Errno::HOSTUNREACH) };
         let from = SocketAddr::new(from, from_port);
         if !called.policy.receive(from, to.port(), crate::Protocol::Tcp, true) {
@@ -497,10 +508,12 @@ impl Engine {
         let listener = called.listener(to.ip(), to.port()).ok_or(Errno::CONNREFUSED)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        if !called.give(listener, theirs, from, to.port()) {
-            return Err(Errno::CONNREFUSED);
+        let waits = called.listens_everywhere(listener);
+        let number = called.give(listener, theirs, from, to.port()).ok_or(Errno::CONNREFUSED)?;
+        if waits {
+            called.waits(number, caller);
         }
         self.queue(j);
-        Ok(ours)
+        Ok((ours, !waits))
     }
 }

@@ -50,6 +50,11 @@ impl Client {
         at(port).or_else(|| at(EVERY))
     }
 
+    /// Whether it takes connections at every port that no other socket listens at: who calls must wait until they are taken.
+    pub fn listens_everywhere(&self, listener: u32) -> bool {
+        matches!(self.sockets.get(&listener), Some(Entity::Listener(at)) if at.port == EVERY)
+    }
+
     /// The socket that takes a datagram which comes from here to this address: one with that very peer before others.
     pub fn taker(&self, ip: IpAddr, port: u16, from: SocketAddr) -> Option<u32> {
         let fits = |n: &&u32| match self.sockets.get(n) {
@@ -130,7 +135,8 @@ impl Client {
                     if !self.policy.receive(peer, port, Protocol::Tcp, true) {
                         self.settings.counts.received().dropped();
                     } else if socket.set_nonblocking(true).is_ok() {
-                        self.give(listener, socket.into(), peer, port);
+                        // For one that finds no room nothing is left to do: it is closed.
+                        let _ = self.give(listener, socket.into(), peer, port);
                     }
                 }
                 Ok((_, None)) => {}

@@ -9,6 +9,7 @@ use doppel_ring::{Reader, Ticket, Writer};
 use doppel_service::{Broken, Channel};
 use rustix::net::Shutdown;
 
+use crate::client::Caller;
 use crate::ledger::Counts;
 use crate::policy::Flow;
 use crate::rules::Direction;
@@ -43,6 +44,8 @@ pub(crate) struct Stream {
     pub closing: bool,
     /// The request that did so.
     pub closed_by: Option<Ticket>,
+    /// Who waits until it is taken.
+    pub caller: Option<Caller>,
 }
 
 /// How a turn of a stream ended.
@@ -88,6 +91,7 @@ impl Stream {
             down_ended: false,
             closing: false,
             closed_by: None,
+            caller: None,
         }
     }
 

@@ -141,6 +141,36 @@ fn a_published_port_leads_to_the_domains_listener() {
 }
 
 #[test]
+fn who_listens_at_every_port_says_which_are_taken() {
+    let mut engine = Engine::new().unwrap();
+    let mut server = Guest::new(&mut engine, 2, Rules::default(), Vec::new());
+    let mut client = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    server.ask(Request::Listen { socket: 0, at: End::default(), backlog: 1 });
+    until(&mut engine, |_| server.answer());
+    for (socket, taken) in [(5, true), (6, false)] {
+        let ticket = client.ask(Request::Connect { socket, from: own(1, 40000), to: own(2, 7) });
+        let number = until(&mut engine, |_| match server.answer()? {
+            Answer::Accepted { socket, port: 7, .. } => Some(socket),
+            _ => None,
+        });
+        engine.turn(Some(std::time::Duration::ZERO)).unwrap();
+        assert!(client.answer().is_none(), "it waits");
+        server.ask(if taken {
+            Request::Take { socket: number }
+        } else {
+            Request::Close { socket: number, reset: true }
+        });
+        let expected = if taken { 0 } else { Errno::CONNREFUSED.raw_os_error() };
+        assert_eq!(i32::from(done(&mut engine, &mut client, ticket)), expected);
+        if taken {
+            let (mut a, mut b) = (Connection::new(socket), Connection::new(number));
+            a.send(&client, b"ping");
+            assert_eq!(until(&mut engine, |_| b.receive(&server).filter(|g| !g.is_empty())), b"ping");
+        }
+    }
+}
+
+#[test]
 fn domains_of_one_network_reach_each_other_and_no_others() {
     let mut engine = Engine::new().unwrap();
     let mut server = Guest::new(&mut engine, 2, Rules::default(), Vec::new());

@@ -87,6 +87,16 @@ pub(super) fn is_somebodys(to: SocketAddr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() || broadcast) && to.port() != 0
 }
 
+/// Whether an address is a domain's.
+pub(super) fn is_domains(a: SocketAddr) -> bool {
+    let in_network = match (a.ip(), IpAddr::from(HOST4), IpAddr::from(HOST6)) {
+        (IpAddr::V4(ip), IpAddr::V4(host), _) => ip.octets()[..2] == host.octets()[..2],
+        (IpAddr::V6(ip), _, IpAddr::V6(host)) => ip.octets()[..6] == host.octets()[..6],
+        _ => false,
+    };
+    in_network && ![HOST4.into(), HOST6.into()].contains(&a.ip())
+}
+
 /// How the domain sees a caller: the host's loopback is not its own.
 pub(super) fn seen(from: SocketAddr) -> SocketAddr {
     match from.ip() {

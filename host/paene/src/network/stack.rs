@@ -26,6 +26,11 @@ const IDLE: smoltcp::time::Duration = smoltcp::time::Duration::from_secs(60);
 /// Callers of datagrams that are remembered.
 const CALLERS: usize = 1024;
 const BACKLOG: u16 = 4096;
+/// Callers that wait for a program to listen, as many as a listening socket of the host has room for.
+const MOST_CALLS: usize = 128;
+/// How soon it is looked for then, at first and in the end.
+const SOON: smoltcp::time::Duration = smoltcp::time::Duration::from_millis(5);
+const LATE: smoltcp::time::Duration = smoltcp::time::Duration::from_millis(320);
 /// Port of questions about names.
 const NAMES: u16 = 53;
 
@@ -41,6 +46,12 @@ enum Flow {
     /// The service has been asked; the packet that opens it waits.
     Asked(Vec<u8>),
     Lives(Box<Connection>, Option<Instant>),
+    /// Somebody has called at a port where nobody listens yet; asked again then, and after twice as long.
+    Calls {
+        number: u32,
+        again: Instant,
+        after: smoltcp::time::Duration,
+    },
 }
 
 /// Who has a socket of the channel.
@@ -179,17 +190,49 @@ impl Stack {
     fn accepted(&mut self, number: u32, far: SocketAddr, port: u16) {
         let far = packet::seen(far);
         let ends = Ends { own: SocketAddr::new(self.own_address(far), port), far };
-        let connection = if self.flows.contains_key(&ends) || !packet::is_somebodys(far) {
-            None
-        } else {
-            Connection::called(number, far, ends.own, &self.tunnel, self.now())
-        };
-        match connection {
-            Some(connection) => {
-                self.whose.insert(number, Whose::Flow(ends));
-                self.enter(ends, connection, None);
-            }
+        if self.flows.contains_key(&ends) || !packet::is_somebodys(far) {
+            return self.close(number, true);
+        }
+        self.whose.insert(number, Whose::Flow(ends));
+        self.call(number, ends, SOON);
+    }
+
+    /// Calls a program in the caller's place. If nobody listens it is done again after a while.
+    fn call(&mut self, number: u32, ends: Ends, after: smoltcp::time::Duration) {
+        match Connection::called(number, ends.far, ends.own, after, &self.tunnel, self.now()) {
+            Some(connection) => self.enter(ends, connection, None),
             None => self.close(number, true),
+        }
+    }
+
+    /// Nobody listens where somebody has called. Callers from outside wait, as they would in the host's backlog; other domains
+    /// are refused.
+    fn unheard(&mut self, number: u32, ends: Ends, after: smoltcp::time::Duration) {
+        let waiting = self.flows.values().filter(|f| matches!(f, Flow::Calls { .. })).count();
+        if packet::is_domains(ends.far) || waiting >= MOST_CALLS {
+            return self.close(number, true);
+        }
+        let again = self.now() + after;
+        self.flows.insert(ends, Flow::Calls { number, again, after: (after * 2).min(LATE) });
+        self.timers.insert((again, ends));
+    }
+
+    /// A caller's turn who waits.
+    fn call_again(&mut self, ends: Ends) {
+        let Some(Flow::Calls { number, again, after }) = self.flows.get(&ends) else { return };
+        let (number, due, after) = (*number, *again <= self.now(), *after);
+        if self.channel.take_error(number) != 0 {
+            self.forget(ends);
+            self.close(number, true);
+        } else if due {
+            self.forget(ends);
+            self.call(number, ends, after);
+        }
+    }
+
+    fn forget(&mut self, ends: Ends) {
+        if let Some(Flow::Lives(_, Some(at)) | Flow::Calls { again: at, .. }) = self.flows.remove(&ends) {
+            self.timers.remove(&(at, ends));
         }
     }
 
@@ -209,19 +252,34 @@ impl Stack {
     /// A connection's turn, with a packet that came for it.
     fn turn_of(&mut self, ends: Ends, bytes: Option<&[u8]>) {
         let now = self.now();
-        let Some(Flow::Lives(connection, timer)) = self.flows.get_mut(&ends) else { return };
+        let (connection, timer) = match self.flows.get_mut(&ends) {
+            Some(Flow::Lives(connection, timer)) => (connection, timer),
+            Some(Flow::Calls { .. }) => return self.call_again(ends),
+            _ => return,
+        };
         if let Some(at) = timer.take() {
             self.timers.remove(&(at, ends));
         }
-        match connection.turn(&self.channel, &self.tunnel, bytes, now) {
+        let turn = connection.turn(&self.channel, &self.tunnel, bytes, now);
+        let (socket, calls) = (connection.number(), connection.calls());
+        if connection.taken() && calls.is_some() {
+            self.channel.ask(Pending::Other, Request::Take { socket });
+        }
+        match turn {
             Turn::Until(next) => {
                 *timer = next;
                 self.timers.extend(next.map(|at| (at, ends)));
             }
             Turn::Over { reset } => {
-                let number = connection.number();
                 self.flows.remove(&ends);
-                self.close(number, reset);
+                self.close(socket, reset);
+            }
+            Turn::Refused => {
+                self.flows.remove(&ends);
+                match calls {
+                    Some(after) => self.unheard(socket, ends, after),
+                    None => self.close(socket, true),
+                }
             }
         }
     }
@@ -276,8 +334,8 @@ impl Stack {
                 let ends = Ends { own: from, far: to };
                 match self.flows.get(&ends) {
                     Some(Flow::Lives(..)) => self.turn_of(ends, Some(bytes)),
-                    // It is being made; the first packet is sent again meanwhile.
-                    Some(Flow::Asked(..)) => {}
+                    // It is being made; the first packet is sent again meanwhile. Or a caller waits.
+                    Some(Flow::Asked(..) | Flow::Calls { .. }) => {}
                     None if segment.syn => self.open(ends, bytes),
                     None if segment.reset => {}
                     None => packet::reset(&self.tunnel, from, to, segment),

@@ -11,7 +11,7 @@ use doppel_ring::{Reader, Writer};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
-use smoltcp::time::Instant;
+use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{HardwareAddress, IpCidr};
 
 use super::channel::Channel;
@@ -31,6 +31,10 @@ pub(super) struct Connection {
     stack: Interface,
     sockets: SocketSet<'static>,
     handle: SocketHandle,
+    calls: Option<Duration>,
+    /// The domain's kernel has answered; who called has been told so.
+    met: bool,
+    told: bool,
     /// The program's end has been told to the channel.
     up_ended: bool,
     /// The channel's end has been told to the program.
@@ -44,6 +48,8 @@ pub(super) enum Turn {
     Until(Option<Instant>),
     /// It is over; `reset`: before its time.
     Over { reset: bool },
+    /// The domain does not take it.
+    Refused,
 }
 
 /// The device in a turn: at most one packet comes in.
@@ -112,7 +118,19 @@ impl Connection {
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
         let (up, down) = (Writer::default(), Reader::default());
-        Self { number, up, down, stack, sockets, handle, up_ended: false, down_ended: false }
+        Self {
+            number,
+            up,
+            down,
+            stack,
+            sockets,
+            handle,
+            calls: None,
+            met: false,
+            told: false,
+            up_ended: false,
+            down_ended: false,
+        }
     }
 
     /// One that a program opens, to `far`: its first packet comes next.
@@ -122,17 +140,19 @@ impl Connection {
         Some(c)
     }
 
-    /// One from `far`, which has called the domain at `own`.
+    /// One from `far`, which has called the domain at `own`; if nobody listens there, the next is made `after` a while.
     pub fn called(
         number: u32,
         far: SocketAddr,
         own: SocketAddr,
+        after: Duration,
         tunnel: &Tunnel,
         now: Instant,
     ) -> Option<Self> {
         let mut c = Self::new(number, far, tunnel, now);
         let socket = c.sockets.get_mut::<Socket<'_>>(c.handle);
         socket.connect(c.stack.context(), own, far).ok()?;
+        c.calls = Some(after);
         Some(c)
     }
 
@@ -140,9 +160,19 @@ impl Connection {
         self.sockets.get_mut(self.handle)
     }
 
+    /// If somebody has called: when to do so again where nobody listens.
+    pub fn calls(&self) -> Option<Duration> {
+        self.calls
+    }
+
     /// Its number in the channel.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether its domain has taken it by now, the first time this is asked.
+    pub fn taken(&mut self) -> bool {
+        self.met && !std::mem::replace(&mut self.told, self.met)
     }
 
     /// Ends it at once: the program sees a reset.
@@ -160,6 +190,11 @@ impl Connection {
                 self.cut(tunnel, now);
                 return Turn::Over { reset: true };
             }
+            let state = self.socket().state();
+            self.met |= !matches!(state, State::Listen | State::SynSent | State::SynReceived | State::Closed);
+            if !self.met {
+                break;
+            }
             let up = self.move_up(channel);
             let down = self.move_down(channel);
             if !(up || down) {
@@ -168,6 +203,7 @@ impl Connection {
         }
         let ended = self.up_ended && self.down_ended;
         match self.socket().state() {
+            State::Closed if !self.met => Turn::Refused,
             State::Closed => Turn::Over { reset: !ended },
             // The other end knows, and nothing is left of the program's.
             State::TimeWait => Turn::Over { reset: false },

@@ -136,7 +136,7 @@ impl Hostile {
             return self.ask_for(kind, number, bytes);
         };
         let kind = 10 + byte(bytes) % 6;
-        if kind > 11 {
+        if kind > 12 {
             self.own[i] = None;
         }
         self.ask_for(kind, number, bytes);
@@ -156,6 +156,7 @@ impl Hostile {
             9 => Request::Echo { socket, at: end(bytes) },
             10 => Request::Peer { socket, to: end(bytes) },
             11 => Request::Set { socket, option: SocketOption::NoDelay, value: word(bytes) },
+            12 => Request::Take { socket },
             _ => Request::Close { socket, reset: byte(bytes).is_multiple_of(2) },
         };
         self.tickets += 1;

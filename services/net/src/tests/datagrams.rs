@@ -308,7 +308,8 @@ fn a_socket_at_port_0_has_every_port_that_no_other_one_has() {
     // Likewise for connections.
     server.ask(Request::Listen { socket: 3, at: any(0), backlog: 1 });
     until(&mut engine, |_| server.answer());
-    connected(&mut engine, &mut client, at(8080));
+    let to = End { ip: Ipv4Addr::new(10, 88, 0, 6).to_ipv6_mapped().octets(), port: 8080 };
+    client.ask(Request::Connect { socket: 3, from: End::default(), to });
     let (listener, port) = until(&mut engine, |_| match server.answer()? {
         Answer::Accepted { listener, port, .. } => Some((listener, port)),
         other => panic!("{other:?}"),
