@@ -38,6 +38,26 @@ CASE(process_signal_goes_to_thread_that_takes_it) {
     stop = 1;
     pthread_join(t, NULL);
 }
+static void *caller(void *a) {
+    while (!stop) syscall(SYS_getppid);
+    return a;
+}
+CASE(process_signal_goes_to_the_first_thread_whatever_others_do) {
+    on_signal(SIGUSR1, note, 0);
+    pthread_t t[2];
+    for (int i = 0; i < 2; i++) pthread_create(&t[i], NULL, caller, NULL);
+    pid_t main = syscall(SYS_gettid);
+    for (int i = 1; i <= 50; i++) {
+        pid_t c = SPAWN(msleep(2); kill(getppid(), SIGUSR1));
+        struct timespec long_time = {5, 0};
+        // It is the one whose call ends.
+        CHECK_ERR(nanosleep(&long_time, NULL), EINTR);
+        CHECK(count == i && who == main);
+        CHECK_EQ(join(c), 0);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+}
 static void *blocker(void *a) {
     (void)a;
     mask(SIG_BLOCK, SIGUSR1);

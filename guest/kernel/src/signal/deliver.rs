@@ -43,7 +43,7 @@ fn next(t: &Arc<Thread>) -> Option<(SigInfo, u64)> {
         return None;
     }
     let continues = t.process.signals.continues.load(Ordering::SeqCst);
-    send::dequeue(t, !t.signals.mask()).map(|i| (i, continues))
+    send::dequeue_unblocked(t).map(|i| (i, continues))
 }
 
 fn act(t: &Arc<Thread>, info: &SigInfo, continues: u64) {

@@ -94,12 +94,19 @@ fn queue(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<
     Ok(())
 }
 
-/// Wakes one thread that does not block a signal of `set`, the leader if it can.
+/// Has each signal of `set` taken by one thread that does not block it, the leader if it can, and wakes that.
 fn wake_one(p: &Process, set: SigSet) {
     let threads = p.threads.lock();
-    let able = |t: &&Arc<Thread>| set & !t.signals.mask() != 0 && !t.exiting.load(Ordering::SeqCst);
-    if let Some(t) = threads.iter().find(able) {
-        t.notify();
+    let mut left = set;
+    while left != 0 {
+        let b = left & left.wrapping_neg();
+        let able = |t: &&Arc<Thread>| b & !t.signals.mask() != 0 && !t.exiting.load(Ordering::SeqCst);
+        let taker = threads.iter().find(able);
+        p.signals.assign(left.trailing_zeros() as i32 + 1, taker.map_or(0, |t| t.tid()));
+        if let Some(t) = taker {
+            t.notify();
+        }
+        left &= left - 1;
     }
 }
 
@@ -147,7 +154,8 @@ pub fn terminate(p: &Process, status: i32) {
 pub fn pending(t: &Thread) -> bool {
     let s = &t.signals;
     let p = &t.process.signals;
-    (s.pending() | p.pending()) & !s.mask() != 0
+    s.pending() & !s.mask() != 0
+        || p.pending() & !s.mask() != 0 && p.pending_for(t.tid(), !s.mask()) != 0
         || p.is_stopped() && !t.ptrace.is_past_stop()
         || t.ptrace.wants_stop()
 }
@@ -182,15 +190,24 @@ pub fn force(t: &Arc<Thread>, info: SigInfo) {
     t.task.post_work();
 }
 
-/// Takes a pending signal in `set` of the thread or its process (sigtimedwait, signalfd).
+/// Takes a pending signal in `set` of the thread or its process, whomever it was meant for (sigtimedwait, signalfd).
 pub fn dequeue(t: &Thread, set: SigSet) -> Option<SigInfo> {
+    take(t, set, t.process.signals.pending() & set)
+}
+
+/// Takes a pending signal that the thread does not block, of its process only one that is its to take.
+pub(super) fn dequeue_unblocked(t: &Thread) -> Option<SigInfo> {
+    let set = !t.signals.mask();
+    take(t, set, t.process.signals.pending_for(t.tid(), set))
+}
+
+fn take(t: &Thread, set: SigSet, shared: SigSet) -> Option<SigInfo> {
     let own = t.signals.pending() & set;
-    let shared = t.process.signals.pending() & set;
     if own | shared == 0 {
         return None;
     }
     let mine = if own != 0 { t.signals.with_queue(|q| q.take(set)) } else { None };
-    let info = mine.or_else(|| t.process.signals.with_queue(|q| q.take(set)));
+    let info = mine.or_else(|| t.process.signals.with_queue(|q| q.take(shared)));
     info.map(|mut i| {
         crate::time::signal_taken(&t.process, &mut i);
         i

@@ -1,7 +1,7 @@
 //! Signal state of threads and processes.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN, sa, ss};
 use doppel_machine::sync::SpinLock;
@@ -175,6 +175,9 @@ pub struct ProcessSignals {
     handlers: SpinLock<Arc<Handlers>>,
     queue: SpinLock<Queue>,
     pending: AtomicU64,
+    /// Which thread was woken to take each pending signal, 0 if none could: others leave it alone. Changed with
+    /// the process' thread list locked.
+    takers: [AtomicI32; 64],
     pub(crate) stopped: AtomicBool,
     /// Also held while `stopped` changes.
     pub(crate) stop: SpinLock<StopState>,
@@ -196,6 +199,7 @@ impl ProcessSignals {
             handlers: SpinLock::new(handlers),
             queue: SpinLock::default(),
             pending: AtomicU64::new(0),
+            takers: [const { AtomicI32::new(0) }; 64],
             stopped: AtomicBool::new(false),
             stop: SpinLock::default(),
             continues: AtomicU64::new(0),
@@ -282,6 +286,25 @@ impl ProcessSignals {
         let r = s.continue_report;
         s.continue_report &= peek;
         r
+    }
+
+    /// Has the signals of a set taken by one thread, or by any if it is 0.
+    pub(super) fn assign(&self, signo: i32, tid: i32) {
+        self.takers[signo as usize - 1].store(tid, Ordering::SeqCst);
+    }
+
+    /// Pending signals of a set that are a thread's to take.
+    pub(super) fn pending_for(&self, tid: i32, set: SigSet) -> SigSet {
+        let mut left = self.pending() & set;
+        let mut mine = 0;
+        while left != 0 {
+            let taker = self.takers[left.trailing_zeros() as usize].load(Ordering::SeqCst);
+            if taker == 0 || taker == tid {
+                mine |= left & left.wrapping_neg();
+            }
+            left &= left - 1;
+        }
+        mine
     }
 
     /// Changes the shared queue and keeps `pending` in step.

@@ -314,5 +314,8 @@ fn take_leader_id(t: &Arc<Thread>) {
         threads.remove(&old);
         threads.insert(pid, t.clone());
         t.tid.store(pid, Ordering::SeqCst);
+        drop(threads);
+        // Signals may be meant for its old id.
+        signal::retarget(&t.process);
     }
 }

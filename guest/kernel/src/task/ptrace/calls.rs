@@ -125,6 +125,7 @@ fn sys_ptrace(a: &Args) -> Result<u64> {
         req::SETSIGMASK if addr == 8 => {
             let mask: u64 = UserPtr(data).read()?;
             t.signals.mask.store(mask & !signal::UNBLOCKABLE, Ordering::SeqCst);
+            signal::retarget(&t.process);
             t.task.post_work();
             Ok(0)
         }
