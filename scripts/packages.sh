@@ -15,7 +15,7 @@ image_packages=(busybox bash coreutils findutils grep sed mawk tar gzip perl-bas
 # What the image `servers` holds beside the essential packages.
 servers_packages=(redis-server redis-tools nginx-light wrk apache2-utils postgresql-15 postgresql-contrib sqlite3
     openssh-server openssh-client rsync stress-ng sysbench procps curl python3-minimal bash coreutils util-linux
-    iproute2 ca-certificates busybox passwd)
+    iproute2 ca-certificates busybox passwd dbench apache2-bin mariadb-server-core)
 
 # What the image `runtimes` holds beside the essential packages: language runtimes, build tools, debuggers.
 runtimes_packages=(busybox bash coreutils procps netbase python3-numpy libpython3.11-testsuite gcc libc6-dev make cmake perl
