@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -20,35 +21,68 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import workloads  # noqa: E402
-from harness import report, runtimes as kinds  # noqa: E402
+from harness import report, runtimes as kinds, summary  # noqa: E402
 
 RESULTS = HERE / "results"
 
 
+def prepare(chosen, runtimes):
+    """What is made once and is no part of what is measured."""
+    for image in ("debian", "servers", "runtimes"):
+        try:
+            runtimes[0].roots.of(image)
+        except kinds.Failed as e:
+            print(f"  {e}", file=sys.stderr)
+    for module in chosen.values():
+        if hasattr(module, "prepare"):
+            module.prepare(runtimes[0])
+
+
+def measured(module, runtime, opt):
+    """Rows and values of one measurement, those before a failure too."""
+    got = module.measure(runtime, opt)
+    yield from got.items() if isinstance(got, dict) else got
+
+
 def run_all(chosen, runtimes, opt, notes):
-    """Rows, their units, their targets."""
-    rows, units, targets = {}, {}, {}
+    """Rows, their units, their targets, their workloads, and the seconds of each workload by runtime."""
+    rows, units, targets, workload, seconds = {}, {}, {}, {}, {}
     for name, module in chosen.items():
         targets.update(getattr(module, "TARGETS", {}))
         repeats = getattr(module, "REPEATS", opt.repeats)
         if opt.quick:
-            repeats = min(repeats, 2)
+            repeats = min(repeats, getattr(module, "QUICK", 1))
         # Some runtimes are only for workloads that name them.
         usable = [r for r in runtimes if not r.asked_only or r.name in getattr(module, "ALSO", ())]
+        took = seconds[name] = {}
         for k in range(repeats):
             for r in list(usable):
+                begun = time.monotonic()
                 try:
-                    got = module.measure(r, opt)
+                    for row, value in measured(module, r, opt):
+                        value, units[row] = value if isinstance(value, tuple) else (value, module.UNIT)
+                        workload[row] = name
+                        rows.setdefault(row, {}).setdefault(r.name, []).append(value)
                 except (kinds.Failed, OSError, subprocess.SubprocessError) as e:
-                    notes.append(str(e))
+                    notes.append(("cannot" if isinstance(e, kinds.Cannot) else "FAILED", r.name, f"{name}: {e}"))
                     if k == 0:  # it cannot: do not wait for it again
                         usable.remove(r)
-                    continue
-                for row, value in got.items():
-                    value, units[row] = value if isinstance(value, tuple) else (value, module.UNIT)
-                    rows.setdefault(row, {}).setdefault(r.name, []).append(value)
-        print(f"  {name}: {repeats} done", file=sys.stderr, flush=True)
-    return rows, units, targets
+                took[r.name] = took.get(r.name, 0) + time.monotonic() - begun
+        each = ", ".join(f"{r} {s:.1f}" for r, s in took.items() if s >= 0.05)
+        print(f"  {name}: {sum(took.values()):.0f} s ({each})", file=sys.stderr, flush=True)
+    return rows, units, targets, workload, seconds
+
+
+def machine():
+    """What it was measured on and with."""
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    memory = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal:")) >> 20
+    tools = []
+    for tool in ("runc", "runsc", "bwrap"):
+        if shutil.which(tool):
+            said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+            tools.append(said.replace(" version", ""))
+    return f"{os.cpu_count()} × {cpu}, {memory} GiB; Linux {platform.release()}; {', '.join(tools)}"
 
 
 def main():
@@ -58,7 +92,7 @@ def main():
     ap.add_argument("--only", action="append", default=[], help="a row of `micro`; may be repeated")
     ap.add_argument("--workload", action="append", default=[], help="a module of bench/workloads; may be repeated")
     ap.add_argument("--skip", action="append", default=[], help="a runtime to leave out; may be repeated")
-    ap.add_argument("--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"), help="two short repeats (or QUICK=1)")
+    ap.add_argument("--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"), help="short, mostly once (or QUICK=1)")
     opt = ap.parse_args()
     known = workloads.load()
     for w in opt.workload:
@@ -66,26 +100,42 @@ def main():
             ap.error(f"no workload {w}: there are {', '.join(known)}")
     wanted = opt.workload or (["micro"] if opt.only else list(known))
     load = os.getloadavg()[0]
+    begun = time.monotonic()
     runtimes = [r for r in kinds.present(opt.doppel) if r.name not in opt.skip]
     names, notes = [r.name for r in runtimes], []
+    chosen = {w: known[w] for w in wanted}
+    prepare(chosen, runtimes)
+    print(f"Images unpacked, benchmarks built: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    begun = time.monotonic()
     try:
-        rows, units, targets = run_all({w: known[w] for w in wanted}, runtimes, opt, notes)
+        rows, units, targets, workloads_of, seconds = run_all(chosen, runtimes, opt, notes)
     finally:
         for r in runtimes:
             r.close()
-    notes = sorted(set(notes))
+    total = time.monotonic() - begun
+    notes = [f"{what}: {text}" for what, _, text in sorted(set(notes))]
     host = f"{platform.release()}, {os.cpu_count()} CPUs"
     date = time.strftime("%Y-%m-%d %H:%M")
-    text = (f"Medians of {'2 short' if opt.quick else opt.repeats} interleaved runs, Linux {host}, {date}; load {load:.1f} before.\n\n"
+    runs = "short runs, mostly single" if opt.quick else f"{opt.repeats} interleaved runs"
+    text = (f"Medians of {runs}, Linux {host}, {date}; load {load:.1f} before; {total:.0f} s.\n\n"
             + report.table(rows, units, targets, names) + "\n" + "".join(f"\n- {n}" for n in notes))
-    data = {"date": date, "host": host, "load": load, "quick": opt.quick, "rows": rows, "units": units, "targets": targets, "notes": notes}
-    RESULTS.mkdir(exist_ok=True)
-    for w in wanted:
-        if hasattr(known[w], "finish"):
-            known[w].finish(RESULTS)
+    data = {"date": date, "host": host, "load": load, "quick": opt.quick, "rows": rows, "units": units, "targets": targets, "notes": notes,
+            "seconds": seconds, "machine": machine(), "workloads": workloads_of}
+    # Short runs do not take the place of what is kept.
+    kept = HERE / "work/results" if opt.quick else RESULTS
+    kept.mkdir(exist_ok=True, parents=True)
+    for module in chosen.values():
+        if hasattr(module, "finish"):
+            module.finish(kept)
     (RESULTS / "latest.json").write_text(json.dumps(data, indent=1))
     (RESULTS / "latest.md").write_text(text + "\n")
+    about = [f"{date}{', short runs' if opt.quick else ''}, {data['machine']}; {total:.0f} s."]
+    (RESULTS / "latest-summary.md").write_text(summary.page(about, rows, units, targets, workloads_of, notes, RESULTS / "latest-summary.svg"))
     print(text)
+    print(f"{total:.0f} s in all", file=sys.stderr)
+    # What cannot be is said; what should have been is an error.
+    if any(n.startswith("FAILED") for n in notes):
+        sys.exit("some have failed: see the notes")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ UNITS = {
     "KiB": (lambda v: f"{v:.0f} KiB", False),
     "/s": (lambda v: f"{v:.0f}/s" if v >= 100 else f"{v:.1f}/s", True),
     "MB/s": (lambda v: f"{v:.0f} MB/s", True),
+    # A number of things.
+    "n": (lambda v: f"{v:,.0f}", True),
     # Of what was promised or of an ideal: targets are in it too, not ratios to native.
     "%": (lambda v: f"{v:.1f} %", True),
 }
@@ -33,16 +35,16 @@ def cell(per, name, unit):
     if not values:
         return "–"
     mid = statistics.median(values)
-    r = ratio(per, name) if name != "native" and unit not in ("KiB", "%") else None
+    r = ratio(per, name) if name != "native" and unit not in ("KiB", "%", "n") else None
     around = f" ±{100 * spread(values) / mid:.0f} %" if mid and len(values) > 1 else ""
     return f"{UNITS[unit][0](mid)}{around}" + (f" ({r:.2f}×)" if r is not None else "")
 
 
-def verdict(per, unit, target):
+def verdict(per, unit, target, kind="doppel"):
     """The target as a ratio to native, and whether Doppel holds it."""
     if target is None:
         return ""
-    r = ratio(per, "doppel") if unit != "%" else statistics.median(per["doppel"]) if per.get("doppel") else None
+    r = ratio(per, kind) if unit != "%" else statistics.median(per[kind]) if per.get(kind) else None
     more = UNITS[unit][1]
     mark = "" if r is None else " ✓" if (r >= target if more else r <= target) else " ✗"
     return f"{'≥' if more else '≤'} {target}{mark}"

@@ -19,6 +19,8 @@ WORK = BENCH / "work"
 # A small image of this benchmark's own: a static program and busybox.
 OWN = "bench"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Servers change to a user of their own.
+CAPABILITIES = ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE", "CAP_SYS_CHROOT"]
 ENTER = """
 # A CPU group of its own, as the others have: on a busy machine its share would be another one.
 cpu=/sys/fs/cgroup/cpu/bench-native
@@ -34,6 +36,10 @@ class Failed(Exception):
     def __init__(self, text, out=""):
         super().__init__(text)
         self.out = out
+
+
+class Cannot(Failed):
+    """What a runtime has no means for, or what is not built yet: it is said, and is no failure."""
 
 
 class Native:
@@ -109,12 +115,16 @@ class Bubblewrap(Native):
     """bwrap, on the files of the image."""
 
     name = "bwrap"
+    network = ["--unshare-net"]
 
     def argv(self, *command, image=OWN):
         root = str(self.roots.of(image))
-        tmp = [] if image == OWN else ["--tmpfs", "/tmp"]
+        tmp = [] if image == OWN else ["--perms", "1777", "--tmpfs", "/tmp"]
         env = ["--clearenv", "--setenv", "PATH", PATH, "--setenv", "HOME", "/root"]
-        return ["bwrap", "--unshare-all", "--die-with-parent", "--bind", root, "/", "--proc", "/proc", "--dev", "/dev", *tmp, *env, *command]
+        # No user namespace: root may map one user into it, and servers have users of their own.
+        apart = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *self.network]
+        caps = [x for c in CAPABILITIES for x in ("--cap-add", c)]
+        return ["bwrap", *apart, *caps, "--die-with-parent", "--bind", root, "/", "--proc", "/proc", "--dev", "/dev", *tmp, *env, *command]
 
 
 class Oci(Native):
@@ -132,10 +142,8 @@ class Oci(Native):
         self.config = json.loads((self.bundle / "config.json").read_text())
         self.config["process"]["terminal"] = False
         self.config["process"]["env"] = [f"PATH={PATH}", "HOME=/root"]
-        # Servers change to a user of their own.
-        more = ["CAP_SETUID", "CAP_SETGID", "CAP_CHOWN", "CAP_FOWNER", "CAP_DAC_OVERRIDE", "CAP_SYS_CHROOT"]
         for caps in self.config["process"]["capabilities"].values():
-            caps += [c for c in more if c not in caps]
+            caps += [c for c in CAPABILITIES if c not in caps]
         self.mounts = self.config["mounts"]
         self.id, self.prefix = None, f"bench-{os.getpid()}-"
 
@@ -240,6 +248,8 @@ def own():
     for d in ("bin", "tmp", "proc", "sys", "dev", "etc"):
         (root / d).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
+    (root / "www").mkdir(exist_ok=True)
+    (root / "www/page").write_bytes(b"a page of a usual size\n" * 98 + b"....")  # Denali's 2,258 bytes
     for program in ("micro", "lmb", "work", "net"):
         subprocess.run(["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / program, BENCH / f"src/{program}.c"], check=True)
     shutil.copy("/bin/busybox", root / "bin/busybox")

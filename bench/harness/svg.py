@@ -1,7 +1,8 @@
-"""Line plots as SVG, without dependencies."""
+"""Plots of lines and of bars as SVG, without dependencies."""
 import html
+import math
 
-COLOURS = ["#1f6fb2", "#c8502a", "#3a8f4d", "#8a5aa8"]
+COLOURS = ["#1f6fb2", "#c8502a", "#3a8f4d", "#8a5aa8", "#8a8a8a"]
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 400, 70, 50, 40, 20
 
 
@@ -38,4 +39,35 @@ def plot(path, title, x_label, y_label, lines):
             out += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}"/>' for x, y in line]
         out.append(f'<rect x="{LEFT + 10}" y="{TOP + 4 + 18 * i}" width="12" height="12" fill="{colour}"/>'
                    f'<text x="{LEFT + 28}" y="{TOP + 14 + 18 * i}">{html.escape(name)}</text>')
+    path.write_text("\n".join([*out, "</svg>"]) + "\n")
+
+
+def bars(path, title, groups):
+    """Bars from 1 to left or right, on a scale of doublings; `groups`: {name: {bar: value}}."""
+    names = list(dict.fromkeys(n for g in groups.values() for n in g))
+    values = [v for g in groups.values() for v in g.values()]
+    low, high = math.floor(math.log2(min([*values, 1 / 2]))), math.ceil(math.log2(max([*values, 2])))
+    thick, left, width = 12, 260, 760
+    height = TOP + 24 + len(groups) * (len(names) * thick + 14) + 20
+    at = lambda v: left + (width - left - 60) * (math.log2(v) - low) / (high - low)  # noqa: E731
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+           f'<rect width="{width}" height="{height}" fill="white"/>',
+           f'<text x="{width / 2}" y="20" text-anchor="middle" font-size="14">{html.escape(title)}</text>']
+    for i, n in enumerate(names):
+        x = 20 + i * 110
+        out.append(f'<rect x="{x}" y="30" width="12" height="12" fill="{COLOURS[i % len(COLOURS)]}"/><text x="{x + 18}" y="40">{html.escape(n)}</text>')
+    top = TOP + 24
+    for e in range(low, high + 1):
+        x = at(2.0**e)
+        out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{height - 20}" stroke="{"#444" if e == 0 else "#ddd"}"/>'
+                   f'<text x="{x:.1f}" y="{height - 6}" text-anchor="middle">{2.0**e:g}</text>')
+    y = top
+    for group, bars_ in groups.items():
+        out.append(f'<text x="{left - 10}" y="{y + len(names) * thick / 2 + 4}" text-anchor="end">{html.escape(group)}</text>')
+        for i, n in enumerate(names):
+            if n in bars_:
+                a, b = sorted((at(1), at(bars_[n])))
+                out.append(f'<rect x="{a:.1f}" y="{y + i * thick}" width="{max(b - a, 1):.1f}" height="{thick - 2}" fill="{COLOURS[i % len(COLOURS)]}"/>'
+                           f'<text x="{(b if bars_[n] >= 1 else at(1)) + 4:.1f}" y="{y + i * thick + 9}" font-size="10">{bars_[n]:.2f}</text>')
+        y += len(names) * thick + 14
     path.write_text("\n".join([*out, "</svg>"]) + "\n")

@@ -1,8 +1,10 @@
 """Instances that work at the same time."""
+import copy
+import select
 import subprocess
 import time
 
-from harness.runtimes import OWN, Failed
+from harness.runtimes import OWN, Doppel, Failed
 
 
 def ahead(instances):
@@ -22,6 +24,45 @@ def outputs(runtimes, command, image=OWN, timeout=120):
             said, error = p.communicate(timeout=timeout)
             if p.returncode:
                 raise Failed(f"{r.name}: {command[0]} ended with {p.returncode}: {error.strip()[-200:]}")
+            out.append(said)
+        return out
+    finally:
+        for r, p in started:
+            if p.poll() is None:
+                r.clean()
+                p.kill()
+                p.wait()
+
+
+def reads(runtime):
+    """The runtime, whose commands read what is written to them."""
+    if not isinstance(runtime, Doppel):
+        return runtime
+    one = copy.copy(runtime)
+    one.options = [*one.options, "--interactive"]
+    return one
+
+
+def when_ready(runtimes, command, image=OWN, timeout=180):
+    """As `outputs`, but each says "ready" and waits for a line, which they get when all are: `command(i)`."""
+    started, end = [], time.monotonic() + timeout
+    try:
+        for i, r in enumerate(runtimes):
+            argv = reads(r).argv(*command(i), image=image)
+            started.append((r, subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
+        for r, p in started:
+            if not select.select([p.stdout], [], [], max(0, end - time.monotonic()))[0]:
+                raise Failed(f"{r.name}: not all of {len(started)} are ready after {timeout} s")
+            if p.stdout.readline() != "ready\n":
+                raise Failed(f"{r.name}: one of {len(started)} was not ready: {p.communicate()[1].strip()[-200:]}")
+        for _, p in started:
+            p.stdin.write("go\n")
+            p.stdin.flush()
+        out = []
+        for r, p in started:
+            said, error = p.communicate(timeout=max(1, end - time.monotonic()))
+            if p.returncode:
+                raise Failed(f"{r.name}: one of {len(started)} ended with {p.returncode}: {error.strip()[-200:]}")
             out.append(said)
         return out
     finally:

@@ -1,8 +1,8 @@
 // The categories of lmbench (McVoy and Staelin, 1996), as the papers' tables have them: latencies of processes, context
 // switches, files and virtual memory, and bandwidths. A workload a process; prints "NAME: NANOSECONDS" or, for
-// bandwidths, "NAME: MEGABYTES A SECOND", the best of several batches.
+// bandwidths, "NAME: MEGABYTES A SECOND", the best of several batches of 20 ms (or MS).
 //
-// Usage: lmb [-n BATCHES] [NAME...]      (no name: all)
+// Usage: lmb [-n BATCHES] [-t MS] [NAME...]      (no name: all)
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -354,7 +354,11 @@ int main(int argc, char **argv) {
     static char busybox[4096];
     snprintf(busybox, sizeof busybox, "%s/bin/busybox", dirname(self ? self : strdup(argv[0])));
     shell = busybox;
-    if (argc > 2 && !strcmp(argv[1], "-n")) batches = atoi(argv[2]), first = 3;
+    double least = 20e6;
+    for (; first + 1 < argc && argv[first][0] == '-'; first += 2) {
+        if (argv[first][1] == 'n') batches = atoi(argv[first + 1]);
+        if (argv[first][1] == 't') least = atof(argv[first + 1]) * 1e6;
+    }
     setvbuf(stdout, NULL, _IONBF, 0);
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         const struct workload *w = &all[i];
@@ -375,7 +379,7 @@ int main(int argc, char **argv) {
         signal(SIGPIPE, SIG_IGN);
         w->open();
         long n = 1;
-        while (timed(w, n) * n < 20e6 && n < 1L << 40) n *= 2;
+        while (timed(w, n) * n < least && n < 1L << 40) n *= 2;
         double best = timed(w, n);
         for (int b = 1; b < batches; b++) {
             double t = timed(w, n);

@@ -1,8 +1,8 @@
 // Micro-benchmarks of the kernel interface. Each workload times itself, so process start is not
-// counted: batches are grown until one takes 20 ms, then the best of several batches is printed,
+// counted: batches are grown until one takes 20 ms (or MS), then the best of several batches is printed,
 // as "NAME NANOSECONDS" an operation.
 //
-// Usage: micro [-n BATCHES] [NAME...]      (no name: all)
+// Usage: micro [-n BATCHES] [-t MS] [NAME...]      (no name: all)
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -231,7 +231,11 @@ int main(int argc, char **argv) {
     int batches = 5, first = 1;
     self = realpath("/proc/self/exe", NULL);
     if (!self) self = argv[0];
-    if (argc > 2 && !strcmp(argv[1], "-n")) batches = atoi(argv[2]), first = 3;
+    double least = 20e6;
+    for (; first + 1 < argc && argv[first][0] == '-'; first += 2) {
+        if (argv[first][1] == 'n') batches = atoi(argv[first + 1]);
+        if (argv[first][1] == 't') least = atof(argv[first + 1]) * 1e6;
+    }
     setvbuf(stdout, NULL, _IONBF, 0);
     for (unsigned w = 0; w < sizeof all / sizeof *all; w++) {
         int k = first;
@@ -253,7 +257,7 @@ int main(int argc, char **argv) {
             t = now();
             all[w].run(n);
             t = now() - t;
-            if (t > 20000000) break;
+            if (t > least) break;
         }
         double best = (double)t / n;
         for (int i = 0; i < batches; i++) {

@@ -1,8 +1,8 @@
-// TCP between a server in a runtime and a client of the host. Static.
+// TCP between a server in a runtime and a client outside. Static. Without an IP it is 127.0.0.1.
 //
 //   net serve PORT              one process a connection; the first byte says what it does: sink, source or echo
-//   net sink|source PORT MS     bytes a second through one connection to 127.0.0.1, writes of 64 KiB: to or from the server
-//   net echo PORT MS            nanoseconds of a request of one byte and its answer, the median
+//   net sink|source [IP:]PORT MS   bytes a second through one connection, writes of 64 KiB: to or from the server
+//   net echo [IP:]PORT MS       nanoseconds of a request of one byte and its answer, the median
 //   net slices WHAT PORT MS     a line for each 100 ms: its beginning (CLOCK_MONOTONIC, ns) and the bytes or answers in it, for
 //                               `sink`, `source` or `echo`; goes on with another connection when one ends
 //   net flood udp|tcp IP PORT   datagrams to an address, or connections opened and closed, without an end
@@ -30,6 +30,14 @@ static double now(void) {
 }
 static struct sockaddr_in at(in_addr_t ip, const char *port) {
     return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(atoi(port)), .sin_addr.s_addr = htonl(ip)};
+}
+static struct sockaddr_in server(const char *where) {
+    const char *colon = strchr(where, ':');
+    if (!colon) return at(INADDR_LOOPBACK, where);
+    char ip[16] = "";
+    must(colon - where < (long)sizeof ip, "an address");
+    memcpy(ip, where, colon - where);
+    return at(ntohl(inet_addr(ip)), colon + 1);
 }
 static void work(int s) {
     char what;
@@ -115,7 +123,7 @@ int main(int argc, char **argv) {
     if (argc == 5 && !strcmp(argv[1], "flood")) flood(argv[2], argv[3], argv[4]);
     if (argc == 2 && !strcmp(argv[1], "burn")) for (volatile unsigned n = 0;; n++);
     if (argc != 4) return fprintf(stderr, "see net.c\n"), 2;
-    struct sockaddr_in a = at(INADDR_LOOPBACK, argv[2]);
+    struct sockaddr_in a = server(argv[2]);
     int one = 1, s = socket(AF_INET, SOCK_STREAM, 0);
     must(connect(s, (void *)&a, sizeof a) == 0, "connect");
     setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);

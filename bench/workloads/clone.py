@@ -54,7 +54,7 @@ def measured(runtime, opt):
         return {"warm Python to first output": restored(runtime)}
     once = timed(runtime, PYTHON, "-c", COLD, count=5 if opt.quick else 20)
     rows = {"warm Python to first output": once}
-    if runtime.name == "native":
+    if runtime.name == "native" and not opt.quick:
         rows["100 warm Pythons, until all have answered"] = together(runtime, 100)
     return rows
 
@@ -84,20 +84,19 @@ def clones(path, image, opt):
     alone = sorted(first_outputs(called(path, image, "--json"))[0] for _ in range(5 if opt.quick else 20))
     warm = first_outputs(called(path, image, "-n", "100", "--warm", "--json"))
     cold = first_outputs(called(path, image, "-n", "100", "--json"))
-    # A Python that ends takes ten times the time its answer took, from those that have not answered yet.
-    stay = ("-n", "100", "--json", "--arg", "1")
-    warm_stay, cold_stay = first_outputs(called(path, image, *stay, "--warm")), first_outputs(called(path, image, *stay))
     rows = {
         "warm Python to first output": pool[len(pool) // 2],
         "the same, 99th percentile": pool[len(pool) * 99 // 100],
         "the same without a pool": alone[len(alone) // 2],
         "100 warm Pythons, until all have answered": warm[-1],
         "the same without making them ready first": cold[-1],
-        "100 warm Pythons that live on, until all have answered": warm_stay[-1],
-        "100 that live on, without making them ready first": cold_stay[-1],
         **memory(path, image, 20 if opt.quick else 100),
     }
     if not opt.quick:
+        # A Python that ends takes ten times the time its answer took, from those that have not answered yet.
+        stay = ("-n", "100", "--json", "--arg", "1")
+        rows["100 warm Pythons that live on, until all have answered"] = first_outputs(called(path, image, *stay, "--warm"))[-1]
+        rows["100 that live on, without making them ready first"] = first_outputs(called(path, image, *stay))[-1]
         ends = called(path, image, "-n", "1000", "--warm", "--json", "--arg", "30")
         alive = max(e["first_output_ms"] for e in ends) < min(e["ended_ms"] for e in ends)
         if len(ends) != 1000 or not alive:

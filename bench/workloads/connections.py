@@ -8,7 +8,7 @@ import socket
 import time
 
 from harness.memory import tree
-from harness.runtimes import Failed
+from harness.runtimes import Cannot, Failed
 from workloads.network import Server
 
 UNIT = "KiB"
@@ -47,7 +47,7 @@ def taken(pid):
 
 def measure(runtime, opt):
     if runtime.name in ("runc", "runsc"):
-        raise Failed(f"{runtime.name}: has the host's connections, or memory that is not told apart")
+        raise Cannot(f"{runtime.name}: has the host's connections, or memory that is not told apart")
     count = 500 if opt.quick else 5000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 2000), hard))

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from harness import paper
-from harness.runtimes import WORK, Failed
+from harness.runtimes import WORK, Cannot, Failed
 from workloads.clone import DOTS, PYTHON
 
 UNIT = "ns"
@@ -17,9 +17,9 @@ ROW = "warm Python restored by CRIU, to first output"
 
 def measure(runtime, opt):
     if runtime.name != "native":
-        raise Failed(f"{runtime.name}: CRIU restores processes of the host")
+        raise Cannot(f"{runtime.name}: CRIU restores processes of the host")
     if not shutil.which("criu"):
-        raise Failed("native: CRIU is not installed")
+        raise Cannot("native: CRIU is not installed")
     version = "CRIU " + subprocess.run(["criu", "--version"], capture_output=True, text=True).stdout.split("\n")[0].removeprefix("Version: ")
     try:
         took = restored(5 if opt.quick else 20)

@@ -11,13 +11,13 @@ ALSO = ("doppel-api", "crun")
 TOGETHER = 20
 
 
-def of_supervisor(supervisor):
+def of_supervisor(supervisor, settle):
     """As `measure`, the mean of some domains."""
     connection = supervisor.connection()
     before = memory_of(supervisor.processes())
     wanted = {"image": "bench", "command": ["/bin/busybox", "sleep", "1000"]}
     made = [connection.ask("POST", "/v1/domains?start=true", wanted)["domain"] for _ in range(TOGETHER)]
-    time.sleep(1.5)
+    time.sleep(settle)
     roots = [m["pid"] for m in made]
     pss, own, tables = memory_of({p for root in roots for p in [root, *tree(root)]})
     after = memory_of(supervisor.processes())
@@ -34,11 +34,12 @@ def of_supervisor(supervisor):
 
 
 def measure(runtime, opt):
+    settle = 0.5 if opt.quick else 1.5
     if runtime.name == "doppel-api":
-        return of_supervisor(runtime.supervisor)
+        return of_supervisor(runtime.supervisor, settle)
     argv = runtime.argv("/bin/busybox", "sleep", "1000")
     p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    time.sleep(1.5)
+    time.sleep(settle)
     if p.poll() is not None:
         raise Failed(f"{runtime.name}: sleep ended with {p.returncode}: {p.stderr.read().decode()[-200:]}")
     if runtime.name == "native":

@@ -95,7 +95,7 @@ assert fannkuch(8) == (1616, 22)
 
 
 def measure(runtime, opt):
-    ms = "1000" if opt.quick else "3000"
+    ms = "400" if opt.quick else "3000"
 
     def rate(name, text, command):
         return float(runtime.run("sh", "-c", f'cd /tmp && printf %s "$1" > {name} && {command}', "sh", text, image=IMAGE).split()[-1])

@@ -7,7 +7,7 @@ import concurrent.futures
 import time
 
 from harness.memory import memory_of
-from harness.runtimes import Failed
+from harness.runtimes import Cannot, Failed
 
 UNIT = "ns"
 REPEATS = 1
@@ -19,7 +19,7 @@ FETCH = ["sh", "-c", "until busybox wget -q -O - http://127.0.0.1/index.html 2>/
 
 def measure(runtime, opt):
     if runtime.name != "doppel-api":
-        raise Failed(f"{runtime.name}: has no supervisor")
+        raise Cannot(f"{runtime.name}: has no supervisor")
     count = 100 if opt.quick else 1000
     supervisor = runtime.supervisor
     before = sum_of(supervisor)

@@ -3,14 +3,14 @@
 Natively the server listens on the host's loopback; Doppel publishes its port there (the network service domain between
 them); runc and runsc get the host's network, which is the best they can do.
 """
-import copy
 import os
 import signal
 import socket
 import subprocess
 import time
 
-from harness.runtimes import OWN, Failed, Native, Oci
+from harness.network import free_port, on_host
+from harness.runtimes import OWN, Failed, Native
 
 UNIT = "/s"
 REPEATS = 3
@@ -34,14 +34,11 @@ exec nginx -p /tmp/n -c /tmp/n/conf -e /tmp/n/error.log
 REDIS = "exec redis-server --port PORT --bind 0.0.0.0 --protected-mode no --save '' --dir /tmp --loglevel warning"
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
     """A server in a runtime; it listens at `port` of the host while this is entered."""
+
+    # Where it is reached, and what comes before its command.
+    address, enter = "127.0.0.1", ()
 
     def __init__(self, runtime, *command, image, env=None):
         self.env = {**os.environ, **(env or {})}
@@ -50,30 +47,29 @@ class Server:
         own = runtime.name in ("doppel", "paene")
         inside = 7000 if own else self.port
         command = [c.replace("PORT", str(inside)) for c in command]
-        if isinstance(runtime, Oci):
-            runtime = copy.copy(runtime)
-            runtime.config = copy.deepcopy(runtime.config)
-            spaces = runtime.config["linux"]["namespaces"]
-            runtime.config["linux"]["namespaces"] = [n for n in spaces if n["type"] != "network"]
-            runtime.options = [o.replace("--network=none", "--network=host") for o in runtime.options]
-        self.runtime, self.argv = runtime, runtime.argv(*command, image=image)
-        if runtime.name == "bwrap":
-            self.argv[2:2] = ["--share-net"]
+        self.runtime = on_host(runtime)
+        self.argv = self.runtime.argv(*command, image=image)
         if own:
-            self.argv[2:2] = ["-p", f"127.0.0.1:{self.port}:{inside}"]
+            self.argv[2:2] = ["-p", f"{self.address}:{self.port}:{inside}"]
+        self.argv = [*self.enter, *self.argv]
+
+    def listens(self):
+        """Whether it takes connections; an OSError if it does not yet."""
+        with socket.create_connection((self.address, self.port), timeout=30) as probe:
+            # A published port takes connections before its server does. Who comes too early waits (para) or is
+            # reset (paene).
+            probe.settimeout(0.2)
+            try:
+                probe.recv(1)
+            except TimeoutError:
+                pass
 
     def __enter__(self):
         self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=self.env)
         end = time.monotonic() + 30
         while True:
             try:
-                with socket.create_connection(("127.0.0.1", self.port), timeout=30) as probe:
-                    # A published port takes connections before its server does. Who comes too early waits (para) or is
-                    # reset (paene).
-                    probe.settimeout(0.2)
-                    probe.recv(1)
-                return self
-            except TimeoutError:
+                self.listens()
                 return self
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > end:
@@ -92,7 +88,7 @@ class Server:
 
 def measure(runtime, opt):
     native = Native(runtime.roots)
-    ms = 300 if opt.quick else 1500
+    ms = 200 if opt.quick else 1500
     rows = {}
 
     def client(*command, image=OWN):
@@ -104,7 +100,7 @@ def measure(runtime, opt):
         rows["published: TCP stream in, 64 KB writes"] = float(client("/net", "sink", port, str(ms))) / 1e6, "MB/s"
         rows["published: TCP stream out, 64 KB writes"] = float(client("/net", "source", port, str(ms))) / 1e6, "MB/s"
         rows["published: TCP request"] = float(client("/net", "echo", port, str(ms))), "ns"
-    if runtime.name in ("native", "doppel"):
+    if runtime.name in ("native", "doppel") and not opt.quick:
         # What polling instead of sleeping is worth; natively nobody polls.
         with Server(runtime, "/net", "serve", "PORT", image=OWN, env={"DOPPEL_NO_POLLING": "1"}) as s:
             port = str(s.port)

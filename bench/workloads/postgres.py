@@ -8,14 +8,14 @@ cd /tmp
 export PGDATA=/tmp/pg PGHOST=/tmp PGPORT=15432 PGUSER=postgres PGDATABASE=postgres
 as() { setpriv --reuid=postgres --regid=postgres --clear-groups -- env HOME=/tmp "$@"; }
 bin=/usr/lib/postgresql/15/bin
-as $bin/initdb -A trust >log 2>&1 || { cat log >&2; exit 1; }
+as $bin/initdb --no-sync -A trust >log 2>&1 || { cat log >&2; exit 1; }
 printf "unix_socket_directories = '/tmp'\nlisten_addresses = ''\nautovacuum = off\n" >>pg/postgresql.conf
 as $bin/pg_ctl -w -l /tmp/pglog start >log 2>&1 || { cat log pglog >&2; exit 1; }
-pgbench -i -q -s 5 >log 2>&1
+pgbench -i -q -s $([ "$D" = 1 ] && echo 1 || echo 5) >log 2>&1
 load() { local row=$1; shift; pgbench -n -T "$D" -c 4 -j 2 "$@" >log 2>&1 || { cat log >&2; exit 1; }; echo "$row: $(awk '/^tps/ { print $3 }' log)"; }
 load 'PostgreSQL, TPC-B'
 load 'PostgreSQL, read-only' -S
-load 'PostgreSQL, read-only, prepared' -S -M prepared
+[ "$D" = 1 ] || load 'PostgreSQL, read-only, prepared' -S -M prepared
 as $bin/pg_ctl -w -m immediate stop >log
 """
 

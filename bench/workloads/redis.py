@@ -15,4 +15,4 @@ wait $server || true
 
 
 def measure(runtime, opt):
-    return rates(runtime, f"N={20000 if opt.quick else 60000}\n" + SCRIPT)
+    return rates(runtime, f"N={5000 if opt.quick else 60000}\n" + SCRIPT)

@@ -10,7 +10,7 @@ import os
 import subprocess
 import time
 
-from harness.runtimes import Failed
+from harness.runtimes import Cannot, Failed
 
 UNIT = "KiB"
 REPEATS = 3
@@ -44,7 +44,7 @@ def stats(path, names):
 
 def measure(runtime, opt):
     if runtime.name != "doppel":
-        raise Failed(f"{runtime.name}: sharing among clones is Doppel's")
+        raise Cannot(f"{runtime.name}: sharing among clones is Doppel's")
     n, every, last = (2, 3.0, 8.0) if opt.quick else (4, 7.0, 30.0)
     frozen = f"bench-sharing-{os.getpid()}"
     made = subprocess.run([runtime.path, "run", "--rm", "--freeze-as", frozen, "--in-memory", "--freeze-stop", IMAGE, "--", "python3", "-c", PROGRAM],

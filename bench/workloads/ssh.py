@@ -24,4 +24,4 @@ kill $server; wait $server || true
 
 
 def measure(runtime, opt):
-    return rates(runtime, f"N={3 if opt.quick else 8}\n" + SCRIPT)
+    return rates(runtime, f"N={2 if opt.quick else 8}\n" + SCRIPT)

@@ -6,6 +6,7 @@ from harness.runtimes import Failed
 
 UNIT = "ns"
 REPEATS = 20
+QUICK = 3
 ALSO = ("doppel-api", "crun")
 ROW = "cold start of `busybox true`"
 

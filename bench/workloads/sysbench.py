@@ -9,6 +9,7 @@ run() { local row=$1; shift; sysbench "$@" run >out 2>&1 || { cat out >&2; exit 
     awk -v row="$row" '/total number of events:/ { n = $NF } /total time:/ { sub("s", "", $NF); t = $NF } END { print row ": " n / t }' out; }
 run 'sysbench threads' --time="$D" threads --threads=8 --thread-yields=100 --thread-locks=4
 run 'sysbench mutex' --time=0 mutex --threads=8 --mutex-num=64 --mutex-locks=20000 --mutex-loops=500
+[ "$D" = 1 ] && exit
 sysbench fileio --file-total-size=64M --file-num=8 prepare >/dev/null
 run 'sysbench files, random read and write' --time="$D" fileio --file-total-size=64M --file-num=8 --file-test-mode=rndrw --threads=2
 """
