@@ -48,7 +48,7 @@ def taken(pid):
 def measure(runtime, opt):
     if runtime.name in ("runc", "runsc"):
         raise Cannot(f"{runtime.name}: has the host's connections, or memory that is not told apart")
-    count = 500 if opt.quick else 5000
+    count = 200 if opt.quick else 5000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 2000), hard))
     with Server(runtime, "/usr/bin/python3", "-c", SERVE, image="debian") as s:

@@ -25,7 +25,7 @@ def measure(runtime, opt):
         took = restored(5 if opt.quick else 20)
     except Failed as e:
         paper.keep("ways", "CRIU", f"{version} cannot do it here: {e}")
-        raise Failed(f"native: {version}: {e}") from None
+        raise Cannot(f"native: {version}: {e}") from None
     paper.keep("ways", "CRIU", took)
     return {ROW: took}
 

@@ -11,7 +11,7 @@ REPEATS = 3
 
 def measure(runtime, opt):
     rows = {}
-    out = runtime.run("/lmb", *(("-n", "1", "-t", "5") if opt.quick else ("-n", "5")), timeout=300)
+    out = runtime.run("/lmb", *(("-n", "1", "-t", "3") if opt.quick else ("-n", "5")), timeout=300)
     for line in out.splitlines():
         name, _, value = line.rpartition(": ")
         try:

@@ -12,7 +12,7 @@ TARGETS = {
 def measure(runtime, opt):
     failure = None
     try:
-        out = runtime.run("/micro", *(("-n", "1", "-t", "5") if opt.quick else ("-n", "5")), *opt.only)
+        out = runtime.run("/micro", *(("-n", "1", "-t", "3") if opt.quick else ("-n", "5")), *opt.only)
     except Failed as e:
         out, failure = e.out, e
     rows = {}

@@ -23,8 +23,10 @@ nginx -p /tmp/n -c /tmp/n/conf -e /tmp/n/error.log -g 'daemon off;' & server=$!
 wait_for curl -sf -o /dev/null http://127.0.0.1:18080/1k
 load() { local row=$1; shift; wrk -d "$D" "$@" >out; ! grep -E 'Socket errors|Non-2xx' out >&2; echo "$row: $(awk '/^Requests\/sec/ { print $2 }' out)"; }
 load 'nginx, 1 KB' -t 2 -c 32 http://127.0.0.1:18080/1k
-[ "$D" = 1 ] || load 'nginx, 1 MB' -t 1 -c 8 http://127.0.0.1:18080/1m
+if [ "$D" != 1 ]; then
+load 'nginx, 1 MB' -t 1 -c 8 http://127.0.0.1:18080/1m
 load 'nginx, a connection a request' -t 1 -c 16 -H 'Connection: close' http://127.0.0.1:18080/1k
+fi
 kill -QUIT $server
 wait $server
 """

@@ -13,7 +13,7 @@ printf "unix_socket_directories = '/tmp'\nlisten_addresses = ''\nautovacuum = of
 as $bin/pg_ctl -w -l /tmp/pglog start >log 2>&1 || { cat log pglog >&2; exit 1; }
 pgbench -i -q -s $([ "$D" = 1 ] && echo 1 || echo 5) >log 2>&1
 load() { local row=$1; shift; pgbench -n -T "$D" -c 4 -j 2 "$@" >log 2>&1 || { cat log >&2; exit 1; }; echo "$row: $(awk '/^tps/ { print $3 }' log)"; }
-load 'PostgreSQL, TPC-B'
+[ "$D" = 1 ] || load 'PostgreSQL, TPC-B'
 load 'PostgreSQL, read-only' -S
 [ "$D" = 1 ] || load 'PostgreSQL, read-only, prepared' -S -M prepared
 as $bin/pg_ctl -w -m immediate stop >log

@@ -45,7 +45,7 @@ def stats(path, names):
 def measure(runtime, opt):
     if runtime.name != "doppel":
         raise Cannot(f"{runtime.name}: sharing among clones is Doppel's")
-    n, every, last = (2, 3.0, 8.0) if opt.quick else (4, 7.0, 30.0)
+    n, every, last = (2, 2.0, 5.0) if opt.quick else (4, 7.0, 30.0)
     frozen = f"bench-sharing-{os.getpid()}"
     made = subprocess.run([runtime.path, "run", "--rm", "--freeze-as", frozen, "--in-memory", "--freeze-stop", IMAGE, "--", "python3", "-c", PROGRAM],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)

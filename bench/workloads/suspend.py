@@ -205,6 +205,8 @@ def measure(runtime, opt):
     for name, (image, command) in list(SETUPS.items())[: 2 if opt.quick else None]:
         suspend, resume = setup(tool, name, image, command, repeats)
         rows[f"suspend, {name}"], rows[f"resume, {name}"] = median(suspend) * 1e6, median(resume) * 1e6
+    if opt.quick:
+        return rows
     small, large = running(tool, 17, 3 * repeats), running(tool, 510, repeats)
     pauses = {"20 MB": [r["stop_us"] + r["pause_us"] for r in small], "512 MB": [r["stop_us"] + r["pause_us"] for r in large]}
     rows["20 MB domain: pause"], rows["20 MB domain: longest pause"] = median(pauses["20 MB"]) * 1e3, max(pauses["20 MB"]) * 1e3
@@ -213,8 +215,6 @@ def measure(runtime, opt):
     speeds = [r["bytes"] / r["total_us"] for r in large]
     rows["freeze throughput of 512 MB dirty memory"] = (median(speeds), "MB/s")
     paper.keep("running", {"pause_ms": {k: [us / 1000 for us in v] for k, v in pauses.items()}, "gb_per_s": [s / 1000 for s in speeds]})
-    if opt.quick:
-        return rows
     for kind, values in wakes(tool, 7).items():
         rows[f"wake of 50 MB, {kind}"] = median(values) * 1e6
     return rows
