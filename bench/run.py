@@ -65,13 +65,22 @@ def run_all(chosen, runtimes, opt, notes):
                         workload[row] = name
                         rows.setdefault(row, {}).setdefault(r.name, []).append(value)
                 except (kinds.Failed, OSError, subprocess.SubprocessError) as e:
-                    notes.append(("cannot" if isinstance(e, kinds.Cannot) else "FAILED", r.name, f"{name}: {e}"))
+                    notes.append(("cannot" if isinstance(e, kinds.Cannot) else "FAILED", r.name, f"{name}: {' '.join(str(e).split())}"))
                     if k == 0:  # it cannot: do not wait for it again
                         usable.remove(r)
                 took[r.name] = took.get(r.name, 0) + time.monotonic() - begun
         each = ", ".join(f"{r} {s:.1f}" for r, s in took.items() if s >= 0.05)
         print(f"  {name}: {sum(took.values()):.0f} s ({each})", file=sys.stderr, flush=True)
     return rows, units, targets, workload, seconds
+
+
+def built_from(tool):
+    """The version of the Go module that has the program."""
+    try:
+        said = subprocess.run(["go", "version", "-m", shutil.which(tool)], capture_output=True, text=True).stdout
+    except OSError:
+        return "(version unknown)"
+    return next((line.split()[2] for line in said.splitlines() if line.split()[:1] in (["mod"], ["dep"]) and "gvisor.dev/gvisor" in line), "(version unknown)")
 
 
 def machine():
@@ -82,7 +91,7 @@ def machine():
     for tool in ("runc", "runsc", "bwrap"):
         if shutil.which(tool):
             said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-            tools.append(said.replace(" version", ""))
+            tools.append(said.replace(" version", "") if "MISSING" not in said else f"{tool} {built_from(tool)}")
     return f"{os.cpu_count()} × {cpu}, {memory} GiB; Linux {platform.release()}; {', '.join(tools)}"
 
 
