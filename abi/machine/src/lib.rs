@@ -80,6 +80,8 @@ pub mod fd {
 /// Name (`argv[0]`) under which our own program plays the guest kernel's part of this interface: for a paene domain, whose
 /// programs run on the host's kernel (`host/paene`).
 pub const ATTENDANT: &str = "doppel-paene";
+/// Word of its arguments: the image's files are to be taken from where they are unpacked in the store.
+pub const UNPACKED: &str = "unpacked";
 
 /// Host signal used to make a vCPU enter the guest kernel (SIGURG: harmless where no handler is set).
 pub const KICK_SIGNAL: i32 = 23;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use doppel_abi_machine::{ATTENDANT, boot_flags, fd};
+use doppel_abi_machine::{ATTENDANT, UNPACKED, boot_flags, fd};
 use doppel_confine::limits::{
     ATTENDANT_NAMESPACES, FIRST_UID, LIMITS, Limit, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE,
 };
@@ -128,7 +128,7 @@ impl Domain {
         } else {
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         };
-        let arguments = arguments(config, &identity.label(), cgroup.as_ref());
+        let arguments = arguments(config, &identity.label(), cgroup.as_ref())?;
         let limit = |l: &Limit| match l.resource {
             RLIMIT_NOFILE if config.network.is_some() => NETWORK_DESCRIPTORS,
             RLIMIT_NOFILE if resume.is_some() => CLONE_DESCRIPTORS + u64::from(share.is_some()),
@@ -227,19 +227,28 @@ impl Domain {
 }
 
 /// Arguments of the first process, which `ps` shows.
-fn arguments(config: &DomainConfig, label: &str, cgroup: Option<&Cgroup>) -> Vec<CString> {
+fn arguments(config: &DomainConfig, label: &str, cgroup: Option<&Cgroup>) -> Result<Vec<CString>, Error> {
     let text = |text: String| CString::new(text).unwrap_or_default();
     if config.kind == Kind::Para {
-        return vec![text(format!("doppel:{label}"))];
+        return Ok(vec![text(format!("doppel:{label}"))]);
     }
     let Disk { bytes, inodes } = config.disk;
     let number = |n: Option<u64>| text(n.unwrap_or(0).to_string());
     let mut all = vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(bytes), number(inodes)];
+    all.push(text(root_form()?));
     all.extend(cgroup.iter().flat_map(|group| group.directories()).filter_map(|dir| {
         // It has none: it was made of a name.
         CString::new(dir.as_os_str().as_encoded_bytes()).ok()
     }));
-    all
+    Ok(all)
+}
+
+/// How a paene domain is to have its image's files: as the environment says, if it does.
+fn root_form() -> Result<String, Error> {
+    match std::env::var_os("DOPPEL_PAENE_ROOT").unwrap_or_default().to_str() {
+        Some(word @ ("" | UNPACKED)) => Ok(word.to_owned()),
+        _ => Err(Error::Config(format!("DOPPEL_PAENE_ROOT can only be {UNPACKED:?}"))),
+    }
 }
 
 /// Fills in what follows from the identity: the host name and its environment variable.

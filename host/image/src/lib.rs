@@ -27,6 +27,7 @@ mod pax;
 mod pins;
 mod store;
 mod tree;
+mod unpacked;
 mod writer;
 
 pub use archive::from_tar;
@@ -41,4 +42,5 @@ pub use inspect::{Inspection, verify};
 pub use launch::{Launch, Wanted, launch};
 pub use store::{Counts, NameVersion, OpenImage, Record, Source, Staged, Store};
 pub use tree::{Content, Data, Limits, Meta, Tree};
+pub use unpacked::{Unpacked, unpacked};
 pub use writer::{Written, write};

@@ -4,6 +4,7 @@
 //! images/sha256-<hex>.erofs    read-only, never changed in place
 //! names/<name>.json            a Record; a `/` in the name is `~` here
 //! blobs/, partial/             what registries sent (kept by `doppel-oci`)
+//! unpacked/sha256-<hex>/       images as directories, where the host cannot mount them (`unpacked.rs`)
 //! pins/<hex>.<user>            images that somebody uses, named or not (`pins.rs`)
 //! tmp/                         unfinished files; what a dead process left there goes at the next import
 //! lock                         held (flock) while names and images change
@@ -423,7 +424,10 @@ impl Store {
         let image = self.image_path(&digest);
         match fs::remove_file(&image) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            other => other.doing("remove", &image).map(|()| true),
+            other => {
+                other.doing("remove", &image)?;
+                self.sweep_unpacked().map(|()| true)
+            }
         }
     }
 
@@ -471,6 +475,7 @@ impl Store {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 other => other.doing("remove", &image)?,
             }
+            self.sweep_unpacked()?;
         }
         Ok(())
     }
@@ -534,7 +539,7 @@ impl Store {
                 fs::remove_file(entry.path()).doing("remove", &entry.path())?;
             }
         }
-        Ok(())
+        self.sweep_unpacked()
     }
 
     /// A locked file in `tmp`, removed when dropped.

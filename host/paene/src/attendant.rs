@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use doppel_abi_machine::{StartInfo, VirtualRegisters, control, event, layout, ring, state};
+use doppel_abi_machine::{StartInfo, UNPACKED, VirtualRegisters, control, event, layout, ring, state};
 use doppel_sys::shared::SharedMap;
 use doppel_sys::signal::SignalFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -22,6 +22,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::futex;
 
 use crate::container::{self, Container};
+use crate::lower::{Form, Lower};
 use crate::network::{Addresses, Link};
 use crate::program::set_size;
 use crate::request::Request;
@@ -80,12 +81,12 @@ pub(crate) fn place(offset: u64) -> usize {
     usize::try_from(offset).expect("inside the control area")
 }
 
-/// The attendant of the domain with this name; `args` are the limits of its layer, bytes and files, then the directories of
+/// The attendant of the domain with this name; `args` are the limits of its layer, bytes and files, how the image is to be there, then the directories of
 /// its control groups.
 pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok((host, image, link)) = born() else { return ExitCode::FAILURE };
-    let (quota, groups) = limits(args);
-    match attend(&host, &image, quota, &groups, link.as_ref()) {
+    let (quota, form, groups) = wanted(args);
+    match attend(&host, &image, quota, form, &groups, link.as_ref()) {
         Ok(status) => host.ended(status),
         Err(why) => {
             host.log(&why);
@@ -95,10 +96,11 @@ pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCo
     ExitCode::SUCCESS
 }
 
-fn limits(mut args: impl Iterator<Item = OsString>) -> (Quota, Vec<PathBuf>) {
+fn wanted(mut args: impl Iterator<Item = OsString>) -> (Quota, Form, Vec<PathBuf>) {
     let mut number = || args.next().and_then(|a| a.to_str()?.parse().ok()).unwrap_or(0);
     let quota = Quota { bytes: number(), inodes: number() };
-    (quota, args.map(PathBuf::from).collect())
+    let form = if args.next().is_some_and(|word| word == UNPACKED) { Form::Unpacked } else { Form::Any };
+    (quota, form, args.map(PathBuf::from).collect())
 }
 
 /// Takes over what the attendant is born with: `abi/machine`'s descriptors in the place of standard streams.
@@ -128,6 +130,7 @@ fn attend(
     host: &Host,
     image: &File,
     quota: Quota,
+    form: Form,
     groups: &[PathBuf],
     link: Option<&Link>,
 ) -> Result<i32, Failure> {
@@ -141,7 +144,9 @@ fn attend(
     // Held as long as this process lives.
     let (owners, _claim) =
         Owners::claim(Path::new(root::CLAIMS)).map_err(cannot("claim users for the container"))?;
-    let container = container::make(&request, owners, image, quota, groups, theirs, link)?;
+    root::see_processes()?;
+    let lower = Lower::open(image, owners, form)?;
+    let container = container::make(&request, owners, &lower, quota, groups, theirs, link)?;
     // What the container was made with is behind us; its processes have their own.
     if !OOM_SCORES.iter().any(|score| fs::write("/proc/self/oom_score_adj", score).is_ok()) {
         return Err("cannot set oom_score_adj".to_owned());

@@ -1,6 +1,5 @@
 //! The container, made by libcontainer.
 
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::attendant::send;
 use crate::groups::{self, Group};
+use crate::lower::Lower;
 use crate::network::{Link, names};
 use crate::request::Request;
 use crate::root::{self, Failure, Owners, Quota, cannot};
@@ -60,7 +60,7 @@ impl Executor for Become {
 pub(crate) fn make(
     request: &Request,
     owners: Owners,
-    image: &File,
+    image: &Lower,
     quota: Quota,
     groups: &[PathBuf],
     theirs: Theirs,
@@ -69,7 +69,7 @@ pub(crate) fn make(
     // Before they are out of sight.
     let groups = groups.iter().map(|dir| Group::open(dir)).collect::<Result<Vec<_>, _>>()?;
     root::view()?;
-    let rootfs = root::make(image, owners, quota)?;
+    let rootfs = root::make(image, quota)?;
     // The program says if it is not there.
     let _ = root::make_directory(&rootfs, Path::new(&request.cwd), owners);
     if let Some(link) = link {

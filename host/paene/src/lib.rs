@@ -6,7 +6,7 @@
 //! signals and exits between that and the rings. Everything above (fleets, the supervisor, logs, exec, copies) cannot tell
 //! the two kinds apart, and control groups, names and ends are those of any domain.
 //!
-//! * `request`: what the host asks for. `root`: the image, shared and read-only, under a layer of the domain's own.
+//! * `request`: what the host asks for. `lower`: the image, shared and read-only. `root`: a layer of the domain's own over it.
 //!   `bundle`: the container as OCI describes one. `container`: made by libcontainer.
 //!   `groups`: its control groups. `network`: its device, and who moves that one's packets. `program`: becoming a program inside. `session`, `enter`: further programs. `builtin`: the host's own commands.
 //! * `ring`, `streams`: the guest kernel's ends of the rings. `attendant`: the loop around all of it.
@@ -22,6 +22,7 @@ mod bundle;
 mod container;
 mod enter;
 mod groups;
+mod lower;
 mod network;
 mod program;
 mod request;

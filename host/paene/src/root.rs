@@ -1,21 +1,18 @@
 //! A container's root file system: the image, read-only and shared by all, under a layer of its own.
 //!
-//! The image's EROFS file is a loop device, the same for all domains of the image, so the host's kernel has one file
-//! system and one cache of its pages for all of them. Its owners are shown as the container's user namespace maps them.
 //! The layer is a tmpfs, whose size and number of files are limited; its pages count as the domain's memory.
 //! All is mounted in the attendant's own mount namespace and goes with it.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use rustix::mount::{
-    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
-};
+use rustix::mount::{MountFlags, MoveMountFlags, UnmountFlags, mount, move_mount, unmount};
+
+use crate::lower::Lower;
 
 /// The host ids that a container's ids are, from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,34 +71,37 @@ pub(crate) fn cannot<E: std::fmt::Display>(doing: &str) -> impl FnOnce(E) -> Fai
 /// Directory of everything here, in the attendant's own view.
 pub(crate) const RUN: &str = "/run";
 
-/// Makes the attendant's own view of the host: its own processes, a directory for what is made here, and no control
-/// groups, in which it was born and which are looked after by who made it.
+/// What is mounted for data alone.
+const PLAIN: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+
+/// Shows the attendant its own processes.
+pub(crate) fn see_processes() -> Result<(), Failure> {
+    mount("proc", "/proc", "proc", PLAIN, None).map_err(cannot("mount /proc"))
+}
+
+/// Makes the attendant's own view of the host: a directory for what is made here, and no control groups, in which it was
+/// born and which are looked after by who made it.
 pub(crate) fn view() -> Result<(), Failure> {
-    let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", "/proc", "proc", plain, None).map_err(cannot("mount /proc"))?;
     mount("doppel", RUN, "tmpfs", MountFlags::NOSUID, Some(c"mode=711,size=1m"))
         .map_err(cannot("mount /run"))?;
     let groups = Path::new("/sys/fs/cgroup");
     if groups.exists() {
         while unmount(groups, UnmountFlags::DETACH).is_ok() {}
-        mount("doppel", groups, "tmpfs", plain, Some(c"mode=755,size=4k"))
+        mount("doppel", groups, "tmpfs", PLAIN, Some(c"mode=755,size=4k"))
             .map_err(cannot("hide control groups"))?;
     }
     Ok(())
 }
 
 /// Mounts the image and the layer above it; where.
-pub(crate) fn make(image: &File, owners: Owners, quota: Quota) -> Result<PathBuf, Failure> {
+pub(crate) fn make(image: &Lower, quota: Quota) -> Result<PathBuf, Failure> {
     let at = |name: &str| Path::new(RUN).join(name);
-    let (image_at, lower, layer, root) = (at("image"), at("lower"), at("layer"), at("root"));
-    for dir in [&image_at, &lower, &layer, &root] {
+    let (lower, layer, root) = (at("lower"), at("layer"), at("root"));
+    for dir in [&lower, &layer, &root] {
         fs::create_dir(dir).map_err(cannot("make a directory"))?;
     }
-    let disk = doppel_sys::disk::attach(image).map_err(cannot("attach the image as a loop device"))?;
-    let flags = MountFlags::RDONLY | MountFlags::NODEV;
-    mount(&disk.path, &image_at, "erofs", flags, None).map_err(cannot("mount the image (EROFS)"))?;
-    drop(disk);
-    show_as(&image_at, &lower, owners)?;
+    move_mount(image.mount(), "", CWD, &lower, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(cannot("mount the image"))?;
     let size = if quota.bytes == 0 { "50%".to_owned() } else { quota.bytes.to_string() };
     let inodes = if quota.inodes == 0 { INODES } else { quota.inodes };
     // Two directories are not the domain's.
@@ -122,17 +122,6 @@ pub(crate) fn make(image: &File, owners: Owners, quota: Quota) -> Result<PathBuf
     mount("doppel", &root, "overlay", MountFlags::NODEV, Some(options.as_c_str()))
         .map_err(cannot("mount the root file system (overlay)"))?;
     Ok(root)
-}
-
-/// Shows the mount at `from` at `to` too, with its owners mapped.
-fn show_as(from: &Path, to: &Path, owners: Owners) -> Result<(), Failure> {
-    let users =
-        doppel_sys::namespace::users(owners.first, owners.count).map_err(cannot("make a user namespace"))?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(CWD, from, flags).map_err(cannot("open the image's mount"))?;
-    doppel_sys::namespace::map_owners(tree.as_fd(), users.as_fd())
-        .map_err(cannot("map the owners of the image's files (Linux 5.19 can)"))?;
-    move_mount(&tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(cannot("mount the image"))
 }
 
 /// Makes a directory below a root file system, and those above it, as far as they are missing; links are followed as

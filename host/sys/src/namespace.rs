@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+const MOUNT_ATTR_RDONLY: u64 = 1;
+const MOUNT_ATTR_NODEV: u64 = 4;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 
 /// `struct mount_attr` of `linux/mount.h`.
@@ -16,13 +18,15 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-/// Shows the owners of files below a mount that is not attached yet as a user namespace maps them.
+/// Shows the owners of files below a mount that is not attached yet as a user namespace maps them, and the files read-only and
+/// without devices.
 ///
 /// # Errors
-/// What the host says: the file system must allow it (EROFS does from Linux 5.19 on).
+/// What the host says: the file system must allow it (EROFS does from Linux 5.19 on, ext4 from 5.12 on).
 pub fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
     let user_namespace = u64::try_from(users.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let attr = MountAttr { set: MOUNT_ATTR_IDMAP, user_namespace, ..MountAttr::default() };
+    let set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV;
+    let attr = MountAttr { set, user_namespace, ..MountAttr::default() };
     // SAFETY: an empty path and a structure of that size, both of which the kernel only reads.
     let done = unsafe {
         libc::syscall(
