@@ -194,10 +194,10 @@ def made(doppeld):
     """Makes domains on a network, which end with the test."""
     ids = []
 
-    def make(name, kind, command="exec sleep 1000", network="paene-net", **more):
+    def make(name, kind, command="exec sleep 1000", network="paene-net", image="busybox", **more):
         # Names that the service does not know are refused at once, whatever name server this host has.
         wanted = {"kind": "nat", "dns": "127.0.0.1:1", "name": network, **more}
-        body = {"image": "busybox", "kind": kind, "name": name, "command": ["sh", "-c", command], "network": wanted}
+        body = {"image": image, "kind": kind, "name": name, "command": ["sh", "-c", command], "network": wanted}
         domain = doppeld.post("/v1/domains", body, start=True).ok()["domain"]
         ids.append(domain["id"])
         return domain
@@ -328,3 +328,43 @@ def test_another_domain_is_refused_where_nobody_listens(doppeld, made):
     for name in ("net-asks-para", "net-asks-paene"):
         p = doppeld.cli("exec", name, "wget", "-O", "-", f"http://{ip}/")
         assert p.returncode != 0 and b"Connection refused" in p.stderr, (name, p.stderr)
+
+
+def test_echoes(doppeld, made, image):
+    """By sockets that need no privilege, as in para domains, and by raw ones; refusals where they are told."""
+    ping = beside(HERE.parent / "domain/test_echo.py")
+    ask = lambda *to, opts=(): python(ping.PING.replace("sys.argv[1:]", repr(to)), image, *opts)  # noqa: E731
+    assert ask(*ping.ROUTER, "127.0.0.1", "::1") == '["answers", "answers", "answers", "answers", "answers", "answers"]\n'
+    assert ask() == '["answers"]\n'
+    assert text(run("python3", "-c", ping.PING.replace("sys.argv[1:]", "['127.0.0.1']"), image="debian", opts=["-u", "1000"])) == '["answers"]\n'
+    raw = """
+import socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+s.settimeout(60)
+body = struct.pack(">BBHHH", 8, 0, 0, 4711, 1) + b"x" * 1000
+words = sum(struct.unpack(">504H", body))
+while words >> 16:
+    words = (words & 0xffff) + (words >> 16)
+s.sendto(body[:2] + struct.pack(">H", ~words & 0xffff) + body[4:], ("10.88.0.1", 0))
+m = s.recv(2000)
+print(m[20], struct.unpack(">H", m[24:26])[0], m[28:] == b"x" * 1000)
+"""
+    assert python(raw, image) == "0 4711 True\n"
+    refused = """
+import errno, socket, struct
+for to in ("192.168.250.250", "10.88.255.254", "10.88.0.1"):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+    s.settimeout(60)
+    s.connect((to, 0))
+    s.setsockopt(socket.IPPROTO_IP, 11, 1)  # IP_RECVERR, as ping has it
+    s.send(struct.pack(">BBHHH", 8, 0, 0, 0, 1) + b"hello")
+    try:
+        print(len(s.recv(100)))
+    except OSError as e:
+        print(errno.errorcode[e.errno])
+"""
+    assert python(refused, image, "--deny", "10.88.0.1/icmp").split() == ["EHOSTUNREACH"] * 3
+    other = made("net-echoes", "para")["network"]
+    asks = made("net-asks-echo", "paene", image="debian")
+    code = ping.PING.replace("sys.argv[1:]", repr([other["ip4"], other["ip6"]]))
+    assert text(doppeld.cli("exec", asks["name"], "python3", "-c", code)) == '["answers", "answers"]\n'

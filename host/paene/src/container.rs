@@ -1,5 +1,6 @@
 //! The container, made by libcontainer.
 
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -117,6 +118,8 @@ fn devices(process: BorrowedFd<'_>, link: Option<&Link>) -> Result<Option<OwnedF
         rustix::thread::move_into_thread_name_spaces(process, net)
             .map_err(cannot("enter the network namespace"))?;
         doppel_sys::namespace::loopback_up().map_err(cannot("switch on the loopback device"))?;
+        // Whoever is in there may ask for echoes, as in Docker and para domains.
+        fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647").map_err(cannot("allow echoes"))?;
         link.map(Link::device).transpose().map_err(cannot("make a network device (/dev/net/tun)"))
     };
     // On a thread, which is over before anything forks: it ends in the container's namespace.

@@ -1,7 +1,8 @@
 //! Datagrams between packets and a socket of the channel.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use doppel_abi_service::echo::HEADER;
 use doppel_abi_service::net::{DatagramHeader, End, Request};
 use doppel_ring::{Reader, Writer};
 use smoltcp::time::Instant;
@@ -15,11 +16,13 @@ pub(super) struct Place {
     pub port: u16,
     /// To whom alone it sends, if that is so.
     pub peer: Option<SocketAddr>,
+    /// It asks for echoes; the port is their identifier.
+    pub echo: bool,
 }
 
 impl Place {
     /// That of every port which no other one has.
-    pub const EVERY: Self = Self { port: 0, peer: None };
+    pub const EVERY: Self = Self { port: 0, peer: None, echo: false };
 }
 
 /// A datagram socket of the channel.
@@ -30,19 +33,24 @@ pub(super) struct Grams {
     down: Reader,
     /// When it was last of use.
     pub used: Instant,
+    /// Of echoes: what was asked for last, and of whom.
+    pub asked: Option<(IpAddr, [u8; HEADER])>,
 }
 
 impl Grams {
     /// One at a port of the domain; port 0: at every port that no other one has. With a peer it hears that one alone, and
     /// of errors. None if there are too many sockets.
-    pub fn new(channel: &mut Channel, Place { port, peer }: Place, now: Instant) -> Option<Self> {
-        let number = channel.number()?;
+    pub fn new(channel: &mut Channel, Place { port, peer, echo }: Place, now: Instant) -> Option<Self> {
+        let socket = channel.number()?;
         // The IPv6 wildcard takes IPv4 too.
-        channel.ask(Pending::Other, Request::Datagrams { socket: number, at: End { ip: [0; 16], port } });
+        let at = End { ip: [0; 16], port };
+        let request = if echo { Request::Echo { socket, at } } else { Request::Datagrams { socket, at } };
+        channel.ask(Pending::Other, request);
+        let number = socket;
         if let Some(to) = peer {
             channel.ask(Pending::Peer(number), Request::Peer { socket: number, to: end(to) });
         }
-        let grams = Self { number, up: Writer::default(), down: Reader::default(), used: now };
+        let grams = Self { number, up: Writer::default(), down: Reader::default(), used: now, asked: None };
         // It is marked when something comes.
         let _ = grams.down.sleep(&channel.socket(number).down());
         Some(grams)

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use doppel_abi_service::echo;
 use doppel_abi_service::net::address::{HOST4, HOST6};
 use rustix::io::Errno;
 use smoltcp::phy::ChecksumCapabilities;
@@ -11,6 +12,7 @@ use smoltcp::wire::{
     UdpPacket,
 };
 
+use super::channel::end;
 use super::device::MTU;
 use super::tunnel::Tunnel;
 
@@ -33,6 +35,8 @@ pub(super) struct Packet<'a> {
 pub(super) enum What<'a> {
     Segment(Segment),
     Datagram(&'a [u8]),
+    /// A request for an echo; the own port is its identifier, and there is no other.
+    Echo(&'a [u8]),
 }
 
 /// Of a segment, what a refusal takes.
@@ -75,6 +79,9 @@ pub(super) fn read(bytes: &[u8]) -> Option<Packet<'_>> {
             let udp = UdpPacket::new_checked(inner).ok()?;
             (udp.src_port(), udp.dst_port(), What::Datagram(udp.payload()))
         }
+        IpProtocol::Icmp | IpProtocol::Icmpv6 if echo::is_request(inner, &end(SocketAddr::new(to, 0)).ip) => {
+            (u16::from_be_bytes([inner[4], inner[5]]), 0, What::Echo(inner))
+        }
         _ => return None,
     };
     Some(Packet { from: SocketAddr::new(from, from_port), to: SocketAddr::new(to, to_port), what })
@@ -82,9 +89,13 @@ pub(super) fn read(bytes: &[u8]) -> Option<Packet<'_>> {
 
 /// Whether somebody may be at an address.
 pub(super) fn is_somebodys(to: SocketAddr) -> bool {
-    let ip = to.ip();
+    is_somebody(to.ip()) && to.port() != 0
+}
+
+/// Likewise, without a port.
+pub(super) fn is_somebody(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    !(ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() || broadcast) && to.port() != 0
+    !(ip.is_multicast() || ip.is_unspecified() || ip.is_loopback() || broadcast)
 }
 
 /// Whether an address is a domain's.
@@ -165,6 +176,12 @@ pub(super) fn datagram(tunnel: &Tunnel, from: SocketAddr, to: SocketAddr, bytes:
     });
 }
 
+/// Gives the domain an echo, with its header and checksum.
+pub(super) fn echo(tunnel: &Tunnel, from: IpAddr, to: IpAddr, message: &[u8]) {
+    let protocol = if from.is_ipv4() { IpProtocol::Icmp } else { IpProtocol::Icmpv6 };
+    send(tunnel, (from, to), protocol, message.len(), |place| place.copy_from_slice(message));
+}
+
 /// Answers a segment with a reset: nobody is there.
 pub(super) fn reset(tunnel: &Tunnel, from: SocketAddr, to: SocketAddr, segment: Segment) {
     let tcp = TcpRepr {
@@ -209,6 +226,12 @@ pub(super) fn undelivered(tunnel: &Tunnel, own: SocketAddr, far: SocketAddr, why
     udp.set_dst_port(far.port());
     udp.set_len(8);
     unreachable(tunnel, (own.ip(), far.ip()), IpProtocol::Udp, &quote, why);
+}
+
+/// Says that a request for an echo, which began so, cannot be delivered.
+pub(super) fn unasked(tunnel: &Tunnel, own: IpAddr, far: IpAddr, request: &[u8], why: Errno) {
+    let protocol = if far.is_ipv4() { IpProtocol::Icmp } else { IpProtocol::Icmpv6 };
+    unreachable(tunnel, (own, far), protocol, request, why);
 }
 
 /// Answers a packet of this protocol, which began so, from `own` to `far`.

@@ -325,10 +325,17 @@ impl Stack {
         let Some(Packet { from, to, what }) = packet::read(bytes) else { return };
         // Only from its own address, and to somebody else's.
         let own = self.own_address(to);
-        if from.ip() != own || to.ip() == own || !packet::is_somebodys(to) || from.port() == 0 {
+        if from.ip() != own || to.ip() == own || !packet::is_somebody(to.ip()) {
+            return;
+        }
+        if let What::Echo(request) = what {
+            return self.sent_echo(from.port(), to, request);
+        }
+        if to.port() == 0 || from.port() == 0 {
             return;
         }
         match what {
+            What::Echo(_) => {}
             What::Datagram(data) => self.sent_datagram(from.port(), to, data),
             What::Segment(segment) => {
                 let ends = Ends { own: from, far: to };
@@ -360,13 +367,25 @@ impl Stack {
             Place::EVERY
         } else {
             // Who asks for names wants to know at once that nobody answers.
-            Place { port, peer: (to.port() == NAMES).then_some(to) }
+            Place { port, peer: (to.port() == NAMES).then_some(to), echo: false }
         };
         if self.grams_at(by)
             && let Some(grams) = self.grams.get_mut(&by)
         {
             grams.used = now;
             grams.send(&self.channel, port, to, data);
+        }
+    }
+
+    fn sent_echo(&mut self, id: u16, to: SocketAddr, request: &[u8]) {
+        let now = self.now();
+        let by = Place { port: id, peer: None, echo: true };
+        if self.grams_at(by)
+            && let Some(grams) = self.grams.get_mut(&by)
+        {
+            grams.used = now;
+            grams.asked = request.first_chunk().map(|head| (to.ip(), *head));
+            grams.send(&self.channel, id, to, request);
         }
     }
 
@@ -397,9 +416,12 @@ impl Stack {
 
     /// Tells the domain's kernel that a datagram socket's peer cannot be reached.
     fn tell(&mut self, number: u32, error: u16) {
-        if let Some(Whose::Grams(place)) = self.whose.get(&number).copied()
-            && let Some(far) = place.peer
-        {
+        let Some(Whose::Grams(place)) = self.whose.get(&number).copied() else { return };
+        if let Some((far, request)) = self.grams.get_mut(&place).and_then(|g| g.asked.take()) {
+            let own = self.own_address(SocketAddr::new(far, 0));
+            packet::unasked(&self.tunnel, own, far, &request, Errno::from_raw_os_error(error.into()));
+        }
+        if let Some(far) = place.peer {
             let own = SocketAddr::new(self.own_address(far), place.port);
             packet::undelivered(&self.tunnel, own, far, Errno::from_raw_os_error(error.into()));
             self.forget_grams(place);
@@ -419,6 +441,10 @@ impl Stack {
             }
             let Some((from, at, data)) = grams.next(&self.channel) else { return };
             grams.used = now;
+            if place.echo {
+                packet::echo(&self.tunnel, from.ip(), self.own_address(from), &data);
+                continue;
+            }
             let own = if place == Place::EVERY { at } else { place.port };
             if place == Place::EVERY {
                 if self.callers.len() >= CALLERS {
