@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
 
+use crate::arbiter::Seat;
+
 mod io_limits;
 mod service;
 
@@ -29,8 +31,8 @@ const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 const ACCOUNTED: [&str; 6] = ["memory", "cpu", "pids", "cpuacct", "blkio", "io"];
 /// Directory of all domains in each hierarchy.
 const PARENT: &str = "doppel";
-/// Period of the CPU quota in microseconds.
-const CPU_PERIOD: u64 = 100_000;
+/// Period of the CPU quota of a limit.
+const CPU_PERIOD: Duration = Duration::from_millis(100);
 /// What a process or group weighs on v1.
 const SHARES: u64 = 1024;
 /// What a group weighs on v2, and in [`Resources::cpu_weight`].
@@ -65,10 +67,12 @@ impl Extent {
 }
 
 /// What a domain may use besides its limits on memory and CPUs; none leaves a figure as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resources {
     /// Share of the CPU when it is scarce, 1 to 10,000; 100 is the weight of one that asks for nothing.
     pub cpu_weight: Option<u32>,
+    /// CPUs it gets before others; admission is the caller's.
+    pub cpu_reservation: Option<f64>,
     /// Bytes of memory the host takes from others first.
     pub memory_reservation: Option<u64>,
     /// Most processes and threads.
@@ -209,7 +213,11 @@ impl Hierarchies {
 
 /// A domain's control group; removed when dropped, by which time the domain must be dead.
 #[derive(Debug)]
-pub(crate) struct Cgroup(View);
+pub(crate) struct Cgroup {
+    view: View,
+    /// Of a domain that is accounted for.
+    seat: Option<Seat>,
+}
 
 /// The same for those who may look at it and change it as long as it is there.
 #[derive(Clone, Debug)]
@@ -271,7 +279,7 @@ impl Cgroup {
             }
         }
         // From here on, dropping removes what was made.
-        let group = Self(View { dirs, v2 });
+        let mut group = Self { view: View { dirs, v2 }, seat: None };
         for (controller, dir) in &group.dirs {
             fs::create_dir_all(dir).map_err(|e| at(dir, e))?;
             if *controller == CPUSET && !v2 {
@@ -282,12 +290,24 @@ impl Cgroup {
         limits.resources.pids.get_or_insert(u32::try_from(MAX_TASKS).unwrap_or(u32::MAX));
         group.set_limits(&limits)?;
         group.weigh_parent();
+        if limits.resources.account {
+            group.seat = Some(Seat::take(group.view(), &limits));
+        }
         Ok(group)
     }
 
     /// For those who may only look and change.
     pub fn view(&self) -> View {
-        self.0.clone()
+        self.view.clone()
+    }
+
+    /// Changes limits; those that are none stay.
+    pub fn update(&self, limits: &Limits) -> io::Result<()> {
+        self.set_limits(limits)?;
+        if let Some(seat) = &self.seat {
+            seat.change(limits);
+        }
+        Ok(())
     }
 }
 
@@ -295,7 +315,7 @@ impl Deref for Cgroup {
     type Target = View;
 
     fn deref(&self) -> &View {
-        &self.0
+        &self.view
     }
 }
 
@@ -347,11 +367,6 @@ impl View {
         }
     }
 
-    /// Changes limits; those that are none stay.
-    pub fn update(&self, limits: &Limits) -> io::Result<()> {
-        self.set_limits(limits)
-    }
-
     fn set_limits(&self, limits: &Limits) -> io::Result<()> {
         let resources = &limits.resources;
         for (controller, dir) in &self.dirs {
@@ -376,13 +391,7 @@ impl View {
             }
             if is("cpu") {
                 if let Some(cpus) = limits.cpus {
-                    let quota = quota(cpus);
-                    if self.v2 {
-                        write("cpu.max", &format!("{quota} {CPU_PERIOD}"))?;
-                    } else {
-                        write("cpu.cfs_period_us", &CPU_PERIOD.to_string())?;
-                        write("cpu.cfs_quota_us", &quota.to_string())?;
-                    }
+                    self.limit_cpu(cpus, CPU_PERIOD)?;
                 }
                 if let Some(weight) = resources.cpu_weight {
                     if self.v2 {
@@ -396,6 +405,57 @@ impl View {
         }
         resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight))?;
         resources.io_limits.iter().try_for_each(|limit| self.limit_io(limit))
+    }
+
+    /// Lets its tasks use so many CPUs in every such period.
+    pub fn limit_cpu(&self, cpus: f64, period: Duration) -> io::Result<()> {
+        let period = period.as_micros();
+        let quota = quota(cpus, period);
+        if self.v2 {
+            return self.write("cpu", "cpu.max", &format!("{quota} {period}"));
+        }
+        self.write("cpu", "cpu.cfs_period_us", &period.to_string())?;
+        self.write("cpu", "cpu.cfs_quota_us", &quota.to_string())
+    }
+
+    /// Takes a quota back but for the domain's own limit.
+    pub fn unlimit_cpu(&self, most: Option<f64>) -> io::Result<()> {
+        match (most, self.v2) {
+            (Some(cpus), _) => self.limit_cpu(cpus, CPU_PERIOD),
+            (None, true) => self.write("cpu", "cpu.max", "max"),
+            (None, false) => self.write("cpu", "cpu.cfs_quota_us", "-1"),
+        }
+    }
+
+    fn write(&self, controller: &str, file: &str, value: &str) -> io::Result<()> {
+        let Some((_, dir)) = self.dirs.iter().find(|(c, _)| *c == controller) else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, format!("no {controller} controller")));
+        };
+        let path = dir.join(file);
+        fs::write(&path, value).map_err(|e| at(&path, e))
+    }
+
+    /// CPU time its tasks have used, in nanoseconds.
+    pub fn cpu_time(&self) -> Option<u64> {
+        cpu_time(self.accounts()?)
+    }
+
+    /// CPU time that all of the host has used.
+    pub fn host_cpu_time(&self) -> Option<u64> {
+        cpu_time(self.accounts()?.parent()?.parent()?)
+    }
+
+    /// Where CPU time is counted.
+    fn accounts(&self) -> Option<&Path> {
+        let controller = if self.v2 { "cpu" } else { "cpuacct" };
+        self.dirs.iter().find(|(c, _)| *c == controller).map(|(_, dir)| dir.as_path())
+    }
+
+    /// Its tasks: processes and threads.
+    pub fn tasks(&self) -> Vec<u32> {
+        let file = if self.v2 { "cgroup.threads" } else { "tasks" };
+        let text = self.dirs.first().and_then(|(_, dir)| fs::read_to_string(dir.join(file)).ok());
+        text.unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     fn limit_memory(&self, dir: &Path, bytes: u64) -> io::Result<()> {
@@ -480,6 +540,7 @@ impl View {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        self.seat = None;
         for (_, dir) in &self.dirs {
             remove_dir(dir);
         }
@@ -558,8 +619,18 @@ fn fill_cpuset(dir: &Path) -> io::Result<()> {
 }
 
 /// Microseconds of CPU time in each period; the kernel's least is 1,000.
-fn quota(cpus: f64) -> u64 {
-    ((cpus * CPU_PERIOD as f64) as u64).max(1_000)
+fn quota(cpus: f64, period: u128) -> u64 {
+    ((cpus * period as f64) as u64).max(1_000)
+}
+
+/// What a group's file says of CPU time, in nanoseconds.
+fn cpu_time(dir: &Path) -> Option<u64> {
+    if let Ok(text) = fs::read_to_string(dir.join("cpuacct.usage")) {
+        return text.trim().parse().ok();
+    }
+    let text = fs::read_to_string(dir.join("cpu.stat")).ok()?;
+    let us: u64 = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse().ok()?;
+    us.checked_mul(1000)
 }
 
 fn at(path: &Path, error: io::Error) -> io::Error {

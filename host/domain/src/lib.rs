@@ -9,6 +9,7 @@
 //! Everything a domain can write is read once and checked (`ring.rs`, `domain.rs`).
 #![forbid(unsafe_code)]
 
+mod arbiter;
 pub mod archive;
 mod cgroup;
 mod config;

@@ -173,6 +173,7 @@ pub(crate) fn limits(r: &api::Resources) -> Limits {
     Limits {
         cpus: r.cpus,
         cpu_weight: r.cpu_weight,
+        cpu_reservation: r.cpu_reservation,
         memory: r.memory_bytes,
         memory_reservation: r.memory_reservation_bytes,
         memory_target: r.memory_target_bytes,

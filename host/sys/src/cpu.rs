@@ -27,6 +27,20 @@ pub fn features() -> &'static [u32; 10] {
     })
 }
 
+/// Has the calling thread run before all others that are not real-time threads too.
+///
+/// # Errors
+/// What the host says, for example that this user may not.
+pub fn real_time() -> std::io::Result<()> {
+    let least = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the parameter outlives the call; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const least) }
+    {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

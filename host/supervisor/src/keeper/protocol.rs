@@ -280,6 +280,8 @@ pub(crate) struct Resume {
 pub(crate) struct Limits {
     pub cpus: Option<f64>,
     pub cpu_weight: Option<u32>,
+    #[serde(default)]
+    pub cpu_reservation: Option<f64>,
     pub memory: Option<u64>,
     pub memory_reservation: Option<u64>,
     pub memory_target: Option<u64>,
@@ -293,6 +295,7 @@ impl Limits {
     pub fn resources(&self) -> doppel_domain::Resources {
         doppel_domain::Resources {
             cpu_weight: self.cpu_weight,
+            cpu_reservation: self.cpu_reservation,
             memory_reservation: self.memory_reservation,
             pids: self.pids,
             io_weight: self.io_weight,
