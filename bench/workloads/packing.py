@@ -19,8 +19,10 @@ UNIT = "KiB"
 REPEATS = 1
 # Of each runtime as many as let its memory stand out of what else changes, and start in bearable time: in quick runs, in full ones.
 COUNTS = {"native": (50, 500), "doppel": (50, 2000), "paene": (20, 200), "runc": (4, 60), "runsc": (2, 20), "bwrap": (20, 200)}
-SLEEP = ["/bin/busybox", "sleep", "100000"]
+SLEEP = ["/bin/busybox", "sh", "-c", "echo up; exec /bin/busybox sleep 100000"]
 CLIENTS = 4
+# KiB of the smallest process there is: its page tables and stacks.
+LEAST = 30
 
 
 def available():
@@ -55,7 +57,11 @@ class Instances:
             self.ids.append((runtime, runtime.id))
             self.runtime.count = runtime.count
         else:
-            self.started.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if serving else subprocess.PIPE, stderr=subprocess.DEVNULL)
+            self.started.append(p)
+            # Who is killed in the middle of its start may leave something.
+            if not serving and p.stdout.readline() != b"up\n":
+                raise Failed(f"{runtime.name}: instance {len(self.started)} did not start")
         if serving:
             self.ports.append(port)
 
@@ -63,7 +69,7 @@ class Instances:
         for p in self.started:
             p.kill()
         for p in self.started:
-            p.wait()
+            p.communicate()
         for runtime, name in self.ids:
             runtime.id = name
             runtime.clean()
@@ -131,11 +137,11 @@ def measure(runtime, opt):
                 answer(port)
             # Of a few it does not stand out of what else changes.
             each = (before - available()) / count if before else 0
-            if each > 0:
+            if each > LEAST:
                 yield f"packing: a further {name} instance", each
                 yield f"packing: {name} instances that would fit (calculated)", (before / each, "n")
             elif before:
-                raise Failed(f"{runtime.name}: {count} {name} instances took no memory: the machine was not quiet")
+                raise Failed(f"{runtime.name}: {count} {name} instances took {each:.0f} KiB each: the machine was not quiet")
             yield f"packing: {name} instances held at once", (count + 1, "n")
             if serving:
                 yield from zipf(these.ports, 300 if opt.quick else 5000)
