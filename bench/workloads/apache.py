@@ -2,7 +2,7 @@
 from harness.servers import rates
 
 UNIT = "/s"
-REPEATS = 3
+REPEATS = 2
 SCRIPT = r"""
 mkdir -p /tmp/a/www && cd /tmp/a
 for k in $SIZES; do head -c $((k * 1024)) /dev/urandom >www/$k; done

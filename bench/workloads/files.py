@@ -4,7 +4,7 @@ for four; and tbench, the network traffic of the same, over TCP loopback. Debian
 from harness.servers import rates
 
 UNIT = "MB/s"
-REPEATS = 3
+REPEATS = 2
 SCRIPT = r"""
 mkdir -p /tmp/d && cd /tmp/d
 load() { local row=$1; shift; "$@" >out 2>&1 || { tail -n 20 out >&2; exit 1; }
@@ -22,4 +22,4 @@ wait $server || true
 
 
 def measure(runtime, opt):
-    return rates(runtime, f"LOAD=/usr/share/dbench/client.txt D={2 if opt.quick else 5}\n" + SCRIPT)
+    return rates(runtime, f"LOAD=/usr/share/dbench/client.txt D={2 if opt.quick else 3}\n" + SCRIPT)

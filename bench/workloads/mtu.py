@@ -82,5 +82,5 @@ def measure(runtime, opt):
             for mtu in MTUS:
                 cable.resize(mtu)
                 for way, what in ("TX", "source"), ("RX", "sink"):
-                    rate = client("/net", what, f"{SERVER}:{s.port}", "200" if opt.quick else "2000")
+                    rate = client("/net", what, f"{SERVER}:{s.port}", "200" if opt.quick else "1000")
                     yield f"TCP, MTU {mtu}: {way}", rate / 1e6

@@ -4,7 +4,7 @@ memory. Transactions a second, of ten selects each, or of those and some writes.
 from harness.servers import rates
 
 UNIT = "/s"
-REPEATS = 3
+REPEATS = 2
 LOAD = r"""
 loads() { for t in $TESTS; do load "OLTP: $1, ${t//_/-}" oltp_$t; done; }
 load() {
@@ -48,6 +48,6 @@ wait $server || true
 
 def measure(runtime, opt):
     # A short run has PostgreSQL in `postgres`.
-    given = f"D={1 if opt.quick else 3} TESTS='read_only{'' if opt.quick else ' read_write'}' THREADS='{'4' if opt.quick else '1 4 16'}'\n" + LOAD
+    given = f"D={1 if opt.quick else 2} TESTS='read_only{'' if opt.quick else ' read_write'}' THREADS='{'4' if opt.quick else '1 4 16'}'\n" + LOAD
     for script in [MARIADB] if opt.quick else [POSTGRES, MARIADB]:
         yield from rates(runtime, given + script).items()
