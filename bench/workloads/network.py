@@ -56,8 +56,7 @@ class Server:
     def listens(self):
         """Whether it takes connections; an OSError if it does not yet."""
         with socket.create_connection((self.address, self.port), timeout=30) as probe:
-            # A published port takes connections before its server does. Who comes too early waits (para) or is
-            # reset (paene).
+            # A published port takes connections before its server does. Who comes too early waits.
             probe.settimeout(0.2)
             try:
                 probe.recv(1)
