@@ -1,14 +1,16 @@
 """Neighbours that take all they can (Xen 4.4, Doppelgänger 5): fork bomb, memory hog, disk hog, CPU hogs.
 
-A victim of two processes computes beside each of them, both of equal weight on a machine of two CPUs: its share is half
-of what it does alone. And a victim that asks a server of its own every millisecond: how long its answers take. Neighbours
-have 256 MiB and 200 processes; the host itself, which sets no limits to processes of one user, is not asked to bear them.
+A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs: its
+share is half of what it does alone. Then a victim that asks a server of its own every millisecond: how long its answers take.
+Both run already when the neighbour comes, and are measured from two seconds after that; how long another instance takes to
+start then is a row of its own. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits to
+processes of one user, is not asked to bear them.
 """
+import contextlib
 import subprocess
 import time
 
-from harness.runtimes import Cannot
-from harness.together import ahead, outputs
+from harness.runtimes import Cannot, Failed
 
 UNIT = "%"
 REPEATS = 1
@@ -16,31 +18,58 @@ HOGS = {"fork": "a fork bomb", "memory": "a memory hog", "disk": "a disk hog", "
 TARGETS = {f"victim beside {name}, of its share": 98 for name in HOGS.values()}
 
 
-def beside(runtime, what, seconds, victim):
-    """What a victim says beside a hog."""
+@contextlib.contextmanager
+def hogging(runtime, what, seconds):
+    """While a neighbour does its worst."""
     hog = runtime.limited(memory=256 << 20, pids=200)
-    p = subprocess.Popen(hog.argv("/work", "hog", what, str(seconds + 4)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen(hog.argv("/work", "hog", what, str(seconds)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        time.sleep(1)
-        return victim()
+        yield
     finally:
         hog.clean()
         p.kill()
         p.wait()
 
 
+def words(runtime, kind, seconds, *more, hog=None):
+    """What a victim of this kind says, beside a hog if there is one."""
+    ready = 2.0
+    at = time.time() + ready + (2 if hog else 0)
+    victim = subprocess.Popen(runtime.argv("/work", kind, f"{at:.3f}", str(seconds), *more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        time.sleep(ready)
+        with hogging(runtime, hog, seconds + 3) if hog else contextlib.nullcontext():
+            out, error = victim.communicate(timeout=60)
+    finally:
+        victim.kill()
+        victim.wait()
+    if victim.returncode:
+        raise Failed(f"{runtime.name}: {kind} ended with {victim.returncode}: {error.strip()[-200:]}")
+    return out.split()
+
+
+def started(runtime, hog=None):
+    """How long an instance takes from its start to its end."""
+    with hogging(runtime, hog, 8) if hog else contextlib.nullcontext():
+        time.sleep(2)
+        begun = time.perf_counter_ns()
+        runtime.run("/work", "units", "1")
+        return time.perf_counter_ns() - begun
+
+
 def measure(runtime, opt):
     if runtime.name in ("native", "runsc", "bwrap"):
         raise Cannot(f"{runtime.name}: sets its neighbours no limits here")
-    seconds = 1 if opt.quick else 3
+    seconds = 1 if opt.quick else 5
     mine = runtime.limited(weight=100)
-    computes = lambda: int(outputs([mine], ["/work", "count", f"{ahead(1):.3f}", str(seconds), "2"])[0])  # noqa: E731
-    serves = lambda: float(outputs([mine], ["/work", "serve", f"{ahead(1):.3f}", str(seconds)])[0].split()[1])  # noqa: E731
+    computes = lambda hog=None: int(words(mine, "count", seconds, "2", hog=hog)[0])  # noqa: E731
+    serves = lambda hog=None: (float(words(mine, "serve", seconds, hog=hog)[1]), "ns")  # noqa: E731
     alone = computes()
-    rows = {} if opt.quick else {"victim alone: 99th percentile of an answer": (serves(), "ns")}
+    rows = {} if opt.quick else {"victim alone: 99th percentile of an answer": serves(), "an instance started and ended alone": (started(mine), "ns")}
     for what, name in list(HOGS.items())[: 1 if opt.quick else None]:
-        rows[f"victim beside {name}, of its share"] = 100 * beside(runtime, what, seconds, computes) / (alone / 2)
+        rows[f"victim beside {name}, of its share"] = 100 * computes(what) / (alone / 2)
         if opt.quick:
             continue
-        rows[f"victim beside {name}: 99th percentile of an answer"] = (beside(runtime, what, seconds, serves), "ns")
+        rows[f"victim beside {name}: 99th percentile of an answer"] = serves(what)
+        rows[f"an instance started and ended beside {name}"] = (started(mine, what), "ns")
     return rows
