@@ -27,14 +27,15 @@ use waiting::Waiting;
 const SCARCE: Duration = Duration::from_millis(20);
 const PLENTY: Duration = Duration::from_millis(50);
 /// A look may take this part of the time at most.
-const EFFORT: u32 = 50;
+const EFFORT: u32 = 200;
 /// Part of all CPUs that is idle when they are not scarce.
 const IDLE: f64 = 0.03;
 /// And part that quotas may leave idle on average.
 const WASTE: f64 = 0.08;
-/// Less than this part of its share is too little, more than that too much.
-const TOO_LITTLE: f64 = 0.98;
-const TOO_MUCH: f64 = 1.05;
+/// Too little or too much is so many seconds of CPU time less or more than its share, a few slices of the host's
+/// scheduler; and most that is remembered.
+const MUCH: f64 = 0.01;
+const MOST_OWED: f64 = 0.05;
 /// One that uses more CPUs than this does something.
 const BUSY: f64 = 0.001;
 /// One waits if so many of its tasks did on average.
@@ -169,6 +170,8 @@ struct Record {
     /// CPU time in nanoseconds when it last looked.
     used: u64,
     waiting: Waiting,
+    /// How much less than its share it has got, in seconds.
+    owed: f64,
     /// The quota it has set, in CPUs, and when; what the domain uses beyond it on average.
     quota: Option<(f64, Instant)>,
     excess: f64,
@@ -292,11 +295,12 @@ impl Arbiter {
         let fair = shares(&claims(&wants), capacity);
         let mut hungry = starved;
         for (i, (s, fair)) in seen.iter().zip(fair).enumerate() {
-            if wants[i] > 0.0 && !held[i] && s.used < TOO_LITTLE * fair {
+            if wants[i] > 0.0 && !held[i] && self.owe(s.id, (fair - s.used) * seconds) > MUCH {
                 if self.waits(s, seconds) {
                     hungry = true;
                 } else {
                     wants[i] = s.used;
+                    self.forgive(s.id);
                 }
             }
         }
@@ -304,10 +308,23 @@ impl Arbiter {
             return;
         }
         for ((s, share), held) in seen.iter().zip(shares(&claims(&wants), capacity)).zip(held) {
-            if held || (hungry && s.used > TOO_MUCH * share) {
+            if held || (hungry && s.used > share && self.owe(s.id, 0.0) < -MUCH) {
                 self.hold(s, share, now);
                 self.held_since.get_or_insert(now);
             }
+        }
+    }
+
+    /// Adds to what one has got too little, in seconds; what that is now.
+    fn owe(&mut self, id: u64, more: f64) -> f64 {
+        let Some(record) = self.records.get_mut(&id) else { return 0.0 };
+        record.owed = (record.owed + more).clamp(-MOST_OWED, MOST_OWED);
+        record.owed
+    }
+
+    fn forgive(&mut self, id: u64) {
+        if let Some(record) = self.records.get_mut(&id) {
+            record.owed = 0.0;
         }
     }
 
