@@ -1,7 +1,7 @@
 """lmbench's categories, as Xen (Tables 3-5) and the para/paene study (Tables 1-2) have them; src/lmb.c times itself.
 
-Its TCP throughput by window stands for the papers' by window and MTU (Xen Table 6, Denali 4.1.4): loopback has no cards
-and no MTU that says anything. Its writes of different sizes are VirtuOS' Fig. 3.
+Its TCP throughput by window stands for the para/paene study's Table 3 and Denali's 4.1.4, over loopback; by MTU it is
+`mtu`'s. Its writes of different sizes are VirtuOS' Fig. 3.
 """
 from harness.runtimes import Failed
 
