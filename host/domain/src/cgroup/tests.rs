@@ -98,14 +98,15 @@ fn limits_on_v1() {
 
 #[test]
 fn quotas() {
-    assert_eq!(quota(1.5), 150_000);
-    assert_eq!(quota(0.0001), 1_000);
+    assert_eq!(quota(1.5, 100_000), 150_000);
+    assert_eq!(quota(0.0001, 100_000), 1_000);
 }
 
 #[test]
 fn resources_and_accounts() {
     let resources = Resources {
         cpu_weight: Some(200),
+        cpu_reservation: None,
         memory_reservation: Some(4096),
         pids: Some(9),
         io_weight: Some(5000),
