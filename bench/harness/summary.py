@@ -25,7 +25,8 @@ def speed(per, unit, kind):
     if unit in ("KiB", "%", "n"):
         return None
     r = report.ratio(per, kind)
-    return None if not r else r if report.UNITS[unit][1] else 1 / r
+    # Less than nothing is what is left when what measures it is taken off.
+    return None if not r or r < 0 else r if report.UNITS[unit][1] else 1 / r
 
 
 def by_area(rows, units, workloads):
