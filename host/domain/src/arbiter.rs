@@ -29,13 +29,17 @@ const PLENTY: Duration = Duration::from_millis(50);
 /// A look may take this part of the time at most.
 const EFFORT: u32 = 200;
 /// Part of all CPUs that is idle when they are not scarce.
-const IDLE: f64 = 0.03;
+const IDLE: f64 = 0.05;
 /// And part that quotas may leave idle on average.
 const WASTE: f64 = 0.08;
 /// Too little or too much is so many seconds of CPU time less or more than its share, a few slices of the host's
 /// scheduler; and most that is remembered.
-const MUCH: f64 = 0.01;
-const MOST_OWED: f64 = 0.05;
+const MUCH: f64 = 0.02;
+const MOST_OWED: f64 = 0.1;
+/// And such parts of its share on average: among domains that only compute the host's scheduler is fair by itself, and
+/// better at it.
+const TOO_ILL: f64 = 0.7;
+const TOO_WELL: f64 = 1.15;
 /// One that uses more CPUs than this does something.
 const BUSY: f64 = 0.001;
 /// One waits if so many of its tasks did on average.
@@ -46,6 +50,8 @@ const PERIOD: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_millis(1);
 /// How much a look counts in an average over some.
 const EAGER: f64 = 0.3;
+/// And in one over many.
+const SLOW: f64 = 0.1;
 /// Most that is taken off a share for what was used beyond a quota.
 const MOST_EXCESS: f64 = 0.4;
 /// A quota that is off by less than the first of these parts stays, by less than the second it stays for a while.
@@ -172,6 +178,8 @@ struct Record {
     waiting: Waiting,
     /// How much less than its share it has got, in seconds.
     owed: f64,
+    /// What part of its fair share it gets on average.
+    served: f64,
     /// The quota it has set, in CPUs, and when; what the domain uses beyond it on average.
     quota: Option<(f64, Instant)>,
     excess: f64,
@@ -233,7 +241,9 @@ impl Arbiter {
         let seconds = (now - before).as_secs_f64();
         let idle = cpus - host.saturating_sub(host_before) as f64 / 1e9 / seconds;
         self.idle += EAGER * (idle - self.idle);
-        if idle > IDLE * cpus && (self.held_since.is_none() || self.idle > WASTE * cpus) {
+        // One look says little: the host counts the time of those that run only now and then.
+        let scarce = if self.held_since.is_some() { WASTE } else { IDLE };
+        if self.idle > scarce * cpus {
             self.rest_if_held(bench, now);
             return false;
         }
@@ -268,7 +278,8 @@ impl Arbiter {
         let mut old = std::mem::take(&mut self.records);
         for s in &mut seen {
             let Some(used) = s.group.cpu_time() else { continue };
-            let mut record = old.remove(&s.id).unwrap_or_else(|| Record { used, ..Record::default() });
+            let mut record =
+                old.remove(&s.id).unwrap_or_else(|| Record { used, served: 1.0, ..Record::default() });
             s.used = used.saturating_sub(std::mem::replace(&mut record.used, used)) as f64 / 1e9 / seconds;
             self.records.insert(s.id, record);
         }
@@ -295,7 +306,7 @@ impl Arbiter {
         let fair = shares(&claims(&wants), capacity);
         let mut hungry = starved;
         for (i, (s, fair)) in seen.iter().zip(fair).enumerate() {
-            if wants[i] > 0.0 && !held[i] && self.owe(s.id, (fair - s.used) * seconds) > MUCH {
+            if wants[i] > 0.0 && !held[i] && self.is_owed(s, fair, seconds) {
                 if self.waits(s, seconds) {
                     hungry = true;
                 } else {
@@ -308,23 +319,25 @@ impl Arbiter {
             return;
         }
         for ((s, share), held) in seen.iter().zip(shares(&claims(&wants), capacity)).zip(held) {
-            if held || (hungry && s.used > share && self.owe(s.id, 0.0) < -MUCH) {
+            let takes = self.records.get(&s.id).is_some_and(|r| r.owed < -MUCH && r.served > TOO_WELL);
+            if held || (hungry && s.used > share && takes) {
                 self.hold(s, share, now);
                 self.held_since.get_or_insert(now);
             }
         }
     }
 
-    /// Adds to what one has got too little, in seconds; what that is now.
-    fn owe(&mut self, id: u64, more: f64) -> f64 {
-        let Some(record) = self.records.get_mut(&id) else { return 0.0 };
-        record.owed = (record.owed + more).clamp(-MOST_OWED, MOST_OWED);
-        record.owed
+    /// Whether one has got much less than its fair part, in CPU time and for some time.
+    fn is_owed(&mut self, s: &Seen, fair: f64, seconds: f64) -> bool {
+        let Some(r) = self.records.get_mut(&s.id) else { return false };
+        r.owed = (r.owed + (fair - s.used) * seconds).clamp(-MOST_OWED, MOST_OWED);
+        r.served += SLOW * (s.used / fair.max(f64::MIN_POSITIVE) - r.served);
+        r.owed > MUCH && r.served < TOO_ILL
     }
 
     fn forgive(&mut self, id: u64) {
         if let Some(record) = self.records.get_mut(&id) {
-            record.owed = 0.0;
+            (record.owed, record.served) = (0.0, 1.0);
         }
     }
 
@@ -337,7 +350,7 @@ impl Arbiter {
         let Some(record) = self.records.get_mut(&s.id) else { return };
         if let Some((quota, since)) = record.quota {
             let more = s.used - quota - record.excess;
-            record.excess = (record.excess + EAGER * more).clamp(0.0, MOST_EXCESS * share);
+            record.excess = (record.excess + SLOW * more).clamp(-MOST_EXCESS * share, MOST_EXCESS * share);
             // Each new quota comes with a full bucket: a small correction can wait.
             let off = (share - record.excess - quota).abs() / share;
             if off < CLOSE || (off < NEAR && now - since < PATIENCE) {
