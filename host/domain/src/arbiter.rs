@@ -34,11 +34,11 @@ const IDLE: f64 = 0.05;
 const WASTE: f64 = 0.08;
 /// Too little or too much is so many seconds of CPU time less or more than its share, a few slices of the host's
 /// scheduler; and most that is remembered.
-const MUCH: f64 = 0.02;
-const MOST_OWED: f64 = 0.1;
+const MUCH: f64 = 0.05;
+const MOST_OWED: f64 = 0.2;
 /// And such parts of its share on average: among domains that only compute the host's scheduler is fair by itself, and
 /// better at it.
-const TOO_ILL: f64 = 0.7;
+const TOO_ILL: f64 = 0.5;
 const TOO_WELL: f64 = 1.15;
 /// One that uses more CPUs than this does something.
 const BUSY: f64 = 0.001;
