@@ -370,10 +370,7 @@ impl View {
     fn set_limits(&self, limits: &Limits) -> io::Result<()> {
         let resources = &limits.resources;
         for (controller, dir) in &self.dirs {
-            let write = |file: &str, value: &str| {
-                let path = dir.join(file);
-                fs::write(&path, value).map_err(|e| at(&path, e))
-            };
+            let write = |file: &str, value: &str| put(dir, file, value);
             let is = |c: &str| *controller == c;
             if is("pids")
                 && let Some(most) = resources.pids
@@ -431,8 +428,7 @@ impl View {
         let Some((_, dir)) = self.dirs.iter().find(|(c, _)| *c == controller) else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, format!("no {controller} controller")));
         };
-        let path = dir.join(file);
-        fs::write(&path, value).map_err(|e| at(&path, e))
+        put(dir, file, value)
     }
 
     /// CPU time its tasks have used, in nanoseconds.
@@ -447,8 +443,11 @@ impl View {
 
     /// Where CPU time is counted.
     fn accounts(&self) -> Option<&Path> {
-        let controller = if self.v2 { "cpu" } else { "cpuacct" };
-        self.dirs.iter().find(|(c, _)| *c == controller).map(|(_, dir)| dir.as_path())
+        let (controller, file) = if self.v2 { ("cpu", "cpu.stat") } else { ("cpuacct", "cpuacct.usage") };
+        let own = self.dirs.iter().find(|(c, _)| *c == controller);
+        // Controllers may share a hierarchy: else the first directory with such a file has it.
+        own.or_else(|| self.dirs.iter().find(|(_, dir)| dir.join(file).exists()))
+            .map(|(_, dir)| dir.as_path())
     }
 
     /// Its tasks: processes and threads.
@@ -459,10 +458,7 @@ impl View {
     }
 
     fn limit_memory(&self, dir: &Path, bytes: u64) -> io::Result<()> {
-        let write = |file: &str, value: &str| {
-            let path = dir.join(file);
-            fs::write(&path, value).map_err(|e| at(&path, e))
-        };
+        let write = |file: &str, value: &str| put(dir, file, value);
         if self.v2 {
             write("memory.max", &bytes.to_string())?;
             // One process killed is the end of the domain anyway.
@@ -514,11 +510,7 @@ impl View {
             text.as_ref().and_then(|t| t.lines().find_map(of))
         };
         let events = read("memory", "memory.oom_control", "memory.events");
-        let cpu_us = if self.v2 {
-            line(&read("cpu", "", "cpu.stat"), "usage_usec ")
-        } else {
-            number(read("cpuacct", "cpuacct.usage", "")).map(|ns| ns / 1000)
-        };
+        let cpu_us = self.cpu_time().map(|ns| ns / 1000);
         let io = read("blkio", "blkio.throttle.io_service_bytes", "io.stat");
         let io_sum = |v1: &str, v2: &str| {
             let words = io.as_ref()?.split_whitespace().collect::<Vec<_>>();
@@ -631,6 +623,12 @@ fn cpu_time(dir: &Path) -> Option<u64> {
     let text = fs::read_to_string(dir.join("cpu.stat")).ok()?;
     let us: u64 = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse().ok()?;
     us.checked_mul(1000)
+}
+
+/// Writes a group's file.
+fn put(dir: &Path, file: &str, value: &str) -> io::Result<()> {
+    let path = dir.join(file);
+    fs::write(&path, value).map_err(|e| at(&path, e))
 }
 
 fn at(path: &Path, error: io::Error) -> io::Error {
