@@ -115,8 +115,8 @@ struct Members {
     runs: bool,
 }
 
-fn bench() -> &'static Arc<Bench> {
-    static BENCH: std::sync::LazyLock<Arc<Bench>> = std::sync::LazyLock::new(Arc::default);
+fn bench() -> &'static Bench {
+    static BENCH: std::sync::LazyLock<Bench> = std::sync::LazyLock::new(Bench::default);
     &BENCH
 }
 
@@ -362,8 +362,8 @@ impl Arbiter {
     }
 
     fn waits(&mut self, s: &Seen, seconds: f64) -> bool {
-        let record = self.records.entry(s.id).or_default();
-        record.waiting.read(&s.group).is_some_and(|ns| ns as f64 / 1e9 / seconds >= WAITS)
+        let waited = self.records.get_mut(&s.id).and_then(|r| r.waiting.read(&s.group));
+        waited.is_some_and(|ns| ns as f64 / 1e9 / seconds >= WAITS)
     }
 
     fn set(&mut self, s: &Seen, quota: Option<f64>) {
