@@ -19,19 +19,29 @@ def outputs(runtimes, command, image=OWN, timeout=120):
         for i, r in enumerate(runtimes):
             argv = r.argv(*(command(i) if callable(command) else command), image=image)
             started.append((r, subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
-        out = []
-        for r, p in started:
-            said, error = p.communicate(timeout=timeout)
-            if p.returncode:
-                raise Failed(f"{r.name}: {command[0]} ended with {p.returncode}: {error.strip()[-200:]}")
-            out.append(said)
-        return out
+        return collected(started, time.monotonic() + timeout)
     finally:
-        for r, p in started:
-            if p.poll() is None:
-                r.clean()
-                p.kill()
-                p.wait()
+        end_all(started)
+
+
+def collected(started, end):
+    """What these say until they end, all before then."""
+    out = []
+    for r, p in started:
+        said, error = p.communicate(timeout=max(1, end - time.monotonic()))
+        if p.returncode:
+            raise Failed(f"{r.name}: one of {len(started)} ended with {p.returncode}: {error.strip()[-200:]}")
+        out.append(said)
+    return out
+
+
+def end_all(started):
+    """Ends those that have not ended."""
+    for r, p in started:
+        if p.poll() is None:
+            r.clean()
+            p.kill()
+            p.wait()
 
 
 def reads(runtime):
@@ -58,16 +68,6 @@ def when_ready(runtimes, command, image=OWN, timeout=180):
         for _, p in started:
             p.stdin.write("go\n")
             p.stdin.flush()
-        out = []
-        for r, p in started:
-            said, error = p.communicate(timeout=max(1, end - time.monotonic()))
-            if p.returncode:
-                raise Failed(f"{r.name}: one of {len(started)} ended with {p.returncode}: {error.strip()[-200:]}")
-            out.append(said)
-        return out
+        return collected(started, end)
     finally:
-        for r, p in started:
-            if p.poll() is None:
-                r.clean()
-                p.kill()
-                p.wait()
+        end_all(started)
