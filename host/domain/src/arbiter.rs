@@ -1,16 +1,23 @@
 //! The arbiter of CPU time: sees that domains get what their weights and reservations entitle them to.
 //!
-//! Weights are the host scheduler's to keep, and with domains that compute it keeps them. With one whose many tasks sleep
-//! and wake all the time it does not (Linux 6.18: 200 tasks that sleep 200 µs leave two that compute in a group of the
-//! same weight 2 % of their share; docs/supervisor.md). Quotas hold all the same. So a thread looks, while no CPU is idle,
-//! what each domain gets. If one waits for a CPU and gets less than its share, those that get more than theirs are held to
-//! it by a quota: a token bucket, refilled every [`PERIOD`]. If the host's own tasks get no CPU (`canary`), all busy domains
-//! are held to less, until they do. When CPUs fall idle the quotas go.
+//! Weights are the host scheduler's to keep, and on one CPU, with domains that compute, it keeps them. It does not where one
+//! has many tasks that sleep and wake all the time (Linux 6.18: 200 tasks that sleep 200 µs leave two that compute in a group
+//! of the same weight 2 % of their share), and between CPUs only coarsely (docs/supervisor.md). So a thread looks, while no
+//! CPU is idle, what each domain gets and would use, and keeps accounts of it (`ledger`):
+//! - If some are owed time and others got more than their share, these are held to it by quotas, token buckets refilled
+//!   every [`PERIOD`], and pay back. If their shares are whole CPUs, they then get these for themselves (`pen`).
+//! - If all compute, each with one task, they are placed so that each CPU has the same weights (`places`).
+//! - If the host's own tasks get no CPU (`canary`), domains are held to less, until they do.
 //!
-//! Key types: [`Seat`], a domain's place; `Arbiter`, the thread's state; `shares` computes who gets what.
-//! There is one arbiter in a process; it judges the process' own domains only.
+//! When CPUs fall idle all of this ends.
+//!
+//! Key types: [`Seat`], a domain's place; `Arbiter`, the thread's state; `shares` computes who gets what. There is one arbiter in a process; it judges the process' own domains only.
 
 mod canary;
+mod cpus;
+mod ledger;
+mod pen;
+mod places;
 mod shares;
 mod waiting;
 
@@ -20,53 +27,35 @@ use std::time::{Duration, Instant};
 
 use crate::cgroup::{Limits, View};
 use canary::Canary;
-use shares::{Claim, shares};
+use cpus::Cpus;
+use ledger::{Ledger, Look, MOST_SPARED, Sight};
+use pen::Pen;
+use places::Places;
 use waiting::Waiting;
 
 /// Between two looks while CPUs are scarce, and while they are not.
 const SCARCE: Duration = Duration::from_millis(20);
 const PLENTY: Duration = Duration::from_millis(50);
-/// A look may take this part of the time at most.
-const EFFORT: u32 = 200;
+/// A look may take this part of the time, moving tasks aside.
+const EFFORT: u32 = 50;
 /// Part of all CPUs that is idle when they are not scarce.
-const IDLE: f64 = 0.05;
+const IDLE: f64 = 0.15;
 /// And part that quotas may leave idle on average.
-const WASTE: f64 = 0.08;
-/// Too little or too much is so many seconds of CPU time less or more than its share, a few slices of the host's
-/// scheduler; and most that is remembered.
-const MUCH: f64 = 0.05;
-const MOST_OWED: f64 = 0.2;
-/// And such parts of its share on average: among domains that only compute the host's scheduler is fair by itself, and
-/// better at it.
-const TOO_ILL: f64 = 0.5;
-const TOO_WELL: f64 = 1.15;
-/// One that uses more CPUs than this does something.
-const BUSY: f64 = 0.001;
-/// One waits if so many of its tasks did on average.
-const WAITS: f64 = 0.3;
+const WASTE: f64 = 0.15;
 /// A quota's period: the shorter, the shorter others' waits.
 const PERIOD: Duration = Duration::from_millis(10);
 /// The least quota the host takes.
 const LEAST: Duration = Duration::from_millis(1);
-/// How much a look counts in an average over some.
+/// How much a look counts in the average of idle CPUs, before there are quotas and then.
 const EAGER: f64 = 0.3;
-/// And in one over many.
-const SLOW: f64 = 0.1;
-/// Most that is taken off a share for what was used beyond a quota.
-const MOST_EXCESS: f64 = 0.4;
-/// A quota that is off by less than the first of these parts stays, by less than the second it stays for a while.
-const CLOSE: f64 = 0.01;
-const NEAR: f64 = 0.05;
-const PATIENCE: Duration = Duration::from_millis(200);
-/// Parts of all CPUs by which domains are held to less at a look while the host's tasks starve, to more while they do not;
-/// and most that they give.
+const SURE: f64 = 0.05;
+/// Parts of all CPUs by which domains are held to less at a look while the host's tasks starve, to more while they do not.
 const GIVE: f64 = 0.05;
 const TAKE: f64 = 0.005;
-const MOST_SPARED: f64 = 0.5;
 /// Longest time without quotas after some that left CPUs idle.
-const LONGEST_REST: Duration = Duration::from_secs(1);
-/// What a group weighs that nobody gave a weight.
-const WEIGHT: u32 = 100;
+const LONGEST_REST: Duration = Duration::from_millis(200);
+/// Tasks made in the meantime, and those that moved themselves, are found after this at the latest.
+const SWEEP: Duration = Duration::from_millis(500);
 
 /// What a domain was promised.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,12 +115,7 @@ impl Bench {
     }
 
     fn seen(&self) -> Vec<Seen> {
-        let seen = |(id, m): (&u64, &Member)| Seen {
-            id: *id,
-            group: m.group.clone(),
-            promise: m.promise,
-            used: 0.0,
-        };
+        let seen = |(id, m): (&u64, &Member)| Seen { id: *id, group: m.group.clone(), promise: m.promise };
         self.members().all.iter().map(seen).collect()
     }
 }
@@ -148,7 +132,7 @@ impl Seat {
         members.next += 1;
         members.all.insert(id, Member { group: Arc::new(group), promise: Promise::of(limits) });
         if !members.runs {
-            let work = || Arbiter::default().run(bench());
+            let work = || Arbiter::new().run(bench());
             // Without it the host's scheduler is all there is; the next domain tries again.
             members.runs = std::thread::Builder::new().name("arbiter".into()).spawn(work).is_ok();
         }
@@ -170,33 +154,31 @@ impl Drop for Seat {
     }
 }
 
-/// What the arbiter remembers of a domain.
-#[derive(Debug, Default)]
+/// What was read of a domain's group last.
+#[derive(Debug)]
 struct Record {
-    /// CPU time in nanoseconds when it last looked.
+    /// CPU time in nanoseconds.
     used: u64,
     waiting: Waiting,
-    /// How much less than its share it has got, in seconds.
-    owed: f64,
-    /// What part of its fair share it gets on average.
-    served: f64,
-    /// The quota it has set, in CPUs, and when; what the domain uses beyond it on average.
-    quota: Option<(f64, Instant)>,
-    excess: f64,
 }
 
-/// A domain as it is seen in one look.
+/// A domain in one look.
 struct Seen {
     id: u64,
     group: Arc<View>,
     promise: Promise,
-    /// CPUs used since the last look.
-    used: f64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Arbiter {
     records: HashMap<u64, Record>,
+    ledger: Ledger,
+    pen: Pen,
+    places: Places,
+    cpus: Cpus,
+    /// When tasks were last moved, and how long that took in this look.
+    swept: Option<Instant>,
+    moving: Duration,
     /// When it last looked, and the CPU time of the whole host then.
     last: Option<(Instant, u64)>,
     /// CPUs that domains leave to the host's own tasks.
@@ -211,6 +193,24 @@ struct Arbiter {
 }
 
 impl Arbiter {
+    fn new() -> Self {
+        Self {
+            records: HashMap::new(),
+            ledger: Ledger::default(),
+            pen: Pen::default(),
+            places: Places::default(),
+            cpus: Cpus::all(),
+            swept: None,
+            moving: Duration::ZERO,
+            last: None,
+            spared: 0.0,
+            idle: 0.0,
+            held_since: None,
+            rest: None,
+            pause: Duration::ZERO,
+        }
+    }
+
     fn run(&mut self, bench: &Bench) {
         // Domains that starve others would starve it. Without the right to this it does what it can.
         let _ = doppel_sys::cpu::real_time();
@@ -219,6 +219,7 @@ impl Arbiter {
             let mut members = bench.members();
             while members.all.is_empty() {
                 self.records.clear();
+                self.ledger.clear();
                 (self.last, self.held_since) = (None, None);
                 canary.want(false);
                 members = bench.came.wait(members).unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +230,8 @@ impl Arbiter {
             let scarce = any.is_some_and(|group| self.look(bench, &group, begun, canary.is_late()));
             canary.want(scarce);
             let nap = if scarce { SCARCE } else { PLENTY };
-            std::thread::sleep(nap.max(begun.elapsed() * EFFORT));
+            let moving = std::mem::take(&mut self.moving);
+            std::thread::sleep(nap.max(begun.elapsed().saturating_sub(moving) * EFFORT));
         }
     }
 
@@ -240,148 +242,149 @@ impl Arbiter {
         let cpus = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let seconds = (now - before).as_secs_f64();
         let idle = cpus - host.saturating_sub(host_before) as f64 / 1e9 / seconds;
-        self.idle += EAGER * (idle - self.idle);
-        // One look says little: the host counts the time of those that run only now and then.
-        let scarce = if self.held_since.is_some() { WASTE } else { IDLE };
+        // One look says little: the host counts the time of those that run only now and then, and what another virtual
+        // machine took looks idle.
+        let (scarce, weight) = if self.held_since.is_some() { (WASTE, SURE) } else { (IDLE, EAGER) };
+        self.idle += weight * (idle - self.idle);
         if self.idle > scarce * cpus {
             self.rest_if_held(bench, now);
             return false;
         }
         let step = if late { GIVE } else { -TAKE };
         self.spared = (self.spared + step * cpus).clamp(0.0, MOST_SPARED * cpus);
-        let known = !self.records.is_empty();
-        let seen = self.count(bench, seconds);
-        if known && self.rest.is_none_or(|end| now >= end) {
-            self.judge(&seen, cpus, idle.max(0.0), (now, seconds));
+        let seen = bench.seen();
+        let sights = self.count(&seen, seconds);
+        if self.rest.is_none_or(|end| now >= end) {
+            let look = Look { seconds, cpus, spared: self.spared, late, closed: self.pen.is_closed() };
+            self.judge(&seen, &sights, look);
+            self.pen(&seen, now);
+            let all = self.ledger.computing();
+            let cpus = self.cpus.count();
+            self.place(&seen, now, |places| places.settle(&all, cpus, now));
+            if self.ledger.held().is_some() {
+                self.held_since.get_or_insert(now);
+            }
         }
         true
     }
 
     /// CPUs are idle: whoever was held back may have them.
     fn rest_if_held(&mut self, bench: &Bench, now: Instant) {
+        self.spared = 0.0;
+        self.records.clear();
+        let held = self.ledger.clear();
+        if held.is_empty() && !self.pen.is_closed() && self.places.are_none() {
+            return;
+        }
+        let seen = bench.seen();
+        for s in seen.iter().filter(|s| held.contains(&s.id)) {
+            s.limit(None);
+        }
+        self.pen(&seen, now);
+        self.place(&seen, now, Places::clear);
         if let Some(since) = self.held_since.take() {
-            for s in bench.seen() {
-                self.set(&s, None);
-            }
             // If quotas leave CPUs idle soon, again and again, they do harm.
             let lasted = now - since > LONGEST_REST;
             self.pause = if lasted { SCARCE } else { (self.pause * 2).clamp(SCARCE, LONGEST_REST) };
             self.rest = Some(now + self.pause);
         }
-        self.spared = 0.0;
-        self.records.clear();
     }
 
-    /// All domains, and what each has used since the last look.
-    fn count(&mut self, bench: &Bench, seconds: f64) -> Vec<Seen> {
-        let mut seen = bench.seen();
+    /// What each has used since the last look; nothing of those seen first.
+    fn count(&mut self, seen: &[Seen], seconds: f64) -> Vec<Sight> {
         let mut old = std::mem::take(&mut self.records);
-        for s in &mut seen {
+        let mut sights = Vec::new();
+        for s in seen {
             let Some(used) = s.group.cpu_time() else { continue };
             let mut record =
-                old.remove(&s.id).unwrap_or_else(|| Record { used, served: 1.0, ..Record::default() });
-            s.used = used.saturating_sub(std::mem::replace(&mut record.used, used)) as f64 / 1e9 / seconds;
+                old.remove(&s.id).unwrap_or_else(|| Record { used, waiting: Waiting::default() });
+            let more = used.saturating_sub(std::mem::replace(&mut record.used, used)) as f64 / 1e9;
             self.records.insert(s.id, record);
+            sights.push(Sight { id: s.id, promise: s.promise, used: more / seconds });
         }
-        seen
+        sights
     }
 
     /// Sets quotas where one gets too little because another gets too much.
-    fn judge(&mut self, seen: &[Seen], cpus: f64, idle: f64, (now, seconds): (Instant, f64)) {
-        let starved = self.spared > 0.0;
-        let all = seen.iter().map(|s| s.used).sum::<f64>() + idle;
-        let capacity = if starved { all.min(cpus - self.spared) } else { all };
-        let held: Vec<_> = seen.iter().map(|s| self.is_held(s.id)).collect();
-        let claims = |wants: &[f64]| -> Vec<Claim> {
-            let claim = |(s, wants): (&Seen, &f64)| Claim {
-                weight: f64::from(s.promise.weight.unwrap_or(WEIGHT)),
-                reserved: s.promise.reserved.unwrap_or(0.0),
-                wants: wants.min(s.promise.most.unwrap_or(cpus)),
-            };
-            seen.iter().zip(wants).map(claim).collect()
+    fn judge(&mut self, seen: &[Seen], sights: &[Sight], look: Look) {
+        let find = |id| seen.iter().find(|s| s.id == id);
+        let records = &mut self.records;
+        let waited = |id| {
+            let read = find(id).zip(records.get_mut(&id)).map(|(s, record)| record.waiting.read(&s.group));
+            read.unwrap_or(0.0)
         };
-        // Those that do something, as if they took all they can get.
-        let mut wants: Vec<_> =
-            seen.iter().zip(&held).map(|(s, held)| if *held || s.used > BUSY { cpus } else { 0.0 }).collect();
-        let fair = shares(&claims(&wants), capacity);
-        let mut hungry = starved;
-        for (i, (s, fair)) in seen.iter().zip(fair).enumerate() {
-            if wants[i] > 0.0 && !held[i] && self.is_owed(s, fair, seconds) {
-                if self.waits(s, seconds) {
-                    hungry = true;
+        let changes = self.ledger.enter(sights, look, waited);
+        for (id, quota) in changes {
+            if let Some(s) = find(id) {
+                s.limit(quota);
+            }
+        }
+    }
+
+    /// Those that are held run in the pen if it is closed, others do not; so do tasks that they have made since.
+    fn pen(&mut self, seen: &[Seen], now: Instant) {
+        let was = self.pen.is_closed();
+        if !self.pen.fit(self.ledger.held(), self.cpus.count()) {
+            return;
+        }
+        let changed = was != self.pen.is_closed();
+        if changed {
+            // CPUs are idle while tasks move.
+            self.idle = 0.0;
+        }
+        if self.sweeps(changed, now) {
+            let begun = Instant::now();
+            for s in seen.iter().filter(|s| !self.pen.is_closed() || self.ledger.is_active(s.id)) {
+                let tasks = s.group.tasks();
+                if self.ledger.is_held(s.id) {
+                    self.pen.take(&tasks, &self.cpus);
                 } else {
-                    wants[i] = s.used;
-                    self.forgive(s.id);
+                    self.pen.keep_out(&tasks, &self.cpus);
                 }
             }
+            self.moving += begun.elapsed();
         }
-        if !hungry && self.held_since.is_none() {
+    }
+
+    /// Those that compute run where they are placed, or everywhere.
+    fn place(&mut self, seen: &[Seen], now: Instant, change: impl FnOnce(&mut Places) -> bool) {
+        let before: Vec<_> = seen.iter().map(|s| self.places.of(s.id)).collect();
+        let changed = change(&mut self.places);
+        let is_placed = seen.iter().any(|s| self.places.of(s.id).is_some());
+        if !changed && (!is_placed || !self.sweeps(false, now)) {
             return;
         }
-        for ((s, share), held) in seen.iter().zip(shares(&claims(&wants), capacity)).zip(held) {
-            let takes = self.records.get(&s.id).is_some_and(|r| r.owed < -MUCH && r.served > TOO_WELL);
-            if held || (hungry && s.used > share && takes) {
-                self.hold(s, share, now);
-                self.held_since.get_or_insert(now);
+        let begun = Instant::now();
+        for (s, before) in seen.iter().zip(before) {
+            let now = self.places.of(s.id);
+            let to = now.map_or(self.cpus.set(0, self.cpus.count()), |cpu| self.cpus.set(cpu, cpu + 1));
+            if now.or(before).is_some() {
+                // Their children begin where they were.
+                self.cpus.drive(&s.group.tasks(), &to, |set| set.count() == 1);
             }
         }
+        self.moving += begun.elapsed();
     }
 
-    /// Whether one has got much less than its fair part, in CPU time and for some time.
-    fn is_owed(&mut self, s: &Seen, fair: f64, seconds: f64) -> bool {
-        let Some(r) = self.records.get_mut(&s.id) else { return false };
-        r.owed = (r.owed + (fair - s.used) * seconds).clamp(-MOST_OWED, MOST_OWED);
-        r.served += SLOW * (s.used / fair.max(f64::MIN_POSITIVE) - r.served);
-        r.owed > MUCH && r.served < TOO_ILL
-    }
-
-    fn forgive(&mut self, id: u64) {
-        if let Some(record) = self.records.get_mut(&id) {
-            (record.owed, record.served) = (0.0, 1.0);
+    /// Whether it is time to look for tasks to move.
+    fn sweeps(&mut self, changed: bool, now: Instant) -> bool {
+        let due = changed || self.swept.is_none_or(|last| now - last > SWEEP);
+        if due {
+            self.swept = Some(now);
         }
+        due
     }
+}
 
-    fn is_held(&self, id: u64) -> bool {
-        self.records.get(&id).is_some_and(|r| r.quota.is_some())
-    }
-
-    /// Holds one to its share. What it used beyond its last quota, which the host grants in slices, is taken off.
-    fn hold(&mut self, s: &Seen, share: f64, now: Instant) {
-        let Some(record) = self.records.get_mut(&s.id) else { return };
-        if let Some((quota, since)) = record.quota {
-            let more = s.used - quota - record.excess;
-            record.excess = (record.excess + SLOW * more).clamp(-MOST_EXCESS * share, MOST_EXCESS * share);
-            // Each new quota comes with a full bucket: a small correction can wait.
-            let off = (share - record.excess - quota).abs() / share;
-            if off < CLOSE || (off < NEAR && now - since < PATIENCE) {
-                return;
-            }
-        }
-        let quota = share - record.excess;
-        self.set(s, Some(quota));
-    }
-
-    fn waits(&mut self, s: &Seen, seconds: f64) -> bool {
-        let waited = self.records.get_mut(&s.id).and_then(|r| r.waiting.read(&s.group));
-        waited.is_some_and(|ns| ns as f64 / 1e9 / seconds >= WAITS)
-    }
-
-    fn set(&mut self, s: &Seen, quota: Option<f64>) {
-        let Some(record) = self.records.get_mut(&s.id) else { return };
-        if record.quota.map(|(cpus, _)| cpus) == quota {
-            return;
-        }
-        let result = match quota {
+impl Seen {
+    /// Holds it to so many CPUs, or to its own limit only. A group that is gone needs no quota.
+    fn limit(&self, quota: Option<f64>) {
+        let _ = match quota {
             Some(cpus) => {
-                let cpus = s.promise.most.map_or(cpus, |most| cpus.min(most));
-                let period = PERIOD.max(LEAST.div_f64(cpus.max(0.001)));
-                s.group.limit_cpu(cpus, period)
+                let cpus = self.promise.most.map_or(cpus, |most| cpus.min(most));
+                self.group.limit_cpu(cpus, PERIOD.max(LEAST.div_f64(cpus.max(0.001))))
             }
-            None => s.group.unlimit_cpu(s.promise.most),
+            None => self.group.unlimit_cpu(self.promise.most),
         };
-        // A group that is gone needs no quota.
-        if result.is_ok() {
-            record.quota = quota.map(|cpus| (cpus, Instant::now()));
-        }
     }
 }

@@ -1,0 +1,443 @@
+//! Who is owed CPU time by whom, and who is therefore held to its share.
+//!
+//! As in Xen's credit scheduler, time is accounted, not parts of it: what a domain gets beyond its share, or lacks of what
+//! it would use of it, adds up, and is paid back. So a look may be as inexact as it is (the host counts the time of those
+//! that run only at its ticks): errors do not add up. Old debts fade, so small unfairness that lasts stays the
+//! host scheduler's.
+
+use std::collections::HashMap;
+
+use super::Promise;
+use super::places::Computes;
+use super::shares::{Claim, shares};
+
+/// Debts fade within about so many seconds, and are paid back within so many.
+const FADES: f64 = 4.0;
+const PAYS: f64 = 0.2;
+/// Debts above these seconds count: a few slices of the host's scheduler, and for each CPU of the share so many more.
+const SLICES: f64 = 0.01;
+const MUCH: f64 = 0.06;
+/// Most that one owes or is owed.
+const MOST: f64 = 0.5;
+/// One that uses more CPUs than this does something.
+const BUSY: f64 = 0.001;
+/// One that waits for this part of its share wants all it can get.
+const WAITS: f64 = 0.3;
+/// One that waits for less than this part of its share has nothing to be paid.
+const CONTENT: f64 = 0.05;
+/// How much a look counts in averages.
+const LOOK: f64 = 0.3;
+const QUICK: f64 = 0.5;
+/// One that would use about one CPU computes with one task; one that would use less than the least of these matters little.
+const ONE: std::ops::RangeInclusive<f64> = 0.7..=1.3;
+const LITTLE: f64 = 0.05;
+/// Domains that are asked in one look whether they wait, taking turns; of these so many are asked although they get their
+/// share. Where more are active they are not placed: among many the host's scheduler balances well.
+const ASKED: usize = 24;
+const FULL_ASKED: usize = 8;
+/// A quota stays between these parts of the share, whatever is owed.
+const LEAST: f64 = 0.3;
+const HIGHEST: f64 = 1.3;
+/// One that uses this part of its share or quota wants more.
+const FULL: f64 = 0.9;
+/// Each new quota comes with a full bucket: one that is off by less than the first part stays, by less than the second it
+/// stays for so many seconds.
+const CLOSE: f64 = 0.02;
+const FAR: f64 = 0.2;
+const PATIENCE: f64 = 0.1;
+/// Most that domains give to the host's own tasks, as part of all CPUs.
+pub(super) const MOST_SPARED: f64 = 0.5;
+/// What a group weighs that nobody gave a weight.
+const WEIGHT: u32 = 100;
+
+/// A domain in one look: the CPUs it used since the last one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    pub id: u64,
+    pub promise: Promise,
+    pub used: f64,
+}
+
+/// How the host is in one look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Since the last one.
+    pub seconds: f64,
+    pub cpus: f64,
+    /// CPUs that are to be left to the host's own tasks, and whether these get too little.
+    pub spared: f64,
+    pub late: bool,
+    /// Those that are held have CPUs for themselves.
+    pub closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Seconds of CPU time it should have got; below zero: should not.
+    owed: f64,
+    /// CPUs that it uses, and that its tasks wait for, on average.
+    uses: f64,
+    waits: f64,
+    /// What it should have.
+    share: f64,
+    /// CPUs that it would use, on average of few looks.
+    load: f64,
+    /// In CPUs, and for how many seconds it has been the same.
+    quota: Option<(f64, f64)>,
+}
+
+impl Account {
+    /// Whether it may be worse off than its use shows.
+    fn is_active(&self) -> bool {
+        self.quota.is_some() || self.waits > BUSY
+    }
+
+    fn look(&mut self, used: f64) {
+        self.uses += LOOK * (used - self.uses);
+    }
+
+    /// Its tasks waited for so many CPUs.
+    fn hear(&mut self, used: f64, waited: f64) {
+        self.waits += LOOK * (waited - self.waits);
+        self.load += QUICK * (used + waited - self.load);
+    }
+
+    /// Whether it uses all it may have.
+    fn is_full(&self, share: f64) -> bool {
+        self.uses >= FULL * self.quota.map_or(share, |(quota, _)| quota)
+    }
+
+    /// What it would use.
+    fn wants(&self, share: f64, cpus: f64) -> f64 {
+        if self.is_full(share) || self.waits >= WAITS * share.min(1.0) {
+            cpus
+        } else {
+            (self.uses + self.waits).min(cpus)
+        }
+    }
+
+    /// It used so many CPUs less than its share.
+    fn enter(&mut self, less: f64, seconds: f64) {
+        self.owed = (self.owed + less * seconds).clamp(-MOST, MOST);
+        if let Some((_, age)) = &mut self.quota {
+            *age += seconds;
+        }
+    }
+
+    fn is_over(&self, used: f64, share: f64) -> bool {
+        self.quota.is_some() || (self.owed < -much(share) && used > share)
+    }
+
+    /// Whether it has had so much of a quota, or more, for some time.
+    fn is_at(&self, cpus: f64) -> bool {
+        self.quota.is_some_and(|(quota, age)| quota >= (1.0 - CLOSE) * cpus && age > PATIENCE)
+    }
+
+    /// Gives it a quota or none; its first only if others hunger. Whether that is new.
+    fn change(&mut self, quota: Option<f64>, hungry: bool) -> bool {
+        let is_new = match (self.quota, quota) {
+            (Some((now, age)), Some(quota)) => {
+                let off = (quota - now).abs() / now;
+                off > FAR || (off > CLOSE && age > PATIENCE)
+            }
+            (Some(_), None) => true,
+            (None, quota) => quota.is_some() && hungry,
+        };
+        if is_new {
+            self.quota = quota.map(|cpus| (cpus, 0.0));
+        }
+        is_new
+    }
+}
+
+/// A debt that counts, in seconds.
+fn much(share: f64) -> f64 {
+    SLICES + MUCH * share.min(1.0)
+}
+
+/// The accounts of all domains.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    accounts: HashMap<u64, Account>,
+    held: Option<Held>,
+    looks: usize,
+}
+
+/// Those that are held, together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Held {
+    /// CPUs that they should have.
+    pub share: f64,
+    /// Seconds that others are owed.
+    pub owed: f64,
+}
+
+impl Ledger {
+    /// Enters a look; what quotas change, in CPUs. `waited` tells how many CPUs one has waited for since it was asked last.
+    pub fn enter(
+        &mut self,
+        seen: &[Sight],
+        look: Look,
+        mut waited: impl FnMut(u64) -> f64,
+    ) -> Vec<(u64, Option<f64>)> {
+        let Look { seconds, cpus, spared, late, closed } = look;
+        let mut old = std::mem::take(&mut self.accounts);
+        let seen: Vec<_> = seen
+            .iter()
+            .filter(|s| {
+                let account = old.remove(&s.id);
+                let is_active = s.used > BUSY || account.as_ref().is_some_and(Account::is_active);
+                if is_active {
+                    let new = || Account { uses: s.used, ..Account::default() };
+                    self.accounts.insert(s.id, account.unwrap_or_else(new));
+                }
+                is_active
+            })
+            .collect();
+        let claim = |s: &Sight, wants: f64| Claim {
+            weight: f64::from(s.promise.weight.unwrap_or(WEIGHT)),
+            reserved: s.promise.reserved.unwrap_or(0.0),
+            wants: wants.min(s.promise.most.unwrap_or(cpus)),
+        };
+        let share = |wants: &[f64]| -> Vec<f64> {
+            let claims: Vec<_> = seen.iter().zip(wants).map(|(s, wants)| claim(s, *wants)).collect();
+            shares(&claims, cpus)
+        };
+        self.looks = self.looks.wrapping_add(1);
+        let turn = self.looks.wrapping_mul(FULL_ASKED) % seen.len().max(1);
+        // First as if all took all they can get.
+        let wants: Vec<_> = (seen.iter().zip(share(&vec![cpus; seen.len()])))
+            .zip(0..)
+            .map(|((s, share), i)| {
+                let place = (i + turn) % seen.len();
+                let account = self.accounts.entry(s.id).or_default();
+                account.look(s.used);
+                if place < FULL_ASKED || (place < ASKED && !account.is_full(share)) {
+                    account.hear(s.used, waited(s.id).min(cpus));
+                }
+                account.wants(share, cpus)
+            })
+            .collect();
+        let share = share(&wants);
+        let is_held = self.held.is_some();
+        for ((s, share), wants) in seen.iter().zip(&share).zip(wants) {
+            let account = self.accounts.entry(s.id).or_default();
+            let fades = if wants < cpus && account.waits < CONTENT * share {
+                PAYS
+            } else if is_held && !closed && wants >= cpus {
+                f64::INFINITY
+            } else {
+                FADES
+            };
+            account.owed *= 1.0 - (seconds / fades).min(1.0);
+            account.enter(share - s.used, seconds);
+            account.share = *share;
+        }
+        let all = || seen.iter().zip(share.iter().copied());
+        let over =
+            |s: &Sight, share| self.accounts.get(&s.id).is_some_and(|account| account.is_over(s.used, share));
+        let (mut over, others): (Vec<_>, Vec<_>) = all().partition(|(s, share)| over(s, *share));
+        let owed: f64 = others.iter().map(|(s, _)| self.owed(s.id)).sum();
+        if late && (over.is_empty() || spared >= MOST_SPARED * cpus) {
+            // One more of those that use the most beyond their part of what is left.
+            let lowest = others.iter().filter(|(s, share)| s.used > share * (1.0 - spared / cpus));
+            over.extend(lowest.min_by(|(a, _), (b, _)| self.owed(a.id).total_cmp(&self.owed(b.id))));
+        }
+        // Those that are over pay it by their shares.
+        let pays = (owed / PAYS + spared) / over.iter().map(|(_, share)| share).sum::<f64>();
+        let mut changes = Vec::new();
+        self.held = None;
+        let is_alone = over.len() == 1;
+        for (s, share) in over {
+            let Some(account) = self.accounts.get_mut(&s.id) else { continue };
+            let part = if closed { HIGHEST } else { (1.0 - pays).clamp(LEAST, HIGHEST) };
+            // One that is owed itself, unless others were paid just now.
+            let frees =
+                !closed && account.owed > much(share) && (account.is_at(HIGHEST * share) || !is_alone);
+            let quota = (!frees).then_some(part * share);
+            if account.change(quota, late || owed > MUCH) {
+                changes.push((s.id, account.quota.map(|(cpus, _)| cpus)));
+            }
+            if account.quota.is_some() {
+                self.held.get_or_insert(Held { share: 0.0, owed }).share += share;
+            }
+        }
+        changes
+    }
+
+    fn owed(&self, id: u64) -> f64 {
+        self.accounts.get(&id).map_or(0.0, |account| account.owed)
+    }
+
+    pub fn held(&self) -> Option<Held> {
+        self.held
+    }
+
+    /// Those that matter, if all of them compute, each with one task.
+    pub fn computing(&self) -> Vec<Computes> {
+        let all = || self.accounts.iter().filter(|(_, a)| a.load > LITTLE);
+        if self.held.is_some() || self.accounts.len() > ASKED || !all().all(|(_, a)| ONE.contains(&a.load)) {
+            return Vec::new();
+        }
+        all().map(|(id, a)| Computes { id: *id, share: a.share, owed: a.owed }).collect()
+    }
+
+    pub fn is_held(&self, id: u64) -> bool {
+        self.accounts.get(&id).is_some_and(|a| a.quota.is_some())
+    }
+
+    pub fn is_active(&self, id: u64) -> bool {
+        self.accounts.contains_key(&id)
+    }
+
+    /// Forgets all debts and quotas; who had one.
+    pub fn clear(&mut self) -> Vec<u64> {
+        self.held = None;
+        self.accounts.drain().filter(|(_, a)| a.quota.is_some()).map(|(id, _)| id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPUS: f64 = 2.0;
+    const LOOKS: f64 = 0.02;
+    const FREE: Look = Look { seconds: LOOKS, cpus: CPUS, spared: 0.0, late: false, closed: false };
+
+    /// A domain in a host whose scheduler gives whoever is first all it wants.
+    struct Load {
+        weight: u32,
+        /// CPUs it can use.
+        wants: f64,
+        quota: Option<f64>,
+        /// Seconds that it ran in truth, and that the host has counted.
+        ran: f64,
+        counted: f64,
+        waited: f64,
+    }
+
+    fn load(weight: u32, wants: f64) -> Load {
+        Load { weight, wants, quota: None, ran: 0.0, counted: 0.0, waited: 0.0 }
+    }
+
+    /// Errors of what the host counts, below a tick for each CPU.
+    struct Noise(u32);
+
+    impl Noise {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f64::from(self.0 >> 8) / f64::from(1 << 24) * 0.008
+        }
+    }
+
+    /// How `divide` and the ledger divide the CPUs among loads in so many seconds: CPU seconds of each. Those held use a
+    /// little more than their quota.
+    fn run(
+        ledger: &mut Ledger,
+        loads: &mut [Load],
+        seconds: f64,
+        divide: impl Fn(&[f64], &[Load]) -> Vec<f64>,
+    ) -> Vec<f64> {
+        let mut noise = Noise(1);
+        let begun: Vec<_> = loads.iter().map(|l| l.ran).collect();
+        for _ in 0..(seconds / LOOKS) as usize {
+            let can: Vec<_> =
+                loads.iter().map(|l| l.quota.map_or(l.wants, |q| (1.07 * q).min(l.wants))).collect();
+            let got = divide(&can, loads);
+            for (l, got) in loads.iter_mut().zip(got) {
+                l.ran += got * LOOKS;
+                l.waited = l.wants - got;
+            }
+            let seen: Vec<_> = (loads.iter_mut().zip(0..))
+                .map(|(l, id)| {
+                    let counted = (l.ran - noise.next()).max(l.counted);
+                    let used = (counted - std::mem::replace(&mut l.counted, counted)) / LOOKS;
+                    Sight { id, promise: Promise { weight: Some(l.weight), ..Promise::default() }, used }
+                })
+                .collect();
+            let changes = ledger.enter(&seen, FREE, |id| loads[id as usize].waited);
+            for (id, quota) in changes {
+                loads[id as usize].quota = quota;
+            }
+        }
+        loads.iter().zip(begun).map(|(l, begun)| l.ran - begun).collect()
+    }
+
+    /// Each takes what it can and leaves next to nothing to the next.
+    fn greedy(can: &[f64], _: &[Load]) -> Vec<f64> {
+        let mut left = CPUS;
+        let take = |can: &f64| {
+            let got = can.min(0.99 * left);
+            left -= got;
+            got
+        };
+        can.iter().map(take).collect()
+    }
+
+    /// By weight, as Linux does with those that compute.
+    fn fair(can: &[f64], loads: &[Load]) -> Vec<f64> {
+        let claims: Vec<_> = can
+            .iter()
+            .zip(loads)
+            .map(|(wants, l)| Claim { weight: f64::from(l.weight), reserved: 0.0, wants: *wants })
+            .collect();
+        shares(&claims, CPUS)
+    }
+
+    /// What each gets of the CPUs from one second after the start.
+    fn split(loads: &mut [Load]) -> Vec<f64> {
+        let mut ledger = Ledger::default();
+        run(&mut ledger, loads, 1.0, greedy);
+        run(&mut ledger, loads, 5.0, greedy).iter().map(|seconds| seconds / 5.0).collect()
+    }
+
+    #[test]
+    fn who_is_starved_gets_its_share() {
+        let got = split(&mut [load(100, 2.0), load(100, 2.0)]);
+        assert!(got[1] > 0.98, "{got:?}");
+        let got = split(&mut [load(100, 2.0), load(300, 2.0), load(400, 2.0)]);
+        assert!(got[1] > 0.97 * 0.75 && got[2] > 0.97, "{got:?}");
+    }
+
+    #[test]
+    fn among_those_that_compute_the_host_is_left_alone() {
+        let mut loads: Vec<_> = (1..=8).map(|w| load(100 * w, 1.0)).collect();
+        run(&mut Ledger::default(), &mut loads, 10.0, |can, loads| {
+            assert!(loads.iter().all(|l| l.quota.is_none()));
+            fair(can, loads)
+        });
+    }
+
+    #[test]
+    fn who_does_not_wait_takes_nothing_from_others() {
+        let got = split(&mut [load(100, 0.3), load(100, 2.0)]);
+        assert!(got[1] > 0.98 * 1.68, "{got:?}");
+    }
+
+    #[test]
+    fn who_wants_less_than_its_share_gets_it_and_others_the_rest() {
+        let got = split(&mut [load(100, 2.0), load(100, 0.5)]);
+        assert!(got[1] > 0.92 * 0.5 && got[0] > 0.95 * 1.5, "{got:?}");
+    }
+
+    #[test]
+    fn what_one_leaves_the_other_has() {
+        let mut loads = [load(100, 2.0), load(100, 2.0)];
+        let mut ledger = Ledger::default();
+        run(&mut ledger, &mut loads, 2.0, greedy);
+        assert!(loads[0].quota.is_some());
+        loads[1].wants = 0.0;
+        let got = run(&mut ledger, &mut loads, 2.0, greedy);
+        assert!(got[0] / 2.0 > 0.9 * CPUS, "{got:?}");
+    }
+
+    #[test]
+    fn where_the_host_starves_one_more_is_held_until_it_does_not() {
+        let mut ledger = Ledger::default();
+        let seen = [0, 1].map(|id| Sight { id, promise: Promise::default(), used: 1.0 });
+        let mut late = |late, spared| ledger.enter(&seen, Look { spared, late, ..FREE }, |_| 1.0).len();
+        assert_eq!((late(false, 0.0), late(true, 0.1), late(true, 0.2)), (0, 1, 0));
+        assert_eq!(late(true, MOST_SPARED * CPUS), 2);
+    }
+}
