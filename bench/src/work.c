@@ -1,8 +1,8 @@
 // Work that is counted, and neighbours nobody wants. Static.
 //
 //   work units N                N units of computation (about 1 ms each); prints nothing
-//   work count AT SECONDS N     from the wall clock AT (seconds since 1970) on, SECONDS long, N processes: prints the
-//                               units they have done
+//   work count AT SECONDS N [BEFORE]   from the wall clock AT (seconds since 1970) on, SECONDS long, N processes: prints the
+//                               units they have done; they compute from BEFORE seconds before that
 //   work serve AT SECONDS       likewise, a client that asks a server of another process every millisecond: prints the
 //                               median and the 99th percentile of the time to the answer, in nanoseconds
 //   work hog fork|memory|disk|cpu SECONDS    takes what it can get, then ends, whatever has been refused
@@ -76,7 +76,7 @@ static void hog(const char *what, double until) {
 static void wait_for(double at) {
     while (now(CLOCK_REALTIME) < at) usleep(1000);
 }
-static int count(double at, double seconds, int processes) {
+static int count(double at, double seconds, int processes, double before) {
     int p[2];
     long sum = 0, n;
     if (pipe(p)) return 1;
@@ -85,7 +85,8 @@ static int count(double at, double seconds, int processes) {
         if (c < 0) return 1;
         if (c) continue;
         n = 0;
-        wait_for(at);
+        wait_for(at - before);
+        while (now(CLOCK_REALTIME) < at) unit();
         for (; now(CLOCK_REALTIME) < at + seconds; n++) unit();
         _exit(write(p[1], &n, sizeof n) != sizeof n);
     }
@@ -127,8 +128,9 @@ int main(int argc, char **argv) {
         for (long n = atol(argv[2]); n > 0; n--) unit();
         return 0;
     }
-    if (argc == 5 && !strcmp(argv[1], "count")) return count(atof(argv[2]), atof(argv[3]), atoi(argv[4]));
+    if ((argc == 5 || argc == 6) && !strcmp(argv[1], "count"))
+        return count(atof(argv[2]), atof(argv[3]), atoi(argv[4]), argc == 6 ? atof(argv[5]) : 0);
     if (argc == 4 && !strcmp(argv[1], "serve")) return serve(atof(argv[2]), atof(argv[3]));
     if (argc == 4 && !strcmp(argv[1], "hog")) return hog(argv[2], now(CLOCK_MONOTONIC) + atof(argv[3])), 0;
-    return fprintf(stderr, "work units N | count AT SECONDS N | serve AT SECONDS | hog WHAT SECONDS\n"), 2;
+    return fprintf(stderr, "work units N | count AT SECONDS N [BEFORE] | serve AT SECONDS | hog WHAT SECONDS\n"), 2;
 }

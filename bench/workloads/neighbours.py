@@ -1,7 +1,7 @@
 """Neighbours that take all they can (Xen 4.4, Doppelgänger 5): fork bomb, memory hog, disk hog, CPU hogs.
 
 A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs: its
-share is half of what it does alone. Then a victim that asks a server of its own every millisecond: how long its answers take.
+share is half of what it does alone, measured before and after. Then a victim that asks a server of its own every millisecond: how long its answers take.
 Both run already when the neighbour comes, and are measured from two seconds after that; how long another instance takes to
 start then is a row of its own. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits to
 processes of one user, is not asked to bear them.
@@ -62,12 +62,14 @@ def measure(runtime, opt):
         raise Cannot(f"{runtime.name}: sets its neighbours no limits here")
     seconds = 1 if opt.quick else 5
     mine = runtime.limited(weight=100)
-    computes = lambda hog=None: int(words(mine, "count", seconds, "2", hog=hog)[0])  # noqa: E731
+    computes = lambda hog=None: int(words(mine, "count", seconds, "2", "3", hog=hog)[0])  # noqa: E731
     serves = lambda hog=None: (float(words(mine, "serve", seconds, hog=hog)[1]), "ns")  # noqa: E731
     alone = computes()
     rows = {} if opt.quick else {"victim alone: 99th percentile of an answer": serves(), "an instance started and ended alone": (started(mine), "ns")}
     for what, name in list(HOGS.items())[: 1 if opt.quick else None]:
-        rows[f"victim beside {name}, of its share"] = 100 * computes(what) / (alone / 2)
+        beside, before = computes(what), alone
+        alone = computes()
+        rows[f"victim beside {name}, of its share"] = 100 * beside / ((before + alone) / 4)
         if opt.quick:
             continue
         rows[f"victim beside {name}: 99th percentile of an answer"] = serves(what)
