@@ -318,11 +318,12 @@ pub struct Window {
 }
 
 impl Window {
-    /// Length of an open window: about what a sleep and a wake-up through the host take, as spinning longer could
+    /// Length of an open window: about what a sleep and a wake-up through the host take, up to 40 µs where the host is a
+    /// virtual machine: shorter, it would close on the other side's first wake-up, and for long. Spinning longer could
     /// not pay.
-    pub const NS: u64 = 30_000;
+    pub const NS: u64 = 60_000;
     /// Waits up to this are short. More than the window: both sides may only be slow because both sleep.
-    const SHORT_NS: u64 = 4 * Self::NS;
+    const SHORT_NS: u64 = 2 * Self::NS;
     const DISTRUST_MAX: u8 = 9;
     /// Good spins that make up for one in vain.
     const FORGIVE: u16 = 16;
