@@ -200,6 +200,9 @@ def output_of(lines):
     return out["stdout"], out["stderr"], code
 
 
+HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
+
+
 def eventually(check, what):
     """Waits for a true value of `check`, and gives it."""
     deadline = time.monotonic() + 60
@@ -207,6 +210,17 @@ def eventually(check, what):
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
     return found
+
+
+def of_group(pid, controller, v1, v2):
+    """What a file of a process' control group says; none if the controller is not there."""
+    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return (HIERARCHIES / controllers / path.lstrip("/") / v1).read_text().strip()
+        if number == "0" and (HIERARCHIES / path.lstrip("/") / v2).exists():
+            return (HIERARCHIES / path.lstrip("/") / v2).read_text().strip()
+    return None
 
 
 def have_image(name):

@@ -2,11 +2,10 @@
 import os
 import pathlib
 import re
-import time
 
 import pytest
 
-HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
+from conftest import eventually, of_group
 
 
 @pytest.fixture
@@ -22,24 +21,6 @@ def made(supervisor):
     yield make
     for i in ids:
         supervisor.delete(f"/v1/domains/{i}?force=true")
-
-
-def eventually(check, what):
-    deadline = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def of_group(pid, controller, v1, v2):
-    """What a file of a process' control group says; none if the controller is not there."""
-    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        number, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            return (HIERARCHIES / controllers / path.lstrip("/") / v1).read_text().strip()
-        if number == "0" and (HIERARCHIES / path.lstrip("/") / v2).exists():
-            return (HIERARCHIES / path.lstrip("/") / v2).read_text().strip()
-    return None
 
 
 def test_use_is_counted_and_kept(supervisor, busybox, made):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from conftest import eventually, have_image
+from conftest import eventually, have_image, of_group
 
 SECONDS = 4
 # Computes in two processes.
@@ -53,14 +53,11 @@ def test_a_restless_neighbour_gets_its_share_only(d, kind):
 
 def affinities(d, domain):
     """CPUs that the tasks of a domain may run on."""
-    with open(f"/proc/{d.get(f'/v1/domains/{domain}').ok()['pid']}/cgroup") as f:
-        groups = dict(line.strip().split(":", 2)[1:] for line in f)
-    v1 = next((path for controllers, path in groups.items() if "cpu" in controllers.split(",")), None)
+    pid = d.get(f"/v1/domains/{domain}").ok()["pid"]
     found = set()
-    with open(f"/sys/fs/cgroup/cpu{v1}/tasks" if v1 else f"/sys/fs/cgroup{groups['']}/cgroup.threads") as tasks:
-        for task in tasks.read().split():
-            with contextlib.suppress(ProcessLookupError):
-                found.add(tuple(sorted(os.sched_getaffinity(int(task)))))
+    for task in of_group(pid, "cpu", "tasks", "cgroup.threads").split():
+        with contextlib.suppress(ProcessLookupError):
+            found.add(tuple(sorted(os.sched_getaffinity(int(task)))))
     return found
 
 
