@@ -336,7 +336,7 @@ impl Arbiter {
             let begun = Instant::now();
             for s in seen.iter().filter(|s| !self.pen.is_closed() || self.ledger.is_active(s.id)) {
                 let tasks = s.group.tasks();
-                if self.ledger.is_held(s.id) {
+                if self.pen.is_closed() && self.ledger.is_held(s.id) {
                     self.pen.take(&tasks, &self.cpus);
                 } else {
                     self.pen.keep_out(&tasks, &self.cpus);
@@ -348,17 +348,16 @@ impl Arbiter {
 
     /// Those that compute run where they are placed, or everywhere.
     fn place(&mut self, seen: &[Seen], now: Instant, change: impl FnOnce(&mut Places) -> bool) {
-        let before: Vec<_> = seen.iter().map(|s| self.places.of(s.id)).collect();
+        let before = self.places.clone();
         let changed = change(&mut self.places);
-        let is_placed = seen.iter().any(|s| self.places.of(s.id).is_some());
-        if !changed && (!is_placed || !self.sweeps(false, now)) {
+        if !changed && (self.places.are_none() || !self.sweeps(false, now)) {
             return;
         }
         let begun = Instant::now();
-        for (s, before) in seen.iter().zip(before) {
+        for s in seen {
             let now = self.places.of(s.id);
             let to = now.map_or(self.cpus.set(0, self.cpus.count()), |cpu| self.cpus.set(cpu, cpu + 1));
-            if now.or(before).is_some() {
+            if now.or(before.of(s.id)).is_some() {
                 // Their children begin where they were.
                 self.cpus.drive(&s.group.tasks(), &to, |set| set.count() == 1);
             }

@@ -10,9 +10,9 @@ pub(super) struct Cpus {
 }
 
 impl Cpus {
-    /// Those of this process.
+    /// Those of this process. None where there are more than a set can hold: no task is moved there.
     pub fn all() -> Self {
-        let set = sched_getaffinity(None).unwrap_or_default();
+        let Ok(set) = sched_getaffinity(None) else { return Self { numbers: Vec::new() } };
         Self { numbers: (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect() }
     }
 

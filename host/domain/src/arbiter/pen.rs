@@ -50,12 +50,12 @@ impl Pen {
         was || self.is_closed()
     }
 
-    /// Moves tasks into it; those that chose their CPUs themselves stay.
+    /// Moves tasks into it while it is closed; those that chose their CPUs themselves stay.
     pub fn take(&self, tasks: &[u32], cpus: &Cpus) {
-        self.drive(tasks, cpus, if self.is_closed() { cpus.count() - self.size } else { 0 }, cpus.count());
+        self.drive(tasks, cpus, cpus.count() - self.size, cpus.count());
     }
 
-    /// Keeps tasks out of it.
+    /// Keeps tasks out of it; one that is open has no CPUs.
     pub fn keep_out(&self, tasks: &[u32], cpus: &Cpus) {
         self.drive(tasks, cpus, 0, cpus.count() - self.size);
     }

@@ -23,7 +23,7 @@ pub(super) struct Computes {
 }
 
 /// Where domains are, by their number: the index of a CPU.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     at: HashMap<u64, usize>,
     since: Option<Instant>,
@@ -50,8 +50,8 @@ impl Places {
 
     /// Finds places for these, or for none. Whether any changed.
     pub fn settle(&mut self, all: &[Computes], cpus: usize, now: Instant) -> bool {
-        // With no more than there are CPUs the host has nothing to balance.
-        if all.len() <= cpus {
+        // With one CPU, or no more than there are CPUs, the host has nothing to balance.
+        if cpus < 2 || all.len() <= cpus {
             (self.some, self.none) = (0, self.none + 1);
             return self.none >= OVER && self.clear();
         }
@@ -118,6 +118,8 @@ mod tests {
     fn as_many_as_cpus_need_no_places() {
         let mut places = Places::default();
         assert!(!(0..9).any(|_| places.settle(&computing(&[1.0, 3.0], 2.0), 2, Instant::now())));
+        assert!(!(0..9).any(|_| places.settle(&computing(&[1.0, 3.0], 1.0), 1, Instant::now())));
+        assert!(!(0..9).any(|_| places.settle(&computing(&[1.0, 3.0], 2.0), 0, Instant::now())), "unknown");
     }
 
     /// Three of the same weight on two CPUs: one has a CPU for itself, and that is another one each time.

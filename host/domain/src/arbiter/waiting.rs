@@ -51,6 +51,7 @@ fn counts(task: u32) -> Option<Counts> {
 
 /// Its state, which follows its name in brackets (proc(5)).
 fn is_runnable(task: u32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{task}/stat")).unwrap_or_default();
-    text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
+    let runs = |text: String| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'));
+    // One that is gone does not.
+    std::fs::read_to_string(format!("/proc/{task}/stat")).is_ok_and(runs)
 }
