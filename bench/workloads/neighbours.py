@@ -1,9 +1,9 @@
 """Neighbours that take all they can (Xen 4.4, Doppelgänger 5): fork bomb, memory hog, disk hog, CPU hogs.
 
 A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs: its
-share is half of what it does alone, measured before and after. Then a victim that asks a server of its own every millisecond: how long its answers take.
-Both run already when the neighbour comes, and are measured from two seconds after that; how long another instance takes to
-start then is a row of its own. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits to
+share is half of what it does alone, measured before and after. Then a victim that asks a server of its own every
+millisecond: how long its answers take. Both are there already when the neighbour comes, the first computes, and are measured
+from two seconds after that; how long another instance takes to start then is a row of its own. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits to
 processes of one user, is not asked to bear them.
 """
 import contextlib
