@@ -70,6 +70,7 @@ check: setup
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --workspace --no-deps --document-private-items --locked --quiet
 	cargo run --quiet --locked -p xtask -- deny
 	cargo run --quiet --locked -p xtask -- compat --check
+	$(PYTEST) --quiet --collect-only tests
 
 bench: image image-servers image-runtimes
 	scripts/bench-setup

@@ -19,7 +19,8 @@ def beside(path):
     return module
 
 
-Doppeld = beside(HERE.parent / "supervisor/conftest.py").Doppeld
+supervisors = beside(HERE.parent / "supervisor/conftest.py")
+Doppeld, of_group = supervisors.Doppeld, supervisors.of_group
 
 
 def argv(*command, image="busybox", opts=()):

@@ -4,9 +4,8 @@ import socket
 import time
 
 import pytest
-from conftest import HERE, beside, eventually, run, text
+from conftest import eventually, of_group, run, text
 
-of_group = beside(HERE.parent / "supervisor/test_accounting.py").of_group
 SPIN = "while :; do :; done"
 
 
