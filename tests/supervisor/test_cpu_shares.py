@@ -72,10 +72,12 @@ def test_weights_are_kept_between_cpus(d):
     eventually(lambda: all(map(placed, domains)), "placed")
     shares = [t / w for t, w in zip(used(d, *domains), weights)]
     assert max(shares) < 1.15 * min(shares), shares
-    # Alone, it may run everywhere again.
+    # Alone, it may run everywhere again, and weighs what it was promised.
     for i in domains[1:]:
         d.cli("rm", "-f", i)
     eventually(lambda: affinities(d, domains[0]) == {tuple(sorted(os.sched_getaffinity(0)))}, "free")
+    pid = d.get(f"/v1/domains/{domains[0]}").ok()["pid"]
+    eventually(lambda: of_group(pid, "cpu", "cpu.shares", "cpu.weight") in ("1024", "100"), "its weight")
 
 
 def test_a_reservation_comes_before_weights(d):

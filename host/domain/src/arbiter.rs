@@ -6,7 +6,8 @@
 //! CPU is idle, what each domain gets and would use, and keeps accounts of it (`ledger`):
 //! - If some are owed time and others got more than their share, these are held to it by quotas, token buckets refilled
 //!   every [`PERIOD`], and pay back. If their shares are whole CPUs, they then get these for themselves (`pen`).
-//! - If all compute, each with one task, they are placed so that each CPU has the same weights (`places`).
+//! - If all compute, each with one task, they are placed so that each CPU has the same weights (`places`), and weigh more there
+//!   until what they are owed is paid.
 //! - If the host's own tasks get no CPU (`canary`), domains are held to less, until they do.
 //!
 //! When CPUs fall idle all of this ends.
@@ -19,6 +20,7 @@ mod ledger;
 mod pen;
 mod places;
 mod shares;
+mod stolen;
 mod waiting;
 
 use std::collections::HashMap;
@@ -28,9 +30,10 @@ use std::time::{Duration, Instant};
 use crate::cgroup::{Limits, View};
 use canary::Canary;
 use cpus::Cpus;
-use ledger::{Ledger, Look, MOST_SPARED, Sight};
+use ledger::{Ledger, Look, MOST_SPARED, Sight, WEIGHT};
 use pen::Pen;
 use places::Places;
+use stolen::Stolen;
 use waiting::Waiting;
 
 /// Between two looks while CPUs are scarce, and while they are not.
@@ -175,16 +178,21 @@ struct Arbiter {
     ledger: Ledger,
     pen: Pen,
     places: Places,
+    /// Domains from this number on came since there are places.
+    came: u64,
     cpus: Cpus,
     /// When tasks were last moved, and how long that took in this look.
     swept: Option<Instant>,
     moving: Duration,
     /// When it last looked, and the CPU time of the whole host then.
     last: Option<(Instant, u64)>,
+    stolen: Stolen,
     /// CPUs that domains leave to the host's own tasks.
     spared: f64,
     /// CPUs idle, on average of the last looks.
     idle: f64,
+    /// They were few at the last look.
+    scarce: bool,
     /// Since when there are quotas.
     held_since: Option<Instant>,
     /// No quotas before this, and how long that rest was.
@@ -199,12 +207,15 @@ impl Arbiter {
             ledger: Ledger::default(),
             pen: Pen::default(),
             places: Places::default(),
+            came: 0,
             cpus: Cpus::all(),
             swept: None,
             moving: Duration::ZERO,
             last: None,
+            stolen: Stolen::default(),
             spared: 0.0,
             idle: 0.0,
+            scarce: false,
             held_since: None,
             rest: None,
             pause: Duration::ZERO,
@@ -242,11 +253,16 @@ impl Arbiter {
         let cpus = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let seconds = (now - before).as_secs_f64();
         let idle = cpus - host.saturating_sub(host_before) as f64 / 1e9 / seconds;
-        // One look says little: the host counts the time of those that run only now and then, and what another virtual
-        // machine took looks idle.
+        // What another virtual machine took is not idle.
+        let idle = if self.scarce { (idle - self.stolen.more() / seconds).max(0.0) } else { idle };
+        let used = cpus - idle;
+        // One look says little: the host counts the time of those that run only now and then.
         let (scarce, weight) = if self.held_since.is_some() { (WASTE, SURE) } else { (IDLE, EAGER) };
         self.idle += weight * (idle - self.idle);
-        if self.idle > scarce * cpus {
+        // Nobody should wait until it is so on average.
+        let least = if self.held_since.is_some() { self.idle } else { self.idle.min(idle) };
+        self.scarce = least <= scarce * cpus;
+        if !self.scarce {
             self.rest_if_held(bench, now);
             return false;
         }
@@ -254,8 +270,9 @@ impl Arbiter {
         self.spared = (self.spared + step * cpus).clamp(0.0, MOST_SPARED * cpus);
         let seen = bench.seen();
         let sights = self.count(&seen, seconds);
+        let lost = (used - sights.iter().map(|s| s.used).sum::<f64>()).clamp(0.0, cpus);
         if self.rest.is_none_or(|end| now >= end) {
-            let look = Look { seconds, cpus, spared: self.spared, late, closed: self.pen.is_closed() };
+            let look = Look { seconds, cpus, spared: self.spared, late, lost, closed: self.pen.is_closed() };
             self.judge(&seen, &sights, look);
             self.pen(&seen, now);
             let all = self.ledger.computing();
@@ -346,7 +363,7 @@ impl Arbiter {
         }
     }
 
-    /// Those that compute run where they are placed, or everywhere.
+    /// Those that compute run where they are placed, and weigh as much as there, or run everywhere.
     fn place(&mut self, seen: &[Seen], now: Instant, change: impl FnOnce(&mut Places) -> bool) {
         let before = self.places.clone();
         let changed = change(&mut self.places);
@@ -354,13 +371,22 @@ impl Arbiter {
             return;
         }
         let begun = Instant::now();
+        if before.are_none() {
+            self.came = seen.iter().map(|s| s.id + 1).max().unwrap_or(0);
+        }
         for s in seen {
-            let now = self.places.of(s.id);
-            let to = now.map_or(self.cpus.set(0, self.cpus.count()), |cpu| self.cpus.set(cpu, cpu + 1));
-            if now.or(before.of(s.id)).is_some() {
-                // Their children begin where they were.
-                self.cpus.drive(&s.group.tasks(), &to, |set| set.count() == 1);
+            let (was, is) = (before.of(s.id), self.places.of(s.id));
+            // One that came meanwhile may be a clone of one that had a place.
+            let may_be_clone = self.places.are_none() && s.id >= self.came;
+            if was.or(is).is_none() && !may_be_clone {
+                continue;
             }
+            if was.map(|at| at.weighs) != is.map(|at| at.weighs) {
+                s.weigh(is.map_or(1.0, |at| at.weighs));
+            }
+            let to = is.map_or(self.cpus.set(0, self.cpus.count()), |at| self.cpus.set(at.cpu, at.cpu + 1));
+            // Their children begin where they were.
+            self.cpus.drive(&s.group.tasks(), &to, |set| set.count() == 1);
         }
         self.moving += begun.elapsed();
     }
@@ -376,6 +402,11 @@ impl Arbiter {
 }
 
 impl Seen {
+    /// Lets it weigh such a part of what it was promised.
+    fn weigh(&self, part: f64) {
+        let _ = self.group.weigh_cpu(part * f64::from(self.promise.weight.unwrap_or(WEIGHT)));
+    }
+
     /// Holds it to so many CPUs, or to its own limit only. A group that is gone needs no quota.
     fn limit(&self, quota: Option<f64>) {
         let _ = match quota {

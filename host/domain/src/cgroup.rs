@@ -391,17 +391,21 @@ impl View {
                     self.limit_cpu(cpus, CPU_PERIOD)?;
                 }
                 if let Some(weight) = resources.cpu_weight {
-                    if self.v2 {
-                        write("cpu.weight", &weight.to_string())?;
-                    } else {
-                        let shares = (u64::from(weight) * SHARES / WEIGHT).max(2);
-                        write("cpu.shares", &shares.to_string())?;
-                    }
+                    self.weigh_cpu(f64::from(weight))?;
                 }
             }
         }
         resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight))?;
         resources.io_limits.iter().try_for_each(|limit| self.limit_io(limit))
+    }
+
+    /// Gives it such a weight in the division of CPU time.
+    pub fn weigh_cpu(&self, weight: f64) -> io::Result<()> {
+        if self.v2 {
+            return self.write("cpu", "cpu.weight", &weight.round().clamp(1.0, 10_000.0).to_string());
+        }
+        let shares = (weight * SHARES as f64 / WEIGHT as f64).max(2.0) as u64;
+        self.write("cpu", "cpu.shares", &shares.to_string())
     }
 
     /// Lets its tasks use so many CPUs in every such period.

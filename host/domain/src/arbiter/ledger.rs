@@ -5,7 +5,7 @@
 //! that run only at its ticks): errors do not add up. Old debts fade, so small unfairness that lasts stays the
 //! host scheduler's.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::Promise;
 use super::places::Computes;
@@ -14,6 +14,8 @@ use super::shares::{Claim, shares};
 /// Debts fade within about so many seconds, and are paid back within so many.
 const FADES: f64 = 4.0;
 const PAYS: f64 = 0.2;
+/// Others are given so many seconds more than they are owed, for what interruptions take.
+pub(super) const AHEAD: f64 = 0.1;
 /// Debts above these seconds count: a few slices of the host's scheduler, and for each CPU of the share so many more.
 const SLICES: f64 = 0.01;
 const MUCH: f64 = 0.06;
@@ -48,10 +50,10 @@ const PATIENCE: f64 = 0.1;
 /// Most that domains give to the host's own tasks, as part of all CPUs.
 pub(super) const MOST_SPARED: f64 = 0.5;
 /// What a group weighs that nobody gave a weight.
-const WEIGHT: u32 = 100;
+pub(super) const WEIGHT: u32 = 100;
 
 /// A domain in one look: the CPUs it used since the last one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sight {
     pub id: u64,
     pub promise: Promise,
@@ -67,21 +69,28 @@ pub(super) struct Look {
     /// CPUs that are to be left to the host's own tasks, and whether these get too little.
     pub spared: f64,
     pub late: bool,
+    /// CPUs that were neither idle nor the domains'.
+    pub lost: f64,
     /// Those that are held have CPUs for themselves.
     pub closed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Account {
+    /// The last look at it.
+    sight: Sight,
     /// Seconds of CPU time it should have got; below zero: should not.
     owed: f64,
     /// CPUs that it uses, and that its tasks wait for, on average.
     uses: f64,
     waits: f64,
-    /// What it should have.
+    /// What it would use, all CPUs if it takes all it can get; and what it should have.
+    wants: f64,
     share: f64,
     /// CPUs that it would use, on average of few looks.
     load: f64,
+    /// So often it was asked whether it waits.
+    heard: u64,
     /// In CPUs, and for how many seconds it has been the same.
     quota: Option<(f64, f64)>,
 }
@@ -92,14 +101,22 @@ impl Account {
         self.quota.is_some() || self.waits > BUSY
     }
 
-    fn look(&mut self, used: f64) {
-        self.uses += LOOK * (used - self.uses);
+    fn claim(&self, wants: f64) -> Claim {
+        let promise = &self.sight.promise;
+        Claim {
+            weight: f64::from(promise.weight.unwrap_or(WEIGHT)),
+            reserved: promise.reserved.unwrap_or(0.0),
+            wants: promise.most.map_or(wants, |most| wants.min(most)),
+        }
     }
 
     /// Its tasks waited for so many CPUs.
-    fn hear(&mut self, used: f64, waited: f64) {
+    fn hear(&mut self, waited: f64) {
         self.waits += LOOK * (waited - self.waits);
-        self.load += QUICK * (used + waited - self.load);
+        // A first reading of waits tells nothing.
+        let weight = if self.heard == 1 { 1.0 } else { QUICK };
+        self.load += weight * (self.sight.used + waited - self.load);
+        self.heard += 1;
     }
 
     /// Whether it uses all it may have.
@@ -107,25 +124,34 @@ impl Account {
         self.uses >= FULL * self.quota.map_or(share, |(quota, _)| quota)
     }
 
-    /// What it would use.
-    fn wants(&self, share: f64, cpus: f64) -> f64 {
-        if self.is_full(share) || self.waits >= WAITS * share.min(1.0) {
-            cpus
+    /// Enters what it would use, if all others took all they can get.
+    fn want(&mut self, share: f64, cpus: f64) {
+        let is_hungry = self.is_full(share) || self.waits >= WAITS * share.min(1.0);
+        self.wants = if is_hungry { cpus } else { (self.uses + self.waits).min(cpus) };
+    }
+
+    /// Enters what it used and what it should have.
+    fn enter(&mut self, share: f64, look: Look, is_any_held: bool) {
+        self.share = share;
+        let wants_all = self.wants >= look.cpus;
+        let fades = if !wants_all && self.waits < CONTENT * share {
+            PAYS
+        } else if is_any_held && !look.closed && wants_all {
+            f64::INFINITY
         } else {
-            (self.uses + self.waits).min(cpus)
-        }
-    }
-
-    /// It used so many CPUs less than its share.
-    fn enter(&mut self, less: f64, seconds: f64) {
-        self.owed = (self.owed + less * seconds).clamp(-MOST, MOST);
+            FADES
+        };
+        self.owed *= 1.0 - (look.seconds / fades).min(1.0);
+        // What all lack, nobody owes.
+        let due = if wants_all { share * (1.0 - look.lost / look.cpus) } else { share };
+        self.owed = (self.owed + (due - self.sight.used) * look.seconds).clamp(-MOST, MOST);
         if let Some((_, age)) = &mut self.quota {
-            *age += seconds;
+            *age += look.seconds;
         }
     }
 
-    fn is_over(&self, used: f64, share: f64) -> bool {
-        self.quota.is_some() || (self.owed < -much(share) && used > share)
+    fn is_over(&self) -> bool {
+        self.quota.is_some() || (self.owed < -much(self.share) && self.sight.used > self.share)
     }
 
     /// Whether it has had so much of a quota, or more, for some time.
@@ -133,15 +159,15 @@ impl Account {
         self.quota.is_some_and(|(quota, age)| quota >= (1.0 - CLOSE) * cpus && age > PATIENCE)
     }
 
-    /// Gives it a quota or none; its first only if others hunger. Whether that is new.
-    fn change(&mut self, quota: Option<f64>, hungry: bool) -> bool {
+    /// Gives it a quota or none, others being owed so much. Whether that is new.
+    fn change(&mut self, quota: Option<f64>, owed: f64) -> bool {
         let is_new = match (self.quota, quota) {
             (Some((now, age)), Some(quota)) => {
-                let off = (quota - now).abs() / now;
-                off > FAR || (off > CLOSE && age > PATIENCE)
+                let off = (quota - now) / now;
+                let has_paid = owed < -AHEAD && off > CLOSE;
+                has_paid || off.abs() > FAR || (off.abs() > CLOSE && age > PATIENCE)
             }
-            (Some(_), None) => true,
-            (None, quota) => quota.is_some() && hungry,
+            (now, quota) => now.is_some() || quota.is_some(),
         };
         if is_new {
             self.quota = quota.map(|cpus| (cpus, 0.0));
@@ -155,10 +181,10 @@ fn much(share: f64) -> f64 {
     SLICES + MUCH * share.min(1.0)
 }
 
-/// The accounts of all domains.
+/// The accounts of all domains that do something, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    accounts: HashMap<u64, Account>,
+    accounts: BTreeMap<u64, Account>,
     held: Option<Held>,
     looks: usize,
 }
@@ -178,95 +204,96 @@ impl Ledger {
         &mut self,
         seen: &[Sight],
         look: Look,
-        mut waited: impl FnMut(u64) -> f64,
+        waited: impl FnMut(u64) -> f64,
     ) -> Vec<(u64, Option<f64>)> {
-        let Look { seconds, cpus, spared, late, closed } = look;
-        let mut old = std::mem::take(&mut self.accounts);
-        let seen: Vec<_> = seen
-            .iter()
-            .filter(|s| {
-                let account = old.remove(&s.id);
-                let is_active = s.used > BUSY || account.as_ref().is_some_and(Account::is_active);
-                if is_active {
-                    let new = || Account { uses: s.used, ..Account::default() };
-                    self.accounts.insert(s.id, account.unwrap_or_else(new));
-                }
-                is_active
-            })
-            .collect();
-        let claim = |s: &Sight, wants: f64| Claim {
-            weight: f64::from(s.promise.weight.unwrap_or(WEIGHT)),
-            reserved: s.promise.reserved.unwrap_or(0.0),
-            wants: wants.min(s.promise.most.unwrap_or(cpus)),
-        };
-        let share = |wants: &[f64]| -> Vec<f64> {
-            let claims: Vec<_> = seen.iter().zip(wants).map(|(s, wants)| claim(s, *wants)).collect();
-            shares(&claims, cpus)
-        };
-        self.looks = self.looks.wrapping_add(1);
-        let turn = self.looks.wrapping_mul(FULL_ASKED) % seen.len().max(1);
-        // First as if all took all they can get.
-        let wants: Vec<_> = (seen.iter().zip(share(&vec![cpus; seen.len()])))
-            .zip(0..)
-            .map(|((s, share), i)| {
-                let place = (i + turn) % seen.len();
-                let account = self.accounts.entry(s.id).or_default();
-                account.look(s.used);
-                if place < FULL_ASKED || (place < ASKED && !account.is_full(share)) {
-                    account.hear(s.used, waited(s.id).min(cpus));
-                }
-                account.wants(share, cpus)
-            })
-            .collect();
-        let share = share(&wants);
-        let is_held = self.held.is_some();
-        for ((s, share), wants) in seen.iter().zip(&share).zip(wants) {
-            let account = self.accounts.entry(s.id).or_default();
-            let fades = if wants < cpus && account.waits < CONTENT * share {
-                PAYS
-            } else if is_held && !closed && wants >= cpus {
-                f64::INFINITY
-            } else {
-                FADES
-            };
-            account.owed *= 1.0 - (seconds / fades).min(1.0);
-            account.enter(share - s.used, seconds);
-            account.share = *share;
+        self.admit(seen);
+        self.ask(look.cpus, waited);
+        let is_any_held = self.held.is_some();
+        let shares = self.shares(look.cpus, |account| account.wants);
+        for (account, share) in self.accounts.values_mut().zip(shares) {
+            account.enter(share, look, is_any_held);
         }
-        let all = || seen.iter().zip(share.iter().copied());
-        let over =
-            |s: &Sight, share| self.accounts.get(&s.id).is_some_and(|account| account.is_over(s.used, share));
-        let (mut over, others): (Vec<_>, Vec<_>) = all().partition(|(s, share)| over(s, *share));
-        let owed: f64 = others.iter().map(|(s, _)| self.owed(s.id)).sum();
+        self.hold(look)
+    }
+
+    /// Has accounts for those that do something.
+    fn admit(&mut self, seen: &[Sight]) {
+        let mut old = std::mem::take(&mut self.accounts);
+        for sight in seen {
+            let account = old.remove(&sight.id);
+            if sight.used > BUSY || account.as_ref().is_some_and(Account::is_active) {
+                let mut account =
+                    account.unwrap_or_else(|| Account { uses: sight.used, ..Account::default() });
+                account.uses += LOOK * (sight.used - account.uses);
+                account.sight = *sight;
+                self.accounts.insert(sight.id, account);
+            }
+        }
+    }
+
+    /// Finds out what they would use: some are asked whether they wait.
+    fn ask(&mut self, cpus: f64, mut waited: impl FnMut(u64) -> f64) {
+        self.looks = self.looks.wrapping_add(1);
+        let count = self.accounts.len();
+        let turn = self.looks.wrapping_mul(FULL_ASKED) % count.max(1);
+        let shares = self.shares(cpus, |_| cpus);
+        for ((account, share), i) in self.accounts.values_mut().zip(shares).zip(0..) {
+            let place = (i + turn) % count;
+            let (is_full, is_held) = (account.is_full(share), account.quota.is_some());
+            // One that uses up its quota waits.
+            if (place < FULL_ASKED && !(is_full && is_held)) || (place < ASKED && !is_full) {
+                account.hear(waited(account.sight.id).min(cpus));
+            }
+            account.want(share, cpus);
+        }
+    }
+
+    /// What each should have if it would use so much.
+    fn shares(&self, cpus: f64, wants: impl Fn(&Account) -> f64) -> Vec<f64> {
+        let claims: Vec<_> = self.accounts.values().map(|account| account.claim(wants(account))).collect();
+        shares(&claims, cpus)
+    }
+
+    /// Holds those that had too much to what they should have, while others lack it; what quotas that changes.
+    fn hold(&mut self, look: Look) -> Vec<(u64, Option<f64>)> {
+        let Look { cpus, spared, late, closed, .. } = look;
+        self.held = None;
+        let (mut over, mut others): (Vec<_>, Vec<_>) =
+            self.accounts.values_mut().partition(|account| account.is_over());
+        let owed: f64 = others.iter().map(|account| account.owed).sum();
+        if owed <= MUCH {
+            // Nobody is held for what nobody lacks.
+            others.extend(over.extract_if(.., |account| account.quota.is_none()));
+        }
         if late && (over.is_empty() || spared >= MOST_SPARED * cpus) {
             // One more of those that use the most beyond their part of what is left.
-            let lowest = others.iter().filter(|(s, share)| s.used > share * (1.0 - spared / cpus));
-            over.extend(lowest.min_by(|(a, _), (b, _)| self.owed(a.id).total_cmp(&self.owed(b.id))));
+            let left = 1.0 - spared / cpus;
+            let lowest = (others.iter().enumerate())
+                .filter(|(_, account)| account.sight.used > account.share * left)
+                .min_by(|(_, a), (_, b)| a.owed.total_cmp(&b.owed));
+            if let Some((i, _)) = lowest {
+                over.push(others.swap_remove(i));
+            }
         }
+        let ahead = if others.iter().any(|account| account.wants >= cpus) { AHEAD } else { 0.0 };
         // Those that are over pay it by their shares.
-        let pays = (owed / PAYS + spared) / over.iter().map(|(_, share)| share).sum::<f64>();
-        let mut changes = Vec::new();
-        self.held = None;
+        let pays = ((owed + ahead) / PAYS + spared) / over.iter().map(|account| account.share).sum::<f64>();
+        let part = if closed { HIGHEST } else { (1.0 - pays).clamp(LEAST, HIGHEST) };
         let is_alone = over.len() == 1;
-        for (s, share) in over {
-            let Some(account) = self.accounts.get_mut(&s.id) else { continue };
-            let part = if closed { HIGHEST } else { (1.0 - pays).clamp(LEAST, HIGHEST) };
+        let mut changes = Vec::new();
+        for account in over {
+            let share = account.share;
             // One that is owed itself, unless others were paid just now.
             let frees =
                 !closed && account.owed > much(share) && (account.is_at(HIGHEST * share) || !is_alone);
-            let quota = (!frees).then_some(part * share);
-            if account.change(quota, late || owed > MUCH) {
-                changes.push((s.id, account.quota.map(|(cpus, _)| cpus)));
+            if account.change((!frees).then_some(part * share), owed) {
+                changes.push((account.sight.id, account.quota.map(|(cpus, _)| cpus)));
             }
             if account.quota.is_some() {
                 self.held.get_or_insert(Held { share: 0.0, owed }).share += share;
             }
         }
         changes
-    }
-
-    fn owed(&self, id: u64) -> f64 {
-        self.accounts.get(&id).map_or(0.0, |account| account.owed)
     }
 
     pub fn held(&self) -> Option<Held> {
@@ -293,7 +320,8 @@ impl Ledger {
     /// Forgets all debts and quotas; who had one.
     pub fn clear(&mut self) -> Vec<u64> {
         self.held = None;
-        self.accounts.drain().filter(|(_, a)| a.quota.is_some()).map(|(id, _)| id).collect()
+        let old = std::mem::take(&mut self.accounts);
+        old.into_iter().filter(|(_, a)| a.quota.is_some()).map(|(id, _)| id).collect()
     }
 }
 
@@ -303,7 +331,8 @@ mod tests {
 
     const CPUS: f64 = 2.0;
     const LOOKS: f64 = 0.02;
-    const FREE: Look = Look { seconds: LOOKS, cpus: CPUS, spared: 0.0, late: false, closed: false };
+    const FREE: Look =
+        Look { seconds: LOOKS, cpus: CPUS, spared: 0.0, late: false, lost: 0.0, closed: false };
 
     /// A domain in a host whose scheduler gives whoever is first all it wants.
     struct Load {
@@ -432,12 +461,38 @@ mod tests {
         assert!(got[0] / 2.0 > 0.9 * CPUS, "{got:?}");
     }
 
+    fn sights(used: [f64; 2]) -> [Sight; 2] {
+        [0, 1].map(|id| Sight { id, used: used[id as usize], ..Sight::default() })
+    }
+
+    #[test]
+    fn who_was_paid_too_much_is_not_held_while_nobody_lacks_anything() {
+        for look in [FREE, Look { closed: true, ..FREE }, Look { late: true, ..FREE }] {
+            let mut ledger = Ledger::default();
+            (0..20).for_each(|_| _ = ledger.enter(&sights([1.9, 0.1]), FREE, |_| 1.0));
+            assert!(ledger.is_held(0) && !ledger.is_held(1));
+            for _ in 0..20 {
+                ledger.enter(&sights([0.6, 1.4]), look, |_| 1.0);
+                assert!(!ledger.is_held(1), "{look:?} {ledger:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_all_lack_nobody_owes() {
+        let mut ledger = Ledger::default();
+        for _ in 0..50 {
+            ledger.enter(&sights([0.7, 0.7]), Look { lost: 0.6, ..FREE }, |_| 1.0);
+        }
+        assert!(ledger.accounts.values().all(|account| account.owed.abs() < 1e-6), "{ledger:?}");
+    }
+
     #[test]
     fn where_the_host_starves_one_more_is_held_until_it_does_not() {
         let mut ledger = Ledger::default();
-        let seen = [0, 1].map(|id| Sight { id, promise: Promise::default(), used: 1.0 });
-        let mut late = |late, spared| ledger.enter(&seen, Look { spared, late, ..FREE }, |_| 1.0).len();
-        assert_eq!((late(false, 0.0), late(true, 0.1), late(true, 0.2)), (0, 1, 0));
+        let mut late =
+            |late, spared| ledger.enter(&sights([1.0, 1.0]), Look { spared, late, ..FREE }, |_| 1.0).len();
+        assert_eq!((late(false, 0.0), late(true, 0.1), late(true, 0.1)), (0, 1, 0));
         assert_eq!(late(true, MOST_SPARED * CPUS), 2);
     }
 }

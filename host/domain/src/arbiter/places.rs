@@ -8,10 +8,15 @@ use std::time::{Duration, Instant};
 
 /// They must have computed for so many looks, or no longer.
 const STEADY: u32 = 2;
-const OVER: u32 = 5;
-/// Places change when one is owed, or owes, more than these seconds of CPU time, and have then stood for this long.
+const OVER: u32 = 12;
+/// Places change when what those of one CPU are owed, in seconds of CPU time, is off by this, and have then stood for this
+/// long. Weights are looked at as often.
 const MUCH: f64 = 0.05;
 const STAND: Duration = Duration::from_millis(250);
+/// In so many seconds debts are paid back, by weights that are off by no more than these factors.
+const PAYS: f64 = 1.0;
+const LIGHTEST: f64 = 0.5;
+const HEAVIEST: f64 = 2.0;
 
 /// A domain that computes.
 #[derive(Clone, Copy, Debug)]
@@ -22,10 +27,19 @@ pub(super) struct Computes {
     pub owed: f64,
 }
 
-/// Where domains are, by their number: the index of a CPU.
+/// Where a domain is, and what it weighs there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Place {
+    /// The index of a CPU.
+    pub cpu: usize,
+    /// Part of its weight.
+    pub weighs: f64,
+}
+
+/// Where domains are, by their number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    at: HashMap<u64, usize>,
+    at: HashMap<u64, Place>,
     since: Option<Instant>,
     /// Looks in which there was something to place, or nothing, one after the other.
     some: u32,
@@ -34,7 +48,7 @@ pub(super) struct Places {
 
 impl Places {
     /// Where a domain is.
-    pub fn of(&self, id: u64) -> Option<usize> {
+    pub fn of(&self, id: u64) -> Option<Place> {
         self.at.get(&id).copied()
     }
 
@@ -56,18 +70,34 @@ impl Places {
             return self.none >= OVER && self.clear();
         }
         (self.some, self.none) = (self.some + 1, 0);
-        let same = all.len() == self.at.len() && all.iter().all(|c| self.at.contains_key(&c.id));
-        let stands = self.since.is_some_and(|since| now - since < STAND);
-        let is_fair = same && all.iter().all(|c| c.owed.abs() < MUCH);
-        if self.some < STEADY || stands || is_fair {
+        if self.some < STEADY || self.since.is_some_and(|since| now - since < STAND) {
             return false;
         }
         self.since = Some(now);
-        let at = divide(all, cpus);
-        let new = at != self.at;
-        self.at = at;
-        new
+        let all = among_themselves(all);
+        let same = all.len() == self.at.len() && all.iter().all(|c| self.at.contains_key(&c.id));
+        let mut owed = vec![0.0; cpus];
+        all.iter().filter_map(|c| Some((self.of(c.id)?, c))).for_each(|(at, c)| owed[at.cpu] += c.owed);
+        let old = std::mem::take(&mut self.at);
+        let at = if same && owed.iter().all(|owed| owed.abs() < MUCH) {
+            old.iter().map(|(id, place)| (*id, place.cpu)).collect()
+        } else {
+            divide(&all, cpus)
+        };
+        let place = |c: &Computes| {
+            let weighs = (1.0 + c.owed / (c.share * PAYS)).clamp(LIGHTEST, HEAVIEST);
+            (c.id, Place { cpu: at[&c.id], weighs })
+        };
+        self.at = all.iter().map(place).collect();
+        self.at != old
     }
+}
+
+/// What they owe each other: what all lack is no matter of places.
+fn among_themselves(all: &[Computes]) -> Vec<Computes> {
+    let share: f64 = all.iter().map(|c| c.share).sum();
+    let owed: f64 = all.iter().map(|c| c.owed).sum();
+    all.iter().map(|c| Computes { owed: c.owed - owed * c.share / share, ..*c }).collect()
 }
 
 /// Who should get most comes first, each to the CPU that has the least to give.
@@ -97,7 +127,9 @@ mod tests {
 
     /// The sums of weights on each CPU.
     fn sums(places: &Places, weights: &[f64], cpus: usize) -> Vec<f64> {
-        let on = |cpu| weights.iter().zip(0..).filter(move |(_, id)| places.of(*id) == Some(cpu));
+        let on = |cpu| {
+            weights.iter().zip(0..).filter(move |(_, id)| places.of(*id).is_some_and(|at| at.cpu == cpu))
+        };
         (0..cpus).map(|cpu| on(cpu).map(|(w, _)| w).sum()).collect()
     }
 
@@ -122,6 +154,28 @@ mod tests {
         assert!(!(0..9).any(|_| places.settle(&computing(&[1.0, 3.0], 2.0), 0, Instant::now())), "unknown");
     }
 
+    #[test]
+    fn who_is_owed_weighs_more_until_it_is_paid() {
+        let mut places = Places::default();
+        let mut all = computing(&[1.0, 1.0, 1.0, 1.0], 2.0);
+        let mut now = Instant::now();
+        let mut weighs = |all: &[Computes]| {
+            now += STAND;
+            (0..STEADY).for_each(|_| _ = places.settle(all, 2, now));
+            all.iter().map(|c| places.of(c.id).unwrap().weighs).collect::<Vec<_>>()
+        };
+        assert_eq!(weighs(&all), [1.0; 4]);
+        // All lack something, one more than others.
+        all.iter_mut().for_each(|c| c.owed = 0.1);
+        all[2].owed = 0.14;
+        let found = weighs(&all);
+        assert!(found[2] > 1.0 && [0, 1, 3].iter().all(|id| found[*id] < 1.0), "{found:?}");
+        all[2].owed = 9.0;
+        assert_eq!(weighs(&all)[2], HEAVIEST);
+        all[2].owed = 0.1;
+        assert_eq!(weighs(&all), [1.0; 4]);
+    }
+
     /// Three of the same weight on two CPUs: one has a CPU for itself, and that is another one each time.
     #[test]
     fn what_does_not_divide_takes_turns() {
@@ -135,8 +189,8 @@ mod tests {
         for _ in 0..300 {
             now += STAND / 2;
             for c in &mut all {
-                let place = places.of(c.id).unwrap();
-                let mates = (0..3).filter(|id| places.of(*id) == Some(place)).count();
+                let place = places.of(c.id).unwrap().cpu;
+                let mates = (0..3).filter(|id| places.of(*id).unwrap().cpu == place).count();
                 let gets = STAND.as_secs_f64() / 2.0 / mates as f64;
                 got[c.id as usize] += gets;
                 c.owed += c.share * STAND.as_secs_f64() / 2.0 - gets;
