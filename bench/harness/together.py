@@ -7,9 +7,9 @@ import time
 from harness.runtimes import OWN, Doppel, Failed
 
 
-def ahead(instances):
-    """A moment by which so many instances have started."""
-    return time.time() + 1.5 + instances * 0.05
+def ahead(instances, attempt):
+    """A moment by which so many instances have started, if they had not before."""
+    return time.time() + (1.5 + instances * 0.05) * 2**attempt
 
 
 def outputs(runtimes, command, image=OWN, timeout=120):

@@ -7,6 +7,7 @@ from two seconds after that; how long another instance takes to start then is a 
 processes of one user, is not asked to bear them.
 """
 import contextlib
+import statistics
 import subprocess
 import time
 
@@ -45,6 +46,8 @@ def words(runtime, kind, seconds, *more, hog=None):
         victim.wait()
     if victim.returncode:
         raise Failed(f"{runtime.name}: {kind} ended with {victim.returncode}: {error.strip()[-200:]}")
+    if out == "late\n":
+        raise Failed(f"{runtime.name}: a victim has not started in {ready:.0f} s")
     return out.split()
 
 
@@ -67,9 +70,13 @@ def measure(runtime, opt):
     alone = computes()
     rows = {} if opt.quick else {"victim alone: 99th percentile of an answer": serves(), "an instance started and ended alone": (started(mine), "ns")}
     for what, name in list(HOGS.items())[: 1 if opt.quick else None]:
-        beside, before = computes(what), alone
-        alone = computes()
-        rows[f"victim beside {name}, of its share"] = 100 * beside / ((before + alone) / 4)
+        found = []
+        # Against the fork bomb, whose row is near its target, more often: the machine's speed changes by some percent.
+        for _ in range(3 if what == "fork" and not opt.quick else 1):
+            beside, before = computes(what), alone
+            alone = computes()
+            found.append(100 * beside / ((before + alone) / 4))
+        rows[f"victim beside {name}, of its share"] = statistics.median(found)
         if opt.quick:
             continue
         rows[f"victim beside {name}: 99th percentile of an answer"] = serves(what)

@@ -45,6 +45,8 @@ const EFFORT: u32 = 50;
 const IDLE: f64 = 0.15;
 /// And part that quotas may leave idle on average.
 const WASTE: f64 = 0.15;
+/// They are not scarce any more after so many looks: what an own host takes from this one is counted late, and looks idle.
+const SURELY: u32 = 5;
 /// A quota's period: the shorter, the shorter others' waits.
 const PERIOD: Duration = Duration::from_millis(10);
 /// The least quota the host takes.
@@ -191,8 +193,8 @@ struct Arbiter {
     spared: f64,
     /// CPUs idle, on average of the last looks.
     idle: f64,
-    /// They were few at the last look.
-    scarce: bool,
+    /// Looks in which they were many, one after the other.
+    plenty: u32,
     /// Since when there are quotas.
     held_since: Option<Instant>,
     /// No quotas before this, and how long that rest was.
@@ -215,7 +217,7 @@ impl Arbiter {
             stolen: Stolen::default(),
             spared: 0.0,
             idle: 0.0,
-            scarce: false,
+            plenty: SURELY,
             held_since: None,
             rest: None,
             pause: Duration::ZERO,
@@ -254,15 +256,15 @@ impl Arbiter {
         let seconds = (now - before).as_secs_f64();
         let idle = cpus - host.saturating_sub(host_before) as f64 / 1e9 / seconds;
         // What another virtual machine took is not idle.
-        let idle = if self.scarce { (idle - self.stolen.more() / seconds).max(0.0) } else { idle };
+        let idle = if self.plenty < SURELY { (idle - self.stolen.more() / seconds).max(0.0) } else { idle };
         let used = cpus - idle;
         // One look says little: the host counts the time of those that run only now and then.
         let (scarce, weight) = if self.held_since.is_some() { (WASTE, SURE) } else { (IDLE, EAGER) };
         self.idle += weight * (idle - self.idle);
         // Nobody should wait until it is so on average.
         let least = if self.held_since.is_some() { self.idle } else { self.idle.min(idle) };
-        self.scarce = least <= scarce * cpus;
-        if !self.scarce {
+        self.plenty = if least <= scarce * cpus { 0 } else { self.plenty.saturating_add(1) };
+        if self.plenty >= SURELY || (self.plenty > 0 && self.held_since.is_some()) {
             self.rest_if_held(bench, now);
             return false;
         }
