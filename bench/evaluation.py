@@ -57,9 +57,10 @@ NOTEWORTHY = 0.9
 REASONS = {
     "doppel": [
         (r"^published|^TCP, MTU|^packing: .*request", "Client, service domain and domain share the two CPUs, and a byte is copied once more; a connection from outside is two, one of the service's and one of the domain's (docs/services.md)."),
-        (r"fork|exec|CMake|compile|ssh connections", "A process of a domain is one of the host: fork is the host's of all its mappings, and a second process has to be set up beside it (docs/architecture.md)."),
+        (r"fork|exec|spawn|CMake|compile|ssh connections", "A process of a domain is one of the host: fork is the host's of all its mappings, and a second process has to be set up beside it (docs/architecture.md)."),
         (r"context switch|round trip|PostgreSQL|databases|OLTP|tbench", "A process that waits for another spins for up to 60 µs; if the other wakes in time, both stay awake, and a round trip takes 1.2 to 1.7 µs. If not, both sleep and are woken through the host, 20 µs each, until several short waits let them spin again (guest/algo `park::Window`): 5 of 36 measurements of 3 ms, as in short runs, fell into that, none of 36 of 20 ms. Of databases and tbench, whose clients and servers answer each other by turns, this is a guess, not measured apart."),
         (r"^cold start", "A start makes a sandbox, its processes and its kernel's memory; native is one exec."),
+        (r"protection fault", "A fault is a signal of the host first, and the guest kernel's handler makes the domain's of it: two frames, and two returns."),
     ],
     "paene": [
         (r"^published|^TCP, MTU|^packing: .*request", "Packets pass a helper process that ends their connections with a TCP/IP of its own, and then the network service (docs/paene.md)."),
@@ -215,7 +216,8 @@ VServer name no figures beyond "isolated" and, for Linux, that the machine had t
 More than 100 % is what a neighbour does not use. On Linux 6.18 tasks that sleep and wake all the time, as those of a fork bomb at its
 limit do, starve others of the same weight, in plain control groups too; domains are held to their shares by the keeper's arbiter,
 which also places those that compute so that weights are kept between CPUs (docs/supervisor.md); runc's containers are left to
-the host's scheduler. The hosts' speed changed by up to 10 % between windows of the same run alone.
+the host's scheduler. The hosts' speed changed by up to 10 % between windows of the same run alone; the fork bomb's row is a median
+of three.
 """)
     parts.append("## System calls by buffer size, creation of processes (VirtuOS Figs. 3-5)\n\nWrites to a file, as parts of native's rate; VirtuOS: about 1.0 up to 32 KB, 0.8 beyond.\n")
     parts.append(r.table("writes by", [(n, f"bandwidth: file write by {n}") for n, _ in WRITES], []))

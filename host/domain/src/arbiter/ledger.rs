@@ -125,7 +125,9 @@ impl Account {
 
     /// Enters what it would use, if all others took all they can get.
     fn want(&mut self, share: f64, cpus: f64) {
-        let is_hungry = self.is_full(share) || self.waits >= WAITS * share.min(1.0);
+        // One that has all it may have may have all it wants.
+        let takes_all = self.is_full(share) && (self.quota.is_some() || self.waits >= CONTENT * self.uses);
+        let is_hungry = takes_all || self.waits >= WAITS * share.min(1.0);
         self.wants = if is_hungry { cpus } else { (self.uses + self.waits).min(cpus) };
     }
 
@@ -496,6 +498,15 @@ mod tests {
     }
 
     #[test]
+    fn who_never_waits_lacks_nothing() {
+        let mut ledger = Ledger::default();
+        for _ in 0..50 {
+            ledger.enter(&sights([1.2, 0.3]), FREE, |_| 0.0);
+        }
+        assert!(ledger.accounts.values().all(|account| account.owed.abs() < 1e-3), "{ledger:?}");
+    }
+
+    #[test]
     fn for_the_little_that_many_lack_nobody_is_held() {
         let mut ledger = Ledger::default();
         let sight = |(id, used)| Sight { id, used, ..Sight::default() };
@@ -503,7 +514,7 @@ mod tests {
         let seen: Vec<_> =
             [0.3].into_iter().chain([0.09; 20]).zip(0..).map(|(used, id)| sight((id, used))).collect();
         for _ in 0..150 {
-            assert_eq!(ledger.enter(&seen, FREE, |_| 0.0), []);
+            assert_eq!(ledger.enter(&seen, FREE, |_| 0.02), []);
         }
         let owed: f64 = ledger.accounts.values().map(|account| account.owed).filter(|owed| *owed > 0.0).sum();
         assert!(owed > MUCH && ledger.accounts[&0].is_over(), "{owed} {ledger:?}");
