@@ -2,8 +2,8 @@
 //
 //   work units N                N units of computation (about 1 ms each); prints nothing
 //   work count AT SECONDS N [BEFORE]   from the wall clock AT (seconds since 1970) on, SECONDS long, N processes: prints the
-//                               units they have done; they compute from BEFORE seconds before that. "late" if it began after AT
-//                               that
+//                               units they have done; they compute from BEFORE seconds before that; "late" if it
+//                               began after AT
 //   work serve AT SECONDS       likewise, a client that asks a server of another process every millisecond: prints the
 //                               median and the 99th percentile of the time to the answer, in nanoseconds
 //   work hog fork|memory|disk|cpu SECONDS    takes what it can get, then ends, whatever has been refused
