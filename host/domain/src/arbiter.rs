@@ -14,6 +14,7 @@
 //!
 //! Key types: [`Seat`], a domain's place; `Arbiter`, the thread's state; `shares` computes who gets what. There is one arbiter in a process; it judges the process' own domains only.
 
+mod brief;
 mod canary;
 mod cpus;
 mod ledger;
@@ -183,6 +184,8 @@ struct Arbiter {
     /// Domains from this number on came since there are places.
     came: u64,
     cpus: Cpus,
+    /// CPUs that this process may use at once, read when CPUs were idle last.
+    parallel: f64,
     /// When tasks were last moved, and how long that took in this look.
     swept: Option<Instant>,
     moving: Duration,
@@ -211,6 +214,7 @@ impl Arbiter {
             places: Places::default(),
             came: 0,
             cpus: Cpus::all(),
+            parallel: parallel(),
             swept: None,
             moving: Duration::ZERO,
             last: None,
@@ -252,7 +256,10 @@ impl Arbiter {
     fn look(&mut self, bench: &Bench, any: &View, now: Instant, late: bool) -> bool {
         let Some(host) = any.host_cpu_time() else { return false };
         let Some((before, host_before)) = self.last.replace((now, host)) else { return false };
-        let cpus = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        if self.plenty > 0 {
+            self.parallel = parallel();
+        }
+        let cpus = self.parallel;
         let seconds = (now - before).as_secs_f64();
         let idle = cpus - host.saturating_sub(host_before) as f64 / 1e9 / seconds;
         // What another virtual machine took is not idle.
@@ -350,6 +357,8 @@ impl Arbiter {
         if changed {
             // CPUs are idle while tasks move.
             self.idle = 0.0;
+            // Whoever is held pays for being watched.
+            self.pen.enter(&self.cpus);
         }
         if self.sweeps(changed, now) {
             let begun = Instant::now();
@@ -401,6 +410,10 @@ impl Arbiter {
         }
         due
     }
+}
+
+fn parallel() -> f64 {
+    std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64)
 }
 
 impl Seen {

@@ -3,7 +3,7 @@
 //! Quotas alone leave hundreds of restless tasks on all CPUs, where their timers and their waking interrupt whoever runs:
 //! a neighbour that computed lost an eighth of its work so (docs/supervisor.md).
 
-use rustix::thread::CpuSet;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::cpus::Cpus;
 use super::ledger::Held;
@@ -55,6 +55,13 @@ impl Pen {
         self.drive(tasks, cpus, cpus.count() - self.size, cpus.count());
     }
 
+    /// Moves the calling thread into it, or lets it run everywhere if it is open.
+    pub fn enter(&self, cpus: &Cpus) {
+        let from = if self.is_closed() { cpus.count() - self.size } else { 0 };
+        // It may run elsewhere too.
+        let _ = sched_setaffinity(None, &cpus.set(from, cpus.count()));
+    }
+
     /// Keeps tasks out of it; one that is open has no CPUs.
     pub fn keep_out(&self, tasks: &[u32], cpus: &Cpus) {
         self.drive(tasks, cpus, 0, cpus.count() - self.size);
@@ -73,6 +80,22 @@ mod tests {
     use super::*;
     use rustix::process::Pid;
     use rustix::thread::sched_getaffinity;
+
+    #[test]
+    fn who_watches_it_runs_there() {
+        let cpus = Cpus::all();
+        let count = cpus.count();
+        if count < 2 {
+            return println!("skipped: one CPU");
+        }
+        let mut pen = Pen::default();
+        (0..STEADY).for_each(|_| _ = pen.fit(held(1.0, PAID), count));
+        pen.enter(&cpus);
+        assert_eq!(sched_getaffinity(None).unwrap(), cpus.set(count - 1, count));
+        assert!(pen.fit(None, count));
+        pen.enter(&cpus);
+        assert_eq!(sched_getaffinity(None).unwrap(), cpus.set(0, count));
+    }
 
     fn held(share: f64, owed: f64) -> Option<Held> {
         Some(Held { share, owed })

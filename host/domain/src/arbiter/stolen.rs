@@ -1,5 +1,7 @@
 //! CPU time that this host's own host gave to others, while its tasks ran or would have run (proc(5), `steal`).
 
+use super::brief::brief;
+
 /// What was read last, in ticks.
 #[derive(Debug, Default)]
 pub(super) struct Stolen {
@@ -10,7 +12,7 @@ impl Stolen {
     /// Seconds since it was asked last, of all CPUs together; none at first. It is counted in whole ticks, whose errors do
     /// not add up.
     pub fn more(&mut self) -> f64 {
-        let Some(now) = std::fs::read_to_string("/proc/stat").ok().and_then(|text| ticks(&text)) else {
+        let Some(now) = brief("/proc/stat").and_then(|text| ticks(&text)) else {
             return 0.0;
         };
         let last = self.last.replace(now).unwrap_or(now);
