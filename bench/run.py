@@ -45,8 +45,8 @@ def measured(module, runtime, opt):
     yield from got.items() if isinstance(got, dict) else got
 
 
-def run_all(chosen, runtimes, opt, notes):
-    """Rows, their units, their targets, their workloads, and the seconds of each workload by runtime."""
+def run_all(chosen, runtimes, opt, notes, keep):
+    """Rows, their units, their targets, their workloads, and the seconds of each workload by runtime; kept after each."""
     rows, units, targets, workload, seconds = {}, {}, {}, {}, {}
     for name, module in chosen.items():
         targets.update(getattr(module, "TARGETS", {}))
@@ -71,7 +71,9 @@ def run_all(chosen, runtimes, opt, notes):
                 took[r.name] = took.get(r.name, 0) + time.monotonic() - begun
         each = ", ".join(f"{r} {s:.1f}" for r, s in took.items() if s >= 0.05)
         print(f"  {name}: {sum(took.values()):.0f} s ({each})", file=sys.stderr, flush=True)
-    return rows, units, targets, workload, seconds
+        found = {"rows": rows, "units": units, "targets": targets, "workloads": workload, "seconds": seconds}
+        keep(found)
+    return found
 
 
 def built_from(tool):
@@ -117,31 +119,38 @@ def main():
     prepare(chosen, runtimes)
     print(f"Images unpacked, benchmarks built: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     begun = time.monotonic()
+    host = f"{platform.release()}, {os.cpu_count()} CPUs"
+    date = time.strftime("%Y-%m-%d %H:%M")
+    about = {"date": date, "host": host, "load": load, "quick": opt.quick, "machine": machine()}
+
+    def told():
+        return [f"{what}: {text}" for what, _, text in sorted(set(notes))]
+
+    def keep(found):
+        """A run that is broken off leaves what it has found."""
+        (RESULTS / "latest.json").write_text(json.dumps(about | found | {"notes": told()}, indent=1))
+
     try:
-        rows, units, targets, workloads_of, seconds = run_all(chosen, runtimes, opt, notes)
+        found = run_all(chosen, runtimes, opt, notes, keep)
     finally:
         for r in runtimes:
             r.close()
     total = time.monotonic() - begun
+    rows, units, targets = found["rows"], found["units"], found["targets"]
     failed = {name for what, name, _ in notes if what == "FAILED" and name not in OTHERS}
-    notes = [f"{what}: {text}" for what, _, text in sorted(set(notes))]
-    host = f"{platform.release()}, {os.cpu_count()} CPUs"
-    date = time.strftime("%Y-%m-%d %H:%M")
+    notes = told()
     runs = "short runs, mostly single" if opt.quick else f"{opt.repeats} interleaved runs"
     text = (f"Medians of {runs}, Linux {host}, {date}; load {load:.1f} before; {total:.0f} s.\n\n"
             + report.table(rows, units, targets, names) + "\n" + "".join(f"\n- {n}" for n in notes))
-    data = {"date": date, "host": host, "load": load, "quick": opt.quick, "rows": rows, "units": units, "targets": targets, "notes": notes,
-            "seconds": seconds, "machine": machine(), "workloads": workloads_of}
     # Short runs do not take the place of what is kept.
     kept = HERE / "work/results" if opt.quick else RESULTS
     kept.mkdir(exist_ok=True, parents=True)
     for module in chosen.values():
         if hasattr(module, "finish"):
             module.finish(kept)
-    (RESULTS / "latest.json").write_text(json.dumps(data, indent=1))
     (RESULTS / "latest.md").write_text(text + "\n")
-    about = [f"{date}{', short runs' if opt.quick else ''}, {data['machine']}; {total:.0f} s."]
-    (RESULTS / "latest-summary.md").write_text(summary.page(about, rows, units, targets, workloads_of, notes, RESULTS / "latest-summary.svg"))
+    lines = [f"{date}{', short runs' if opt.quick else ''}, {about['machine']}; {total:.0f} s."]
+    (RESULTS / "latest-summary.md").write_text(summary.page(lines, rows, units, targets, found["workloads"], notes, RESULTS / "latest-summary.svg"))
     print(text)
     print(f"{total:.0f} s in all", file=sys.stderr)
     # What cannot be is said, and what others fail in; what should have been is an error.

@@ -3,8 +3,9 @@
 A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs: its
 share is half of what it does alone, measured before and after. Then a victim that asks a server of its own every
 millisecond: how long its answers take. Both are there already when the neighbour comes, the first computes, and are measured
-from two seconds after that; how long another instance takes to start then is a row of its own. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits to
-processes of one user, is not asked to bear them.
+from two seconds after that; how long another instance takes to start then is a row of its own. Shares are medians of three
+windows of five seconds, starts of five: the machine's own speed changes by some percent from one to the next. Neighbours
+have 256 MiB and 200 processes; the host itself, which sets no limits to processes of one user, is not asked to bear them.
 """
 import contextlib
 import statistics
@@ -53,11 +54,14 @@ def words(runtime, kind, seconds, *more, hog=None):
 
 def started(runtime, hog=None):
     """How long an instance takes from its start to its end."""
-    with hogging(runtime, hog, 8) if hog else contextlib.nullcontext():
+    found = []
+    with hogging(runtime, hog, 30) if hog else contextlib.nullcontext():
         time.sleep(2)
-        begun = time.perf_counter_ns()
-        runtime.run("/work", "units", "1")
-        return time.perf_counter_ns() - begun
+        for _ in range(5):
+            begun = time.perf_counter_ns()
+            runtime.run("/work", "units", "1")
+            found.append(time.perf_counter_ns() - begun)
+    return statistics.median(found)
 
 
 def measure(runtime, opt):
@@ -71,8 +75,7 @@ def measure(runtime, opt):
     rows = {} if opt.quick else {"victim alone: 99th percentile of an answer": serves(), "an instance started and ended alone": (started(mine), "ns")}
     for what, name in list(HOGS.items())[: 1 if opt.quick else None]:
         found = []
-        # Against the fork bomb, whose row is near its target, more often: the machine's speed changes by some percent.
-        for _ in range(3 if what == "fork" and not opt.quick else 1):
+        for _ in range(1 if opt.quick else 3):
             beside, before = computes(what), alone
             alone = computes()
             found.append(100 * beside / ((before + alone) / 4))
