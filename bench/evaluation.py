@@ -216,8 +216,8 @@ VServer name no figures beyond "isolated" and, for Linux, that the machine had t
 More than 100 % is what a neighbour does not use. On Linux 6.18 tasks that sleep and wake all the time, as those of a fork bomb at its
 limit do, starve others of the same weight, in plain control groups too; domains are held to their shares by the keeper's arbiter,
 which also places those that compute so that weights are kept between CPUs (docs/supervisor.md); runc's containers are left to
-the host's scheduler. The hosts' speed changed by up to 10 % between windows of the same run alone; the fork bomb's row is a median
-of three.
+the host's scheduler. The hosts' speed changed by up to 10 % between windows of the same run alone; shares are medians of three
+windows, starts of five.
 """)
     parts.append("## System calls by buffer size, creation of processes (VirtuOS Figs. 3-5)\n\nWrites to a file, as parts of native's rate; VirtuOS: about 1.0 up to 32 KB, 0.8 beyond.\n")
     parts.append(r.table("writes by", [(n, f"bandwidth: file write by {n}") for n, _ in WRITES], []))

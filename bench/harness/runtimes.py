@@ -84,6 +84,8 @@ class Native:
 
 class Doppel(Native):
     name = "doppel"
+    # Runtimes with limits of their own, whose domains have a label by which they are found.
+    made, label = 0, None
 
     def __init__(self, roots, path):
         super().__init__(roots)
@@ -97,8 +99,18 @@ class Doppel(Native):
         given = {"--memory": memory, "--pids-limit": pids, "--cpu-weight": weight}
         # Weights and numbers of processes are the supervisor's to give.
         one.host = ["env", f"DOPPEL_HOST=unix://{self.api.supervisor.socket}"]
-        one.options = [*self.options, *(str(x) for k, v in given.items() if v is not None for x in (k, v))]
+        Doppel.made += 1
+        one.label = f"bench={os.getpid()}-{Doppel.made}"
+        one.options = [*self.options, "--label", one.label, *(str(x) for k, v in given.items() if v is not None for x in (k, v))]
         return one
+
+    def clean(self):
+        # A domain of the supervisor outlives the command that has started it.
+        if self.label:
+            doppel = [*self.host, self.path]
+            found = subprocess.run([*doppel, "ps", "-aq", "--no-trunc", "-f", f"label={self.label}"], capture_output=True, text=True).stdout.split()
+            if found:
+                subprocess.run([*doppel, "rm", "-f", *found], capture_output=True)
 
 
 class Paene(Doppel):

@@ -11,7 +11,9 @@ from harness.together import ahead, outputs
 UNIT = "/s"
 REPEATS = 1
 WEIGHTS = range(1, 9)
-TARGETS = {"compute: 128 at once": 0.98, "compute: weights 1 to 8, of the ideal split": 98}
+# Measured three times: its target is near, and the machine's speed changes by some percent.
+MOST = 128
+TARGETS = {f"compute: {MOST} at once": 0.98, "compute: weights 1 to 8, of the ideal split": 98}
 
 
 def counts(runtimes, seconds):
@@ -30,7 +32,9 @@ def split(runtime, seconds):
 
 def measure(runtime, opt):
     seconds = 1 if opt.quick else 5
-    rows = {f"compute: {n} at once": sum(counts([runtime] * n, seconds)) / seconds for n in ([8] if opt.quick else [1, 2, 4, 8, 16, 32, 64, 128])}
+    times = lambda n: 3 if n == MOST else 1  # noqa: E731
+    rate = lambda n: statistics.median(sum(counts([runtime] * n, seconds)) / seconds for _ in range(times(n)))  # noqa: E731
+    rows = {f"compute: {n} at once": rate(n) for n in ([8] if opt.quick else [1, 2, 4, 8, 16, 32, 64, MOST])}
     if runtime.name not in ("native", "runsc", "bwrap") and not (opt.quick and runtime.name != "doppel"):
         seconds = 1 if opt.quick else 10
         kept = statistics.median(split(runtime, seconds) for _ in range(1 if opt.quick else 3))

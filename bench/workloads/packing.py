@@ -21,17 +21,24 @@ REPEATS = 1
 COUNTS = {"native": (50, 500), "doppel": (50, 2000), "paene": (20, 200), "runc": (4, 60), "runsc": (2, 20), "bwrap": (20, 200)}
 SLEEP = ["/bin/busybox", "sh", "-c", "echo up; exec /bin/busybox sleep 100000"]
 CLIENTS = 4
+# KiB by which what is available changes in half a second where nothing happens.
+CALM = 512
 # KiB of the smallest process there is: its page tables and stacks.
 LEAST = 30
 
 
 def available():
-    """KiB the host could still give, once it has calmed down."""
-    seen = []
-    for _ in range(5):
-        time.sleep(0.1)
-        seen.append(next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemAvailable:")))
-    return statistics.median(seen)
+    """KiB the host could still give, once it has calmed down: what the last workload left is freed for some seconds."""
+    now = None
+    for _ in range(20):
+        seen, last = [], now
+        for _ in range(5):
+            time.sleep(0.1)
+            seen.append(next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemAvailable:")))
+        now = statistics.median(seen)
+        if last is not None and abs(now - last) < CALM:
+            break
+    return now
 
 
 class Instances:

@@ -80,6 +80,23 @@ def test_weights_are_kept_between_cpus(d):
     eventually(lambda: of_group(pid, "cpu", "cpu.shares", "cpu.weight") in ("1024", "100"), "its weight")
 
 
+def test_a_clone_of_a_placed_domain_is_let_free(d):
+    cpus = len(os.sched_getaffinity(0))
+    if cpus < 2:
+        pytest.skip("for two CPUs")
+    domains = [start(d, "while True: pass") for _ in range(2 * cpus)]
+    placed = lambda i: {len(on) for on in affinities(d, i)} == {1}
+    eventually(lambda: all(map(placed, domains)), "placed")
+    frozen = d.cli("freeze", domains[0], "placed")
+    assert frozen.returncode == 0, frozen.stderr
+    cloned = d.cli("clone", "-d", "placed")
+    assert cloned.returncode == 0, cloned.stderr
+    for i in domains:
+        d.cli("rm", "-f", i)
+    clone = cloned.stdout.decode().strip()
+    eventually(lambda: affinities(d, clone) == {tuple(sorted(os.sched_getaffinity(0)))}, "free")
+
+
 def test_a_reservation_comes_before_weights(d):
     cpus = len(os.sched_getaffinity(0))
     if cpus < 2:

@@ -28,10 +28,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cgroup::{Limits, View};
+use crate::cgroup::{Limits, View, WEIGHT};
 use canary::Canary;
 use cpus::Cpus;
-use ledger::{Ledger, Look, MOST_SPARED, Sight, WEIGHT};
+use ledger::{Ledger, Look, MOST_SPARED, Sight};
 use pen::Pen;
 use places::Places;
 use stolen::Stolen;

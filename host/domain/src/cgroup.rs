@@ -36,7 +36,7 @@ const CPU_PERIOD: Duration = Duration::from_millis(100);
 /// What a process or group weighs on v1.
 const SHARES: u64 = 1024;
 /// What a group weighs on v2, and in [`Resources::cpu_weight`].
-const WEIGHT: u64 = 100;
+pub(crate) const WEIGHT: u32 = 100;
 
 /// And for one that cannot stop by itself: on v1 there is a hierarchy for that. Its programs see their groups, and a Java
 /// runtime heeds none on v1 if it does not find this one of CPUs too.
@@ -404,7 +404,7 @@ impl View {
         if self.v2 {
             return self.write("cpu", "cpu.weight", &weight.round().clamp(1.0, 10_000.0).to_string());
         }
-        let shares = (weight * SHARES as f64 / WEIGHT as f64).max(2.0) as u64;
+        let shares = (weight * SHARES as f64 / f64::from(WEIGHT)).max(2.0) as u64;
         self.write("cpu", "cpu.shares", &shares.to_string())
     }
 

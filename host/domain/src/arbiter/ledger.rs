@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::Promise;
 use super::places::Computes;
 use super::shares::{Claim, shares};
+use crate::cgroup::WEIGHT;
 
 /// Debts fade within about so many seconds, and are paid back within so many.
 const FADES: f64 = 4.0;
@@ -48,8 +49,6 @@ const FAR: f64 = 0.2;
 const PATIENCE: f64 = 0.1;
 /// Most that domains give to the host's own tasks, as part of all CPUs.
 pub(super) const MOST_SPARED: f64 = 0.5;
-/// What a group weighs that nobody gave a weight.
-pub(super) const WEIGHT: u32 = 100;
 
 /// A domain in one look: the CPUs it used since the last one.
 #[derive(Clone, Copy, Debug, Default)]

@@ -85,7 +85,7 @@ impl View {
         let ways = [
             ("io.weight", format!("default {weight}")),
             ("io.bfq.weight", format!("default {}", bounded(weight, 1))),
-            ("blkio.weight", bounded(weight * V1_WEIGHT / WEIGHT, 10)),
+            ("blkio.weight", bounded(weight * V1_WEIGHT / u64::from(WEIGHT), 10)),
             ("blkio.bfq.weight", bounded(weight, 1)),
         ];
         for (file, value) in &ways {
