@@ -58,13 +58,17 @@ REASONS = {
     "doppel": [
         (r"^published|^TCP, MTU|^packing: .*request", "Client, service domain and domain share the two CPUs, and a byte is copied once more; a connection from outside is two, one of the service's and one of the domain's (docs/services.md)."),
         (r"fork|exec|spawn|CMake|compile|ssh connections", "A process of a domain is one of the host: fork is the host's of all its mappings, and a second process has to be set up beside it (docs/architecture.md)."),
-        (r"context switch|round trip|PostgreSQL|databases|OLTP|tbench", "A process that waits for another spins for up to 60 µs; if the other wakes in time, both stay awake, and a round trip takes 1.2 to 1.7 µs. If not, both sleep and are woken through the host, 20 µs each, until several short waits let them spin again (guest/algo `park::Window`): 5 of 36 measurements of 3 ms, as in short runs, fell into that, none of 36 of 20 ms. Of databases and tbench, whose clients and servers answer each other by turns, this is a guess, not measured apart."),
+        (r"context switch|round trip|PostgreSQL|databases|OLTP|tbench", "A process that waits for another spins for up to 60 µs; if the other wakes in time, both stay awake, and a round trip takes 1.2 to 1.7 µs. If not, both sleep and are woken through the host, 20 µs each, until several short waits let them spin again (guest/algo `park::Window`): 5 of 36 measurements of 3 ms, as in short runs, fell into that, none of 36 of 20 ms. Nobody spins while more processes are awake than there are CPUs, as with databases and tbench: there each answer is a sleep and a futex, where Linux's socket hands the CPU over. That is read from the code, not measured apart."),
+        (r"^compute", "One window of five seconds: with half and with twice as many nothing is lost."),
         (r"^cold start", "A start makes a sandbox, its processes and its kernel's memory; native is one exec."),
         (r"protection fault", "A fault is a signal of the host first, and the guest kernel's handler makes the domain's of it: two frames, and two returns."),
     ],
     "paene": [
         (r"^published|^TCP, MTU|^packing: .*request", "Packets pass a helper process that ends their connections with a TCP/IP of its own, and then the network service (docs/paene.md)."),
         (r"^cold start", "A start makes namespaces, control groups and mounts; native is one exec."),
+        (r"^hosting", "The host's scheduler balances groups of tasks between CPUs less well than tasks: runc's containers lose likewise. A guess, not measured apart."),
+        (r"context switch|round trip|bandwidth: pipe", "Whether the two ends are on one CPU or on two is chance, as the spreads say: waking another CPU costs 15 µs."),
+        (r"open|stat|file|git|rsync|SQLite|pread|pwrite|PostgreSQL", "Its root is an overlay over the image, and its calls pass a filter; runc has a plain directory here. A guess, not measured apart."),
     ],
 }
 WRITES = [("64 B", 64), ("512 B", 512), ("4 KB", 4096), ("16 KB", 16384), ("64 KB", 65536), ("256 KB", 262144)]
