@@ -181,8 +181,6 @@ struct Arbiter {
     ledger: Ledger,
     pen: Pen,
     places: Places,
-    /// Domains from this number on came since there are places.
-    came: u64,
     cpus: Cpus,
     /// CPUs that this process may use at once, read when CPUs were idle last.
     parallel: f64,
@@ -212,7 +210,6 @@ impl Arbiter {
             ledger: Ledger::default(),
             pen: Pen::default(),
             places: Places::default(),
-            came: 0,
             cpus: Cpus::all(),
             parallel: parallel(),
             swept: None,
@@ -382,14 +379,9 @@ impl Arbiter {
             return;
         }
         let begun = Instant::now();
-        if before.are_none() {
-            self.came = seen.iter().map(|s| s.id + 1).max().unwrap_or(0);
-        }
         for s in seen {
             let (was, is) = (before.of(s.id), self.places.of(s.id));
-            // One that came meanwhile may be a clone of one that had a place.
-            let may_be_clone = self.places.are_none() && s.id >= self.came;
-            if was.or(is).is_none() && !may_be_clone {
+            if was.or(is).is_none() {
                 continue;
             }
             if was.map(|at| at.weighs) != is.map(|at| at.weighs) {

@@ -81,24 +81,19 @@ mod tests {
     use rustix::process::Pid;
     use rustix::thread::sched_getaffinity;
 
-    #[test]
-    fn who_watches_it_runs_there() {
-        let cpus = Cpus::all();
-        let count = cpus.count();
-        if count < 2 {
-            return println!("skipped: one CPU");
-        }
-        let mut pen = Pen::default();
-        (0..STEADY).for_each(|_| _ = pen.fit(held(1.0, PAID), count));
-        pen.enter(&cpus);
-        assert_eq!(sched_getaffinity(None).unwrap(), cpus.set(count - 1, count));
-        assert!(pen.fit(None, count));
-        pen.enter(&cpus);
-        assert_eq!(sched_getaffinity(None).unwrap(), cpus.set(0, count));
-    }
-
     fn held(share: f64, owed: f64) -> Option<Held> {
         Some(Held { share, owed })
+    }
+
+    /// One of one CPU, and all CPUs; None where there is only one.
+    fn closed() -> Option<(Pen, Cpus)> {
+        let (mut pen, cpus) = (Pen::default(), Cpus::all());
+        if cpus.count() < 2 {
+            println!("skipped: one CPU");
+            return None;
+        }
+        (0..STEADY).for_each(|_| _ = pen.fit(held(1.0, PAID), cpus.count()));
+        Some((pen, cpus))
     }
 
     #[test]
@@ -122,12 +117,8 @@ mod tests {
 
     #[test]
     fn threads_go_there_and_come_back() {
-        let cpus = Cpus::all();
+        let Some((mut pen, cpus)) = closed() else { return };
         let count = cpus.count();
-        if count < 2 {
-            return println!("skipped: one CPU");
-        }
-        let mut pen = Pen::default();
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -137,7 +128,6 @@ mod tests {
         let task = told.recv().unwrap();
         let tasks = [task.try_into().unwrap()];
         let runs_on = || sched_getaffinity(Pid::from_raw(task)).unwrap();
-        (0..STEADY).for_each(|_| _ = pen.fit(held(1.0, PAID), count));
         pen.take(&tasks, &cpus);
         assert_eq!(runs_on(), cpus.set(count - 1, count));
         pen.keep_out(&tasks, &cpus);
@@ -147,5 +137,16 @@ mod tests {
         assert_eq!(runs_on(), cpus.set(0, count));
         drop(done);
         assert!(thread.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn who_watches_it_runs_there() {
+        let Some((mut pen, cpus)) = closed() else { return };
+        let count = cpus.count();
+        pen.enter(&cpus);
+        assert_eq!(sched_getaffinity(None).unwrap(), cpus.set(count - 1, count));
+        assert!(pen.fit(None, count));
+        pen.enter(&cpus);
+        assert_eq!(sched_getaffinity(None).unwrap(), cpus.set(0, count));
     }
 }
