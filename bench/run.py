@@ -48,6 +48,7 @@ def measured(module, runtime, opt):
 def run_all(chosen, runtimes, opt, notes, keep):
     """Rows, their units, their targets, their workloads, and the seconds of each workload by runtime; kept after each."""
     rows, units, targets, workload, seconds = {}, {}, {}, {}, {}
+    found = {"rows": rows, "units": units, "targets": targets, "workloads": workload, "seconds": seconds}
     for name, module in chosen.items():
         targets.update(getattr(module, "TARGETS", {}))
         repeats = getattr(module, "REPEATS", opt.repeats)
@@ -71,7 +72,6 @@ def run_all(chosen, runtimes, opt, notes, keep):
                 took[r.name] = took.get(r.name, 0) + time.monotonic() - begun
         each = ", ".join(f"{r} {s:.1f}" for r, s in took.items() if s >= 0.05)
         print(f"  {name}: {sum(took.values()):.0f} s ({each})", file=sys.stderr, flush=True)
-        found = {"rows": rows, "units": units, "targets": targets, "workloads": workload, "seconds": seconds}
         keep(found)
     return found
 

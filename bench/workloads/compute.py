@@ -32,9 +32,10 @@ def split(runtime, seconds):
 
 def measure(runtime, opt):
     seconds = 1 if opt.quick else 5
-    times = lambda n: 3 if n == MOST else 1  # noqa: E731
-    rate = lambda n: statistics.median(sum(counts([runtime] * n, seconds)) / seconds for _ in range(times(n)))  # noqa: E731
-    rows = {f"compute: {n} at once": rate(n) for n in ([8] if opt.quick else [1, 2, 4, 8, 16, 32, 64, MOST])}
+    rows = {}
+    for n in [8] if opt.quick else [1, 2, 4, 8, 16, 32, 64, MOST]:
+        sums = [sum(counts([runtime] * n, seconds)) for _ in range(3 if n == MOST else 1)]
+        rows[f"compute: {n} at once"] = statistics.median(sums) / seconds
     if runtime.name not in ("native", "runsc", "bwrap") and not (opt.quick and runtime.name != "doppel"):
         seconds = 1 if opt.quick else 10
         kept = statistics.median(split(runtime, seconds) for _ in range(1 if opt.quick else 3))
