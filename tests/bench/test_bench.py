@@ -53,8 +53,10 @@ def test_what_was_measured_before_a_failure_is_kept_and_a_reason_is_no_failure()
 
     module = types.SimpleNamespace(measure=measure, UNIT="ns")
     runtimes = [types.SimpleNamespace(name=n, asked_only=False) for n in ("native", "paene", "bwrap")]
-    notes = []
-    rows, units, _, workloads, seconds = run.run_all({"w": module}, runtimes, types.SimpleNamespace(quick=False, repeats=2), notes)
+    notes, kept = [], []
+    found = run.run_all({"w": module}, runtimes, types.SimpleNamespace(quick=False, repeats=2), notes, kept.append)
+    rows, units, workloads, seconds = (found[what] for what in ("rows", "units", "workloads", "seconds"))
+    assert kept == [found]
     assert rows == {"first": {"native": [1.0, 1.0], "paene": [1.0]}, "second": {"native": [2.0, 2.0]}}
     assert units == {"first": "ns", "second": "%"} and set(workloads.values()) == {"w"} and set(seconds["w"]) == {"native", "paene", "bwrap"}
     assert sorted(notes) == [("FAILED", "paene", "w: paene: broke"), ("cannot", "bwrap", "w: bwrap: has none")]
