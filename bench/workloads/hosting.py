@@ -61,7 +61,7 @@ def measure(runtime, opt):
     seconds = 1 if opt.quick else 4
     for name, (script, what) in list(KINDS.items())[: 1 if opt.quick else None]:
         for n in [4] if opt.quick else [1, 2, 4, 8, 16]:
-            got = rates([runtime] * n, script, seconds)
+            got = rates([runtime.limited(weight=100)] * n, script, seconds)
             yield f"hosting: {n} {name}, {what}", sum(got)
             if n == 4:
                 yield f"hosting: 4 {name} of equal weight, of the ideal split", of_ideal(got, [1] * n)

@@ -1,11 +1,12 @@
 """Neighbours that take all they can (Xen 4.4, Doppelgänger 5): fork bomb, memory hog, disk hog, CPU hogs.
 
 A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs: its
-share is half of what it does alone, measured before and after. Then a victim that asks a server of its own every
-millisecond: how long its answers take. Both are there already when the neighbour comes, the first computes, and are measured
-from two seconds after that; how long another instance takes to start then is a row of its own. Shares are medians of three
-windows of five seconds, starts of five: the machine's own speed changes by some percent from one to the next. Neighbours
-have 256 MiB and 200 processes; the host itself, which sets no limits to processes of one user, is not asked to bear them.
+share is half of what it does alone. Then a victim that asks a server of its own every millisecond: how long its answers
+take. Both are there already when the neighbour comes, the first computes, and are measured from two seconds after that; how
+long another instance takes to start then is a row of its own. Starts are medians of five; shares are means of windows of ten
+seconds, four beside each neighbour and one alone after every second of them: the machine's own speed changes by up to a tenth
+for some seconds, whatever runs on it, so that a share is good to a percent only in as many. Neighbours have 256 MiB and 200
+processes; the host itself, which sets no limits to processes of one user, is not asked to bear them.
 """
 import contextlib
 import statistics
@@ -67,21 +68,21 @@ def started(runtime, hog=None):
 def measure(runtime, opt):
     if runtime.name in ("native", "runsc", "bwrap"):
         raise Cannot(f"{runtime.name}: sets its neighbours no limits here")
-    seconds = 1 if opt.quick else 5
+    seconds, windows = (1, 1) if opt.quick else (10, 4)
     mine = runtime.limited(weight=100)
     computes = lambda hog=None: int(words(mine, "count", seconds, "2", "3", hog=hog)[0])  # noqa: E731
     serves = lambda hog=None: (float(words(mine, "serve", seconds, hog=hog)[1]), "ns")  # noqa: E731
-    alone = computes()
+    alone, beside = [computes()], {}
     rows = {} if opt.quick else {"victim alone: 99th percentile of an answer": serves(), "an instance started and ended alone": (started(mine), "ns")}
     for what, name in list(HOGS.items())[: 1 if opt.quick else None]:
-        found = []
-        for _ in range(1 if opt.quick else 3):
-            beside, before = computes(what), alone
-            alone = computes()
-            found.append(100 * beside / ((before + alone) / 4))
-        rows[f"victim beside {name}, of its share"] = statistics.median(found)
+        found = beside[f"victim beside {name}, of its share"] = []
+        for i in range(windows):
+            found.append(computes(what))
+            if i % 2 or opt.quick:
+                alone.append(computes())
         if opt.quick:
             continue
         rows[f"victim beside {name}: 99th percentile of an answer"] = serves(what)
         rows[f"an instance started and ended beside {name}"] = (started(mine, what), "ns")
-    return rows
+    share = statistics.mean(alone) / 2
+    return {row: 100 * statistics.mean(found) / share for row, found in beside.items()} | rows

@@ -6,7 +6,10 @@ Doppel's domains are made through its supervisor, the others' instances each by 
 a calculation: the memory that the host had available, over what one took.
 """
 import concurrent.futures
+import os
+import pathlib
 import random
+import re
 import socket
 import statistics
 import subprocess
@@ -27,14 +30,22 @@ CALM = 512
 LEAST = 30
 
 
+def free():
+    """KiB the host could give. Free pages that CPUs keep for themselves (hundreds of MiB, given back over minutes) are not
+    counted in what it says is available."""
+    said = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemAvailable:"))
+    kept = re.findall(r"^ +count: +(\d+)$", pathlib.Path("/proc/zoneinfo").read_text(), re.MULTILINE)
+    return said + sum(map(int, kept)) * (os.sysconf("SC_PAGE_SIZE") >> 10)
+
+
 def available():
-    """KiB the host could still give, once it has calmed down: what the last workload left is freed for some seconds."""
+    """What the host could give, once it has calmed down: what the last workload left is freed for some seconds."""
     now = None
     for _ in range(20):
         seen, last = [], now
         for _ in range(5):
             time.sleep(0.1)
-            seen.append(next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemAvailable:")))
+            seen.append(free())
         now = statistics.median(seen)
         if last is not None and abs(now - last) < CALM:
             break
