@@ -3,10 +3,9 @@
 A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs: its
 share is half of what it does alone. Then a victim that asks a server of its own every millisecond: how long its answers
 take. Both are there already when the neighbour comes, the first computes, and are measured from two seconds after that; how
-long another instance takes to start then is a row of its own. Starts are medians of five; shares are means of windows of ten
-seconds, four beside each neighbour and one alone after every second of them: the machine's own speed changes by up to a tenth
-for some seconds, whatever runs on it, so that a share is good to a percent only in as many. Neighbours have 256 MiB and 200
-processes; the host itself, which sets no limits to processes of one user, is not asked to bear them.
+long another instance takes to start then is a row of its own. Starts are medians of five; shares are medians of windows of
+ten seconds, four beside each neighbour and one alone after every second of them: the machine's own speed changes by up to a
+tenth for some seconds, whatever runs on it. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits to processes of one user, is not asked to bear them.
 """
 import contextlib
 import statistics
@@ -72,17 +71,23 @@ def measure(runtime, opt):
     mine = runtime.limited(weight=100)
     computes = lambda hog=None: int(words(mine, "count", seconds, "2", "3", hog=hog)[0])  # noqa: E731
     serves = lambda hog=None: (float(words(mine, "serve", seconds, hog=hog)[1]), "ns")  # noqa: E731
-    alone, beside = [computes()], {}
-    rows = {} if opt.quick else {"victim alone: 99th percentile of an answer": serves(), "an instance started and ended alone": (started(mine), "ns")}
+    alone, beside, others = [computes()], {}, {}
+    if not opt.quick:
+        others["victim alone: 99th percentile of an answer"] = serves()
+        others["an instance started and ended alone"] = (started(mine), "ns")
     for what, name in list(HOGS.items())[: 1 if opt.quick else None]:
         found = beside[f"victim beside {name}, of its share"] = []
         for i in range(windows):
             found.append(computes(what))
             if i % 2 or opt.quick:
                 alone.append(computes())
-        if opt.quick:
-            continue
-        rows[f"victim beside {name}: 99th percentile of an answer"] = serves(what)
-        rows[f"an instance started and ended beside {name}"] = (started(mine, what), "ns")
-    share = statistics.mean(alone) / 2
-    return {row: 100 * statistics.mean(found) / share for row, found in beside.items()} | rows
+        if not opt.quick:
+            others[f"victim beside {name}: 99th percentile of an answer"] = serves(what)
+            others[f"an instance started and ended beside {name}"] = (started(mine, what), "ns")
+    whole = statistics.median(alone)
+    for done in alone:
+        yield "victim alone, of its median", 100 * done / whole
+    for row, found in beside.items():
+        for done in found:
+            yield row, 100 * done / (whole / 2)
+    yield from others.items()
