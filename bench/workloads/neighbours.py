@@ -5,7 +5,8 @@ share is half of what it does alone. Then a victim that asks a server of its own
 take. Both are there already when the neighbour comes, the first computes, and are measured from two seconds after that; how
 long another instance takes to start then is a row of its own. Starts are medians of five; shares are medians of windows of
 ten seconds, four beside each neighbour and one alone after every second of them: the machine's own speed changes by up to a
-tenth for some seconds, whatever runs on it. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits to processes of one user, is not asked to bear them.
+tenth for some seconds, whatever runs on it. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits
+to processes of one user, is not asked to bear them.
 """
 import contextlib
 import statistics
