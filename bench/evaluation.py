@@ -248,8 +248,8 @@ four windows of ten seconds beside each neighbour, against the median of nine al
 The study packed 1,024 VServers with Apache, and 80 Xen domains of 48 MB, into 4 GB; Denali served Zipf-distributed requests from
 10,000 paged VMs, and without paging from about 1,000.
 
-Memory of a further instance is what the host has less of, all counted: launchers, supervisor, kernel. How many would fit is a calculation:
-what was available, over what one takes. Requests come from the host, a connection each, four at a time, to the servers by Zipf's law.
+Memory of a further instance is what the host has less of, all counted: launchers, supervisor, kernel (free pages that
+CPUs keep on lists of their own are not in `MemAvailable`; they are added). How many would fit is a calculation: what was available, over what one takes. Requests come from the host, a connection each, four at a time, to the servers by Zipf's law.
 
 """ + values(r, [row for row in r.rows if row.startswith("packing")]) + """
 Of instances alone, in parts, and of clones:
