@@ -2,10 +2,10 @@
 """Writes docs/EVALUATION.md, bench/results/summary.md and their plots: the papers' tables and figures, with what was measured beside the papers' own
 figures.
 
-    bench/evaluation.py RESULTS.json... [--elsewhere RESULTS.json]...
+    bench/evaluation.py RESULTS.json[:WORKLOAD,...]... [--elsewhere RESULTS.json]...
 
-Of a row that is in several of them the last one's is taken. What has not been measured is said to be missing. Of runs
-elsewhere, on other machines, only the means of areas are shown.
+Of a file all workloads are taken, or those that are named; of a row that is in several files the last one's. What has not
+been measured is said to be missing. Of runs elsewhere, on other machines, the means of areas and the targets are shown.
 """
 import argparse
 import json
@@ -61,14 +61,13 @@ REASONS = {
         (r"^published|^TCP, MTU|^packing: .*request", "Client, service domain and domain share the two CPUs, and a byte is copied once more; a connection from outside is two, one of the service's and one of the domain's (docs/services.md)."),
         (r"fork|exec|spawn|CMake|compile|ssh connections", "A process of a domain is one of the host: fork is the host's of all its mappings, and a second process has to be set up beside it (docs/architecture.md)."),
         (r"context switch|round trip|PostgreSQL|databases|OLTP|tbench", "A process that waits for another spins for up to 60 µs; if the other wakes in time, both stay awake, and a round trip takes 1.2 to 1.7 µs. If not, both sleep and are woken through the host, 20 µs each, until several short waits let them spin again (guest/algo `park::Window`): 5 of 36 measurements of 3 ms, as in short runs, fell into that, none of 36 of 20 ms. Nobody spins while more processes are awake than there are CPUs, as with databases and tbench: there each answer is a sleep and a wake by futex, where Linux's socket hands the CPU over. Profiled for tbench with 4 clients: 241,000 context switches and 383,000 futex calls a second, 58 % of both CPUs' time in the host's kernel, 34 % in the guest kernel, 6 % in programs; of databases it is a guess."),
-        (r"^compute", "One window of five seconds: with half and with twice as many nothing is lost."),
         (r"^cold start", "A start makes a sandbox, its processes and its kernel's memory; native is one exec."),
         (r"protection fault", "A fault is a signal of the host first, and the guest kernel's handler makes the domain's of it: two frames, and two returns."),
     ],
     "paene": [
         (r"^published|^TCP, MTU|^packing: .*request", "Packets pass a helper process that ends their connections with a TCP/IP of its own, and then the network service (docs/paene.md)."),
         (r"^cold start", "A start makes namespaces, control groups and mounts; native is one exec."),
-        (r"^hosting: [0-9]+ web", "Each instance is a control group, while natively all are in one: the host's scheduler balances groups between CPUs less well than tasks. Measured natively with a group for each, as times what one group for all does: 4 web servers 0.82, 8 0.64, 16 0.68. runc's containers lose likewise."),
+        (r"^hosting: (4|8|16) web", "Each instance is a control group, while natively all are in one: the host's scheduler balances groups between CPUs less well than tasks. Measured natively with a group for each, as times what one group for all does: 4 web servers 0.82, 8 0.64, 16 0.68. runc's containers lose likewise."),
         (r"context switch|round trip|bandwidth: pipe", "Whether the two ends are on one CPU or on two is chance, as the spreads say: waking another CPU costs 15 µs."),
         (r"^(?!lmbench|bandwidth).*(open|stat|files:|git|rsync|SQLite|pread|pwrite|PostgreSQL)", "Its root is an overlay over the image, where runc has a plain directory here. Measured apart: natively on an overlay, open+close took 1.9 and pread of 4 KB 1.4 times as long as without; in the domain's own /dev/shm both took as long as natively."),
     ],
@@ -80,16 +79,22 @@ CROWDS = [("lmbench: fork, exit, wait: 1 process", "52"), ("lmbench: fork, exit,
 class Results:
     def __init__(self, paths):
         self.rows, self.units, self.targets, self.workloads = {}, {}, {}, {}
-        self.about, self.notes, self.machine = [], [], ""
+        self.about, self.notes, self.machines = [], [], []
         for path in paths:
+            path, _, only = path.partition(":")
             data = json.loads(pathlib.Path(path).read_text())
-            self.rows.update(data["rows"])
+            workload = data.get("workloads", {})
+            taken = set(only.split(",") if only else workload.values())
+            self.rows.update({row: per for row, per in data["rows"].items() if not only or workload[row] in taken})
             self.units.update(data["units"])
             self.targets.update(data["targets"])
-            self.workloads.update(data.get("workloads", {}))
-            self.notes += data["notes"]
-            self.machine = data.get("machine", self.machine)
-            self.about.append(f"{data['date']} (load {data['load']:.1f} before, Linux {data['host']}{', short runs' if data['quick'] else ''})")
+            self.workloads.update(workload)
+            # "FAILED: WORKLOAD: …"; what an earlier run says of the same workload is past.
+            self.notes = [n for n in self.notes if n.split(": ")[1] not in taken] + [n for n in data["notes"] if not only or n.split(": ")[1] in taken]
+            machine = data.get("machine", "").split(";")[0]
+            self.machines.append(machine)
+            about = [machine, f"load {data['load']:.1f} before", f"Linux {data['host']}", "short runs" if data["quick"] else "", only.replace(",", ", ")]
+            self.about.append(f"{data['date']} ({'; '.join(x for x in about if x)})")
         self.kinds = [k for k in KINDS if any(k in per for per in self.rows.values())]
 
     def median(self, row, kind):
@@ -143,7 +148,14 @@ def machines(r, elsewhere):
     for area in areas[0]:
         means = [summary.mean(one.get(area, {}).get(k)) for k in kinds for one in areas]
         lines.append(f"| {area} | " + " | ".join("–" if m is None else f"{m:.2f}" for m in means) + " |")
-    named = [f"- {letter}: {one.machine.split(';')[0]}; getppid natively {one.shown('getppid', 'native')}, `stat` {one.shown('stat', 'native')}; {one.about[0]}" for letter, one in zip("abcdefgh", runs)]
+    named = []
+    for letter, one in zip("abcdefgh", runs):
+        targets = []
+        for kind in summary.OURS:
+            met, missed = summary.verdicts(one.rows, one.units, one.targets, kind)
+            targets.append(f"{KINDS[kind]} meets {len(met)} targets and misses {len(missed)}" + "".join(f"; {m}" for m in missed))
+        natively = f"getppid natively {one.shown('getppid', 'native')}, `stat` {one.shown('stat', 'native')}"
+        named.append(f"- {letter}: {one.machines[0]}; {natively}; {'; '.join(one.about)}. " + ". ".join(targets) + ".")
     return "\n".join([*named, "", *lines]) + "\n"
 
 
@@ -322,12 +334,12 @@ def values(r, rows):
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    ap.add_argument("results", nargs="+", type=pathlib.Path)
-    ap.add_argument("--elsewhere", action="append", default=[], type=pathlib.Path, help="a run on another machine; may be repeated")
+    ap.add_argument("results", nargs="+")
+    ap.add_argument("--elsewhere", action="append", default=[], help="a run on another machine; may be repeated")
     opt = ap.parse_args()
     found = Results(opt.results)
     page = text(found, [Results([path]) for path in opt.elsewhere])
     (HERE.parent / "docs/EVALUATION.md").write_text(re.sub("\n{3,}", "\n\n", page))
-    about = [found.machine, "", "Measured " + "; ".join(found.about) + ". All figures: [docs/EVALUATION.md](../../docs/EVALUATION.md)."]
+    about = ["Measured " + "; ".join(found.about) + ". All figures: [docs/EVALUATION.md](../../docs/EVALUATION.md)."]
     plot_of = HERE / "results/summary.svg"
     (HERE / "results/summary.md").write_text(summary.page(about, found.rows, found.units, found.targets, found.workloads, found.notes, plot_of))
