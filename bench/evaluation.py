@@ -2,10 +2,10 @@
 """Writes docs/EVALUATION.md, bench/results/summary.md and their plots: the papers' tables and figures, with what was measured beside the papers' own
 figures.
 
-    bench/evaluation.py RESULTS.json[:WORKLOAD,...]... [--elsewhere RESULTS.json]...
+    bench/evaluation.py RESULTS.json[:WORKLOAD,...]... [--machine RESULTS.json]...
 
 Of a file all workloads are taken, or those that are named; of a row that is in several files the last one's. What has not
-been measured is said to be missing. Of runs elsewhere, on other machines, the means of areas and the targets are shown.
+been measured is said to be missing. Of runs on several machines the means of areas and the targets are compared.
 """
 import argparse
 import json
@@ -139,11 +139,10 @@ def plot(results, name, title, x_label, y_label, points):
     return f"\n![](../bench/results/{name}.svg)\n"
 
 
-def machines(r, elsewhere):
-    """The summary's areas, by machine."""
-    runs = [r, *elsewhere]
+def machines(runs):
+    """The summary's areas and targets, by machine."""
     areas = [summary.by_area(one.rows, one.units, one.workloads) for one in runs]
-    kinds = [k for k in ("doppel", "paene", "runsc") if k in r.kinds]
+    kinds = [k for k in ("doppel", "paene", "runsc") if k in runs[0].kinds]
     lines = ["| area | " + " | ".join(f"{KINDS[k]}, {'abcdefgh'[i]}" for k in kinds for i in range(len(runs))) + " |", "|---|" + "---:|" * (len(kinds) * len(runs))]
     for area in areas[0]:
         means = [summary.mean(one.get(area, {}).get(k)) for k in kinds for one in areas]
@@ -155,11 +154,11 @@ def machines(r, elsewhere):
             met, missed = summary.verdicts(one.rows, one.units, one.targets, kind)
             targets.append(f"{KINDS[kind]} meets {len(met)} targets and misses {len(missed)}" + "".join(f"; {m}" for m in missed))
         natively = f"getppid natively {one.shown('getppid', 'native')}, `stat` {one.shown('stat', 'native')}"
-        named.append(f"- {letter}: {one.machines[0]}; {natively}; {'; '.join(one.about)}. " + ". ".join(targets) + ".")
+        named.append(f"- {letter}: {natively}; {one.about[0]}. " + ". ".join(targets) + ".")
     return "\n".join([*named, "", *lines]) + "\n"
 
 
-def text(r, elsewhere):
+def text(r, runs):
     latencies = lambda rows: [(short(row), row, xen / linux) for row, linux, xen in rows]  # noqa: E731
     webs = [n for n in (1, 2, 4, 8, 16) if f"hosting: {n} web servers, all requests" in r.rows]
     bases = [n for n in (1, 2, 4, 8, 16) if f"hosting: {n} databases, all transactions" in r.rows]
@@ -278,11 +277,12 @@ listen on the host: that is the difference of their latencies.
 """ + losses(r) + (f"""
 ## How much depends on the machine
 
-As times native's speed, the geometric means of the summary's areas; machine a is that of all other tables.
+Of a whole run on each machine: as times native's speed, the geometric means of the summary's areas.
 
-{machines(r, elsewhere)}
-The dearer the host's calls are, the more is won by not making them.
-""" if elsewhere else "") + """
+{machines(runs)}
+The dearer the host's calls are, the more is won by not making them. Where other guests take much of the machine (`steal`: 5 % of b's busy time), whatever
+wakes another CPU is slow and uncertain.
+""" if runs else "") + """
 ## Not yet
 
 Disk-bound databases and file servers, more domains than memory holds (Denali's paging), clients on other machines.
@@ -335,10 +335,10 @@ def values(r, rows):
 if __name__ == "__main__":
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("results", nargs="+")
-    ap.add_argument("--elsewhere", action="append", default=[], help="a run on another machine; may be repeated")
+    ap.add_argument("--machine", action="append", default=[], help="a whole run on a machine, to compare; may be repeated")
     opt = ap.parse_args()
     found = Results(opt.results)
-    page = text(found, [Results([path]) for path in opt.elsewhere])
+    page = text(found, [Results([path]) for path in opt.machine])
     (HERE.parent / "docs/EVALUATION.md").write_text(re.sub("\n{3,}", "\n\n", page))
     about = ["Measured " + "; ".join(found.about) + ". All figures: [docs/EVALUATION.md](../../docs/EVALUATION.md)."]
     plot_of = HERE / "results/summary.svg"
