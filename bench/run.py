@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import platform
-import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ sys.path.insert(0, str(HERE))
 
 import workloads  # noqa: E402
 from harness import report, runtimes as kinds, summary  # noqa: E402
+from harness.machine import machine  # noqa: E402
 
 RESULTS = HERE / "results"
 OTHERS = ("runc", "crun", "runsc", "bwrap")
@@ -74,27 +74,6 @@ def run_all(chosen, runtimes, opt, notes, keep):
         print(f"  {name}: {sum(took.values()):.0f} s ({each})", file=sys.stderr, flush=True)
         keep(found)
     return found
-
-
-def built_from(tool):
-    """The version of the Go module that has the program."""
-    try:
-        said = subprocess.run(["go", "version", "-m", shutil.which(tool)], capture_output=True, text=True).stdout
-    except OSError:
-        return "(version unknown)"
-    return next((line.split()[2] for line in said.splitlines() if line.split()[:1] in (["mod"], ["dep"]) and "gvisor.dev/gvisor" in line), "(version unknown)")
-
-
-def machine():
-    """What it was measured on and with."""
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    memory = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal:")) >> 20
-    tools = []
-    for tool in ("runc", "runsc", "bwrap"):
-        if shutil.which(tool):
-            said = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-            tools.append(said.replace(" version", "") if "MISSING" not in said else f"{tool} {built_from(tool)}")
-    return f"{os.cpu_count()} × {cpu}, {memory} GiB; Linux {platform.release()}; {', '.join(tools)}"
 
 
 def main():

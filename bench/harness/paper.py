@@ -9,6 +9,7 @@ import time
 
 from harness import svg
 from harness.counted import total
+from harness.machine import machine
 
 _new = {}
 
@@ -143,8 +144,8 @@ def write(results):
     path = results / "freezer.json"
     data = json.loads(path.read_text()) if path.exists() else {}
     merge(data, _new)
-    data["date"] = time.strftime("%Y-%m-%d %H:%M")
+    data["date"], data["machine"] = time.strftime("%Y-%m-%d %H:%M"), machine()
     path.write_text(json.dumps(data, indent=1) + "\n")
-    text = ["# The Freezer measured as in the paper\n", f"Written by `make bench`, {data['date']}. All memory is counted as in bench/harness/counted.py.\n"]
+    text = ["# The Freezer measured as in the paper\n", f"Written by `make bench`, {data['date']}; last part measured on {data['machine']}. All memory is counted as in bench/harness/counted.py.\n"]
     text += latencies(data) + ways(data) + isolation(data, results) + sharing(results) + waking(data)
     (results / "freezer.md").write_text("\n".join(text))
