@@ -17,6 +17,7 @@
 mod brief;
 mod canary;
 mod cpus;
+mod effort;
 mod ledger;
 mod pen;
 mod places;
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 use crate::cgroup::{Limits, View, WEIGHT};
 use canary::Canary;
 use cpus::Cpus;
+use effort::{Effort, spent};
 use ledger::{Ledger, Look, MOST_SPARED, Sight};
 use pen::Pen;
 use places::Places;
@@ -40,8 +42,6 @@ use waiting::Waiting;
 /// Between two looks while CPUs are scarce, and while they are not.
 const SCARCE: Duration = Duration::from_millis(20);
 const PLENTY: Duration = Duration::from_millis(50);
-/// A look may take this part of the time, moving tasks aside.
-const EFFORT: u32 = 50;
 /// Part of all CPUs that is idle when they are not scarce.
 const IDLE: f64 = 0.15;
 /// And part that quotas may leave idle on average.
@@ -184,9 +184,10 @@ struct Arbiter {
     cpus: Cpus,
     /// CPUs that this process may use at once, read when CPUs were idle last.
     parallel: f64,
-    /// When tasks were last moved, and how long that took in this look.
+    /// When tasks were last moved, and the CPU time that it took in this look.
     swept: Option<Instant>,
     moving: Duration,
+    effort: Effort,
     /// When it last looked, and the CPU time of the whole host then.
     last: Option<(Instant, u64)>,
     stolen: Stolen,
@@ -214,6 +215,7 @@ impl Arbiter {
             parallel: parallel(),
             swept: None,
             moving: Duration::ZERO,
+            effort: Effort::default(),
             last: None,
             stolen: Stolen::default(),
             spared: 0.0,
@@ -240,12 +242,12 @@ impl Arbiter {
             }
             let any = members.all.values().next().map(|m| m.group.clone());
             drop(members);
-            let begun = Instant::now();
-            let scarce = any.is_some_and(|group| self.look(bench, &group, begun, canary.is_late()));
+            let before = spent();
+            let scarce = any.is_some_and(|group| self.look(bench, &group, Instant::now(), canary.is_late()));
             canary.want(scarce);
             let nap = if scarce { SCARCE } else { PLENTY };
-            let moving = std::mem::take(&mut self.moving);
-            std::thread::sleep(nap.max(begun.elapsed().saturating_sub(moving) * EFFORT));
+            let looking = (spent() - before).saturating_sub(std::mem::take(&mut self.moving));
+            std::thread::sleep(nap.max(self.effort.rest(looking)));
         }
     }
 
@@ -278,7 +280,8 @@ impl Arbiter {
         let sights = self.count(&seen, seconds);
         let lost = (used - sights.iter().map(|s| s.used).sum::<f64>()).clamp(0.0, cpus);
         if self.rest.is_none_or(|end| now >= end) {
-            let look = Look { seconds, cpus, spared: self.spared, late, lost, closed: self.pen.is_closed() };
+            let (closed, placed) = (self.pen.is_closed(), !self.places.are_none());
+            let look = Look { seconds, cpus, spared: self.spared, late, lost, closed, placed };
             self.judge(&seen, &sights, look);
             self.pen(&seen, now);
             let all = self.ledger.computing();
@@ -358,7 +361,7 @@ impl Arbiter {
             self.pen.enter(&self.cpus);
         }
         if self.sweeps(changed, now) {
-            let begun = Instant::now();
+            let before = spent();
             for s in seen.iter().filter(|s| !self.pen.is_closed() || self.ledger.is_active(s.id)) {
                 let tasks = s.group.tasks();
                 if self.pen.is_closed() && self.ledger.is_held(s.id) {
@@ -367,20 +370,20 @@ impl Arbiter {
                     self.pen.keep_out(&tasks, &self.cpus);
                 }
             }
-            self.moving += begun.elapsed();
+            self.moving += spent() - before;
         }
     }
 
     /// Those that compute run where they are placed, and weigh as much as there, or run everywhere.
     fn place(&mut self, seen: &[Seen], now: Instant, change: impl FnOnce(&mut Places) -> bool) {
-        let before = self.places.clone();
+        let old = self.places.clone();
         let changed = change(&mut self.places);
         if !changed && (self.places.are_none() || !self.sweeps(false, now)) {
             return;
         }
-        let begun = Instant::now();
+        let before = spent();
         for s in seen {
-            let (was, is) = (before.of(s.id), self.places.of(s.id));
+            let (was, is) = (old.of(s.id), self.places.of(s.id));
             if was.or(is).is_none() {
                 continue;
             }
@@ -391,7 +394,7 @@ impl Arbiter {
             // Their children begin where they were.
             self.cpus.drive(&s.group.tasks(), &to, |set| set.count() == 1);
         }
-        self.moving += begun.elapsed();
+        self.moving += spent() - before;
     }
 
     /// Whether it is time to look for tasks to move.

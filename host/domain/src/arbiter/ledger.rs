@@ -20,6 +20,8 @@ pub(super) const AHEAD: f64 = 0.1;
 /// Debts above these seconds count: a few slices of the host's scheduler, and for each CPU of the share so many more.
 const SLICES: f64 = 0.01;
 const MUCH: f64 = 0.06;
+/// In all, among those who are placed.
+const MUCH_PLACED: f64 = 0.3;
 /// Most that one owes or is owed.
 const MOST: f64 = 0.5;
 /// One that uses more CPUs than this does something.
@@ -71,6 +73,8 @@ pub(super) struct Look {
     pub lost: f64,
     /// Those that are held have CPUs for themselves.
     pub closed: bool,
+    /// Those that compute are placed, and what they owe each other is paid by their weights there.
+    pub placed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -256,12 +260,13 @@ impl Ledger {
 
     /// Holds those that had too much to what they should have, while others lack it; what quotas that changes.
     fn hold(&mut self, look: Look) -> Vec<(u64, Option<f64>)> {
-        let Look { cpus, spared, late, closed, .. } = look;
+        let Look { cpus, spared, late, closed, placed, .. } = look;
         self.held = None;
         let (mut over, mut others): (Vec<_>, Vec<_>) =
             self.accounts.values_mut().partition(|account| account.is_over());
         let hunger: f64 = others.iter().map(|a| a.owed).filter(|owed| *owed > MUCH / 2.0).sum();
-        if hunger <= MUCH {
+        // What one leaves goes to those placed beside it, who may be owed nothing.
+        if hunger <= if placed { MUCH_PLACED } else { MUCH } {
             // Nobody is held for what nobody lacks, nor for the little that many lack.
             others.extend(over.extract_if(.., |account| account.quota.is_none()));
         }
@@ -282,12 +287,14 @@ impl Ledger {
         let pays = ((owed + ahead) / PAYS + spared) / over.iter().map(|account| account.share).sum::<f64>();
         let part = if closed { HIGHEST } else { (1.0 - pays).clamp(LEAST, HIGHEST) };
         let is_alone = over.len() == 1;
+        let shared: f64 = others.iter().map(|account| account.share).sum();
         let mut changes = Vec::new();
         for account in over {
             let share = account.share;
-            // One that is owed itself, unless others were paid just now.
-            let frees =
-                !closed && account.owed > much(share) && (account.is_at(HIGHEST * share) || !is_alone);
+            // One that is owed itself, unless others were paid just now, or are owed more for what they share.
+            let is_worst = owed > 0.0 && account.owed * shared >= owed * share;
+            let may_end = !is_alone || is_worst || account.is_at(HIGHEST * share);
+            let frees = !closed && account.owed > much(share) && may_end;
             if account.change((!frees).then_some(part * share), owed) {
                 changes.push((account.sight.id, account.quota.map(|(cpus, _)| cpus)));
             }
@@ -333,8 +340,15 @@ mod tests {
 
     const CPUS: f64 = 2.0;
     const LOOKS: f64 = 0.02;
-    const FREE: Look =
-        Look { seconds: LOOKS, cpus: CPUS, spared: 0.0, late: false, lost: 0.0, closed: false };
+    const FREE: Look = Look {
+        seconds: LOOKS,
+        cpus: CPUS,
+        spared: 0.0,
+        late: false,
+        lost: 0.0,
+        closed: false,
+        placed: false,
+    };
 
     /// A domain in a host whose scheduler gives whoever is first all it wants.
     struct Load {
@@ -494,6 +508,32 @@ mod tests {
                 assert!(!ledger.is_held(1), "{look:?} {ledger:?}");
             }
         }
+    }
+
+    /// Even if the others are owed something too: what nobody used, or others than domains.
+    #[test]
+    fn who_is_owed_the_most_is_not_held() {
+        let mut ledger = Ledger::default();
+        (0..20).for_each(|_| _ = ledger.enter(&sights([1.9, 0.1]), FREE, |_| 1.0));
+        assert!(ledger.is_held(0));
+        let looks = (0..100).take_while(|_| {
+            ledger.enter(&sights([0.3, 0.95]), FREE, |_| 1.0);
+            ledger.is_held(0)
+        });
+        // It pays first.
+        let looks = looks.count();
+        assert!((10..60).contains(&looks), "{looks} {ledger:?}");
+    }
+
+    #[test]
+    fn those_who_are_placed_are_held_for_much_only() {
+        let held = |placed| {
+            let mut ledger = Ledger::default();
+            let look = Look { placed, ..FREE };
+            (1..99).find(|_| !ledger.enter(&sights([1.3, 0.7]), look, |_| 1.0).is_empty()).unwrap_or(99)
+        };
+        let (soon, late) = (held(false), held(true));
+        assert!((10..20).contains(&soon) && (50..99).contains(&late), "{soon} {late}");
     }
 
     #[test]

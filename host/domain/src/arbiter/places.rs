@@ -11,7 +11,7 @@ const STEADY: u32 = 2;
 const OVER: u32 = 12;
 /// Places change when what those of one CPU are owed, in seconds of CPU time, is off by this, and have then stood for this
 /// long. Weights are looked at as often.
-const MUCH: f64 = 0.05;
+const MUCH: f64 = 0.025;
 const STAND: Duration = Duration::from_millis(250);
 /// In so many seconds debts are paid back, by weights that are off by no more than these factors.
 const PAYS: f64 = 1.0;
