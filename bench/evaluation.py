@@ -247,7 +247,7 @@ More than 100 % is what a neighbour does not use. On Linux 6.18 tasks that sleep
 limit do, starve others of the same weight, in plain control groups too; domains are held to their shares by the keeper's arbiter,
 which also places those that compute so that weights are kept between CPUs (docs/supervisor.md); runc's containers are left to
 the host's scheduler. The machine's own speed changes by up to 10 % for some seconds, whatever runs on it: shares are medians of
-four windows of ten seconds beside each neighbour, against the median of nine alone; starts are medians of five.
+four windows of ten seconds beside each neighbour, each against those alone just before and after it; starts are medians of five.
 
 """)
     parts.append("## System calls by buffer size, creation of processes (VirtuOS Figs. 3-5)\n\nWrites to a file, as parts of native's rate; VirtuOS: about 1.0 up to 32 KB, 0.8 beyond.\n")

@@ -78,10 +78,10 @@ def measure(runtime, opt):
         others["an instance started and ended alone"] = (started(mine), "ns")
     for what, name in list(HOGS.items())[: 1 if opt.quick else None]:
         found = beside[f"victim beside {name}, of its share"] = []
-        for i in range(windows):
-            found.append(computes(what))
-            if i % 2 or opt.quick:
-                alone.append(computes())
+        for _ in range(windows):
+            done = computes(what)
+            alone.append(computes())
+            found.append(100 * done / (sum(alone[-2:]) / 4))
         if not opt.quick:
             others[f"victim beside {name}: 99th percentile of an answer"] = serves(what)
             others[f"an instance started and ended beside {name}"] = (started(mine, what), "ns")
@@ -89,6 +89,6 @@ def measure(runtime, opt):
     for done in alone:
         yield "victim alone, of its median", 100 * done / whole
     for row, found in beside.items():
-        for done in found:
-            yield row, 100 * done / (whole / 2)
+        for share in found:
+            yield row, share
     yield from others.items()
