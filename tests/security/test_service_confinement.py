@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -92,7 +93,12 @@ def service():
             pytest.skip(f"{line!r} {p.stderr.read()[:500]!r}")
         children = [c for t in pathlib.Path(f"/proc/{p.pid}/task").glob("*/children") for c in t.read_text().split()]
         [found] = [c for c in children if b"network-service" in pathlib.Path(f"/proc/{c}/cmdline").read_bytes().split(b"\0")]
-        yield pathlib.Path("/proc") / found
+        found = pathlib.Path("/proc") / found
+        # It takes its first order when it is confined, which the domain need not wait for to run.
+        deadline = time.monotonic() + 10
+        while "\nSeccomp:\t2\n" not in (found / "status").read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield found
     finally:
         p.kill()
         p.communicate()
