@@ -22,6 +22,7 @@ use doppel_abi_machine::{CALL_COUNTERS, CallCount, clone_flags, control, layout}
 use crate::host::{self, HostError, nr};
 use crate::sync::SpinLock;
 use crate::task::Task;
+use crate::wakes::Kept;
 
 /// Bytes of a vCPU's block and its host signal stack: room for a frame with AVX-512 state and the handler.
 const BLOCK_SIZE: usize = 16 << 10;
@@ -67,6 +68,8 @@ pub struct Vcpu {
     tid: AtomicU32,
     /// Set by others to make this vCPU reschedule; cleared by the scheduler.
     pub need_resched: AtomicU32,
+    /// Wake-ups that wait for the end of a lock.
+    pub(crate) kept: Kept,
     /// The exception being entered.
     pub(crate) fault: UnsafeCell<crate::trap::FaultInfo>,
 }

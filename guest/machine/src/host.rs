@@ -262,10 +262,15 @@ pub fn futex_wait_either(words: [(&AtomicU32, u32); 2], deadline_ns: Option<u64>
 
 /// Wakes up to `count` host threads waiting on `word`; returns how many.
 pub fn futex_wake(word: &AtomicU32, count: u32) -> u32 {
+    futex_wake_at(core::ptr::from_ref(word) as u64, count)
+}
+
+/// As [`futex_wake`], by the word's address. If it means something else by now, nobody or a stranger wakes, who looks
+/// and sleeps again.
+pub(crate) fn futex_wake_at(word: u64, count: u32) -> u32 {
     const WAKE: u64 = 1;
-    let word_ptr = core::ptr::from_ref(word) as u64;
     // SAFETY: the address is only used as a key.
-    unsafe { call(nr::FUTEX, [word_ptr, WAKE, u64::from(count), 0, 0, 0]) }.unwrap_or(0) as u32
+    unsafe { call(nr::FUTEX, [word, WAKE, u64::from(count), 0, 0, 0]) }.unwrap_or(0) as u32
 }
 
 /// Rings the doorbell: the host looks at the virtual registers and rings.

@@ -25,5 +25,6 @@ pub mod task;
 pub mod trap;
 pub mod user;
 pub mod vdso;
+pub mod wakes;
 mod xframe;
 pub mod xstate;

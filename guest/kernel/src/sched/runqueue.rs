@@ -19,6 +19,7 @@ use doppel_machine::cpu::{self, ThreadObject, Vcpu};
 use doppel_machine::host;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::Task;
+use doppel_machine::wakes;
 
 use super::spin::{self, Place};
 use super::wait::Deadline;
@@ -365,7 +366,7 @@ impl Space {
         kernel().cpus.wake();
         let word = &self.words[slot as usize];
         word.fetch_add(1, Ordering::SeqCst);
-        host::futex_wake(word, 1);
+        wakes::wake(word);
     }
 
     /// Asks the timekeeper to tick this space: it has more to do than vCPUs doing it.

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use doppel_machine::sync::SpinLock;
+use doppel_machine::wakes;
 
 use crate::task::{Thread, current};
 use crate::{Errno, Result};
@@ -83,6 +84,7 @@ impl WaitQueue {
         if self.is_empty() {
             return;
         }
+        let _until_unlocked = wakes::hold();
         let q = self.inner.lock();
         for w in &q.list {
             w.wake.wake(events);
@@ -94,6 +96,7 @@ impl WaitQueue {
         if self.is_empty() {
             return;
         }
+        let _until_unlocked = wakes::hold();
         let q = self.inner.lock();
         for w in &q.list {
             if w.exclusive {
