@@ -1,5 +1,6 @@
 """Waiting and waking: nothing is lost, an idle domain costs no CPU time."""
 import os
+import pathlib
 import time
 
 import pytest
@@ -37,6 +38,29 @@ def test_an_idle_domain_costs_no_cpu_time(domain):
             return cpu_seconds(pids) - before <= 0.02
         # On a busy machine they take a while to get to their waits.
         assert eventually(idle)
+    finally:
+        p.kill()
+        p.wait()
+
+
+def switches(pids):
+    """How often the host's threads of processes have gone to sleep."""
+    files = [f for pid in pids for f in pathlib.Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(line.split()[1]) for f in files for line in f.read_text().splitlines() if line.startswith("voluntary_"))
+
+
+def test_whoever_is_woken_finds_no_lock_taken(domain, programs):
+    """On one CPU a process that is woken runs in place of its waker at once: the waker then holds no lock that it needs."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        p = domain.start("/t/pingpong", "20000")
+    finally:
+        os.sched_setaffinity(0, allowed)
+    try:
+        assert p.stdout.readline() == b"done\n"
+        # Each of the two waits once a round.
+        assert 20000 <= switches(descendants(p.pid)) <= 50000
     finally:
         p.kill()
         p.wait()
