@@ -379,7 +379,7 @@ impl View {
             }
             if is("memory") {
                 if let Some(bytes) = limits.memory {
-                    self.limit_memory(dir, bytes)?;
+                    self.limit_memory(dir, bytes, limits.pauses)?;
                 }
                 if let Some(bytes) = resources.memory_reservation {
                     let file = if self.v2 { "memory.low" } else { "memory.soft_limit_in_bytes" };
@@ -461,12 +461,13 @@ impl View {
         text.unwrap_or_default().lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    fn limit_memory(&self, dir: &Path, bytes: u64) -> io::Result<()> {
+    /// `alone`: who goes beyond is killed, and none beside it.
+    fn limit_memory(&self, dir: &Path, bytes: u64, alone: bool) -> io::Result<()> {
         let write = |file: &str, value: &str| put(dir, file, value);
         if self.v2 {
             write("memory.max", &bytes.to_string())?;
-            // One process killed is the end of the domain anyway.
-            write("memory.oom.group", "1")?;
+            // One process killed is the end of a guest kernel anyway; an attendant reports how its programs end.
+            write("memory.oom.group", if alone { "0" } else { "1" })?;
             // Kernels without swap accounting have no such file, nor any need of it.
             return if dir.join("memory.swap.max").exists() { write("memory.swap.max", "0") } else { Ok(()) };
         }
@@ -596,7 +597,15 @@ fn enable_controllers(dir: &Path, controllers: &[&str]) -> io::Result<()> {
     let enabled = fs::read_to_string(&path).map_err(|e| at(&path, e))?;
     for controller in controllers {
         if !has_word(&enabled, controller) {
-            fs::write(&path, format!("+{controller}")).map_err(|e| at(&path, e))?;
+            fs::write(&path, format!("+{controller}")).map_err(|e| match e.kind() {
+                // As in a container, which sees its own group as the root of all.
+                io::ErrorKind::ResourceBusy => {
+                    let why =
+                        "it has processes itself, so it cannot limit groups below it: move them into one";
+                    io::Error::new(e.kind(), format!("control group {}: {why}", dir.display()))
+                }
+                _ => at(&path, e),
+            })?;
         }
     }
     Ok(())

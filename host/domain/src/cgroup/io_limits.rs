@@ -88,10 +88,16 @@ impl View {
             ("blkio.weight", bounded(weight * V1_WEIGHT / u64::from(WEIGHT), 10)),
             ("blkio.bfq.weight", bounded(weight, 1)),
         ];
+        // Which of them counts depends on each device's scheduler.
+        let mut known = false;
         for (file, value) in &ways {
             if let Some(path) = self.optional(file) {
-                return fs::write(&path, value).map_err(|e| at(&path, e));
+                fs::write(&path, value).map_err(|e| at(&path, e))?;
+                known = true;
             }
+        }
+        if known {
+            return Ok(());
         }
         Err(unsupported("this host has no scheduler that weighs block I/O (io.weight, blkio.weight)"))
     }

@@ -40,6 +40,8 @@ fn limits_on_v2() {
     assert_eq!(read("memory.max"), "1073741824");
     assert_eq!(read("memory.swap.max"), "0");
     assert_eq!(read("memory.oom.group"), "1");
+    group.update(&Limits { pauses: true, ..limits.clone() }).unwrap();
+    assert_eq!(read("memory.oom.group"), "0", "programs of a paene domain are killed one by one");
     assert_eq!(read("cpu.max"), "50000 100000");
     assert_eq!(read("pids.max"), MAX_TASKS.to_string());
     assert_eq!(fs::read_to_string(root.join("cgroup.subtree_control")).unwrap(), "+pids");
@@ -117,12 +119,18 @@ fn resources_and_accounts() {
     let root = fake("v2-more");
     let dir = root.join("doppel/d1");
     fs::create_dir(&dir).unwrap();
-    fs::write(dir.join("io.weight"), "default 100").unwrap();
+    for file in ["io.weight", "io.bfq.weight"] {
+        fs::write(dir.join(file), "default 100").unwrap();
+    }
     let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", limits.clone()).unwrap();
     let read = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).unwrap();
-    for (file, value) in
-        [("cpu.weight", "200"), ("memory.low", "4096"), ("pids.max", "9"), ("io.weight", "default 5000")]
-    {
+    for (file, value) in [
+        ("cpu.weight", "200"),
+        ("memory.low", "4096"),
+        ("pids.max", "9"),
+        ("io.weight", "default 5000"),
+        ("io.bfq.weight", "default 1000"),
+    ] {
         assert_eq!(read(&dir, file), value);
     }
     let pids = Resources { pids: Some(11), ..Resources::default() };
