@@ -17,6 +17,8 @@ const KERNEL: (u32, u32) = (5, 15);
 const MAPS: u64 = 65_530;
 /// Process ids; every guest process is a host process.
 const PIDS: u64 = 32_768;
+/// Sources of the host's time that its vDSO reads without a system call, which a guest kernel may not make.
+const CLOCKS: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen"];
 /// `AT_HWCAP2` of the auxiliary vector, and its bit for FSGSBASE.
 const HWCAP2: (u64, u64) = (26, 1 << 1);
 
@@ -71,6 +73,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
         kernel(),
         seccomp(),
         fsgsbase(),
+        clock(),
         namespaces(),
         memfd(),
         cgroups(),
@@ -102,7 +105,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
 
 /// What this host lacks for a guest kernel, if anything.
 pub fn lacking() -> Option<String> {
-    let needed = [kernel(), seccomp(), fsgsbase(), namespaces(), memfd()];
+    let needed = [kernel(), seccomp(), fsgsbase(), clock(), namespaces(), memfd()];
     let failed = needed.into_iter().find(|c| c.verdict == Verdict::Failed)?;
     Some(format!("{}: {}", failed.name, failed.found))
 }
@@ -187,6 +190,15 @@ fn namespaces() -> Check {
         return check("user namespaces", Verdict::Failed, "restricted by AppArmor", remedy);
     }
     check("user namespaces", Verdict::Ok, format!("{} allowed", most.unwrap_or(0)), "")
+}
+
+fn clock() -> Check {
+    let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let source = source.map_or_else(|_| "unknown".into(), |text| text.trim().to_owned());
+    let good = source == "unknown" || CLOCKS.contains(&source.as_str());
+    let remedy =
+        "domains read the time without system calls: a stable TSC; if the host's is, boot with tsc=reliable";
+    check("clock source", verdict(good, Verdict::Failed), source, remedy)
 }
 
 fn memfd() -> Check {
