@@ -7,7 +7,7 @@ CARGO_TEST := cargo test --workspace --locked --no-fail-fast --exclude doppel-gu
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: setup build install image image-servers image-runtimes demo soak test test-sdk test-all loom sanitize check bench
+.PHONY: setup build install image image-servers image-runtimes demo soak test test-sdk test-all test-cgroup2 loom sanitize check bench
 
 # Debian packages and the Rust toolchain.
 setup:
@@ -58,6 +58,10 @@ loom: setup
 # With the tests that take too long for every day.
 test-all: export TEST_ALL = 1
 test-all: test
+
+# Limits and accounts in a virtual machine with control groups v2 alone, emulated: half an hour; no part of CI.
+test-cgroup2: image
+	scripts/test-cgroup2 $(DOPPEL)
 
 # The tests of rings, channels and the network service with AddressSanitizer; no part of CI.
 sanitize: setup
