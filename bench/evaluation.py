@@ -60,7 +60,8 @@ REASONS = {
     "doppel": [
         (r"^published|^TCP, MTU|^packing: .*request", "Client, service domain and domain share the two CPUs, and a byte is copied once more; a connection from outside is two, one of the service's and one of the domain's (docs/services.md)."),
         (r"fork|exec|spawn|CMake|compile|ssh connections", "A process of a domain is one of the host: fork is the host's of all its mappings, and a second process has to be set up beside it (docs/architecture.md)."),
-        (r"context switch|round trip|PostgreSQL|databases|OLTP|tbench", "A process that waits for another spins for up to 60 µs; if the other wakes in time, both stay awake, and a round trip takes 1.2 to 1.7 µs. If not, both sleep and are woken through the host, 20 µs each, until several short waits let them spin again (guest/algo `park::Window`): 5 of 36 measurements of 3 ms, as in short runs, fell into that, none of 36 of 20 ms. Nobody spins while more processes are awake than there are CPUs, as with databases and tbench: there each answer is a sleep and a wake by futex, where Linux's socket hands the CPU over. Profiled for tbench with 4 clients: 241,000 context switches and 383,000 futex calls a second, 58 % of both CPUs' time in the host's kernel, 34 % in the guest kernel, 6 % in programs; of databases it is a guess."),
+        (r"^sysbench mutex", "The run lasts 20 to 40 ms: whether the host's scheduler spreads its eight threads over both CPUs meanwhile (some 460 a second) or not (some 230) is chance, in all runtimes and natively."),
+        (r"context switch|round trip|PostgreSQL|databases|OLTP|tbench", "A process that waits for another spins for up to 60 µs, if its last waits were short; if the other wakes in time, both stay awake, and a round trip takes 1.2 to 1.7 µs. If not, both sleep and are woken through the host, 20 µs each, until several short waits let them spin again (guest/algo `park::Window`). Nobody spins while more processes are awake than there are CPUs: there each answer is a wake-up and a sleep by futex, which does not tell the host's scheduler, as its own pipes and sockets do, that the waker is about to sleep. Which of these makes a database slower is a guess."),
         (r"^cold start", "A start makes a sandbox, its processes and its kernel's memory; native is one exec."),
         (r"protection fault", "A fault is a signal of the host first, and the guest kernel's handler makes the domain's of it: two frames, and two returns."),
     ],
@@ -69,6 +70,7 @@ REASONS = {
         (r"^cold start", "A start makes namespaces, control groups and mounts; native is one exec."),
         (r"^hosting: (4|8|16) web", "Each instance is a control group, while natively all are in one: the host's scheduler balances groups between CPUs less well than tasks. Measured natively with a group for each, as times what one group for all does: 4 web servers 0.82, 8 0.64, 16 0.68. runc's containers lose likewise."),
         (r"context switch|round trip|bandwidth: pipe", "Whether the two ends are on one CPU or on two is chance, as the spreads say: waking another CPU costs 15 µs."),
+        (r"^(getppid|read 1 B|write 1 B|pipe write|lmbench: signal install|stress-ng (futex|signal)|sysbench threads)", "Each of the host's calls passes the seccomp filter (Docker's list), which runc's and bubblewrap's instances have none of here: 41 ns in `getppid`, on the machine of most rows. Of stress-ng and sysbench, which make many calls, it is a guess."),
         (r"^(?!lmbench|bandwidth).*(open|stat|files:|git|rsync|SQLite|pread|pwrite|PostgreSQL)", "Its root is an overlay over the image, where runc has a plain directory here. Measured apart: natively on an overlay, open+close took 1.9 and pread of 4 KB 1.4 times as long as without; in the domain's own /dev/shm both took as long as natively."),
     ],
 }
@@ -189,7 +191,10 @@ set-up (docs/architecture.md).
     parts.append(r.table("context switch", latencies(SWITCHES), ["Xen 2003"]))
     parts.append("""As in lmbench the pipe's own cost is taken off. Processes of a domain are processes of the host: with a CPU for each, the waiting one
 sees the byte before it sleeps, and there is no switch. With more of them than CPUs, each hop wakes a process by a futex, where
-Linux's pipe hands over on the same CPU.
+Linux's pipe hands over on the same CPU. Until 2026-11-24 wake-ups were made under the queue's lock, and the woken one, which then runs at
+once in its waker's place, waited for it. Measured apart, quiet, medians of five (a byte to and fro over AF_UNIX; round trips a second natively,
+before, now): a pair on one CPU 110,000, 22,000, 167,000; on two CPUs, two pairs 208,000, 41,000, 298,000, four 181,000, 90,000, 205,000,
+eight 167,000, 122,000, 184,000; but one pair, which spins, 22,000, 1,037,000 and now 593,000 (370,000 to 1,050,000; why it varies more is not known).
 """)
     parts.append(r.table("files, virtual memory", latencies(FILES), ["Xen 2003"]))
     parts.append("Files are on the file system of shared memory (`/dev/shm`) everywhere.\n\n## Bandwidths (the para/paene study's Table 2)\n\nRates, as parts of native's.\n")
@@ -277,7 +282,8 @@ listen on the host: that is the difference of their latencies.
 """ + losses(r) + (f"""
 ## How much depends on the machine
 
-Of a whole run on each machine: as times native's speed, the geometric means of the summary's areas.
+As times native's speed, the geometric means of the summary's areas. a and b are of code before 2026-11-24, whose guest kernel made
+wake-ups through the host under its queues' locks (docs/architecture.md); what that costs was measured apart (Processes, above).
 
 {machines(runs)}
 The dearer the host's calls are, the more is won by not making them. Where other guests take much of the machine (`steal`: 5 % of b's busy time), whatever
