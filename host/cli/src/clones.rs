@@ -139,7 +139,9 @@ impl Clones {
                 }
                 return;
             }
-            Event::Frozen { key, result: Err(error) } => (key, error.to_string()),
+            Event::Frozen { key, result: Err(error) } | Event::FrozeItself { key, result: Err(error) } => {
+                (key, error.to_string())
+            }
             Event::Failed { key, error } => (key, error.to_string()),
             Event::Ended(ended) => {
                 let called = self.called;

@@ -154,7 +154,9 @@ impl Domain {
                 let (mut from, mut to) =
                     io::pipe().map_err(|error| Error::Host { doing: "make a pipe".into(), error })?;
                 std::thread::scope(|scope| {
-                    let sender = scope.spawn(move || send(&mut to));
+                    let sender = std::thread::Builder::new()
+                        .spawn_scoped(scope, move || send(&mut to))
+                        .map_err(|error| Error::Host { doing: "start a thread".into(), error })?;
                     let ended = client.archive_in(id, &path, &mut from).map_err(refused);
                     // Whoever still writes learns that nobody reads.
                     drop(from);

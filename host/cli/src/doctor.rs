@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use doppel_client::Client;
+use doppel_confine::limits::MAX_TASKS;
 use doppel_image::Store;
 use serde::Serialize;
 
@@ -17,6 +18,11 @@ const KERNEL: (u32, u32) = (5, 15);
 const MAPS: u64 = 65_530;
 /// Process ids; every guest process is a host process.
 const PIDS: u64 = 32_768;
+/// Descriptors a keeper has for each domain that has a network: doorbell, process, and two of the network's; what it has
+/// otherwise; and how many domains should find room.
+const DESCRIPTORS: u64 = 4;
+const RESERVED: u64 = 64;
+const MANY: u64 = 200;
 /// Sources of the host's time that its vDSO reads without a system call, which a guest kernel may not make.
 const CLOCKS: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "xen"];
 /// `AT_HWCAP2` of the auxiliary vector, and its bit for FSGSBASE.
@@ -79,7 +85,8 @@ pub fn run(args: &DoctorArgs) -> Outcome {
         cgroups(),
         overcommit(),
         at_least("vm.max_map_count", "/proc/sys/vm/max_map_count", MAPS),
-        at_least("kernel.pid_max", "/proc/sys/kernel/pid_max", PIDS),
+        tasks(),
+        descriptors(),
         paene(),
         store(),
         supervisor(),
@@ -249,6 +256,37 @@ fn at_least(name: &'static str, path: &str, least: u64) -> Check {
     let found = value.map_or_else(|| "unknown".into(), |v| v.to_string());
     let good = value.is_none_or(|v| v >= least);
     check(name, verdict(good, Verdict::Warning), found, &format!("sysctl {name}={least} or more"))
+}
+
+/// How many domains the host's processes and threads are enough for.
+fn tasks() -> Check {
+    let number = |file: &str| number(&format!("/proc/sys/kernel/{file}"));
+    let (pids, threads) = (number("pid_max"), number("threads-max"));
+    let shown = |v: Option<u64>| v.map_or_else(|| "unknown".into(), |v| v.to_string());
+    let should = doppel_domain::all_tasks();
+    let most = doppel_domain::tasks_bound().unwrap_or(should);
+    let found = format!(
+        "kernel.pid_max {}, threads-max {}: domains have {most} together, enough for {} of two tasks each, or {} with the most a \
+         domain may have ({MAX_TASKS})",
+        shown(pids),
+        shown(threads),
+        most / 2,
+        most / MAX_TASKS
+    );
+    let good = pids.min(threads).is_none_or(|v| v >= PIDS) && most >= should;
+    let remedy = format!(
+        "sysctl kernel.pid_max={PIDS} or more, and {should} into pids.max of the control group doppel, or `--pids-limit` for each domain"
+    );
+    check("tasks", verdict(good, Verdict::Warning), found, &remedy)
+}
+
+/// How many domains a process may keep: each takes a few of its descriptors.
+fn descriptors() -> Check {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let domains = most.saturating_sub(RESERVED) / DESCRIPTORS;
+    let found = format!("RLIMIT_NOFILE {most}: enough for {domains} domains in one keeper started from here");
+    let remedy = "LimitNOFILE= of the unit, or `ulimit -n`";
+    check("descriptors", verdict(domains >= MANY, Verdict::Warning), found, remedy)
 }
 
 fn store() -> Check {

@@ -172,6 +172,7 @@ fn bytes_pass_through_unharmed() {
     let mut child = command(&["-i"], "cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let expected = input.clone();
+    #[allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
     let writer = std::thread::spawn(move || stdin.write_all(&input));
     let mut output = Vec::new();
     stdout.read_to_end(&mut output).unwrap();

@@ -423,6 +423,7 @@ mod tests {
     /// What a server that answers with `answer` makes of a request: status and body.
     fn against(answer: &'static str) -> Result<(u16, Vec<u8>)> {
         let (ours, mut theirs) = UnixStream::pair().expect("pair");
+        #[allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
         let server = std::thread::spawn(move || {
             let mut request = [0; 4096];
             let _ = theirs.read(&mut request);

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
@@ -211,6 +211,24 @@ impl Hierarchies {
     }
 }
 
+/// Most tasks of all domains together: three of four that the host can have.
+#[must_use]
+pub fn all_tasks() -> u64 {
+    let of = |file: &str| fs::read_to_string(format!("/proc/sys/kernel/{file}")).ok()?.trim().parse().ok();
+    let host: u64 = ["pid_max", "threads-max"].iter().filter_map(|file| of(file)).min().unwrap_or(32768);
+    host / 4 * 3
+}
+
+/// Most tasks of all domains together as it is set; none if it is not.
+#[must_use]
+pub fn tasks_bound() -> Option<u64> {
+    let parent = match Hierarchies::find(Extent::Limits).ok()? {
+        Hierarchies::V2(root) => root,
+        Hierarchies::V1(roots) => roots.into_iter().find(|(c, _)| *c == "pids")?.1,
+    };
+    fs::read_to_string(parent.join(PARENT).join("pids.max")).ok()?.trim().parse().ok()
+}
+
 /// A domain's control group; removed when dropped, by which time the domain must be dead.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
@@ -288,6 +306,7 @@ impl Cgroup {
         }
         let mut limits = limits;
         limits.resources.pids.get_or_insert(u32::try_from(MAX_TASKS).unwrap_or(u32::MAX));
+        group.bound_all()?;
         group.set_limits(&limits)?;
         group.weigh_parent();
         if limits.resources.account {
@@ -301,13 +320,11 @@ impl Cgroup {
         self.view.clone()
     }
 
-    /// Changes limits; those that are none stay.
-    pub fn update(&self, limits: &Limits) -> io::Result<()> {
-        self.set_limits(limits)?;
+    /// Its limits were changed ([`View::set_limits`]).
+    pub fn limited(&self, limits: &Limits) {
         if let Some(seat) = &self.seat {
             seat.change(limits);
         }
-        Ok(())
     }
 }
 
@@ -367,7 +384,28 @@ impl View {
         }
     }
 
-    fn set_limits(&self, limits: &Limits) -> io::Result<()> {
+    /// Bounds the tasks of all domains together, so that the host keeps some for itself and for what serves them. What an
+    /// administrator has set lower stays.
+    fn bound_all(&self) -> io::Result<()> {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let Some((_, dir)) = self.dirs.iter().find(|(c, _)| *c == "pids") else { return Ok(()) };
+        let (Some(parent), false) = (dir.parent(), DONE.load(Ordering::Relaxed)) else { return Ok(()) };
+        let path = parent.join("pids.max");
+        let now = match fs::read_to_string(&path) {
+            // A hierarchy without this controller, or the root of one.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            now => now.map_err(|e| at(&path, e))?,
+        };
+        let most = all_tasks();
+        if now.trim().parse::<u64>().map_or(true, |now| now > most) {
+            fs::write(&path, most.to_string()).map_err(|e| at(&path, e))?;
+        }
+        DONE.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Changes limits; those that are none stay. Less memory takes as long as there is memory to take back.
+    pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
         let resources = &limits.resources;
         for (controller, dir) in &self.dirs {
             let write = |file: &str, value: &str| put(dir, file, value);
@@ -485,6 +523,14 @@ impl View {
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
         let few = if self.v2 { 1 } else { self.dirs.len() };
         self.dirs.iter().take(few).map(|(_, dir)| dir.as_path())
+    }
+
+    /// Bytes of memory of its processes' own, without files.
+    pub fn anonymous(&self) -> Option<u64> {
+        let (_, dir) = self.dirs.iter().find(|(c, _)| *c == "memory")?;
+        let name = if self.v2 { "anon " } else { "rss " };
+        let text = fs::read_to_string(dir.join("memory.stat")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
     /// Opens what the first process needs to be born in the group.

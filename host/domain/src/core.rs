@@ -24,11 +24,12 @@ use rustix::process::Signal;
 use crate::cgroup::View;
 use crate::config::check_memory;
 use crate::frozen::{FreezeReport, Resume, image_digest};
+use crate::launch::limits;
 use crate::requests::{Reply, Request};
 use crate::ring::{post, registers};
 use crate::session::Slots;
 use crate::share::{self, Member};
-use crate::{DomainStats, Error, Kind, shadow};
+use crate::{DomainStats, Error, Kind, NewLimits, shadow};
 
 /// How long a domain may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -54,6 +55,8 @@ pub(crate) struct Core {
     pub asleep: AtomicBool,
     /// It stands still until somebody wants it to go on.
     pub paused: AtomicBool,
+    /// Its end is wanted.
+    pub killed: AtomicBool,
     /// Which session slots are taken, and who waits for news of sessions.
     pub sessions: Mutex<Slots>,
     /// How many work with it elsewhere whom its end has to wait for.
@@ -177,9 +180,12 @@ impl Core {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
             Err(error) => return Err(Error::os("kill the domain")(error)),
         }
-        // On v1 what stands still does not even die.
-        if self.born.kind == Kind::Paene {
-            self.unpause();
+        // On v1 what stands still does not even die. Who has it stop just now sees to that.
+        self.killed.store(true, Ordering::SeqCst);
+        if self.born.kind == Kind::Paene
+            && let Ok(turn) = self.stops.try_lock()
+        {
+            self.thaw(turn);
         }
         Ok(())
     }
@@ -250,7 +256,12 @@ impl Core {
     /// Has the domain stand still until [`Self::unpause`].
     pub fn pause(&self) -> Result<(), Error> {
         if self.born.kind == Kind::Paene {
-            return self.pause_group();
+            let paused = self.pause_group();
+            // Who killed it meanwhile could not let it go on, and so die.
+            if self.killed.load(Ordering::SeqCst) {
+                self.unpause();
+            }
+            return paused;
         }
         let mut standing = self.stop()?;
         standing.go_on = false;
@@ -268,7 +279,9 @@ impl Core {
         let _turn = lock(&self.stops);
         group.pause(true).map_err(Error::host("pause the domain"))?;
         self.paused.store(true, Ordering::SeqCst);
-        if self.look_until(STOP_PATIENCE, || group.is_still() || self.is_dead()) {
+        if self.look_until(STOP_PATIENCE, || {
+            group.is_still() || self.killed.load(Ordering::SeqCst) || self.is_dead()
+        }) {
             return Ok(());
         }
         self.paused.store(false, Ordering::SeqCst);
@@ -276,9 +289,12 @@ impl Core {
         Err(Error::Config("the domain's programs do not stop; try again".into()))
     }
 
-    /// Lets it go on; nothing if it is not paused.
+    /// Lets it go on; nothing if it is not paused. Waits for whoever has it stop just now.
     pub fn unpause(&self) {
-        let _turn = lock(&self.stops);
+        self.thaw(lock(&self.stops));
+    }
+
+    fn thaw(&self, _turn: MutexGuard<'_, ()>) {
         if self.paused.swap(false, Ordering::SeqCst) {
             if self.born.kind == Kind::Paene {
                 // Without its group there is nothing left of it.
@@ -304,6 +320,21 @@ impl Core {
         registers.memory_target.store(target.unwrap_or(0), Ordering::Relaxed);
         post(&self.map, event::MEMORY);
         Ok(())
+    }
+
+    /// Changes the limits of its control group; what is none stays.
+    ///
+    /// # Errors
+    /// If it has none, or the host says so, for example that more memory is in use.
+    pub fn limit(&self, wanted: &NewLimits) -> Result<(), Error> {
+        check_memory(wanted.memory)?;
+        check_memory(wanted.memory_target)?;
+        let Some(group) = &self.group else {
+            return Err(Error::Config("this domain runs without a control group, so without limits".into()));
+        };
+        let born = &self.born;
+        let all = limits(born.kind, born.vcpus, wanted.memory, wanted.cpus, wanted.resources.clone());
+        group.set_limits(&all).map_err(Error::host("change the limits"))
     }
 
     /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
@@ -393,21 +424,28 @@ impl Core {
         self.born.resume.as_ref().is_some_and(|r| r.wake && r.image.path() == path)
     }
 
-    /// Serves a program that has asked for its domain to be frozen. What it is not told goes to `complain`.
-    pub fn freeze_itself(&self, complain: &mut dyn FnMut(&str)) {
+    /// Serves a program that has asked for its domain to be frozen: what became of it; none if it may not ask.
+    pub fn freeze_itself(&self) -> Option<Result<(), Error>> {
         let ask = Cell::new(true);
-        let result = match &self.born.freeze_to {
-            Some(to) => self.freeze_for(to, self.born.freeze_stop, &ask).map(drop).map_err(|error| {
-                // The program gets a number only.
-                complain(&format!("domain {} cannot freeze itself: {error}", self.label()));
-                EIO
-            }),
-            None => Err(EPERM),
+        let Some(to) = &self.born.freeze_to else {
+            self.refuse_freeze(EPERM);
+            return None;
         };
-        if let (Err(errno), true) = (result, ask.get()) {
-            registers(&self.map).freeze_error.store(errno, Ordering::SeqCst);
-            post(&self.map, event::KERNEL);
+        let result = self
+            .freeze_for(to, self.born.freeze_stop, &ask)
+            .map(drop)
+            .map_err(|error| Error::Config(format!("domain {} cannot freeze itself: {error}", self.label())));
+        // The program gets a number only.
+        if result.is_err() && ask.get() {
+            self.refuse_freeze(EIO);
         }
+        Some(result)
+    }
+
+    /// Tells the program that has asked that its domain is not frozen, and an errno.
+    pub fn refuse_freeze(&self, errno: i32) {
+        registers(&self.map).freeze_error.store(errno, Ordering::SeqCst);
+        post(&self.map, event::KERNEL);
     }
 
     /// One round of page sharing. What does not succeed is tried again in a later one.
@@ -447,6 +485,13 @@ impl Core {
         while *count > 0 {
             count = self.guests.left.wait(count).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Bytes of memory that are its programs' own, as its control group counts them, which costs the same whatever the
+    /// domain does; none without a group.
+    pub fn counted_memory(&self) -> Option<u64> {
+        let group = self.group.as_ref()?;
+        if self.born.kind == Kind::Paene { group.usage().memory_bytes } else { group.anonymous() }
     }
 
     /// Its memory as it is now.

@@ -18,7 +18,7 @@ use crate::frozen::{CloneConfig, FreezeReport};
 use crate::identity::Identity;
 use crate::launch::{completed, limits};
 use crate::ring::{post, registers};
-use crate::{Captured, DomainConfig, DomainStats, Error, Kind, Output, Resources};
+use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources};
 
 /// A program's wait status when it was killed.
 const KILLED: i32 = 9;
@@ -123,7 +123,7 @@ impl Domain {
         self.identity.take_name(wanted.name.as_deref(), &self.core)?;
         let unlimited = Resources { account: true, ..Resources::default() };
         if wanted.memory.is_some() || wanted.cpus.is_some() || wanted.resources != unlimited {
-            self.set_limits(wanted.memory, wanted.cpus, wanted.resources.clone())?;
+            self.set_limits(wanted)?;
         }
         if wanted.memory.is_some() {
             self.core.set_memory(wanted.memory, None)?;
@@ -229,27 +229,27 @@ impl Domain {
     }
 
     /// Changes limits while it runs; what is none stays.
-    ///
-    /// # Errors
-    /// If it has no control group, or the host says so, for example that more memory is in use.
-    pub fn set_limits(
-        &self,
-        memory: Option<u64>,
-        cpus: Option<f64>,
-        resources: Resources,
-    ) -> Result<(), Error> {
-        let Some(group) = &self.cgroup else {
-            return Err(Error::Config("this domain runs without a control group, so without limits".into()));
+    fn set_limits(&self, wanted: &DomainConfig) -> Result<(), Error> {
+        let wanted = NewLimits {
+            memory: wanted.memory,
+            memory_target: None,
+            cpus: wanted.cpus,
+            resources: wanted.resources.clone(),
         };
+        self.core.limit(&wanted)?;
+        self.limited(&wanted);
+        Ok(())
+    }
+
+    /// The limits of its control group were changed.
+    pub(crate) fn limited(&self, to: &NewLimits) {
         let born = &self.core.born;
-        let tasks = resources.pids;
-        group
-            .update(&limits(born.kind, born.vcpus, memory, cpus, resources))
-            .map_err(Error::host("change the limits"))?;
-        if let Some(most) = tasks {
+        if let Some(group) = &self.cgroup {
+            group.limited(&limits(born.kind, born.vcpus, to.memory, to.cpus, to.resources.clone()));
+        }
+        if let Some(most) = to.resources.pids {
             registers(&self.core.map).task_limit.store(most, Ordering::Relaxed);
         }
-        Ok(())
     }
 
     /// What its control group has counted.

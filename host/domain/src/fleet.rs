@@ -1,9 +1,11 @@
 //! Any number of domains on one thread.
 //!
 //! A [`Fleet`] waits with one `epoll` for all of them: their doorbells and their ends. Everything that takes long has
-//! threads elsewhere and comes back as an [`Event`]: starting (`nursery.rs`), freezing, answering requests (a thread
-//! for each while it lasts), page sharing (`sharer.rs`), taking apart (`reaper.rs`). Work per domain and
-//! [`Fleet::turn`] is bounded, so that one that floods its console cannot hold up the others.
+//! threads elsewhere and comes back as an [`Event`]: starting (`nursery.rs`), stopping and letting go on, freezing,
+//! counting, answering requests (a thread for each while it lasts, `crew.rs`), page sharing (`sharer.rs`), taking apart
+//! (`reaper.rs`). Work per domain and [`Fleet::turn`] is bounded, so that one that floods its console cannot hold up the
+//! others, and threads per domain are: what it asks for itself is served one after the other, and not by those threads
+//! that are kept for when the host has no others left.
 //!
 //! Per domain the process keeps two descriptors (doorbell, process), a mapping of the control area, and no thread.
 //! A fleet is itself a descriptor that polls as readable when [`Fleet::turn`] has something to do, for callers with an
@@ -28,7 +30,7 @@ use crate::holder::Holder;
 use crate::reaper::Reaper;
 use crate::session::{ExecConfig, Session, SessionEnd};
 use crate::sharer::Sharer;
-use crate::{Captured, Domain, DomainConfig, Error, Outcome, Output, nursery};
+use crate::{Captured, Domain, DomainConfig, Error, Images, Outcome, Output, Resources, crew, nursery};
 
 /// Most events of the host taken at a time.
 const BATCH: usize = 256;
@@ -44,6 +46,17 @@ pub enum Start {
     Boot(Box<DomainConfig>),
     /// From a frozen image, as [`Domain::resume`].
     Resume(Resume, Box<CloneConfig>),
+    /// A clone of the frozen image in this file, which is opened in the background, once for all of them.
+    Clone {
+        /// The file.
+        image: PathBuf,
+        /// As in [`Resume`].
+        index: u32,
+        /// Those in use.
+        images: Images,
+        /// The rest.
+        config: Box<CloneConfig>,
+    },
     /// The hibernated domain whose image has this name in the store of the configuration. Opening it takes a while, and
     /// is done in the background too; [`Domain::settle_wake`] is for when it runs.
     Wake(String, Box<CloneConfig>),
@@ -72,18 +85,41 @@ pub enum Event {
     FirstOutput(Key),
     /// There is room again after [`Fleet::input`] found too little.
     InputRoom(Key),
-    /// What [`Fleet::freeze`] asked for is done, or a program of it that asked for it was served.
+    /// What [`Fleet::freeze`] asked for is done.
     Frozen {
         /// Which.
         key: Key,
-        /// What it cost; none if a program asked.
-        result: Result<Option<FreezeReport>, Error>,
+        /// What it cost.
+        result: Result<FreezeReport, Error>,
+    },
+    /// A program of it asked for it to be frozen, as it may, and was served.
+    FrozeItself {
+        /// Which.
+        key: Key,
+        /// Whether it was.
+        result: Result<(), Error>,
     },
     /// What [`Fleet::pause`] asked for is done.
     Paused {
         /// Which.
         key: Key,
         /// Whether it stands still.
+        result: Result<(), Error>,
+    },
+    /// What [`Fleet::unpause`] asked for is done: it goes on.
+    Unpaused(Key),
+    /// What [`Fleet::count_memory`] asked for.
+    Memory {
+        /// Which.
+        key: Key,
+        /// Bytes that are its programs' own, and bytes that they share with other clones.
+        result: Result<(u64, u64), Error>,
+    },
+    /// What [`Fleet::set_limits`] asked for is done.
+    Limited {
+        /// Which.
+        key: Key,
+        /// Whether all of it is.
         result: Result<(), Error>,
     },
     /// Something happened to a session of it.
@@ -134,9 +170,39 @@ pub struct Ended {
 /// Results of other threads.
 enum Done {
     Started(Key, Result<Box<Domain>, Error>, Vec<String>),
-    Frozen(Key, Result<Option<FreezeReport>, Error>),
-    Paused(Key, Result<(), Error>),
+    /// None: it may not ask.
+    Asked(Key, Option<Result<(), Error>>),
+    Limited(Key, Result<Box<NewLimits>, Error>),
+    Other(Event),
 }
+
+/// Limits as [`Fleet::set_limits`] has them.
+#[derive(Clone, Debug)]
+pub struct NewLimits {
+    /// Most memory in bytes; none leaves the control group's as it is, and the guest kernel without one.
+    pub memory: Option<u64>,
+    /// What it should try to stay under.
+    pub memory_target: Option<u64>,
+    /// CPUs; none leaves it as it is.
+    pub cpus: Option<f64>,
+    /// The rest.
+    pub resources: Resources,
+}
+
+/// Freezes that a domain's own programs ask for, one after the other.
+#[derive(Debug, Default)]
+struct Asked {
+    under_way: bool,
+    /// It was asked for again meanwhile.
+    again: bool,
+    /// How long it waits after the last one failed: whoever asks in vain, and at once again, costs little and is not
+    /// heard of often.
+    rest: Duration,
+}
+
+/// The first of these, and the longest.
+const REST: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+const EAGAIN: i32 = 11;
 
 #[derive(Debug)]
 struct Live {
@@ -146,6 +212,7 @@ struct Live {
     said_held: bool,
     said_first: bool,
     sessions: BTreeMap<u64, Session>,
+    asked: Asked,
 }
 
 /// Domains driven together. Dropping it ends them all and waits until nothing is left of them.
@@ -185,6 +252,11 @@ impl Fleet {
     /// # Errors
     /// What the host says.
     pub fn new() -> Result<Self, Error> {
+        // What must go on when the host has no thread left has its own from the start.
+        let threads = || Error::host("start threads");
+        crew::prepare().map_err(threads())?;
+        nursery::prepare().map_err(threads())?;
+        let reaper = Reaper::new().map_err(threads())?;
         let doing = || Error::os("make an event loop");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing())?;
         let wake =
@@ -204,7 +276,7 @@ impl Fleet {
             sender,
             results,
             sharer: Sharer::default(),
-            reaper: Reaper::default(),
+            reaper,
             _holder: Holder::get()?,
         })
     }
@@ -244,7 +316,7 @@ impl Fleet {
         self.starting.insert(key.0, (output, false));
         let (sender, wake) = (self.sender.clone(), self.wake.clone());
         let asked = Instant::now();
-        nursery::run(Box::new(move || {
+        let begun = nursery::run(Box::new(move || {
             let queue = asked.elapsed();
             let mut warnings = Vec::new();
             let mut warn = |text: &str| warnings.push(text.to_owned());
@@ -256,6 +328,13 @@ impl Fleet {
                 Start::Resume(resume, mut config) => {
                     config.capture = true;
                     Domain::resume(resume, &config, &mut warn)
+                }
+                Start::Clone { image, index, images, mut config } => {
+                    config.capture = true;
+                    images.open(&image).and_then(|image| {
+                        let from = Resume { image, index, wake: false, hold: false };
+                        Domain::resume(from, &config, &mut warn)
+                    })
                 }
                 Start::Wake(name, mut config) => {
                     config.capture = true;
@@ -270,6 +349,12 @@ impl Fleet {
             let _ = sender.send(Done::Started(key, result, warnings));
             ring(&wake);
         }));
+        if let Err(error) = begun {
+            let failed = Err(Error::host("start threads")(error));
+            // We are the other end.
+            let _ = self.sender.send(Done::Started(key, failed, Vec::new()));
+            ring(&self.wake);
+        }
         key
     }
 
@@ -297,8 +382,14 @@ impl Fleet {
         }
         // What happened before it was watched is seen now.
         self.ready.push_back(key.0);
-        let live =
-            Live { domain, queued: true, said_held: false, said_first: false, sessions: BTreeMap::new() };
+        let live = Live {
+            domain,
+            queued: true,
+            said_held: false,
+            said_first: false,
+            sessions: BTreeMap::new(),
+            asked: Asked::default(),
+        };
         self.live.insert(key.0, Box::new(live));
         Ok(())
     }
@@ -452,19 +543,38 @@ impl Fleet {
 
     /// Writes its memory to the frozen image `to`, in the background, and ends it if `stop`; [`Event::Frozen`] follows.
     pub fn freeze(&self, key: Key, to: PathBuf, stop: bool) {
-        self.work(key, move |core| Done::Frozen(key, core.freeze(&to, stop).map(Some)));
+        self.work(key, move |core| Done::Other(Event::Frozen { key, result: core.freeze(&to, stop) }));
     }
 
     /// Has it stand still until [`Self::unpause`]; [`Event::Paused`] follows.
     pub fn pause(&self, key: Key) {
-        self.work(key, move |core| Done::Paused(key, core.pause()));
+        self.work(key, move |core| Done::Other(Event::Paused { key, result: core.pause() }));
     }
 
-    /// Lets a paused domain go on.
+    /// Lets a paused domain go on; [`Event::Unpaused`] follows. One that is stopped for something else just now, which
+    /// it can draw out, is waited for.
     pub fn unpause(&self, key: Key) {
-        if let Some(live) = self.live.get(&key.0) {
-            live.domain.core.unpause();
-        }
+        self.work(key, move |core| {
+            core.unpause();
+            Done::Other(Event::Unpaused(key))
+        });
+    }
+
+    /// Counts its memory; [`Event::Memory`] follows.
+    pub fn count_memory(&self, key: Key) {
+        self.work(key, move |core| {
+            let counted = core.counted_memory().filter(|_| lock(&core.share).is_none());
+            let result = match counted {
+                Some(private) => Ok((private, 0)),
+                None => core.stats().map(|s| (s.private_bytes, s.shared_bytes)),
+            };
+            Done::Other(Event::Memory { key, result })
+        });
+    }
+
+    /// Changes limits while it runs; [`Event::Limited`] follows. The host takes memory back first if it is to have less.
+    pub fn set_limits(&self, key: Key, wanted: NewLimits) {
+        self.work(key, move |core| Done::Limited(key, core.limit(&wanted).map(|()| Box::new(wanted))));
     }
 
     /// Changes the memory a domain's programs may have and the balloon's target, in bytes.
@@ -475,19 +585,66 @@ impl Fleet {
         self.live.get(&key.0).map_or(Ok(()), |live| live.domain.core.set_memory(limit, target))
     }
 
-    /// Does something with a domain on a thread of its own. One that has ended is nobody to work with.
+    /// Does something with a domain that may take long, on another thread. One that has ended is nobody to work with.
     fn work(&self, key: Key, job: impl FnOnce(&Core) -> Done + Send + 'static) {
-        let Some(live) = self.live.get(&key.0) else { return };
+        if let Some(job) = self.job(key, job) {
+            crew::run(job);
+        }
+    }
+
+    fn job(&self, key: Key, job: impl FnOnce(&Core) -> Done + Send + 'static) -> Option<crew::Job> {
+        let live = self.live.get(&key.0)?;
         let (guest, sender, wake) = (live.domain.core.receive(), self.sender.clone(), self.wake.clone());
-        std::thread::spawn(move || {
-            doppel_sys::signal::block_all();
+        Some(Box::new(move || {
             // The domain's end waits for the guest: its frozen image may have no name yet.
             let done = job(&guest);
             drop(guest);
             // Without a fleet nobody wants to know.
             let _ = sender.send(done);
             ring(&wake);
+        }))
+    }
+
+    /// Serves a program of a domain that has asked for it to be frozen.
+    fn freeze_itself(&mut self, key: Key) {
+        let Some(live) = self.live.get_mut(&key.0) else { return };
+        if live.asked.under_way {
+            live.asked.again = true;
+            return;
+        }
+        if live.domain.core.born.freeze_to.is_none() {
+            // It may not, and is told so.
+            live.domain.core.freeze_itself();
+            return;
+        }
+        live.asked = Asked { under_way: true, again: false, rest: live.asked.rest };
+        let (rest, core) = (live.asked.rest, live.domain.core.clone());
+        let job = self.job(key, move |core| {
+            // One that ends is not waited for.
+            core.look_until(rest, || core.is_dead());
+            Done::Asked(key, core.freeze_itself())
         });
+        // The threads that are kept for the owner's wishes are not for its own.
+        if let Some(Err(_)) = job.map(crew::try_run) {
+            core.refuse_freeze(EAGAIN);
+            if let Some(live) = self.live.get_mut(&key.0) {
+                live.asked.under_way = false;
+            }
+        }
+    }
+
+    /// It was served.
+    fn froze_itself(&mut self, key: Key, result: Option<Result<(), Error>>, events: &mut Vec<Event>) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            let failed = !matches!(result, Some(Ok(())));
+            let rest = if failed { (live.asked.rest * 2).clamp(REST[0], REST[1]) } else { Duration::ZERO };
+            let again = live.asked.again;
+            live.asked = Asked { rest, ..Asked::default() };
+            if again {
+                self.freeze_itself(key);
+            }
+        }
+        events.extend(result.map(|result| Event::FrozeItself { key, result }));
     }
 
     /// Waits at most `timeout` (none: as long as it takes) until something happens, moves what there is to move,
@@ -567,8 +724,16 @@ impl Fleet {
                     Err(error) => Event::Failed { key, error },
                 });
             }
-            Done::Frozen(key, result) => events.push(Event::Frozen { key, result }),
-            Done::Paused(key, result) => events.push(Event::Paused { key, result }),
+            Done::Asked(key, result) => self.froze_itself(key, result, events),
+            Done::Limited(key, result) => {
+                let result = result.and_then(|limits| {
+                    let Some(live) = self.live.get(&key.0) else { return Ok(()) };
+                    live.domain.limited(&limits);
+                    live.domain.core.set_memory(limits.memory, limits.memory_target)
+                });
+                events.push(Event::Limited { key, result });
+            }
+            Done::Other(event) => events.push(event),
         }
     }
 
@@ -596,11 +761,7 @@ impl Fleet {
         }
         let ours = console.is_ours().then(|| console.blocked());
         if step.asked {
-            self.work(Key(key), move |core| {
-                let mut why = None;
-                core.freeze_itself(&mut |text| why = Some(Error::Config(text.to_owned())));
-                Done::Frozen(Key(key), why.map_or(Ok(None), Err))
-            });
+            self.freeze_itself(Key(key));
         }
         if step.more || again {
             self.mark(key);

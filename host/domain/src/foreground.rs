@@ -46,7 +46,9 @@ impl Domain {
                 return Ok(end);
             }
             if step.asked {
-                self.core.freeze_itself(&mut |text| eprintln!("doppel: {text}"));
+                if let Some(Err(error)) = self.core.freeze_itself() {
+                    eprintln!("doppel: {error}");
+                }
                 continue;
             }
             self.watch(step.more)?;

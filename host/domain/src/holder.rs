@@ -24,9 +24,8 @@ use std::sync::{Arc, Mutex, Weak};
 use doppel_confine::limits::UID_COUNT;
 use rustix::fs::FlockOperation;
 
-use crate::Error;
 use crate::core::{Core, lock};
-use crate::requests;
+use crate::{Error, crew, requests};
 
 /// Ids of a block.
 const BLOCK: u32 = 64;
@@ -77,6 +76,7 @@ impl Holder {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(base.join(dir));
             made.map_err(failed("make directories"))?;
         }
+        crew::prepare().map_err(failed("start threads"))?;
         let (name, file) = enroll(base).map_err(failed("enroll this process"))?;
         let socket = socket_path(base, &name);
         let doors = Doors::default();

@@ -211,6 +211,7 @@ impl Domain {
             stops: Mutex::new(()),
             asleep: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
             sessions: Mutex::default(),
             guests: Guests::default(),
             group: cgroup.as_ref().map(Cgroup::view),

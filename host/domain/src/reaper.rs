@@ -3,6 +3,7 @@
 //! All of that takes milliseconds a domain, mostly in the host kernel. It is done by a thread of its own, and a little
 //! later, so that it does not delay those that start or answer at the same time.
 
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,19 +15,28 @@ const DELAY: Duration = Duration::from_millis(20);
 /// So many do not wait.
 const MANY: usize = 256;
 
-/// The thread; ends, when dropped, after the last domain is gone.
-#[derive(Debug, Default)]
+/// The thread, made beforehand: domains end when the host has no thread left, too. Ends, when dropped, after the last
+/// domain is gone.
+#[derive(Debug)]
 pub(crate) struct Reaper(Option<(Sender<Domain>, JoinHandle<()>)>);
 
 impl Reaper {
+    /// Makes the thread.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn new() -> io::Result<Self> {
+        let (sender, receiver) = channel();
+        let thread = thread::Builder::new().name("reaper".into()).spawn(move || reap(&receiver))?;
+        Ok(Self(Some((sender, thread))))
+    }
+
     /// Hands a domain over.
     pub fn take(&mut self, domain: Domain) {
-        let (sender, _) = self.0.get_or_insert_with(|| {
-            let (sender, receiver) = channel();
-            (sender, thread::spawn(move || reap(&receiver)))
-        });
-        // If the thread has panicked, the domain is dropped here.
-        let _ = sender.send(domain);
+        if let Some((sender, _)) = &self.0 {
+            // If the thread has panicked, the domain is dropped here.
+            let _ = sender.send(domain);
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::lock;
 use crate::frozen::FreezeReport;
 use crate::holder::{self, Doors};
-use crate::{DomainStats, Error, ExecConfig, relay};
+use crate::{DomainStats, Error, ExecConfig, crew, relay};
 
 /// How long a connected peer may take to send its line.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 /// The refusal for a domain that is not this process'.
 const NOT_HERE: &str = "no such domain here";
+const NO_THREAD: &str = "the host has no thread left for a session; try again";
 /// Longest request in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -150,11 +152,7 @@ pub(crate) fn listen(path: &Path, doors: Doors) -> std::io::Result<UnixListener>
         loop {
             match door.accept() {
                 Ok((visitor, _)) => {
-                    let doors = doors.clone();
-                    thread::spawn(move || {
-                        doppel_sys::signal::block_all();
-                        answer(visitor, &doors);
-                    });
+                    receive(visitor, doors.clone());
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => return,
                 // Out of descriptors, say: whoever waits is heard when there are some.
@@ -165,14 +163,27 @@ pub(crate) fn listen(path: &Path, doors: Doors) -> std::io::Result<UnixListener>
     Ok(listener)
 }
 
-/// Hears one visitor. Who sends nonsense is told so.
-fn answer(visitor: UnixStream, doors: &Doors) {
+/// Hears a visitor on a thread of its own. If the host has none left, one of those made beforehand answers; only a
+/// conversation, which may last, is refused then.
+fn receive(visitor: UnixStream, doors: Doors) {
+    let lasting = Arc::new(AtomicBool::new(true));
+    let its = lasting.clone();
+    let job = Box::new(move || answer(visitor, &doors, its.load(Ordering::Relaxed)));
+    if let Err(job) = crew::try_run(job) {
+        lasting.store(false, Ordering::Relaxed);
+        crew::leave(job);
+    }
+}
+
+/// Hears one visitor. Who sends nonsense is told so. `lasting`: it may become a conversation.
+fn answer(visitor: UnixStream, doors: &Doors, lasting: bool) {
     let answer = Answer(visitor);
     match answer.read() {
         Ok(Letter { domain: Some(domain), request: Some(request) }) => {
             let core = lock(doors).get(&domain).and_then(Weak::upgrade);
             let Some(core) = core else { return answer.give(&Reply::Refused(NOT_HERE.into())) };
             match request {
+                Request::Exec(_) if !lasting => answer.give(&Reply::Refused(NO_THREAD.into())),
                 Request::Exec(config) => relay::serve(&core, &config, answer),
                 request => {
                     // Held until the answer is out: the domain's end waits for that.

@@ -39,6 +39,8 @@ const FOUND: usize = control::SHARE_MAX as usize;
 /// Time between rounds while there is something to find, and the longest when there is not.
 const EAGER: Duration = Duration::from_millis(20);
 const LAZY: Duration = Duration::from_secs(4);
+/// How long counting a domain's memory may take: as long as it has processes and mappings.
+const COUNTING: Duration = Duration::from_secs(10);
 const PAGE_BYTES: u64 = PAGE as u64;
 
 /// A page of a process, by host pid.
@@ -424,7 +426,15 @@ pub struct SharingStats {
 pub(crate) fn stats(name: String, init: i32, member: Option<&Member>) -> Result<DomainStats, Error> {
     let all = processes(init)?;
     let (mut private, mut shared) = (0, 0);
+    let until = Instant::now() + COUNTING;
     for &(_, pid) in &all {
+        if Instant::now() > until {
+            return Err(Error::Config(format!(
+                "the memory of domain {name} is in too many pieces to be counted: {} processes, and not done in {} s",
+                all.len(),
+                COUNTING.as_secs()
+            )));
+        }
         let own = own_pages(pid, member.map(|m| m.sharing.inode))?;
         private += own.runs.iter().map(|r| r.1).sum::<u64>();
         shared += own.shared;

@@ -17,13 +17,16 @@ pub(crate) struct Sharer(Option<Sender<Weak<Core>>>);
 impl Sharer {
     /// Has rounds made for a domain as long as it lives.
     pub fn add(&mut self, core: &Arc<Core>) {
-        let sender = self.0.get_or_insert_with(|| {
+        if self.0.is_none() {
             let (sender, receiver) = channel();
-            thread::spawn(move || rounds(&receiver));
-            sender
-        });
-        // If the thread has panicked nothing is shared, which is no harm.
-        let _ = sender.send(Arc::downgrade(core));
+            // Without a thread nothing is shared, which is no harm; the next domain tries again.
+            let made = thread::Builder::new().name("sharer".into()).spawn(move || rounds(&receiver));
+            self.0 = made.is_ok().then_some(sender);
+        }
+        if let Some(sender) = &self.0 {
+            // The same holds if the thread has panicked.
+            let _ = sender.send(Arc::downgrade(core));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use doppel_freezer::{FrozenImage, WorkingSet};
 
-use crate::{Domain, Error};
+use crate::{Domain, Error, crew};
 
 /// How long after a wake touched pages count as its working set.
 const FIRST: Duration = Duration::from_secs(1);
@@ -20,8 +20,7 @@ impl Domain {
         let Some(image) = self.core.born.resume.as_ref().map(|r| r.image.clone()) else { return Ok(()) };
         let (killer, pid, core) = (self.killer()?, self.pid(), Arc::downgrade(&self.core));
         // Nobody waits for it; the process may end before.
-        std::thread::spawn(move || {
-            doppel_sys::signal::block_all();
+        crew::run(Box::new(move || {
             std::thread::sleep(FIRST);
             // The image of one that has ended may be gone, and its process number another's.
             let lives = || core.upgrade().is_some_and(|core| !core.is_dead());
@@ -35,7 +34,7 @@ impl Domain {
                 tell(format!("{error}; its domain is stopped"));
                 killer.kill();
             }
-        });
+        }));
         Ok(())
     }
 }

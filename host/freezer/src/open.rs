@@ -187,7 +187,9 @@ impl FrozenImage {
             }
         };
         std::thread::scope(|scope| {
-            let helper = (chunks.len() > 4).then(|| scope.spawn(check));
+            // If the host gives no thread it takes longer.
+            let begin = || std::thread::Builder::new().spawn_scoped(scope, check).ok();
+            let helper = (chunks.len() > 4).then(begin).flatten();
             let mine = check();
             helper.map_or(Ok(()), |h| h.join().expect("a checking thread panicked")).and(mine)
         })

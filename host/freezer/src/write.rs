@@ -286,7 +286,10 @@ impl Copier<'_> {
             }
         };
         let results: Vec<_> = std::thread::scope(|scope| {
-            let helpers: Vec<_> = (1..COPIERS.min(count)).map(|_| scope.spawn(run)).collect();
+            // What threads the host gives: without any it takes longer.
+            let helpers: Vec<_> = (1..COPIERS.min(count))
+                .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, run).ok())
+                .collect();
             let mine = run();
             helpers.into_iter().map(|h| h.join().expect("a copying thread panicked")).chain([mine]).collect()
         });

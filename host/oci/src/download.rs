@@ -65,13 +65,19 @@ impl<'a> Fetch<'a> {
             }
         }
         std::thread::scope(|scope| {
-            for _ in 0..PARALLEL.min(todo.len()) {
-                scope.spawn(|| {
-                    while let Some(descriptor) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let result = self.one(descriptor);
-                        arrivals.note(&descriptor.digest, result.err());
-                    }
-                });
+            let work = || {
+                while let Some(descriptor) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = self.one(descriptor);
+                    arrivals.note(&descriptor.digest, result.err());
+                }
+            };
+            for made in 0..PARALLEL.min(todo.len()) {
+                match std::thread::Builder::new().spawn_scoped(scope, work) {
+                    Ok(_) => {}
+                    // One after the other, before they are used.
+                    Err(_) if made == 0 => work(),
+                    Err(_) => break,
+                }
             }
             let done = wanted.iter().enumerate().try_for_each(|(i, descriptor)| {
                 arrivals.wait(&descriptor.digest)?;

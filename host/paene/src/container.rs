@@ -123,7 +123,11 @@ fn devices(process: BorrowedFd<'_>, link: Option<&Link>) -> Result<Option<OwnedF
         link.map(Link::device).transpose().map_err(cannot("make a network device (/dev/net/tun)"))
     };
     // On a thread, which is over before anything forks: it ends in the container's namespace.
-    std::thread::scope(|scope| scope.spawn(go).join()).map_err(|_| "cannot make network devices")?
+    std::thread::scope(|scope| {
+        std::thread::Builder::new().spawn_scoped(scope, go).map(|thread| thread.join())
+    })
+    .map_err(cannot("start a thread"))?
+    .map_err(|_| "cannot make network devices")?
 }
 
 /// An error and what is behind it.

@@ -57,9 +57,12 @@ pub(crate) fn show(groups: Vec<Group>, process: BorrowedFd<'_>, owners: Owners) 
     };
     // On a thread of its own, which is over before anything forks: it ends with the container's view of files. libcontainer
     // would take groups in the attendant's view, where it looks, for its own to change.
-    std::thread::scope(|scope| scope.spawn(go).join())
-        .map_err(|_| "cannot show the domain its control groups")?
-        .map_err(cannot("show the domain its control groups"))
+    std::thread::scope(|scope| {
+        std::thread::Builder::new().spawn_scoped(scope, go).map(|thread| thread.join())
+    })
+    .map_err(cannot("start a thread"))?
+    .map_err(|_| "cannot show the domain its control groups")?
+    .map_err(cannot("show the domain its control groups"))
 }
 
 fn mount_all(groups: Vec<Group>, root: &Path, owners: Owners) -> io::Result<()> {

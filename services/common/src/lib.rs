@@ -25,3 +25,9 @@ pub use load::Load;
 pub use pace::{Pace, may_poll};
 pub use process::{Group, Groups, Process, Program, Usage, confine};
 pub use watchdog::{Calls, Watchdog};
+
+/// Says something on standard error, where the log of whoever keeps the service is. A full disk is no reason to end.
+pub fn say(what: std::fmt::Arguments<'_>) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "doppel: {what}");
+}

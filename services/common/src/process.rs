@@ -92,7 +92,7 @@ impl Program {
         let group = self.groups.as_ref().and_then(|groups| {
             groups
                 .make()
-                .inspect_err(|e| eprintln!("doppel: a service domain without control group: {e}"))
+                .inspect_err(|e| crate::say(format_args!("a service domain without control group: {e}")))
                 .ok()
         });
         let root = rustix::process::geteuid().is_root();

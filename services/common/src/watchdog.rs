@@ -195,7 +195,7 @@ fn watch(heart: &Heart, calls: &Calls, over: &AtomicBool, process: &OwnedFd, pid
         }
         let Some(now) = Doing::of(pid) else { return };
         if heart.count() == count && stuck.look(count, now) {
-            eprintln!("doppel: a service domain hangs (process {pid:?}, {now:?}) and is killed");
+            crate::say(format_args!("a service domain hangs (process {pid:?}, {now:?}) and is killed"));
             let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
             return;
         }

@@ -4,6 +4,8 @@
 //! compared with the same stream beside nothing, and beside a thread that burns the CPU, because there may be fewer CPUs
 //! than threads. The last line has the median ratio to the latter. For `bench/workloads/network_neighbours.py`.
 
+#![allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
+
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;

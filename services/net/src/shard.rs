@@ -118,7 +118,9 @@ impl Shard {
                 let next = shard.lock().replace();
                 shard.started.notify_all();
                 running = next
-                    .inspect_err(|error| eprintln!("doppel: cannot start a network service: {error}"))
+                    .inspect_err(|error| {
+                        doppel_service::say(format_args!("cannot start a network service: {error}"))
+                    })
                     .ok();
             }
         })?;
@@ -225,7 +227,7 @@ impl State {
         let watchdog = self.watch(child);
         let told = begun.and_then(|()| self.members.iter().try_for_each(|(key, m)| self.tell(*key, m)));
         if let Err(error) = told {
-            eprintln!("doppel: a network service cannot be told what to do: {error}");
+            doppel_service::say(format_args!("a network service cannot be told what to do: {error}"));
             child.kill();
         }
         watchdog
@@ -234,7 +236,9 @@ impl State {
     /// Has a service domain watched that has been told to begin. Without a watchdog it is only not found if it hangs.
     fn watch(&self, child: &Process) -> Option<Watchdog> {
         Watchdog::new(self.heart.clone(), self.calls.clone(), child.pid())
-            .inspect_err(|error| eprintln!("doppel: a network service is not watched: {error}"))
+            .inspect_err(|error| {
+                doppel_service::say(format_args!("a network service is not watched: {error}"))
+            })
             .ok()
     }
 

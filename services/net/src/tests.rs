@@ -1,5 +1,7 @@
 //! The engine with guest kernels of a few lines, and peers on the host's loopback.
 
+#![allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;

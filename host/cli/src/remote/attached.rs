@@ -114,13 +114,15 @@ impl Tied {
         }
         if let Some(signals) = self.signals {
             let (client, program) = (Client::from_env()?, program.clone());
-            std::thread::spawn(move || pass_signals(&client, &program, &signals));
+            let pass = move || pass_signals(&client, &program, &signals);
+            std::thread::Builder::new().name("signals".into()).spawn(pass)?;
         }
         if self.ties.stdin {
             let (client, program, flag) = (Client::from_env()?, program.clone(), detached.clone());
             let keys = if self.ties.tty && raw.is_some() { self.ties.detach } else { Vec::new() };
             let stopper = lines.stopper()?;
-            std::thread::spawn(move || pass_input(&client, &program, &keys, &flag, &stopper));
+            let pass = move || pass_input(&client, &program, &keys, &flag, &stopper);
+            std::thread::Builder::new().name("input".into()).spawn(pass)?;
         }
         let end = copy_output(lines);
         drop(raw);

@@ -121,6 +121,7 @@ mod tests {
         let count = cpus.count();
         let (done, wait) = std::sync::mpsc::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
+        #[allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
         let thread = std::thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
             wait.recv()

@@ -40,7 +40,7 @@ fn limits_on_v2() {
     assert_eq!(read("memory.max"), "1073741824");
     assert_eq!(read("memory.swap.max"), "0");
     assert_eq!(read("memory.oom.group"), "1");
-    group.update(&Limits { pauses: true, ..limits.clone() }).unwrap();
+    group.set_limits(&Limits { pauses: true, ..limits.clone() }).unwrap();
     assert_eq!(read("memory.oom.group"), "0", "programs of a paene domain are killed one by one");
     assert_eq!(read("cpu.max"), "50000 100000");
     assert_eq!(read("pids.max"), MAX_TASKS.to_string());
@@ -134,7 +134,7 @@ fn resources_and_accounts() {
         assert_eq!(read(&dir, file), value);
     }
     let pids = Resources { pids: Some(11), ..Resources::default() };
-    group.update(&Limits { resources: pids, memory: Some(1 << 20), ..Limits::default() }).unwrap();
+    group.set_limits(&Limits { resources: pids, memory: Some(1 << 20), ..Limits::default() }).unwrap();
     assert_eq!((read(&dir, "pids.max"), read(&dir, "cpu.weight")), ("11".into(), "200".into()));
     assert_eq!(read(&dir, "memory.max"), "1048576");
     fs::write(dir.join("cpu.stat"), "usage_usec 1500\nuser_usec 1\n").unwrap();
@@ -190,12 +190,12 @@ fn block_io_is_limited_by_device() {
     let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", asked(both.clone())).unwrap();
     let now = || fs::read_to_string(dir.join("io.max")).unwrap();
     assert_eq!(now(), "8:16 rbps=1048576 wiops=50");
-    group.update(&asked(IoLimit { write_bytes: Some(0), ..some("8:16") })).unwrap();
+    group.set_limits(&asked(IoLimit { write_bytes: Some(0), ..some("8:16") })).unwrap();
     assert_eq!(now(), "8:16 wbps=max");
     for (device, why) in
         [("/dev/null", "not a block device"), ("/no/such", "No such file"), ("x:1", "No such file")]
     {
-        let error = group.update(&asked(IoLimit { read_bytes: Some(1), ..some(device) })).unwrap_err();
+        let error = group.set_limits(&asked(IoLimit { read_bytes: Some(1), ..some(device) })).unwrap_err();
         assert!(error.to_string().contains(why), "{device}: {error}");
     }
     drop(group);
@@ -212,7 +212,7 @@ fn block_io_is_limited_by_device() {
     let now = |figure: &str| fs::read_to_string(dir.join(format!("blkio.throttle.{figure}_device"))).unwrap();
     assert_eq!((now("read_bps"), now("write_iops")), ("8:16 1048576".into(), "8:16 50".into()));
     assert_eq!((now("write_bps"), now("read_iops")), (String::new(), String::new()));
-    group.update(&asked(IoLimit { read_bytes: Some(0), ..some("8:16") })).unwrap();
+    group.set_limits(&asked(IoLimit { read_bytes: Some(0), ..some("8:16") })).unwrap();
     assert_eq!(now("read_bps"), "8:16 0");
     drop(group);
     fs::remove_dir_all(&blkio).unwrap();

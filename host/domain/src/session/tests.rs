@@ -50,6 +50,7 @@ impl Peer {
             stops: Mutex::default(),
             asleep: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
             sessions: Mutex::default(),
             guests: Guests::default(),
             group: None,

@@ -1,3 +1,5 @@
+#![allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
+
 use std::io::Write;
 use std::process::{Command, Stdio};
 

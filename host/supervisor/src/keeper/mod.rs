@@ -48,6 +48,9 @@ pub struct KeeperConfig {
 /// How long a keeper that has nothing to keep waits for a supervisor.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// How long it waits when the host is short of something.
+const SHORTAGE: Duration = Duration::from_millis(10);
+
 /// Where the keeper listens.
 pub(crate) fn socket(runtime: &Path) -> PathBuf {
     runtime.join("keeper.sock")
@@ -78,8 +81,12 @@ struct Domain {
     starting: Option<u64>,
     /// This run of it began with a wake.
     woke: bool,
-    /// Call that waits for it to stand still.
+    /// Call that waits for it to stand still, or to go on.
     pausing: Option<u64>,
+    /// Call that waits for its limits.
+    limiting: Option<u64>,
+    /// Calls that wait until its memory is counted.
+    counting: Vec<u64>,
     input: serve::Input,
     /// The supervisor wanted its end.
     killed: bool,
@@ -147,11 +154,12 @@ struct Keeper {
     outbox: Outbox,
     peer: Option<Peer>,
     spares: spares::Spares,
-    /// Frozen images in use, so that a hundred clones open and check one once.
-    images: HashMap<PathBuf, std::sync::Weak<doppel_freezer::FrozenImage>>,
+    images: doppel_domain::Images,
     /// The network service, from the first domain on that wants it.
     network: Option<doppel_net::Manager>,
     sleepers: asleep::Sleepers,
+    /// A descriptor to give up when there are no others.
+    held_back: Option<File>,
 }
 
 /// What a wait was for.
@@ -204,9 +212,10 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         outbox: Outbox::default(),
         peer: None,
         spares: spares::Spares::new(),
-        images: HashMap::new(),
+        images: doppel_domain::Images::default(),
         network: None,
         sleepers: asleep::Sleepers::default(),
+        held_back: None,
     };
     let result = keeper.keep(&listener);
     // First the name, so that nobody connects to a keeper that ends.
@@ -220,6 +229,9 @@ impl Keeper {
     fn keep(&mut self, listener: &UnixListener) -> io::Result<()> {
         let mut idle_since = None;
         loop {
+            if self.held_back.is_none() {
+                self.held_back = File::open("/dev/null").ok();
+            }
             // How the others ended is on disk.
             let idle = self.peer.is_none()
                 && self.sleepers.is_empty()
@@ -286,6 +298,11 @@ impl Keeper {
         match rustix::event::poll(&mut fds, wait.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Ready::default()),
+            // The host has no memory for it now; domains do not end for that.
+            Err(rustix::io::Errno::NOMEM | rustix::io::Errno::AGAIN) => {
+                std::thread::sleep(SHORTAGE);
+                return Ok(Ready::default());
+            }
             Err(e) => return Err(e.into()),
         }
         let is = |i: Option<usize>, f: PollFlags| {
@@ -300,7 +317,21 @@ impl Keeper {
     }
 
     fn accept(&mut self, listener: &UnixListener) {
-        let Ok((stream, _)) = listener.accept() else { return };
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            // Out of descriptors: one is held back for the supervisor, who can end domains.
+            Err(_) => {
+                self.held_back = None;
+                let accepted = listener.accept();
+                if accepted.is_err() {
+                    // Whoever waits there is heard when there are some.
+                    std::thread::sleep(SHORTAGE);
+                }
+                let Ok((stream, _)) = accepted else { return };
+                stream
+            }
+        };
         // The newest supervisor is the one there is: the other is dead or about to be.
         match Peer::new(stream) {
             Ok(peer) => {
@@ -367,6 +398,8 @@ impl Domain {
     fn forget_calls(&mut self) {
         self.starting = None;
         self.pausing = None;
+        self.limiting = None;
+        self.counting.clear();
         self.input.forget_calls();
         self.tap.0.store(false, std::sync::atomic::Ordering::Relaxed);
     }

@@ -1,15 +1,15 @@
 //! What the keeper does when it is asked, and when something happens to a domain.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use doppel_domain::{CloneConfig, DomainConfig, Error, Event, NetworkLink, Outcome, Output, Start};
-use doppel_freezer::FrozenImage;
+use doppel_domain::{
+    CloneConfig, DomainConfig, Error, Event, NetworkLink, NewLimits, Outcome, Output, Start,
+};
 
 use super::log::Journal;
 use super::protocol::{
@@ -109,16 +109,19 @@ impl Keeper {
             }),
             Ask::Pause { id } => self.with_running(&id, |keeper, domain| {
                 if domain.pausing.is_some() {
-                    return Some(refused(Fault::State, "it is being paused"));
+                    return Some(refused(Fault::State, "it is being paused, or let go on"));
                 }
                 domain.pausing = Some(n);
                 keeper.pause(domain.key);
                 None
             }),
             Ask::Unpause { id } => self.with_running(&id, |keeper, domain| {
-                domain.paused = false;
+                if domain.pausing.is_some() {
+                    return Some(refused(Fault::State, "it is being paused, or let go on"));
+                }
+                domain.pausing = Some(n);
                 keeper.unpause(domain.key);
-                Some(Said::Done)
+                None
             }),
             Ask::Input { id, data, close } => {
                 let Ok(bytes) = STANDARD.decode(data) else {
@@ -170,12 +173,19 @@ impl Keeper {
                 drop(self.sleepers.take(&id));
                 Some(Said::Done)
             }
-            Ask::Update { id, limits } => self.with(&id, |keeper, key| {
-                let Some(domain) = keeper.fleet.get(key) else { return Some(Said::Done) };
-                let done = domain.set_limits(limits.memory, limits.cpus, limits.resources());
-                let done =
-                    done.and_then(|()| keeper.fleet.set_memory(key, limits.memory, limits.memory_target));
-                Some(done.map_or_else(|e| failed(&e), |()| Said::Done))
+            Ask::Update { id, limits } => self.with_running(&id, |keeper, domain| {
+                if domain.limiting.is_some() {
+                    return Some(refused(Fault::State, "its limits are being changed"));
+                }
+                let wanted = NewLimits {
+                    memory: limits.memory,
+                    memory_target: limits.memory_target,
+                    cpus: limits.cpus,
+                    resources: limits.resources(),
+                };
+                domain.limiting = Some(n);
+                keeper.set_limits(domain.key, wanted);
+                None
             }),
             Ask::Name { id, name } => Some(self.set_name(&id, &name)),
             Ask::Rules { id, rules } => Some(self.set_rules(&id, rules)),
@@ -187,15 +197,12 @@ impl Keeper {
                 Some(usage) => Said::Usage(Box::new(usage)),
                 None => gone(&id),
             }),
-            Ask::Memory { id } => self.with(&id, |keeper, key| {
-                let stats = keeper.fleet.get(key).map(doppel_domain::Domain::stats);
-                Some(match stats {
-                    Some(Ok(s)) => {
-                        Said::Memory { private_bytes: s.private_bytes, shared_bytes: s.shared_bytes }
-                    }
-                    Some(Err(e)) => failed(&e),
-                    None => Said::Memory { private_bytes: 0, shared_bytes: 0 },
-                })
+            Ask::Memory { id } => self.with_running(&id, |keeper, domain| {
+                if domain.counting.is_empty() {
+                    keeper.count_memory(domain.key);
+                }
+                domain.counting.push(n);
+                None
             }),
         }
     }
@@ -290,10 +297,7 @@ impl Keeper {
                 }
                 Start::Boot(Box::new(DomainConfig { network: link, ..self.boot(label, boot) }))
             }
-            Spec::Resume(resume) => match self.resume(label, resume, link) {
-                Ok(start) => start,
-                Err(e) => return Some(failed(&e)),
-            },
+            Spec::Resume(resume) => self.resume(label, resume, link),
         };
         let woke = matches!(start, Start::Wake(..));
         let tap = Tap::default();
@@ -318,6 +322,8 @@ impl Keeper {
             starting: Some(n),
             woke,
             pausing: None,
+            limiting: None,
+            counting: Vec::new(),
             input: Input::default(),
             killed: false,
             limits,
@@ -410,12 +416,7 @@ impl Keeper {
         config
     }
 
-    fn resume(
-        &mut self,
-        label: String,
-        resume: Resume,
-        network: Option<NetworkLink>,
-    ) -> Result<Start, Error> {
+    fn resume(&mut self, label: String, resume: Resume, network: Option<NetworkLink>) -> Start {
         let mut config = CloneConfig {
             name: Some(label),
             hostname: resume.hostname.into(),
@@ -433,22 +434,14 @@ impl Keeper {
         config.resources = resume.limits.resources();
         if resume.wake {
             let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            return Ok(Start::Wake(name, Box::new(config)));
+            return Start::Wake(name, Box::new(config));
         }
-        let image = self.image(&resume.frozen)?;
-        let from = doppel_domain::Resume { image, index: resume.index, wake: false, hold: false };
-        Ok(Start::Resume(from, Box::new(config)))
-    }
-
-    /// A frozen image, opened once for all that run on it.
-    fn image(&mut self, path: &Path) -> Result<Arc<FrozenImage>, Error> {
-        if let Some(image) = self.images.get(path).and_then(std::sync::Weak::upgrade) {
-            return Ok(image);
+        Start::Clone {
+            image: resume.frozen,
+            index: resume.index,
+            images: self.images.clone(),
+            config: Box::new(config),
         }
-        self.images.retain(|_, image| image.strong_count() > 0);
-        let image = Arc::new(FrozenImage::open(path)?);
-        self.images.insert(path.to_owned(), Arc::downgrade(&image));
-        Ok(image)
     }
 
     fn forget(&mut self, id: &str, run: u64) {
@@ -501,10 +494,15 @@ impl Keeper {
             Event::Started { key, .. }
             | Event::Failed { key, .. }
             | Event::Frozen { key, .. }
+            | Event::FrozeItself { key, .. }
+            | Event::Memory { key, .. }
+            | Event::Limited { key, .. }
             | Event::Paused { key, .. } => *key,
-            Event::Held(key) | Event::FirstOutput(key) | Event::InputRoom(key) | Event::Session(key, ..) => {
-                *key
-            }
+            Event::Unpaused(key)
+            | Event::Held(key)
+            | Event::FirstOutput(key)
+            | Event::InputRoom(key)
+            | Event::Session(key, ..) => *key,
             Event::Ended(ended) => ended.key,
         };
         if let Event::Frozen { result, .. } = &event
@@ -512,8 +510,7 @@ impl Keeper {
         {
             // Its domain may have ended by it, and be forgotten already.
             let said = match result {
-                Ok(Some(r)) => Said::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
-                Ok(None) => refused(Fault::State, "a program of it has frozen it meanwhile"),
+                Ok(r) => Said::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
                 Err(error) => failed(error),
             };
             self.say(&Word::Answer { n, said });
@@ -551,8 +548,9 @@ impl Keeper {
                 }
             }
             Event::InputRoom(_) => self.feed(&id),
-            // Whoever asked for it has gone, or a program of it did.
-            Event::Frozen { result, .. } => {
+            // Whoever asked for it has gone, and sees what came of it in the store.
+            Event::Frozen { .. } => {}
+            Event::FrozeItself { result, .. } => {
                 let failed = result.err().map(|e| e.to_string());
                 self.say(&Word::News(News::FrozeItself { id, failed }));
             }
@@ -560,6 +558,26 @@ impl Keeper {
                 domain.paused = result.is_ok();
                 let call = domain.pausing.take();
                 self.reply(call, result.map_or_else(|e| failed(&e), |()| Said::Done));
+            }
+            Event::Unpaused(_) => {
+                domain.paused = false;
+                let call = domain.pausing.take();
+                self.reply(call, Said::Done);
+            }
+            Event::Limited { result, .. } => {
+                let call = domain.limiting.take();
+                self.reply(call, result.map_or_else(|e| failed(&e), |()| Said::Done));
+            }
+            Event::Memory { result, .. } => {
+                for n in std::mem::take(&mut domain.counting) {
+                    let said = match &result {
+                        Ok((private, shared)) => {
+                            Said::Memory { private_bytes: *private, shared_bytes: *shared }
+                        }
+                        Err(e) => failed(e),
+                    };
+                    self.say(&Word::Answer { n, said });
+                }
             }
             Event::Session(_, session, event) => self.exec_happened(session, event),
             Event::Held(_) | Event::FirstOutput(_) => {}
@@ -569,10 +587,15 @@ impl Keeper {
                 let asleep = ended.asleep;
                 // A freeze that ended it is answered when its report is there.
                 let freezing = if asleep { None } else { self.freezes.remove(&key) };
-                let calls = [domain.starting.take(), freezing, domain.pausing.take()];
+                let calls = [domain.starting.take(), freezing, domain.pausing.take(), domain.limiting.take()];
+                let counting = std::mem::take(&mut domain.counting);
                 let input = std::mem::take(&mut domain.input);
-                let calls: Vec<u64> =
-                    calls.into_iter().flatten().chain(input.queue.iter().filter_map(|p| p.call)).collect();
+                let calls: Vec<u64> = calls
+                    .into_iter()
+                    .flatten()
+                    .chain(input.queue.iter().filter_map(|p| p.call))
+                    .chain(counting)
+                    .collect();
                 let (code, reason, out_of_memory) = match ended.outcome {
                     Outcome::Exited(code) => (code, None, false),
                     // As asked for.

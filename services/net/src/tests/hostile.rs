@@ -1,5 +1,7 @@
 //! Domains that do not keep to the protocol, or use it against their neighbours.
 
+#![allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
+
 use doppel_abi_service::OBJECTS;
 use doppel_service::Heart;
 use rustix::time::ClockId;

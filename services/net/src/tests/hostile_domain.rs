@@ -64,6 +64,7 @@ impl Byzantine {
         let (mut hostile, ends) =
             (Hostile::new(&memory, doorbell, TEMPERS[seed as usize % TEMPERS.len()]), over.clone());
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        #[allow(clippy::disallowed_methods, reason = "a test may fail for want of a thread")]
         let thread = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 hostile.act(&mut dice);
