@@ -9,7 +9,7 @@ use core::ops::RangeInclusive;
 
 use doppel_machine::sync::SpinLock;
 
-use super::file::{File, FileOps};
+use super::file::{File, FileOps, Splice};
 use super::io::{Input, Output};
 use crate::mm::MapSource;
 use crate::{Errno, Result, kernel};
@@ -76,6 +76,15 @@ pub(super) fn init() {
 }
 
 impl FileOps for Memory {
+    fn splice(&self) -> Splice {
+        match self {
+            Self::Null => Splice::Into,
+            Self::Full => Splice::From,
+            Self::Kmsg => Splice::Neither,
+            Self::Zero | Self::Random => Splice::Both,
+        }
+    }
+
     fn read(&self, _file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         match self {
             Self::Null | Self::Kmsg => Ok(0),

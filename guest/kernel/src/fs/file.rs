@@ -63,6 +63,19 @@ pub mod poll {
 /// Receives one directory entry (inode number, position after it, type, name); false stops the listing.
 pub type DirSink<'a> = dyn FnMut(u64, u64, super::FileType, &[u8]) -> bool + 'a;
 
+/// See [`FileOps::splice`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Splice {
+    /// Out of the file and into it.
+    Both,
+    /// Out of it only.
+    From,
+    /// Into it only.
+    Into,
+    /// It holds no bytes to move.
+    Neither,
+}
+
 /// What an open file does. Methods get the [`File`] for its flags; offsets are given for seekable files.
 ///
 /// Blocking: `read` and `write` block (interruptibly) unless `file.nonblocking()`, then give `EAGAIN`.
@@ -104,6 +117,11 @@ pub trait FileOps: Any + Send + Sync {
     /// be woken when that changes.
     fn poll(&self, _file: &File, _table: Option<&mut PollTable>) -> u32 {
         poll::POLLIN | poll::POLLOUT | poll::POLLRDNORM | poll::POLLWRNORM
+    }
+
+    /// Which ways splice and sendfile move its bytes; others give EINVAL at once.
+    fn splice(&self) -> Splice {
+        Splice::Both
     }
 
     /// Whether epoll may watch it (regular files and directories: EPERM).

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use doppel_machine::sync::SpinLock;
 
-use super::file::DirSink;
+use super::file::{DirSink, Splice};
 use super::path::Path;
 use super::{File, FileOps, FileType, Inode, Input, Output, Stat};
 use crate::task::Process;
@@ -164,6 +164,8 @@ pub struct SyntheticInode {
     owner: (u32, u32),
     /// Whether names may be cached: the tree never changes its shape.
     unchanging: bool,
+    /// Whether it lies in the directory of a process.
+    of_process: bool,
 }
 
 /// FNV-1a over the parent's number and the name: stable inode numbers without a table.
@@ -178,12 +180,12 @@ fn child_ino(parent: u64, name: &[u8]) -> u64 {
 impl SyntheticInode {
     /// The root of a synthetic file system.
     pub fn root(dir: Arc<dyn Directory>, dev: u64) -> Arc<Self> {
-        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: false })
+        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: false, of_process: false })
     }
 
     /// The root of one whose names never change, so that other file systems can be mounted in it.
     pub fn static_root(dir: Arc<dyn Directory>, dev: u64) -> Arc<Self> {
-        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: true })
+        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: true, of_process: false })
     }
 }
 
@@ -260,7 +262,9 @@ impl Inode for SyntheticInode {
         let Node::Dir(d) = &self.node else { return Err(Errno::ENOTDIR) };
         let node = d.lookup(name).ok_or(Errno::ENOENT)?;
         let ino = child_ino(self.ino, name);
-        Ok(Arc::new(Self { node, ino, dev: self.dev, owner: d.owner(), unchanging: self.unchanging }))
+        let of_process = self.of_process || d.process().is_some();
+        let (dev, unchanging) = (self.dev, self.unchanging);
+        Ok(Arc::new(Self { node, ino, dev, owner: d.owner(), unchanging, of_process }))
     }
 
     fn create(&self, _name: &[u8], _mode: u32, _uid: u32, _gid: u32, _rdev: u64) -> Result<Arc<dyn Inode>> {
@@ -293,6 +297,7 @@ impl Inode for SyntheticInode {
         match &self.node {
             Node::Dir(d) => Ok(Arc::new(DirFile { dir: d.clone(), ino: self.ino })),
             Node::Text { generate, accept, .. } => Ok(Arc::new(TextFile {
+                of_process: self.of_process,
                 generate: generate.clone(),
                 accept: accept.clone(),
                 content: SpinLock::new(None),
@@ -327,6 +332,10 @@ struct DirFile {
 }
 
 impl FileOps for DirFile {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn read(&self, _file: &File, _out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         Err(Errno::EISDIR)
     }
@@ -375,12 +384,18 @@ pub(super) fn seek_to(pos: u64, offset: i64, whence: u32, size: u64) -> Result<u
 }
 
 struct TextFile {
+    /// Whether it is about a process; those do not splice.
+    of_process: bool,
     generate: Generate,
     accept: Option<Accept>,
     content: SpinLock<Option<Arc<Vec<u8>>>>,
 }
 
 impl FileOps for TextFile {
+    fn splice(&self) -> Splice {
+        if self.of_process { Splice::Neither } else { Splice::Both }
+    }
+
     fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         let cached = if offset == 0 { None } else { self.content.lock().clone() };
         let content = match cached {

@@ -18,7 +18,7 @@ use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
 use super::timeout::Timeout;
-use crate::fs::file::{OnClose, poll};
+use crate::fs::file::{OnClose, Splice, poll};
 use crate::fs::{File, FileOps};
 use crate::sched::{PollTable, WaitQueue, Wake, park};
 use crate::task::current;
@@ -328,6 +328,10 @@ impl Epoll {
 }
 
 impl FileOps for Epoll {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
         if let Some(t) = table {
             t.add(&self.queue);

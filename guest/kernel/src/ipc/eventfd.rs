@@ -6,7 +6,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 
 use super::anon;
-use crate::fs::file::{flags, poll};
+use crate::fs::file::{Splice, flags, poll};
 use crate::fs::{File, FileOps, Input, Output};
 use crate::sched::{PollTable, WaitQueue, wait_until};
 use crate::syscall::Arg::{Hex, Int};
@@ -71,6 +71,10 @@ impl EventFd {
 }
 
 impl FileOps for EventFd {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn read(&self, file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         if out.remaining() < 8 {
             return Err(Errno::EINVAL);

@@ -15,7 +15,7 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use super::anon;
-use crate::fs::file::{flags, poll};
+use crate::fs::file::{Splice, flags, poll};
 use crate::fs::path::Path;
 use crate::fs::{Caller, File, FileOps, FileType, Inode, Name, Output, perm};
 use crate::sched::{PollTable, WaitQueue, wait_until};
@@ -326,6 +326,10 @@ impl Inotify {
 }
 
 impl FileOps for Inotify {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn read(&self, file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         let first = match self.pop(out.remaining()) {
             Some(e) => e?,

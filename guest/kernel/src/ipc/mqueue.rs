@@ -17,7 +17,7 @@ use doppel_machine::user::UserPtr;
 
 use super::anon;
 use crate::fs::fdtable::FileRef;
-use crate::fs::file::{flags, poll};
+use crate::fs::file::{Splice, flags, poll};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
 use crate::signal::{SigInfo, code, send_process};
@@ -154,6 +154,10 @@ impl Queue {
 const CAP_DAC_OVERRIDE: u32 = 1;
 
 impl FileOps for Handle {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn read(&self, _file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         let bytes: usize = self.queue.state.lock().messages.values().flatten().map(Vec::len).sum();
         let text = alloc::format!("QSIZE:{bytes:<10} NOTIFY:0     SIGNO:0     NOTIFY_PID:0     \n");

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::file::{flags, poll};
+use crate::fs::file::{Splice, flags, poll};
 use crate::fs::{File, FileOps};
 use crate::sched::PollTable;
 use crate::syscall::Arg::{Fd, Hex, Int};
@@ -34,6 +34,10 @@ impl PidFd {
 }
 
 impl FileOps for PidFd {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
         if let Some(t) = table {
             t.add(&self.process.exit_wait);

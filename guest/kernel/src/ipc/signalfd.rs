@@ -7,7 +7,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::{bytes_of, zeroed};
 
 use super::anon;
-use crate::fs::file::{flags, poll};
+use crate::fs::file::{Splice, flags, poll};
 use crate::fs::{File, FileOps, Output};
 use crate::sched::{PollTable, wait_until};
 use crate::signal::{SigInfo, SigSet, UNBLOCKABLE, code, dequeue, sig};
@@ -107,6 +107,10 @@ impl SignalFd {
 }
 
 impl FileOps for SignalFd {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn read(&self, file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         if out.remaining() < RECORD {
             return Err(Errno::EINVAL);

@@ -1,7 +1,10 @@
 //! Calls that move data between files: splice, tee, vmsplice, sendfile, copy_file_range.
 //!
 //! Everything goes through a kernel buffer. What was read from a pipe but could not be delivered goes back; of a
-//! file only the delivered bytes count.
+//! file only the delivered bytes count. Which files take part at all is theirs to say ([`FileOps::splice`]): a
+//! descriptor that never has bytes is refused, not waited for.
+//!
+//! [`FileOps::splice`]: crate::fs::FileOps::splice
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -11,8 +14,9 @@ use doppel_machine::user::UserPtr;
 
 use super::inotify::{event, file_event};
 use super::pipe::{Pipe, PipeEnd};
+use crate::fs::caller::file_stat;
 use crate::fs::fdtable::FileRef;
-use crate::fs::file::flags;
+use crate::fs::file::{Splice, flags};
 use crate::fs::sys_rw::{RW_MAX, read_file, read_iovecs, write_file};
 use crate::fs::{File, FileType, Input, Output};
 use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
@@ -41,17 +45,29 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// `p` points to the offset; null means the file's position.
-    fn new(file: FileRef<'a>, p: UserPtr) -> Result<Self> {
+    /// `p` points to the offset; null means the file's position. `unseekable` is for files that have none.
+    fn new(file: FileRef<'a>, p: UserPtr, unseekable: Errno) -> Result<Self> {
         let offset = if p.is_null() {
             None
         } else {
             if !file.ops().seekable() {
-                return Err(Errno::ESPIPE);
+                return Err(unseekable);
             }
             Some(u64::try_from(p.read::<i64>()?).map_err(|_| Errno::EINVAL)?)
         };
         Ok(Self { file, offset })
+    }
+
+    /// EINVAL if nothing can be moved out of the file into a pipe.
+    fn has_bytes(&self) -> Result<()> {
+        let can = matches!(self.file.ops().splice(), Splice::Both | Splice::From);
+        if can && pipe_of(&self.file).is_none() { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// EINVAL if nothing can be moved into the file.
+    fn takes_bytes(&self) -> Result<()> {
+        let can = matches!(self.file.ops().splice(), Splice::Both | Splice::Into);
+        if can { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// Reads without moving on a seekable file; [`Self::advance`] does that.
@@ -147,13 +163,11 @@ fn from_pipe(
 
 /// Moves bytes into a pipe: what fits, after waiting for room once.
 fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) -> Result<usize> {
+    let mut room = pipe.wait_room(block)?;
+    from.has_bytes()?;
     let mut buf = vec![0; len.min(CHUNK)];
     let mut done = 0;
     let r = loop {
-        let room = match pipe.wait_room(block && done == 0) {
-            Ok(n) => n,
-            Err(e) => break Err(e),
-        };
         let want = (len - done).min(room).min(CHUNK);
         let n = match from.read(&mut buf[..want]) {
             Ok(0) => break Ok(()),
@@ -172,57 +186,66 @@ fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) -> Result<usi
         if done == len || w < n || !again {
             break Ok(());
         }
+        room = match pipe.wait_room(false) {
+            Ok(n) => n,
+            Err(e) => break Err(e),
+        };
     };
     outcome(done, r)
 }
 
-/// Directories have a position, but no bytes.
-fn not_directory(f: &File) -> Result<()> {
-    let directory = f.inode.as_ref().is_some_and(|i| i.kind() == FileType::Directory);
-    if directory { Err(Errno::EINVAL) } else { Ok(()) }
+/// Moves bytes from a pipe to another: waits until there are some and there is room.
+fn between(from: &Pipe, to: &Pipe, len: usize, block: bool) -> Result<usize> {
+    loop {
+        from.wait_data(block)?;
+        to.wait_room(block)?;
+        // Who else uses the pipes may have been faster.
+        match from_pipe(from, len, false, |b| to.write(&mut Input::kernel(b), false, false)) {
+            Err(Errno::EAGAIN) if block => {}
+            r => return r,
+        }
+    }
 }
 
 fn sys_splice(a: &Args) -> Result<u64> {
     let len = a.len(4).min(RW_MAX);
     let f = a.u32(5);
-    if f & !SPLICE_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
     if len == 0 {
         return Ok(0);
     }
-    let (input, output) = (readable(a, 0)?, writable(a, 2)?);
-    let nonblock = |file: &File| f & SPLICE_F_NONBLOCK != 0 || file.nonblocking();
-    let n = match (pipe_of(&input), pipe_of(&output)) {
+    if f & !SPLICE_FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (input, output) = (a.file(0)?, a.file(2)?);
+    let pipes = (pipe_of(&input), pipe_of(&output));
+    if pipes.0.is_some() && !a.ptr(1).is_null() || pipes.1.is_some() && !a.ptr(3).is_null() {
+        return Err(Errno::ESPIPE);
+    }
+    if !input.readable() || !output.writable() {
+        return Err(Errno::EBADF);
+    }
+    let block = |file: &File| f & SPLICE_F_NONBLOCK == 0 && !file.nonblocking();
+    let n = match pipes {
         (Some(from), Some(to)) => {
-            if !a.ptr(1).is_null() || !a.ptr(3).is_null() {
-                return Err(Errno::ESPIPE);
-            }
             if Arc::ptr_eq(&from, &to) {
                 return Err(Errno::EINVAL);
             }
-            to.wait_room(!nonblock(&output))?;
-            from_pipe(&from, len, !nonblock(&input), |b| to.write(&mut Input::kernel(b), false, false))?
+            between(&from, &to, len, block(&input) && block(&output))?
         }
         (Some(from), None) => {
-            if !a.ptr(1).is_null() {
-                return Err(Errno::ESPIPE);
-            }
-            if output.flags() & flags::O_APPEND != 0 {
+            let append = output.flags() & flags::O_APPEND != 0;
+            let mut to = Place::new(output, a.ptr(3), Errno::EINVAL)?;
+            to.takes_bytes()?;
+            if append {
                 return Err(Errno::EINVAL);
             }
-            let mut to = Place::new(output, a.ptr(3))?;
-            let n = from_pipe(&from, len, !nonblock(&input), |b| to.write(b))?;
+            let n = from_pipe(&from, len, block(&input), |b| to.write(b))?;
             to.store(a.ptr(3))?;
             n
         }
         (None, Some(to)) => {
-            not_directory(&input)?;
-            if !a.ptr(3).is_null() {
-                return Err(Errno::ESPIPE);
-            }
-            let mut from = Place::new(input, a.ptr(1))?;
-            let n = to_pipe(&mut from, &to, len, !nonblock(&output))?;
+            let mut from = Place::new(input, a.ptr(1), Errno::EINVAL)?;
+            let n = to_pipe(&mut from, &to, len, block(&output))?;
             from.store(a.ptr(1))?;
             n
         }
@@ -246,14 +269,22 @@ fn sys_tee(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let nonblock = |file: &File| f & SPLICE_F_NONBLOCK != 0 || file.nonblocking();
-    from.wait_data(!nonblock(&input))?;
-    let room = to.wait_room(!nonblock(&output))?;
-    let mut buf = vec![0; len.min(room).min(CHUNK)];
-    let n = match from.peek(&mut Output::kernel(&mut buf))? {
-        0 => return Ok(0),
-        n => n,
-    };
-    to.write(&mut Input::kernel(&buf[..n]), false, false).map(|n| n as u64)
+    let block = !nonblock(&input) && !nonblock(&output);
+    loop {
+        from.wait_data(block)?;
+        let room = to.wait_room(block)?;
+        let mut buf = vec![0; len.min(room).min(CHUNK)];
+        let r = match from.peek(&mut Output::kernel(&mut buf)) {
+            Ok(0) => return Ok(0),
+            Ok(n) => to.write(&mut Input::kernel(&buf[..n]), false, false),
+            Err(e) => Err(e),
+        };
+        // Who else uses the pipes may have been faster.
+        match r {
+            Err(Errno::EAGAIN) if block => {}
+            r => return r.map(|n| n as u64),
+        }
+    }
 }
 
 fn sys_vmsplice(a: &Args) -> Result<u64> {
@@ -264,9 +295,20 @@ fn sys_vmsplice(a: &Args) -> Result<u64> {
     let file = a.file(0)?;
     let pipe = pipe_of(&file).ok_or(Errno::EBADF)?;
     let v = read_iovecs(a.ptr(1), a.len(2))?;
-    let block = f & SPLICE_F_NONBLOCK == 0 && !file.nonblocking();
+    let block = f & SPLICE_F_NONBLOCK == 0;
     let n = if file.writable() {
-        pipe.write(&mut Input::iovecs(v), block, false)?
+        // What fits, after waiting for room once.
+        let mut input = Input::iovecs(v);
+        if input.remaining() == 0 {
+            return Ok(0);
+        }
+        loop {
+            pipe.wait_room(block)?;
+            match pipe.write(&mut input, false, false) {
+                Err(Errno::EAGAIN) if block => {}
+                r => break r?,
+            }
+        }
     } else {
         pipe.read(&mut Output::iovecs(v), block)?
     };
@@ -287,6 +329,9 @@ fn copy(from: &mut Place, to: &mut Place, len: usize) -> Result<usize> {
             Ok(n) => n,
             Err(e) => break Err(e),
         };
+        if let Err(e) = to.takes_bytes() {
+            break Err(e);
+        }
         let w = match to.write(&buf[..n]) {
             Ok(w) => w,
             Err(e) => break Err(e),
@@ -301,26 +346,30 @@ fn copy(from: &mut Place, to: &mut Place, len: usize) -> Result<usize> {
 }
 
 fn sys_sendfile(a: &Args) -> Result<u64> {
-    let input = readable(a, 1)?;
+    let mut from = Place::new(readable(a, 1)?, a.ptr(2), Errno::ESPIPE)?;
     let output = writable(a, 0)?;
-    if !input.ops().seekable() || output.flags() & flags::O_APPEND != 0 {
-        return Err(Errno::EINVAL);
-    }
-    not_directory(&input)?;
-    let mut from = Place::new(input, a.ptr(2))?;
-    let mut to = Place { file: output, offset: None };
-    let n = copy(&mut from, &mut to, a.len(3).min(RW_MAX))?;
+    let len = a.len(3).min(RW_MAX);
+    let n = if let Some(pipe) = pipe_of(&output) {
+        if len == 0 { 0 } else { to_pipe(&mut from, &pipe, len, !output.nonblocking())? }
+    } else {
+        if !from.file.ops().seekable() || output.flags() & flags::O_APPEND != 0 {
+            return Err(Errno::EINVAL);
+        }
+        from.has_bytes()?;
+        copy(&mut from, &mut Place { file: output, offset: None }, len)?
+    };
     from.store(a.ptr(2))?;
     Ok(n as u64)
 }
 
-/// Whether a file is a regular one; EISDIR for directories.
-fn check_regular(f: &File) -> Result<()> {
-    match f.inode.as_ref().map(|i| i.kind()) {
-        Some(FileType::Regular) => Ok(()),
-        Some(FileType::Directory) => Err(Errno::EISDIR),
-        _ => Err(Errno::EINVAL),
+/// Both must be regular files; EISDIR for directories.
+fn check_regular(files: [&File; 2]) -> Result<()> {
+    let kind = |f: &File| f.inode.as_ref().map(|i| i.kind());
+    if files.iter().any(|f| kind(f) == Some(FileType::Directory)) {
+        return Err(Errno::EISDIR);
     }
+    let regular = files.iter().all(|f| kind(f) == Some(FileType::Regular));
+    if regular { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 fn sys_copy_file_range(a: &Args) -> Result<u64> {
@@ -328,26 +377,25 @@ fn sys_copy_file_range(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let (input, output) = (a.file(0)?, a.file(2)?);
-    check_regular(&input)?;
-    check_regular(&output)?;
+    check_regular([&input, &output])?;
     if !input.readable() || !output.writable() || output.flags() & flags::O_APPEND != 0 {
         return Err(Errno::EBADF);
     }
-    let mut from = Place::new(input, a.ptr(1))?;
-    let mut to = Place::new(output, a.ptr(3))?;
-    let mut len = a.len(4).min(RW_MAX);
+    let mut from = Place::new(input, a.ptr(1), Errno::ESPIPE)?;
+    let mut to = Place::new(output, a.ptr(3), Errno::ESPIPE)?;
+    let (source, target) = (file_stat(&from.file)?, file_stat(&to.file)?);
+    if source.dev != target.dev {
+        return Err(Errno::EXDEV);
+    }
+    let start = |p: &Place| p.offset.unwrap_or_else(|| p.file.pos.get());
+    let left = source.size.saturating_sub(start(&from));
+    let len = a.len(4).min(RW_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
     let same = match (&from.file.inode, &to.file.inode) {
         (Some(i), Some(o)) => Arc::ptr_eq(i, o),
         _ => false,
     };
-    if same {
-        let start = |p: &Place| p.offset.unwrap_or_else(|| p.file.pos.get());
-        // Only what is there to copy can overlap.
-        let left = crate::fs::caller::file_stat(&from.file)?.size.saturating_sub(start(&from));
-        len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
-        if start(&from).abs_diff(start(&to)) < len as u64 {
-            return Err(Errno::EINVAL);
-        }
+    if same && start(&from).abs_diff(start(&to)) < len as u64 {
+        return Err(Errno::EINVAL);
     }
     let n = copy(&mut from, &mut to, len)?;
     from.store(a.ptr(1))?;

@@ -12,7 +12,7 @@ use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
 use super::anon;
-use crate::fs::file::{flags, poll};
+use crate::fs::file::{Splice, flags, poll};
 use crate::fs::{File, FileOps, Output};
 use crate::sched::{PollTable, WaitQueue, wait_until};
 use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
@@ -170,6 +170,10 @@ impl TimerFd {
 }
 
 impl FileOps for TimerFd {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn read(&self, file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
         if out.remaining() < 8 {
             return Err(Errno::EINVAL);

@@ -16,7 +16,7 @@ use super::layout::Winsize;
 use super::master::Master;
 use super::slave::Slave;
 use super::terminal::Kind;
-use crate::fs::file::DirSink;
+use crate::fs::file::{DirSink, Splice};
 use crate::fs::inode::{SetAttr, StatFs, Time};
 use crate::fs::{File, FileOps, FileType, Inode, Stat};
 use crate::task::current;
@@ -260,6 +260,10 @@ impl Inode for Root {
 struct Listing;
 
 impl FileOps for Listing {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn pollable(&self) -> bool {
         false
     }

@@ -3,6 +3,7 @@
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
+use crate::fs::file::Splice;
 use crate::fs::{File, FileOps, Input, Output};
 use crate::task::{Process, current, remote};
 use crate::{Errno, Result};
@@ -49,6 +50,10 @@ fn pieces(total: usize, mut one: impl FnMut(usize, usize) -> Result<usize>) -> R
 }
 
 impl FileOps for MemFile {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
     fn read(&self, _file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         let target = self.target()?;
         pieces(out.remaining(), |at, n| {

@@ -6,7 +6,7 @@ use doppel_machine::sync::{Once, SpinLock};
 
 use super::broken;
 use super::node::{Body, Node};
-use crate::fs::file::{DirSink, File, FileOps, flags};
+use crate::fs::file::{DirSink, File, FileOps, Splice, flags};
 use crate::fs::inode::{FileType, Inode, Stat};
 use crate::fs::io::{Input, Output};
 use crate::fs::mount::ms;
@@ -191,6 +191,10 @@ impl Node {
 }
 
 impl FileOps for Node {
+    fn splice(&self) -> Splice {
+        if self.kind() == FileType::Directory { Splice::Neither } else { Splice::Both }
+    }
+
     fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
         let r = self.read_data(out, offset);
         self.accessed(file);
