@@ -124,12 +124,12 @@ pub struct Caller {
 impl Caller {
     /// The caller of a system call.
     pub fn new(a: &Args) -> Self {
-        Self::of(&a.thread.process)
+        Self::with_cred(&a.thread.process, a.thread.cred())
     }
 
     /// The given process as caller.
     pub fn of(process: &Arc<Process>) -> Self {
-        let cred = process.cred();
+        let cred = process.acting_cred();
         Self::with_cred(process, cred)
     }
 

@@ -196,7 +196,7 @@ pub(super) fn peek<R>(
         None if absolute => root,
         None => cwd,
     };
-    let cred = process.cred.get(&r);
+    let cred = a.thread.cred.get(&r);
     let asked = (!perm::may_search_all(cred)).then_some(&**cred);
     let mut g = Glider { r: &r, root: Spot::of(root), cred: asked, links: 0, depth: 0 };
     match g.glide(Spot::of(base), (name, 0), (Last::Exists, follow)) {

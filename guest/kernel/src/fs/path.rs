@@ -182,5 +182,5 @@ impl FsContext {
 pub fn resolve(name: &[u8]) -> Result<Path> {
     let t = current();
     let fs = t.fs();
-    Walker::new(&fs, t.process.cred()).resolve(&fs.cwd(), name, true)
+    Walker::new(&fs, t.cred()).resolve(&fs.cwd(), name, true)
 }

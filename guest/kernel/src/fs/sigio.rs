@@ -220,7 +220,7 @@ impl Sigio {
 
     /// F_SETOWN and its relatives.
     pub fn set_owner(&self, file: &File, owner: Owner) {
-        let c = current().process.cred();
+        let c = current().cred();
         self.change(file, |to| *to = To { owner, ruid: c.ruid, euid: c.euid, ..*to });
     }
 

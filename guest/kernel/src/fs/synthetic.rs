@@ -180,12 +180,26 @@ fn child_ino(parent: u64, name: &[u8]) -> u64 {
 impl SyntheticInode {
     /// The root of a synthetic file system.
     pub fn root(dir: Arc<dyn Directory>, dev: u64) -> Arc<Self> {
-        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: false, of_process: false })
+        Arc::new(Self {
+            node: Node::Dir(dir),
+            ino: 1,
+            dev,
+            owner: (0, 0),
+            unchanging: false,
+            of_process: false,
+        })
     }
 
     /// The root of one whose names never change, so that other file systems can be mounted in it.
     pub fn static_root(dir: Arc<dyn Directory>, dev: u64) -> Arc<Self> {
-        Arc::new(Self { node: Node::Dir(dir), ino: 1, dev, owner: (0, 0), unchanging: true, of_process: false })
+        Arc::new(Self {
+            node: Node::Dir(dir),
+            ino: 1,
+            dev,
+            owner: (0, 0),
+            unchanging: true,
+            of_process: false,
+        })
     }
 }
 

@@ -162,7 +162,7 @@ fn fcntl(a: &Args) -> Result<u64> {
             if a.u32(2) & !file.flags() & flags::O_NOATIME != 0
                 && let Some(i) = &file.inode
             {
-                super::perm::owner(&a.thread.process.cred(), &**i)?;
+                super::perm::owner(&a.thread.cred(), &**i)?;
             }
             sigio::set_flags(&file, fd, a.u32(2));
             Ok(0)

@@ -251,7 +251,7 @@ fn statx(a: &Args) -> Result<u64> {
 /// The answer, where the caller asks with its own identity and the directory cache knows the name.
 fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: u32) -> Option<Result<u64>> {
     let own = |c: &Cred| c.fsuid == c.ruid && c.fsgid == c.rgid;
-    if flags & at::EACCESS == 0 && !own(a.thread.process.cred.get(&shield::read())) {
+    if flags & at::EACCESS == 0 && !own(a.thread.cred.get(&shield::read())) {
         return None;
     }
     let follow = flags & at::SYMLINK_NOFOLLOW == 0;
@@ -278,7 +278,7 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result
     let caller = if flags & at::EACCESS != 0 {
         Caller::of(p)
     } else {
-        let cred = p.cred();
+        let cred = a.thread.cred();
         if cred.fsuid == cred.ruid && cred.fsgid == cred.rgid {
             Caller::with_cred(p, cred)
         } else {

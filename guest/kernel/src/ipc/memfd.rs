@@ -63,7 +63,7 @@ fn sys_memfd_create(args: &Args) -> Result<u64> {
     let name =
         read_string(args.ptr(0), NAME_SIZE).map_err(|e| if e == Errno::E2BIG { Errno::EINVAL } else { e })?;
     let name = format!("/memfd:{} (deleted)", String::from_utf8_lossy(&name));
-    let cred = args.thread.process.cred();
+    let cred = args.thread.cred();
     let mode = if f & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
     let file = new_file(name, mode, cred.fsuid, cred.fsgid)?;
     if f & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0

@@ -115,7 +115,7 @@ impl Queue {
         self.changed.wake_all(poll::POLLIN | poll::POLLRDNORM);
         if let Some(Notify { process, signal: (signo @ 1.., value) }) = told {
             let me = current().process.clone();
-            let info = SigInfo::from_user(signo, code::SI_MESGQ, me.pid, me.cred().ruid, value);
+            let info = SigInfo::from_user(signo, code::SI_MESGQ, me.pid, me.acting_cred().ruid, value);
             // A process that is gone needs no message.
             let _ = send_process(&process, info);
         }
@@ -139,7 +139,7 @@ impl Queue {
     }
 
     fn check(&self, want: u32) -> Result<()> {
-        let c = current().process.cred();
+        let c = current().cred();
         let bits = if c.fsuid == self.uid {
             self.mode >> 6
         } else if c.in_group(self.gid) {
@@ -214,7 +214,7 @@ fn read_name(args: &Args) -> Result<Vec<u8>> {
 }
 
 fn make(args: &Args) -> Result<Queue> {
-    let cred = args.thread.process.cred();
+    let cred = args.thread.cred();
     let (mut max, mut size) = (DEFAULT_MESSAGES, DEFAULT_SIZE);
     if !args.ptr(3).is_null() {
         let attr = args.ptr(3).read::<MqAttr>()?;
@@ -272,7 +272,7 @@ fn sys_mq_unlink(args: &Args) -> Result<u64> {
     let names = kernel().service::<Names>();
     let mut n = names.0.lock();
     let q = n.get(&name).ok_or(Errno::ENOENT)?;
-    let c = args.thread.process.cred();
+    let c = args.thread.cred();
     if c.fsuid != q.uid && !c.capable(CAP_DAC_OVERRIDE) {
         return Err(Errno::EACCES);
     }

@@ -92,9 +92,8 @@ fn sys_pidfd_getfd(args: &Args) -> Result<u64> {
     if args.u32(2) != 0 {
         return Err(Errno::EINVAL);
     }
-    let me = &args.thread.process;
     let target = process_of(args.i32(0))?;
-    let (mine, theirs) = (me.cred(), target.cred());
+    let (mine, theirs) = (args.thread.cred(), target.cred());
     let same = [theirs.ruid, theirs.euid, theirs.suid].iter().all(|u| *u == mine.fsuid);
     if !same && !mine.capable(CAP_SYS_PTRACE) {
         return Err(Errno::EPERM);

@@ -446,7 +446,7 @@ impl FileOps for PipeEnd {
     }
 
     fn stat(&self, _file: &File) -> Result<Stat> {
-        let cred = current().process.cred();
+        let cred = current().cred();
         Ok(Stat {
             dev: 0xc,
             ino: self.pipe.id,

@@ -196,7 +196,7 @@ fn removable(p: &Part) -> Result<(alloc::sync::Arc<dyn super::PageObject>, u64, 
 fn check_lock_limit(bytes: u64) -> Result<()> {
     let p = &current().process;
     let limit = p.rlimit(rlimit::MEMLOCK);
-    if bytes <= limit || p.cred().capable(CAP_IPC_LOCK) {
+    if bytes <= limit || current().cred().capable(CAP_IPC_LOCK) {
         Ok(())
     } else if limit == 0 {
         Err(Errno::EPERM)

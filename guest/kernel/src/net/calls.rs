@@ -137,7 +137,7 @@ fn inet_socket(a: &Args, domain: u16, kind: u32) -> Result<Arc<dyn SocketOps>> {
         (c::SOCK_DGRAM, c::IPPROTO_ICMPV6) if domain == AF_INET6 => Ok(Udp::echo(domain)),
         // Programs that do without try the above then, if they are told that they may not.
         (c::SOCK_RAW, c::IPPROTO_ICMP | c::IPPROTO_ICMPV6) => Err(Errno::EPERM),
-        (c::SOCK_RAW, _) if !a.thread.process.cred().capable(CAP_NET_RAW) => Err(Errno::EPERM),
+        (c::SOCK_RAW, _) if !a.thread.cred().capable(CAP_NET_RAW) => Err(Errno::EPERM),
         (c::SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
         (c::SOCK_STREAM | c::SOCK_DGRAM, _) => Err(Errno::EPROTONOSUPPORT),
         _ => Err(Errno::ESOCKTNOSUPPORT),

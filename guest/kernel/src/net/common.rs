@@ -63,7 +63,7 @@ pub struct Common {
 impl Common {
     /// Defaults for a new socket of the current process.
     pub fn new(domain: u16, kind: u32, protocol: i32) -> Self {
-        Self::of_user(domain, kind, protocol, current().process.cred().fsuid)
+        Self::of_user(domain, kind, protocol, current().cred().fsuid)
     }
 
     /// Defaults for a new socket of this user.

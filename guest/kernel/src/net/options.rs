@@ -80,7 +80,7 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
         return Err(Errno::ENOPROTOOPT);
     }
     let n = int(v)?;
-    let cred = current().process.cred();
+    let cred = current().cred();
     match name {
         c::SO_TYPE | c::SO_PROTOCOL | c::SO_DOMAIN | c::SO_ERROR | c::SO_ACCEPTCONN | c::SO_PEERCRED => {
             return Err(Errno::ENOPROTOOPT);

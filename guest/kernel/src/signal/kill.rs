@@ -32,7 +32,7 @@ pub fn may_signal(sender: &Process, target: &Process, signo: i32) -> Result<()> 
     if sender.pid == target.pid {
         return Ok(());
     }
-    let (s, t) = (sender.cred(), target.cred());
+    let (s, t) = (sender.acting_cred(), target.cred());
     let same = [s.euid, s.ruid].iter().any(|u| *u == t.suid || *u == t.ruid);
     let job = signo == sig::SIGCONT && sender.session().sid == target.session().sid;
     if same || job || s.capable(CAP_KILL) { Ok(()) } else { Err(Errno::EPERM) }
@@ -40,7 +40,7 @@ pub fn may_signal(sender: &Process, target: &Process, signo: i32) -> Result<()> 
 
 fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
     let p = &a.thread.process;
-    let uid = p.cred.get(&shield::read()).ruid;
+    let uid = a.thread.cred.get(&shield::read()).ruid;
     SigInfo::from_user(signo, how, p.pid, uid, 0)
 }
 

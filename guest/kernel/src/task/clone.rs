@@ -199,6 +199,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let child = Thread::new(
         tid,
         child_process.clone(),
+        parent.cred(),
         Some(files),
         space.clone(),
         regs,
@@ -264,7 +265,7 @@ impl Vfork {
 fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) -> Result<Arc<Process>> {
     let p = &parent.process;
     let nproc = p.rlimit(super::rlimit::NPROC);
-    let cred = p.cred();
+    let cred = parent.cred();
     if cred.ruid != 0 && kernel().processes.lock().len() as u64 >= nproc {
         return Err(Errno::EAGAIN);
     }

@@ -1,6 +1,7 @@
 //! System calls on identities: users, groups, capabilities (`credentials(7)`, `capabilities(7)`).
 //!
-//! Identities belong to the process: glibc's broadcast to all threads repeats a change that is already made.
+//! Identities belong to threads: programs that want one for the whole process have every thread make the call, as
+//! glibc does. Others see a process' identity as its leader's.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,7 +12,7 @@ use doppel_machine::shield;
 use doppel_machine::user::UserPtr;
 
 use super::process::ALL_CAPS;
-use super::{Cred, Process};
+use super::{Cred, Thread};
 use crate::syscall::Arg::{Int, Ptr};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
@@ -51,29 +52,38 @@ const SAME: u32 = u32::MAX;
 const GROUPS_MAX: usize = 65536;
 
 fn cred(a: &Args) -> Arc<Cred> {
-    a.thread.process.cred()
+    a.thread.cred()
 }
 
 /// Changes the caller's identity.
 pub(super) fn change<T>(a: &Args, f: impl FnOnce(&mut Cred) -> Result<T>) -> Result<T> {
-    change_of(&a.thread.process, f)
+    change_of(&a.thread, f)
 }
 
-fn change_of<T>(p: &Process, f: impl FnOnce(&mut Cred) -> Result<T>) -> Result<T> {
-    let mut w = shield::write();
-    let slot = p.cred.get_mut(&mut w);
-    let mut new = (**slot).clone();
+fn change_of<T>(t: &Thread, f: impl FnOnce(&mut Cred) -> Result<T>) -> Result<T> {
+    let before = t.cred();
+    let mut new = (*before).clone();
     let r = f(&mut new)?;
     let ids = |c: &Cred| (c.euid, c.egid, c.fsuid, c.fsgid);
-    let differs = ids(slot) != ids(&new);
-    let old = core::mem::replace(slot, Arc::new(new));
-    drop(w);
-    drop(old);
+    let differs = ids(&before) != ids(&new);
+    // Only the thread itself changes its identity.
+    install(t, Arc::new(new));
+    let p = &t.process;
     if differs {
         p.dumpable.store(0, Ordering::Relaxed);
         p.pdeathsig.store(0, Ordering::Relaxed);
     }
     Ok(r)
+}
+
+/// Gives a thread another identity; its process too, if it is the leader.
+pub(super) fn install(t: &Thread, cred: Arc<Cred>) {
+    let leads = t.tid() == t.process.pid;
+    let mut w = shield::write();
+    let old = core::mem::replace(t.cred.get_mut(&mut w), cred.clone());
+    let shown = leads.then(|| core::mem::replace(t.process.cred.get_mut(&mut w), cred));
+    drop(w);
+    drop((old, shown));
 }
 
 /// What a change of user ids does to the capabilities.
@@ -331,7 +341,7 @@ fn sys_capget(a: &Args) -> Result<u64> {
     let c = match pid {
         0 => cred(a),
         n if n < 0 => return Err(Errno::EINVAL),
-        n => kernel().thread(n)?.process.cred(),
+        n => kernel().thread(n)?.cred(),
     };
     if a.ptr(1).is_null() {
         return Ok(0);

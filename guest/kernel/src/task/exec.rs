@@ -212,7 +212,7 @@ fn open_interp(name: &[u8]) -> Result<Binary> {
 /// The identity after exec (capabilities(7), set-user-ID bits), and AT_SECURE.
 fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
     let p = &thread.process;
-    let mut c = (*p.cred()).clone();
+    let mut c = (*thread.cred()).clone();
     let old = (c.euid, c.egid);
     let nosuid = file.path.as_ref().is_none_or(|p| p.mount().flags() & ms::NOSUID != 0);
     if let Some(inode) = &file.inode
@@ -273,7 +273,7 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
         None => None,
     };
     let brk = main.end + (crate::mm::random_u64() & 0xff) * crate::mm::PAGE;
-    let cred = r.cred.take().unwrap_or_else(|| (*p.cred()).clone());
+    let cred = r.cred.take().unwrap_or_else(|| (*thread.cred()).clone());
     let auxv = Auxv {
         vdso: super::vdso::map(mm)?,
         phdr: main.phdr,
@@ -299,7 +299,7 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     *p.environ.lock() = r.envp.bytes;
     *p.auxv.lock() = built.auxv;
     p.dumpable.store(i32::from(!r.secure), Ordering::Relaxed);
-    p.cred.set(Arc::new(cred));
+    super::cred_calls::install(thread, Arc::new(cred));
     close_on_exec(thread);
     Ok(())
 }

@@ -49,7 +49,7 @@ fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: UserRlimit) -> 
     if resource == rlimit::NOFILE && new.max > NR_OPEN {
         return Err(Errno::EPERM);
     }
-    let privileged = caller.cred().capable(CAP_SYS_RESOURCE);
+    let privileged = caller.acting_cred().capable(CAP_SYS_RESOURCE);
     let old = {
         let mut limits = p.rlimits.lock();
         let old = limits[resource];
@@ -94,7 +94,7 @@ fn sys_prlimit64(a: &Args) -> Result<u64> {
         pid => kernel().thread(pid)?.process.clone(),
     };
     if target.pid != me.pid {
-        let (c, t) = (me.cred(), target.cred());
+        let (c, t) = (a.thread.cred(), target.cred());
         let same_user = [t.ruid, t.euid, t.suid].iter().all(|u| *u == c.ruid);
         let same_group = [t.rgid, t.egid, t.sgid].iter().all(|g| *g == c.rgid);
         let same = same_user && same_group;
@@ -123,7 +123,7 @@ pub(super) fn targets(a: &Args, which: i32, who: i32) -> Result<Vec<Arc<Process>
             kernel().all_processes().into_iter().filter(|p| p.pgid() == pgid && !p.is_zombie()).collect()
         }
         (2, n) => {
-            let uid = if n == 0 { me.cred().ruid } else { n.cast_unsigned() };
+            let uid = if n == 0 { a.thread.cred().ruid } else { n.cast_unsigned() };
             kernel().all_processes().into_iter().filter(|p| p.cred().ruid == uid && !p.is_zombie()).collect()
         }
         _ => return Err(Errno::EINVAL),
@@ -143,7 +143,7 @@ fn sys_getpriority(a: &Args) -> Result<u64> {
 
 fn sys_setpriority(a: &Args) -> Result<u64> {
     let nice = a.i32(2).clamp(-20, 19);
-    let me = a.thread.process.cred();
+    let me = a.thread.cred();
     for p in targets(a, a.i32(0), a.i32(1))? {
         let t = p.cred();
         if me.euid != t.euid && me.euid != t.ruid && !me.capable(CAP_SYS_NICE) {

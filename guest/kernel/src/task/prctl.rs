@@ -170,7 +170,7 @@ fn sys_prctl(a: &Args) -> Result<u64> {
 /// Operations on capabilities.
 fn caps(a: &Args, op: u32) -> Result<u64> {
     let arg = a.u64(1);
-    let cred = a.thread.process.cred();
+    let cred = a.thread.cred();
     match op {
         pr::GET_KEEPCAPS => Ok(u64::from(cred.securebits & SECURE_KEEP_CAPS != 0)),
         pr::SET_KEEPCAPS => {

@@ -4,6 +4,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
+use doppel_machine::cpu;
 use doppel_machine::shield::Shielded;
 use doppel_machine::sync::SpinLock;
 
@@ -281,9 +282,15 @@ impl Process {
         self.fs.load()
     }
 
-    /// Identity.
+    /// Identity of its leader, which others see.
     pub fn cred(&self) -> Arc<Cred> {
         self.cred.load()
+    }
+
+    /// Identity with which it acts on others: the calling thread's, if that is one of its own.
+    pub fn acting_cred(&self) -> Arc<Cred> {
+        let me: Option<cpu::CurrentRef<Thread>> = cpu::current_as();
+        me.filter(|t| core::ptr::eq(&*t.process, self)).map_or_else(|| self.cred(), |t| t.cred())
     }
 
     /// Memory.

@@ -24,7 +24,7 @@ const CHUNK: usize = 32 << 10;
 /// Whether `me` may look into `target` (`ptrace(2)`, PTRACE_MODE_ATTACH_REALCREDS): EPERM if not.
 pub fn may_access(me: &Process, target: &Process) -> Result<()> {
     const CAP_SYS_PTRACE: u32 = 19;
-    let (m, t) = (me.cred(), target.cred());
+    let (m, t) = (me.acting_cred(), target.cred());
     let same = [t.ruid, t.euid, t.suid].iter().all(|u| *u == m.ruid)
         && [t.rgid, t.egid, t.sgid].iter().all(|g| *g == m.rgid);
     if core::ptr::eq(me, target) || same || m.capable(CAP_SYS_PTRACE) { Ok(()) } else { Err(Errno::EPERM) }
@@ -53,6 +53,7 @@ pub fn run_in<R: Send + 'static>(
     let worker = Thread::new(
         0,
         p.clone(),
+        p.cred(),
         None,
         space.clone(),
         UserContext::default(),

@@ -64,7 +64,7 @@ fn sys_sched_yield(_: &Args) -> Result<u64> {
 
 /// EPERM unless the caller may change `t`'s scheduling.
 fn may_change(a: &Args, t: &Thread) -> Result<()> {
-    let (c, o) = (a.thread.process.cred(), t.process.cred());
+    let (c, o) = (a.thread.cred(), t.cred());
     let ok = c.euid == o.euid || c.euid == o.ruid || c.capable(CAP_SYS_NICE);
     if ok { Ok(()) } else { Err(Errno::EPERM) }
 }
@@ -105,7 +105,7 @@ fn set_policy(a: &Args, t: &Thread, policy: u32, priority: i32, reset: bool) -> 
         return Err(Errno::EINVAL);
     }
     may_change(a, t)?;
-    let c = a.thread.process.cred();
+    let c = a.thread.cred();
     let real_time = t.process.rlimit(super::rlimit::RTPRIO);
     if priority > 0 && u64::from(priority.unsigned_abs()) > real_time && !c.capable(CAP_SYS_NICE) {
         return Err(Errno::EPERM);
@@ -254,7 +254,7 @@ fn sys_ioprio_set(a: &Args) -> Result<u64> {
         (0, 0) | (1 | 2, 0..=7) | (3, _) => {}
         _ => return Err(Errno::EINVAL),
     }
-    if value >> 13 == 1 && !a.thread.process.cred().capable(CAP_SYS_NICE) {
+    if value >> 13 == 1 && !a.thread.cred().capable(CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }
     for t in io_targets(a)? {

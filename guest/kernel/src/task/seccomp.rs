@@ -195,7 +195,7 @@ fn set_filter(t: &Arc<Thread>, flags: u64, p: UserPtr) -> Result<u64> {
     }
     let program = read_program(p)?;
     let process = &t.process;
-    if !process.no_new_privs.load(Ordering::Relaxed) && !process.cred().capable(CAP_SYS_ADMIN) {
+    if !process.no_new_privs.load(Ordering::Relaxed) && !process.acting_cred().capable(CAP_SYS_ADMIN) {
         return Err(Errno::EACCES);
     }
     if t.seccomp.mode.load(Ordering::Relaxed) == STRICT {

@@ -127,6 +127,7 @@ fn start_process(
     let thread = Thread::new(
         pid,
         process.clone(),
+        process.cred(),
         Some(process.files()),
         space.clone(),
         UserContext::default(),

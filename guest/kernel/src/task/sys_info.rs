@@ -64,7 +64,7 @@ fn sys_uname(args: &Args) -> Result<u64> {
 
 /// Reads a new name for sethostname and setdomainname.
 fn read_name(args: &Args) -> Result<alloc::vec::Vec<u8>> {
-    if !args.thread.process.cred().capable(CAP_SYS_ADMIN) {
+    if !args.thread.cred().capable(CAP_SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
     let len = usize::try_from(args.i32(1)).map_err(|_| Errno::EINVAL)?;
@@ -172,7 +172,7 @@ fn sys_personality(args: &Args) -> Result<u64> {
 }
 
 fn sys_syslog(args: &Args) -> Result<u64> {
-    let cap = args.thread.process.cred().capable(CAP_SYSLOG);
+    let cap = args.thread.cred().capable(CAP_SYSLOG);
     match args.i32(0) {
         // Open and close do nothing; reading all and the two sizes find an empty buffer.
         0 | 1 => Ok(0),

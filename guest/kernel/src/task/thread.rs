@@ -7,12 +7,13 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use doppel_algo::park::ParkWord;
 use doppel_machine::cpu::{self, ThreadObject};
+use doppel_machine::shield::Shielded;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::{Task, UserContext};
 use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
-use super::Process;
+use super::{Cred, Process};
 use crate::fs::fdtable::{FdTable, FileRef, Files, FilesRef};
 use crate::fs::file::flags::O_PATH;
 use crate::fs::path::FsContext;
@@ -28,6 +29,8 @@ pub struct Thread {
     pub tid: AtomicI32,
     /// The thread group.
     pub process: Arc<Process>,
+    /// Its identity. Threads of a process may differ (glibc keeps them the same).
+    pub cred: Shielded<Arc<Cred>>,
     /// Its descriptors; for the thread itself. Others see those of the process.
     pub files: Files,
     /// The space it runs in; its process' space, except in the middle of exec.
@@ -107,6 +110,7 @@ impl Thread {
     pub fn new(
         tid: i32,
         process: Arc<Process>,
+        cred: Arc<Cred>,
         files: Option<Arc<FdTable>>,
         space: Arc<Space>,
         ctx: UserContext,
@@ -118,6 +122,7 @@ impl Thread {
             task: Task::new(ctx, xstate),
             tid: AtomicI32::new(tid),
             process,
+            cred: Shielded::new(cred),
             files: Files::new(files),
             space_id: AtomicU64::new(space.id),
             space: SpinLock::new(space),
@@ -155,6 +160,11 @@ impl Thread {
     /// The thread id.
     pub fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Its identity.
+    pub fn cred(&self) -> Arc<Cred> {
+        self.cred.load()
     }
 
     /// Whether somebody wants to see its system calls.

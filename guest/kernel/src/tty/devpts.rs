@@ -87,7 +87,7 @@ pub(super) fn open_ptmx() -> Result<Arc<dyn FileOps>> {
     let mut termios = Termios::default();
     termios.cflag &= !HUPCL;
     let make = |n| Tty::new(Kind::Pty(n), termios, Winsize::default(), false, None);
-    let (_, tty) = add(current().process.cred().fsuid, make)?;
+    let (_, tty) = add(current().cred().fsuid, make)?;
     Ok(Arc::new(Master::new(tty)))
 }
 

@@ -68,7 +68,7 @@ pub(super) fn take(tty: &Arc<Tty>, steal: bool) -> Result<()> {
         return Err(Errno::EPERM);
     }
     if let Some(owner) = owner {
-        if !steal || !p.cred().capable(CAP_SYS_ADMIN) {
+        if !steal || !p.acting_cred().capable(CAP_SYS_ADMIN) {
             return Err(Errno::EPERM);
         }
         forget(&owner);
@@ -199,7 +199,7 @@ pub(super) fn may_open(tty: &Tty) -> Result<()> {
     if s.hung_up || (s.locked && tty.kind != Kind::Console) {
         return Err(Errno::EIO);
     }
-    if s.exclusive && !current().process.cred().capable(CAP_SYS_ADMIN) {
+    if s.exclusive && !current().cred().capable(CAP_SYS_ADMIN) {
         return Err(Errno::EBUSY);
     }
     Ok(())

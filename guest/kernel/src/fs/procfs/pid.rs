@@ -370,7 +370,7 @@ fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
 
 fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
     let v = mm::vm_stats(&p.space().mm);
-    let c = p.cred();
+    let c = t.map_or_else(|| p.cred(), Thread::cred);
     let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
     let (ignored, caught) = p.signals.ignored_and_caught();
     let st = state(p, t);

@@ -102,7 +102,7 @@ fn hostname() -> Node {
         0o644,
         || Ok(kernel().name() + "\n"),
         |b| {
-            if !crate::task::current().process.cred().capable(21) {
+            if !crate::task::current().cred().capable(21) {
                 return Err(Errno::EPERM);
             }
             let b = b.strip_suffix(b"\n").unwrap_or(b);

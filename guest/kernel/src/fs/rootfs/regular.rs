@@ -175,8 +175,7 @@ impl Node {
     /// Writing takes set-user-ID and set-group-ID away, unless a privileged process writes.
     fn drop_setid(&self) {
         let mode = self.meta.lock().mode;
-        if mode & 0o6000 != 0 && !crate::task::current().process.cred().capable(crate::fs::perm::cap::FSETID)
-        {
+        if mode & 0o6000 != 0 && !crate::task::current().cred().capable(crate::fs::perm::cap::FSETID) {
             let clear = if mode & 0o2010 == 0o2010 { 0o6000 } else { 0o4000 };
             self.meta.lock().mode &= !clear;
         }

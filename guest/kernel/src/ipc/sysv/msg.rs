@@ -288,7 +288,7 @@ fn sys_msgctl(a: &Args) -> Result<u64> {
         IPC_SET => {
             let new = buf.read::<MsqidDs>()?;
             perm.check_owner()?;
-            if new.qbytes > MSGMNB && !a.thread.process.cred().capable(CAP_SYS_RESOURCE) {
+            if new.qbytes > MSGMNB && !a.thread.cred().capable(CAP_SYS_RESOURCE) {
                 return Err(Errno::EPERM);
             }
             q.perm.lock().set(&new.perm);

@@ -135,7 +135,7 @@ fn check_bind(common: &Common, at: &End, multicast: bool) -> Result<()> {
     }
     // The identifier of an echo is no port.
     let ports = matches!(common.protocol, SOL_TCP | SOL_UDP);
-    if ports && (1..1024).contains(&at.port) && !current().process.cred().capable(CAP_NET_BIND_SERVICE) {
+    if ports && (1..1024).contains(&at.port) && !current().cred().capable(CAP_NET_BIND_SERVICE) {
         return Err(Errno::EACCES);
     }
     Ok(())
@@ -161,7 +161,7 @@ fn binding<T>(common: &Common, ip: Ip, v6only: bool, what: T) -> Binding<T> {
         id: common.ino,
         scope: Scope::new(ip, v6only),
         reuse_addr: common.on(SO_REUSEADDR),
-        reuse_port: common.on(SO_REUSEPORT).then(|| current().process.cred().euid),
+        reuse_port: common.on(SO_REUSEPORT).then(|| current().cred().euid),
         listening: false,
         what,
     }

@@ -44,13 +44,13 @@ impl PartialEq for Ucred {
 impl Ucred {
     /// What a process sends when it says nothing.
     pub fn of(p: &Process) -> Self {
-        let c = p.cred();
+        let c = p.acting_cred();
         Self { pid: p.pid, uid: c.ruid, gid: c.rgid }
     }
 
     /// What SO_PEERCRED shows of a process that connects or listens.
     pub fn peer_of(p: &Process) -> Self {
-        let c = p.cred();
+        let c = p.acting_cred();
         Self { pid: p.pid, uid: c.euid, gid: c.egid }
     }
 
@@ -59,7 +59,7 @@ impl Ucred {
         const CAP_SETGID: u32 = 6;
         const CAP_SETUID: u32 = 7;
         const CAP_SYS_ADMIN: u32 = 21;
-        let c = p.cred();
+        let c = p.acting_cred();
         let pid = self.pid == p.pid || c.capable(CAP_SYS_ADMIN);
         let uid = [c.ruid, c.euid, c.suid].contains(&self.uid) || c.capable(CAP_SETUID);
         let gid = [c.rgid, c.egid, c.sgid].contains(&self.gid) || c.capable(CAP_SETGID);
@@ -92,7 +92,7 @@ impl Fds {
     pub fn new(p: &Process, files: Vec<Arc<File>>) -> Result<Self> {
         const CAP_SYS_RESOURCE: u32 = 24;
         let flight = kernel().service::<Flight>();
-        if !p.cred().capable(CAP_SYS_RESOURCE) {
+        if !p.acting_cred().capable(CAP_SYS_RESOURCE) {
             let in_flight: u64 = flight.sockets.lock().values().map(|(_, n)| *n).sum();
             if in_flight > p.rlimit(rlimit::NOFILE) {
                 return Err(Errno::ETOOMANYREFS);

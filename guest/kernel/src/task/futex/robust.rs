@@ -27,7 +27,7 @@ pub(super) fn set_robust_list(a: &Args) -> Result<u64> {
 pub(super) fn get_robust_list(a: &Args) -> Result<u64> {
     let t = if a.i32(0) == 0 { a.thread.clone() } else { kernel().thread(a.i32(0))? };
     if !Arc::ptr_eq(&t.process, &a.thread.process) {
-        let (mine, other) = (a.thread.process.cred(), t.process.cred());
+        let (mine, other) = (a.thread.cred(), t.process.cred());
         const CAP_SYS_PTRACE: u32 = 19;
         let same = [other.ruid, other.euid, other.suid].iter().all(|u| *u == mine.fsuid);
         if !same && !mine.capable(CAP_SYS_PTRACE) {

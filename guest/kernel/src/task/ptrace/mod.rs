@@ -229,7 +229,7 @@ fn notify(tracer: &Arc<Process>, t: &Thread, what: i32, status: i32) {
         && (action.handler == doppel_abi_linux::signal::SIG_IGN
             || action.flags & doppel_abi_linux::signal::sa::SA_NOCLDSTOP != 0);
     if !quiet {
-        let uid = t.process.cred().ruid;
+        let uid = t.cred().ruid;
         let info = SigInfo::from_user(sig::SIGCHLD, what, t.tid(), uid, status as u64);
         // SIGCHLD is a standard signal: it is pending at worst without details.
         let _ = signal::send_process(tracer, info);
@@ -304,7 +304,7 @@ pub fn thread_exit(t: &Arc<Thread>, tracer: Option<Arc<Process>>, last: Option<i
     }
     let own = t.process.parent();
     let tell = |q: &Arc<Process>, tid: i32, status: i32| {
-        let dead = Dead { tid, pgid: t.process.pgid(), uid: t.process.cred().ruid, status };
+        let dead = Dead { tid, pgid: t.process.pgid(), uid: t.cred().ruid, status };
         q.tracer.dead.lock().push(dead);
         q.tracer.heard_of(tid);
         let (what, value) = if status & 0x7f == 0 {
