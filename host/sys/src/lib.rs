@@ -28,6 +28,7 @@ pub mod huge;
 pub mod inherited;
 pub mod memory;
 pub mod namespace;
+pub mod netlink;
 pub mod shared;
 pub mod signal;
 pub mod stream;

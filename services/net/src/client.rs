@@ -20,6 +20,7 @@ use crate::busy::Busy;
 use crate::datagram::{Around, Datagrams};
 use crate::directory::Directory;
 use crate::ledger::Counts;
+use crate::locals::Known;
 use crate::options::set;
 use crate::policy::{Flow, Log, Policy};
 use crate::rules::{Direction, Protocol, Rules, Transport};
@@ -161,10 +162,10 @@ pub(crate) fn socket_header(channel: &Channel, number: u32) -> &SocketHeader {
 }
 
 impl Client {
-    pub fn new(channel: Channel, mut settings: Settings, directory: Shared) -> Self {
+    pub fn new(channel: Channel, mut settings: Settings, directory: Shared, locals: Arc<Known>) -> Self {
         let mut share = Share::default();
         share.set_rates(settings.rules.rates, Instant::now());
-        let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone());
+        let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone(), locals);
         let callers = (0..settings.published.len()).collect();
         Self {
             channel,

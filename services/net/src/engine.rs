@@ -20,6 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::client::{Caller, Client, Entity, Settings, Shared, Wish};
 use crate::datagram::LONGEST;
 use crate::directory::Directory;
+use crate::locals::Locals;
 use crate::rules::{Direction, Rules};
 use crate::stream::Turn;
 
@@ -31,6 +32,8 @@ pub struct ClientId(usize);
 const CONTROL: Token = Token(usize::MAX - 1);
 /// The token of the watchdog's bell.
 const WATCHDOG: Token = Token(usize::MAX - 2);
+/// The token of the table of the host's own addresses.
+const LOCALS: Token = Token(usize::MAX - 3);
 /// Bytes a stream moves in one direction before the next one's turn.
 const BUDGET: usize = 256 << 10;
 /// When to try again what the host had no memory for.
@@ -71,6 +74,9 @@ pub struct Engine {
     /// For a datagram that is under way.
     scratch: Vec<u8>,
     directory: Shared,
+    /// Which addresses are the host's own, and whether there is more to hear of them.
+    locals: Locals,
+    locals_change: bool,
     /// The supervisor's, for news of hibernated domains.
     bell: Option<Arc<OwnedFd>>,
 }
@@ -81,8 +87,11 @@ impl Engine {
     /// # Errors
     /// What the host says.
     pub fn new() -> io::Result<Self> {
+        let (poll, locals) = (Poll::new()?, Locals::open()?);
+        let fd = locals.socket().as_raw_fd();
+        poll.registry().register(&mut SourceFd(&fd), LOCALS, Interest::READABLE)?;
         Ok(Self {
-            poll: Poll::new()?,
+            poll,
             events: Events::with_capacity(EVENTS),
             clients: Vec::new(),
             turns: VecDeque::new(),
@@ -96,6 +105,8 @@ impl Engine {
             watchdog: None,
             scratch: vec![0; LONGEST],
             directory: Shared::default(),
+            locals,
+            locals_change: false,
             bell: None,
         })
     }
@@ -128,7 +139,8 @@ impl Engine {
             watch(&p.socket, DOORBELL + 1 + n)?;
         }
         lock(&self.directory).put(&settings.network, &settings.name, (settings.ip4, settings.ip6));
-        self.clients[i] = Some(Client::new(channel, settings, self.directory.clone()));
+        self.clients[i] =
+            Some(Client::new(channel, settings, self.directory.clone(), self.locals.known().clone()));
         self.queue(i);
         Ok(ClientId(i))
     }
@@ -211,6 +223,7 @@ impl Engine {
             self.pace.works(now);
         }
         let stay = !self.turns.is_empty()
+            || self.locals_change
             || !self.ended.is_empty()
             || self.pace.polls(now, || self.load.is_crowded(now))
             || !self.rest();
@@ -232,6 +245,10 @@ impl Engine {
         for event in &self.events {
             if event.token() == CONTROL {
                 told = true;
+                continue;
+            }
+            if event.token() == LOCALS {
+                self.locals_change = true;
                 continue;
             }
             if event.token() == WATCHDOG {
@@ -256,6 +273,9 @@ impl Engine {
             if client.paused.is_none() && !std::mem::replace(&mut self.queued[i], true) {
                 self.turns.push_back(i);
             }
+        }
+        if self.locals_change {
+            self.locals_change = self.locals.follow();
         }
         for _ in 0..self.turns.len() {
             let Some(i) = self.turns.pop_front() else { break };

@@ -3,7 +3,7 @@
 //! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
 //! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
 //! (bytes between a channel and a host socket), `datagram` (likewise), `published` (who calls from outside), `way` (where an
-//! address leads), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `manager` (the supervisor's side), `shard` (one service domain of it), `book` (who is where), `engine` (events, fairness, what concerns two clients).
+//! address leads), `locals` (which addresses are the host's own), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `manager` (the supervisor's side), `shard` (one service domain of it), `book` (who is where), `engine` (events, fairness, what concerns two clients).
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
 //! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
@@ -19,6 +19,7 @@ mod directory;
 mod dns;
 mod engine;
 mod ledger;
+mod locals;
 mod logs;
 mod manager;
 mod names;

@@ -12,8 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::bucket::Bucket;
 use crate::client::Settings;
+use crate::locals::Known;
 use crate::names::Names;
-use crate::rules::{Action, Direction, Pattern, Protocol, Rule, Rules, covers, is_private};
+use crate::rules::{
+    Action, Direction, Pattern, Protocol, Rule, Rules, covers, is_private, stands_for, touches,
+};
 use crate::way::Way;
 
 /// Lines of the log a second, of one domain.
@@ -77,6 +80,8 @@ pub(crate) enum Flow {
 pub(crate) struct Policy {
     rules: Rules,
     names: Names,
+    /// Addresses of the host itself.
+    locals: Arc<Known>,
     /// By direction and number of the rule.
     rates: HashMap<(Direction, usize), Bucket>,
     log: Option<Log>,
@@ -85,9 +90,9 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    pub fn new(rules: Rules, log: Option<Log>) -> Self {
+    pub fn new(rules: Rules, log: Option<Log>, locals: Arc<Known>) -> Self {
         let lines = Bucket::new(LINES, Instant::now());
-        Self { rules, names: Names::default(), rates: HashMap::new(), log, lines, missed: 0 }
+        Self { rules, names: Names::default(), locals, rates: HashMap::new(), log, lines, missed: 0 }
     }
 
     /// Other rules from now on. What names mean is still known.
@@ -105,7 +110,7 @@ impl Policy {
 
     /// Whether the domain may send this way; `new`: a flow begins with it.
     pub fn send(&mut self, way: Way, to: SocketAddr, protocol: Protocol, new: bool) -> Result<(), Errno> {
-        let case = outbound(way, to, protocol);
+        let case = self.outbound(way, to, protocol);
         if self.decide(case, new) { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
@@ -117,10 +122,24 @@ impl Policy {
     /// Whether a flow may go on.
     pub fn keeps(&self, settings: &Settings, flow: Flow, protocol: Protocol) -> bool {
         let case = match flow {
-            Flow::Out(to) => outbound(settings.way(to), to, protocol),
+            Flow::Out(to) => self.outbound(settings.way(to), to, protocol),
             Flow::In(from, port) => inbound(from, port, protocol),
         };
         self.judge(case).0 == Action::Allow
+    }
+
+    fn outbound(&self, way: Way, to: SocketAddr, protocol: Protocol) -> Case {
+        let (guarded, exempt, otherwise) = match way {
+            Way::Names(_) => (false, true, Action::Allow),
+            Way::Domain => (true, false, Action::Allow),
+            // The host's own addresses are as private as its loopback: what is sent there does not leave it.
+            Way::Host(_) if is_private(to.ip()) || stands_for(to.ip()).any(|ip| self.locals.has(ip)) => {
+                (true, false, Action::Deny)
+            }
+            Way::Host(_) => (false, false, Action::Allow),
+        };
+        let (direction, port) = (Direction::Out, to.port());
+        Case { direction, protocol, peer: to, port, guarded, exempt, otherwise }
     }
 
     /// What the first rule that fits says, and which it is.
@@ -137,6 +156,7 @@ impl Policy {
         protocol.is_none_or(|p| p == case.protocol)
             && ports.contains(&case.port)
             && match (network, name) {
+                (Some((network, bits)), _) if rule.action == Action::Deny => touches(*network, *bits, ip),
                 (Some((network, bits)), _) => covers(*network, *bits, ip),
                 // Whoever owns a name can have it mean any address.
                 (None, Some(name)) => opens && self.names.has(ip, name, Instant::now()),
@@ -189,17 +209,6 @@ pub fn read_log(log: BorrowedFd<'_>) -> Option<Line> {
             Err(_) => return None,
         }
     }
-}
-
-fn outbound(way: Way, to: SocketAddr, protocol: Protocol) -> Case {
-    let (guarded, exempt, otherwise) = match way {
-        Way::Names(_) => (false, true, Action::Allow),
-        Way::Domain => (true, false, Action::Allow),
-        Way::Host(_) if is_private(to.ip()) => (true, false, Action::Deny),
-        Way::Host(_) => (false, false, Action::Allow),
-    };
-    let (direction, port) = (Direction::Out, to.port());
-    Case { direction, protocol, peer: to, port, guarded, exempt, otherwise }
 }
 
 fn inbound(from: SocketAddr, port: u16, protocol: Protocol) -> Case {

@@ -132,9 +132,20 @@ impl Rules {
     }
 }
 
-/// Whether an address, or the IPv4 address that it carries, is in a network.
+/// Whether an address, or the IPv4 address that it is another form of, is in a network.
 pub(crate) fn covers(network: IpAddr, bits: u8, ip: IpAddr) -> bool {
     inside(ip, network, bits) || carried(ip).is_some_and(|ip| inside(ip, network, bits))
+}
+
+/// The same for what is refused: an address that leads to one of IPv4 by way of somebody's router counts, too. It opens
+/// nothing, as that router is whoever's.
+pub(crate) fn touches(network: IpAddr, bits: u8, ip: IpAddr) -> bool {
+    stands_for(ip).any(|ip| inside(ip, network, bits))
+}
+
+/// An address, and those of IPv4 that it may lead to.
+pub(crate) fn stands_for(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
+    [Some(ip), carried(ip), tunnelled(ip)].into_iter().flatten()
 }
 
 fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
@@ -151,7 +162,7 @@ fn inside(ip: IpAddr, network: IpAddr, bits: u8) -> bool {
 /// Among them are the metadata services of clouds (169.254.169.254, fd00:ec2::254).
 #[must_use]
 pub fn is_private(ip: IpAddr) -> bool {
-    const V4: [(Ipv4Addr, u8); 13] = [
+    const V4: [(Ipv4Addr, u8); 14] = [
         (Ipv4Addr::new(0, 0, 0, 0), 8),
         (Ipv4Addr::new(10, 0, 0, 0), 8),
         (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -160,32 +171,56 @@ pub fn is_private(ip: IpAddr) -> bool {
         (Ipv4Addr::new(172, 16, 0, 0), 12),
         (Ipv4Addr::new(192, 0, 0, 0), 24),
         (Ipv4Addr::new(192, 0, 2, 0), 24),
+        // The relay of 6to4, which is no more.
+        (Ipv4Addr::new(192, 88, 99, 0), 24),
         (Ipv4Addr::new(192, 168, 0, 0), 16),
         (Ipv4Addr::new(198, 18, 0, 0), 15),
         (Ipv4Addr::new(198, 51, 100, 0), 24),
         (Ipv4Addr::new(203, 0, 113, 0), 24),
         (Ipv4Addr::new(224, 0, 0, 0), 3),
     ];
+    // Teredo, whose relays are whoever's; benchmarks; documentation.
+    const V6: [(Ipv6Addr, u8); 4] = [
+        (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32),
+        (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48),
+        (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+        (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    ];
     match ip {
-        IpAddr::V4(ip) => V4.iter().any(|(n, bits)| inside(IpAddr::V4(ip), IpAddr::V4(*n), *bits)),
-        // What carries an IPv4 address is judged by that. IPv4-compatible addresses are those with :: and ::1.
-        IpAddr::V6(ip) => match (ip.segments(), carried(IpAddr::V6(ip))) {
+        IpAddr::V4(_) => V4.iter().any(|(n, bits)| inside(ip, IpAddr::V4(*n), *bits)),
+        // What is another form of an IPv4 address is judged by that. IPv4-compatible addresses are those with :: and ::1.
+        IpAddr::V6(v6) => match (v6.segments(), carried(ip)) {
             ([0, 0, 0, 0, 0, 0, _, _], _) => true,
             (_, Some(ip)) => is_private(ip),
             _ => {
-                !inside(IpAddr::V6(ip), IpAddr::V6(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0)), 3)
-                    || inside(IpAddr::V6(ip), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0)), 32)
+                !inside(ip, IpAddr::V6(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0)), 3)
+                    || V6.iter().any(|(n, bits)| inside(ip, IpAddr::V6(*n), *bits))
+                    || tunnelled(ip).is_some_and(is_private)
             }
         },
     }
 }
 
+fn v4(a: u16, b: u16) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b)))
+}
+
 /// The IPv4 address in one of IPv6 that stands for it: mapped, NAT64, 6to4.
 fn carried(ip: IpAddr) -> Option<IpAddr> {
     let IpAddr::V6(ip) = ip else { return None };
-    let v4 = |a: u16, b: u16| Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from(a) << 16 | u32::from(b))));
     match ip.segments() {
-        [0, 0, 0, 0, 0, 0xffff, a, b] | [0x64, 0xff9b, 0, 0, 0, 0, a, b] | [0x2002, a, b, ..] => v4(a, b),
+        [0, 0, 0, 0, 0, 0xffff, a, b] | [0x64, 0xff9b, 0, 0, 0, 0, a, b] | [0x2002, a, b, ..] => {
+            Some(v4(a, b))
+        }
+        _ => None,
+    }
+}
+
+/// The one to which an ISATAP router sends what is for such an address, in whatever network.
+fn tunnelled(ip: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(ip) = ip else { return None };
+    match ip.segments() {
+        [_, _, _, _, 0 | 0x200, 0x5efe, a, b] => Some(v4(a, b)),
         _ => None,
     }
 }

@@ -173,6 +173,10 @@ pub(super) fn datagram(tunnel: &Tunnel, from: SocketAddr, to: SocketAddr, bytes:
         udp.set_len(short);
         udp.set_checksum(0);
         udp.payload_mut().copy_from_slice(bytes);
+        // IPv6 drops a datagram without one (RFC 8200 §8.1); IPv4 takes it as it is.
+        if from.is_ipv6() {
+            udp.fill_checksum(&from.ip().into(), &to.ip().into());
+        }
     });
 }
 

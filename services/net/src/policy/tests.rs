@@ -27,7 +27,7 @@ fn rule(text: &str) -> Rule {
 
 fn outbound(texts: &[&str]) -> Policy {
     let rules = Rules { outbound: texts.iter().map(|t| rule(t)).collect(), ..Rules::default() };
-    Policy::new(rules, None)
+    Policy::new(rules, None, Arc::default())
 }
 
 fn sends(policy: &mut Policy, to: &str, protocol: Protocol) -> bool {
@@ -57,7 +57,7 @@ fn the_first_rule_that_fits_decides() {
     assert!(tcp(&mut p, "[2606:4700::1111]:25"), "a rule of IPv4 is none of IPv6");
     assert!(!tcp(&mut p, "[64:ff9b::101:101]:25"), "but of what stands for IPv4");
     let inbound = vec![rule("deny 192.0.2.0/24"), rule("deny any:22")];
-    let mut p = Policy::new(Rules { inbound, ..Rules::default() }, None);
+    let mut p = Policy::new(Rules { inbound, ..Rules::default() }, None, Arc::default());
     let mut from =
         |ip: &str, port| p.receive(SocketAddr::new(ip.parse().unwrap(), 999), port, Protocol::Tcp, true);
     assert!(!from("192.0.2.9", 80) && !from("::ffff:192.0.2.9", 80));
@@ -87,16 +87,67 @@ fn without_rules_only_what_is_public_is_reached() {
         "[64:ff9b::a9fe:a9fe]:80",
         "[2002:a9fe:a9fe::1]:80",
         "[::169.254.169.254]:80",
+        "192.88.99.1:80",
+        "[2002:c058:6301::]:80",
+        "[2001:0:4136:e378:8000:63bf:3fff:fdd2]:80",
+        "[2606:4700::5efe:10.1.2.3]:80",
+        "[2606:4700::200:5efe:169.254.169.254]:80",
+        "[fd00::5efe:1.1.1.1]:80",
+        "[3fff::1]:80",
     ] {
         assert!(!tcp(&mut p, private) && !sends(&mut p, private, Protocol::Udp), "{private}");
         // A rule that names it does open it.
         let address = private.parse::<SocketAddr>().unwrap().ip();
         assert!(tcp(&mut outbound(&[&format!("allow {address}")]), private), "{private}");
     }
-    for open in ["1.1.1.1:80", "[2606:4700::1111]:80", "10.88.0.2:53", "[fd88:d0bb:e1::2]:53", "10.88.0.9:80"]
-    {
+    for open in [
+        "1.1.1.1:80",
+        "[2606:4700::1111]:80",
+        "[2606:4700::5efe:1.1.1.1]:80",
+        "10.88.0.2:53",
+        "[fd88:d0bb:e1::2]:53",
+        "10.88.0.9:80",
+    ] {
         assert!(tcp(&mut p, open), "{open}");
     }
+}
+
+#[test]
+fn addresses_of_the_host_itself_are_as_private_as_its_loopback() {
+    let known = Arc::<Known>::default();
+    known.add(("1.2.3.4".parse().unwrap(), 32));
+    known.add(("2606:4700::2".parse().unwrap(), 128));
+    known.add(("5.6.0.0".parse().unwrap(), 16));
+    let policy = |texts: &[&str]| {
+        let rules = Rules { outbound: texts.iter().map(|t| rule(t)).collect(), ..Rules::default() };
+        Policy::new(rules, None, known.clone())
+    };
+    let (mut plain, mut any) = (policy(&[]), policy(&["allow any"]));
+    for own in [
+        "1.2.3.4:80",
+        "5.6.7.8:80",
+        "[2606:4700::2]:80",
+        "[::ffff:1.2.3.4]:80",
+        "[64:ff9b::1.2.3.4]:80",
+        "[2002:102:304::1]:80",
+        "[2606:4700:1::5efe:1.2.3.4]:80",
+    ] {
+        for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Icmp] {
+            assert!(!sends(&mut plain, own, protocol) && !sends(&mut any, own, protocol), "{own}");
+        }
+        let ip = own.parse::<SocketAddr>().unwrap().ip();
+        assert!(tcp(&mut policy(&[&format!("allow {ip}")]), own), "{own}");
+    }
+    assert!(tcp(&mut plain, "1.2.3.5:80") && tcp(&mut plain, "[2606:4700::3]:80"));
+}
+
+#[test]
+fn a_router_of_whomever_opens_nothing_but_is_no_way_round_a_refusal() {
+    let isatap = "[2606:4700::5efe:8.8.8.8]:80";
+    assert!(!tcp(&mut outbound(&["allow 8.8.8.8", "deny any"]), isatap));
+    assert!(!tcp(&mut outbound(&["deny 8.8.8.8"]), isatap));
+    assert!(!tcp(&mut outbound(&["allow 8.8.8.8"]), "[fd00::5efe:8.8.8.8]:80"));
+    assert!(tcp(&mut outbound(&["allow 8.8.8.8", "deny any"]), "[64:ff9b::8.8.8.8]:80"));
 }
 
 #[test]
@@ -130,7 +181,7 @@ fn names_are_what_the_domain_was_told() {
 #[test]
 fn a_rate_is_of_new_flows() {
     let limited = Rule { rate: Some(5), ..rule("allow 192.0.2.0/24") };
-    let mut p = Policy::new(Rules { outbound: vec![limited], ..Rules::default() }, None);
+    let mut p = Policy::new(Rules { outbound: vec![limited], ..Rules::default() }, None, Arc::default());
     let to: SocketAddr = "192.0.2.1:80".parse().unwrap();
     let way = settings().way(to);
     // However slow this machine is, a thousand take less than 199 seconds.
@@ -148,7 +199,7 @@ fn what_goes_through_and_what_does_not_is_written_down() {
     let log = Some(Log { to: Arc::new(write), key: 7 });
     let rules =
         vec![Rule { log: true, ..rule("deny 192.0.2.1") }, Rule { log: true, ..rule("allow 192.0.2.0/24") }];
-    let mut p = Policy::new(Rules { outbound: rules, ..Rules::default() }, log);
+    let mut p = Policy::new(Rules { outbound: rules, ..Rules::default() }, log, Arc::default());
     assert!(
         !tcp(&mut p, "192.0.2.1:80")
             && sends(&mut p, "192.0.2.2:53", Protocol::Udp)
