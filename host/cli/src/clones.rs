@@ -10,6 +10,7 @@ use doppel_freezer::FrozenImage;
 
 use crate::TOOL_ERROR;
 use crate::freeze_cmd::{CloneArgs, Outcomes, warn};
+use crate::out::{say, tell};
 
 /// How a clone went.
 #[derive(serde::Serialize)]
@@ -28,13 +29,14 @@ pub struct CloneEnd {
 
 impl CloneEnd {
     /// Prints its output line by line.
-    pub fn print(&self) {
+    pub fn print(&self) -> std::io::Result<()> {
         for line in self.stdout.lines() {
-            println!("{}: {line}", self.name);
+            say!("{}: {line}", self.name)?;
         }
         for line in self.stderr.lines() {
-            eprintln!("{}: {line}", self.name);
+            tell!("{}: {line}", self.name);
         }
+        Ok(())
     }
 }
 
@@ -156,7 +158,7 @@ impl Clones {
         };
         if matches!(self.fleet.get(key), Some(domain) if !domain.is_asleep()) {
             // It runs on, it just could not freeze itself.
-            eprintln!("doppel: {failed}");
+            tell!("doppel: {failed}");
         } else if let Some(index) = self.indices.remove(&key)
             && let Some(clone) = self.all.get_mut(&index)
         {
@@ -200,7 +202,7 @@ impl Clones {
                 }
             }
             let end = self.all.remove(&index).and_then(|c| c.end).ok_or("the clone was lost")??;
-            println!("{}", serde_json::to_string(&end)?);
+            say!("{}", serde_json::to_string(&end)?)?;
             code = if code == 0 { end.exit_code } else { code };
         }
         Ok(ExitCode::from(code))
@@ -212,7 +214,7 @@ fn end_of(ended: Ended, index: u32, clone: &Clone, called: Instant, now: Instant
     let exit_code = match &ended.outcome {
         Outcome::Exited(code) => *code,
         Outcome::Ended { reason, .. } => {
-            eprintln!("doppel: domain {} ended: {reason}", ended.name);
+            tell!("doppel: domain {} ended: {reason}", ended.name);
             TOOL_ERROR
         }
     };

@@ -69,8 +69,7 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         (Side::Domain(domain, path), Side::Path(to)) => out(&Domain::find(domain)?, &path, &to)?,
         (Side::Domain(domain, path), Side::Stream) => {
             let mut archive = Domain::find(domain)?.tar_out(&path)?;
-            io::copy(&mut archive, &mut io::stdout().lock())
-                .map_err(|e| format!("cannot write the archive: {e}"))?;
+            io::copy(&mut archive, &mut crate::out::stdout())?;
             archive.finish()?;
         }
         (Side::Path(from), Side::Domain(domain, path)) => into(&from, &Domain::find(domain)?, &path)?,

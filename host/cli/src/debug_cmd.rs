@@ -7,6 +7,7 @@ use clap::Subcommand;
 use doppel_confine::{host_call_table, service, service_call_table};
 use doppel_domain::{Kernel, Reply, Request, ask};
 
+use crate::out::{self, say};
 use crate::values;
 
 /// What to show.
@@ -40,11 +41,11 @@ pub enum DebugCommand {
 /// Prints it.
 pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
-        DebugCommand::HostCalls => print!("{}", host_call_table()),
-        DebugCommand::ServiceCalls => print!("{}", service_call_table()),
+        DebugCommand::HostCalls => out::print(format_args!("{}", host_call_table()))?,
+        DebugCommand::ServiceCalls => out::print(format_args!("{}", service_call_table()))?,
         DebugCommand::ServiceFilter => {
             for instruction in service::filter() {
-                println!("{:016x}", u64::from_be_bytes(instruction.to_bytes()));
+                say!("{:016x}", u64::from_be_bytes(instruction.to_bytes()))?;
             }
         }
         DebugCommand::Memory { domain, limit, target } => {
@@ -59,10 +60,12 @@ pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error
                 None => Kernel::embedded()?,
             };
             let gates = kernel.gates();
-            println!(
+            say!(
                 "{{\"syscall\": {}, \"syscall_end\": {}, \"sigreturn_end\": {}}}",
-                gates.syscall, gates.syscall_end, gates.sigreturn_end
-            );
+                gates.syscall,
+                gates.syscall_end,
+                gates.sigreturn_end
+            )?;
         }
     }
     Ok(ExitCode::SUCCESS)

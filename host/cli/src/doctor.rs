@@ -10,6 +10,7 @@ use doppel_confine::limits::MAX_TASKS;
 use doppel_image::Store;
 use serde::Serialize;
 
+use crate::out::say;
 use crate::remote::Outcome;
 
 /// Oldest host kernel that is supported: system calls are dispatched by the guest, with FSGSBASE in user mode.
@@ -93,7 +94,7 @@ pub fn run(args: &DoctorArgs) -> Outcome {
     ];
     for check in &checks {
         if args.json {
-            println!("{}", serde_json::to_string(check)?);
+            say!("{}", serde_json::to_string(check)?)?;
             continue;
         }
         let mark = match check.verdict {
@@ -101,9 +102,9 @@ pub fn run(args: &DoctorArgs) -> Outcome {
             Verdict::Warning => "warning ",
             Verdict::Failed => "FAILED  ",
         };
-        println!("{mark}{:<18}{}", check.name, check.found);
+        say!("{mark}{:<18}{}", check.name, check.found)?;
         if let Some(remedy) = &check.remedy {
-            println!("        {:<18}-> {remedy}", "");
+            say!("        {:<18}-> {remedy}", "")?;
         }
     }
     let failed = checks.iter().any(|c| c.verdict == Verdict::Failed);

@@ -7,6 +7,7 @@ use clap::Args;
 use doppel_domain::{Error, ExecConfig, Piped, SessionEnd, attach, terminal_size};
 use doppel_image::{IDENTITY_FILE_MAX, Identity, identity};
 
+use crate::out::tell;
 use crate::values;
 
 /// Options of `doppel exec`; of an option given twice, the later counts.
@@ -57,10 +58,10 @@ pub fn run(args: ExecArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match end {
         SessionEnd::Failed(errno) => {
             let why = std::io::Error::from_raw_os_error(errno);
-            eprintln!("doppel: cannot run {}: {why}", name.display());
+            tell!("doppel: cannot run {}: {why}", name.display());
         }
-        SessionEnd::DomainEnded => eprintln!("doppel: domain {} has ended", args.domain),
-        SessionEnd::Broken => eprintln!("doppel: domain {} broke the session's protocol", args.domain),
+        SessionEnd::DomainEnded => tell!("doppel: domain {} has ended", args.domain),
+        SessionEnd::Broken => tell!("doppel: domain {} broke the session's protocol", args.domain),
         SessionEnd::Exited(_) => {}
     }
     Ok(ExitCode::from(end.code()))

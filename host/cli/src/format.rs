@@ -4,6 +4,9 @@
 //! `join .List "separator"`, `index .Map "key"`. Names match however they are written: `.ExitCode` finds `exit_code`.
 //! `table TEMPLATE` puts headings over columns that tabs separate.
 
+use std::error::Error;
+
+use crate::out::{self, say};
 use serde_json::Value;
 
 /// How `--format` and `--json` want it.
@@ -33,12 +36,12 @@ impl Format {
     }
 
     /// Prints rows; by default, columns of the given headings and fields.
-    pub fn print(&self, rows: &[Value], columns: &[(&str, &str)]) -> Result<(), String> {
+    pub fn print(&self, rows: &[Value], columns: &[(&str, &str)]) -> Result<(), Box<dyn Error>> {
         match self {
-            Self::Json => rows.iter().for_each(|row| println!("{row}")),
+            Self::Json => rows.iter().try_for_each(|row| say!("{row}"))?,
             Self::Template(template) => {
                 for row in rows {
-                    println!("{}", template.fill(row)?);
+                    say!("{}", template.fill(row)?)?;
                 }
             }
             Self::Table(template) => {
@@ -46,14 +49,14 @@ impl Format {
                 for row in rows {
                     lines.push(cells(&template.fill(row)?));
                 }
-                print!("{}", aligned(&lines));
+                out::print(format_args!("{}", aligned(&lines)))?;
             }
             Self::Default => {
                 let mut lines = vec![columns.iter().map(|(heading, _)| (*heading).to_owned()).collect()];
                 for row in rows {
                     lines.push(columns.iter().map(|(_, field)| text(&row[*field])).collect());
                 }
-                print!("{}", aligned(&lines));
+                out::print(format_args!("{}", aligned(&lines)))?;
             }
         }
         Ok(())

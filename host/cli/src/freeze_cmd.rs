@@ -13,6 +13,7 @@ use doppel_image::Store;
 
 use crate::TOOL_ERROR;
 use crate::clones::Clones;
+use crate::out::{say, tell};
 use crate::remote;
 use crate::run_cmd::{exit_code, frozen_store, place};
 use crate::{image_cmd, values};
@@ -101,9 +102,9 @@ pub fn freeze(args: &FreezeArgs) -> Outcomes {
     let to = frozen_store().vacant(&args.frozen, place(args.in_memory))?;
     let report = ask_freeze(&args.domain, Request::Freeze { to, stop: args.stop })?;
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?)?;
     } else {
-        println!("{}", said(&args.frozen, &report));
+        say!("{}", said(&args.frozen, &report))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -202,14 +203,14 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         match clone.end {
             Some(Ok(end)) => {
                 if args.json {
-                    println!("{}", serde_json::to_string(&end)?);
+                    say!("{}", serde_json::to_string(&end)?)?;
                 } else {
-                    end.print();
+                    end.print()?;
                 }
                 code = if code == 0 { end.exit_code } else { code };
             }
             Some(Err(e)) => {
-                eprintln!("doppel: clone {index}: {e}");
+                tell!("doppel: clone {index}: {e}");
                 code = TOOL_ERROR;
             }
             None => return Err(format!("clone {index} was lost").into()),
@@ -220,5 +221,5 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
 
 /// Tells what could not be enforced.
 pub(crate) fn warn(text: &str) {
-    eprintln!("doppel: warning: {text}");
+    tell!("doppel: warning: {text}");
 }

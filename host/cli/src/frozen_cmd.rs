@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::format::Format;
 use crate::image_cmd;
+use crate::out::{self, say};
 use crate::remote::show::Printed;
 use crate::run_cmd::{frozen_store, place};
 
@@ -67,7 +68,7 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
             for name in frozen {
                 let what = serde_json::to_value(store.open(&name)?.describe())?;
                 match printed.get()? {
-                    Format::Default => println!("{}", serde_json::to_string_pretty(&what)?),
+                    Format::Default => say!("{}", serde_json::to_string_pretty(&what)?)?,
                     format => format.print(&[what], &[])?,
                 }
             }
@@ -79,7 +80,7 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
         }
         FrozenCommand::Export { frozen, file } => {
             if file == Path::new("-") {
-                store.export(&frozen, &mut std::io::stdout().lock())?;
+                store.export(&frozen, &mut out::stdout())?;
             } else {
                 let mut out = BufWriter::new(File::create_new(&file)?);
                 let done = store.export(&frozen, &mut out).map_err(Into::into);
@@ -105,7 +106,7 @@ fn list(format: &Format, quiet: bool) -> Result<(), Box<dyn Error>> {
     let mut rows = Vec::new();
     for e in frozen_store().list()? {
         if quiet {
-            println!("{}", e.name);
+            say!("{}", e.name)?;
             continue;
         }
         let place = match e.place {
@@ -140,5 +141,5 @@ fn list(format: &Format, quiet: bool) -> Result<(), Box<dyn Error>> {
         ("DOMAIN", "domain"),
         ("PROCESSES", "processes"),
     ];
-    Ok(format.print(&rows, &columns)?)
+    format.print(&rows, &columns)
 }

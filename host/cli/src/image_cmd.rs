@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::format::Format;
 use crate::image_oci_cmd::{self, ImportArgs, PullArgs, PushArgs, SaveArgs};
+use crate::out::{self, say, tell};
 use crate::time;
 
 /// Arguments of `doppel image`.
@@ -172,7 +173,7 @@ pub type Error = Box<dyn std::error::Error>;
 /// Runs the verb.
 pub fn run(args: Args) -> Result<(), Error> {
     let store = Store::from_env();
-    let mut out = io::stdout().lock();
+    let mut out = out::stdout();
     let json = args.json;
     let done = match args.verb {
         Verb::Pull(args) => image_oci_cmd::pull(args, &store, &mut out, json)?,
@@ -187,7 +188,7 @@ pub fn run(args: Args) -> Result<(), Error> {
             let args = ImportArgs { path: source, name, pick, platform, limits: limits.into() };
             let (record, notes) = image_oci_cmd::import(&with_patches(store, no_patch), args)?;
             for note in notes {
-                eprintln!("doppel: note: {note}");
+                tell!("doppel: note: {note}");
             }
             made(&mut out, &record, json)
         }
@@ -215,11 +216,7 @@ pub fn run(args: Args) -> Result<(), Error> {
         }
         Verb::Inspect { name, quick } => inspect(&store, &mut out, &name, quick, json)?,
     };
-    match done {
-        // A reader that has seen enough is no error.
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
-    }
+    Ok(done?)
 }
 
 fn with_patches(store: Store, no_patch: bool) -> Store {
@@ -246,11 +243,11 @@ fn list(store: &Store, args: &ListArgs, json: bool) -> Result<(), Error> {
     let mut rows = Vec::new();
     for (_, record) in store.list()? {
         match record {
-            Ok(record) if args.quiet => println!("{}", record.name),
+            Ok(record) if args.quiet => say!("{}", record.name)?,
             // As it is recorded, or what people and templates want of it.
             Ok(record) if matches!(format, Format::Json) => rows.push(serde_json::to_value(record)?),
             Ok(record) => rows.push(row(&record)),
-            Err(e) => eprintln!("doppel: {e}"),
+            Err(e) => tell!("doppel: {e}"),
         }
     }
     if args.quiet {
@@ -264,7 +261,7 @@ fn list(store: &Store, args: &ListArgs, json: bool) -> Result<(), Error> {
         ("CREATED", "CreatedSince"),
         ("SOURCE", "Source"),
     ];
-    Ok(format.print(&rows, &columns)?)
+    format.print(&rows, &columns)
 }
 
 /// An image as Docker's `images` has it, as far as the meaning is the same.

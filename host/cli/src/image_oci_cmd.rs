@@ -13,6 +13,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::image_cmd::{Error, LimitArgs, bytes, made, print_json};
+use crate::out;
 
 /// Options of `doppel image pull`.
 #[derive(clap::Args)]
@@ -138,10 +139,10 @@ pub fn push(
 pub fn save(args: SaveArgs, store: &Store) -> Result<(), Error> {
     let name = store.find(&args.name)?;
     let Some(path) = args.output else {
-        if io::stdout().is_terminal() {
+        if out::stdout().is_terminal() {
             return Err("standard output is a terminal; name a file with -o".into());
         }
-        doppel_oci::save(store, &name, BufWriter::new(io::stdout().lock()), &Bars::new())?;
+        doppel_oci::save(store, &name, BufWriter::new(out::stdout()), &Bars::new())?;
         return Ok(());
     };
     // The file appears when it is complete.
@@ -226,7 +227,7 @@ pub struct Bars {
 impl Bars {
     /// Bars, or not.
     pub fn new() -> Self {
-        let all = io::stderr().is_terminal().then(MultiProgress::new);
+        let all = out::stderr().is_terminal().then(MultiProgress::new);
         Self { all, blobs: Mutex::default() }
     }
 }

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use doppel_domain::{Disk, Kind};
 
+use crate::out::tell;
 use crate::{doctor, values};
 
 /// Kinds as they are asked for.
@@ -39,11 +40,11 @@ impl KindArgs {
             Wanted::Paene => Kind::Paene,
             Wanted::Auto => match doctor::lacking() {
                 None => {
-                    eprintln!("doppel: kind para: this host has what a guest kernel needs");
+                    tell!("doppel: kind para: this host has what a guest kernel needs");
                     Kind::Para
                 }
                 Some(why) => {
-                    eprintln!("doppel: kind paene: this host cannot run a guest kernel ({why})");
+                    tell!("doppel: kind paene: this host cannot run a guest kernel ({why})");
                     Kind::Paene
                 }
             },

@@ -3,6 +3,7 @@
 //! Exit codes are Docker's: 125 an error of this tool, 126 and 127 a command that cannot be executed or
 //! found, 128 + n a program ended by signal n, else the program's own.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod clones;
 mod copy_cmd;
@@ -18,6 +19,7 @@ mod image_oci_cmd;
 mod kind;
 mod manual;
 mod network;
+mod out;
 mod rates;
 mod remote;
 mod rules;
@@ -27,12 +29,14 @@ mod stats_cmd;
 mod time;
 mod values;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::image_cmd::{ListArgs, RemoveArgs, Short, ShortArgs};
 use crate::image_oci_cmd::{PullArgs, PushArgs};
+use crate::out::tell;
 
 /// Runs unmodified Linux programs in isolated domains.
 #[derive(Parser)]
@@ -138,6 +142,8 @@ fn images(args: image_cmd::Args) -> remote::Outcome {
     image_cmd::run(args).map(|()| ExitCode::SUCCESS)
 }
 
+const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
+
 /// Exit code of an error of the tool itself, as opposed to those of the program it runs.
 const TOOL_ERROR: u8 = 125;
 
@@ -151,6 +157,7 @@ fn main() -> ExitCode {
             let code = if e.use_stderr() { TOOL_ERROR } else { 0 };
             return match e.print() {
                 Ok(()) => ExitCode::from(code),
+                Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => doppel_sys::signal::end_by(SIGPIPE),
                 Err(_) => ExitCode::from(TOOL_ERROR),
             };
         }
@@ -197,10 +204,13 @@ fn main() -> ExitCode {
         Verb::NetworkService { no_polling } => network::service(!no_polling),
         Verb::Debug(command) => debug_cmd::run(&command),
     };
+    // What is still in the buffer counts too.
+    let result = result.and_then(|code| Ok(out::stdout().flush().map(|()| code)?));
     match result {
         Ok(code) => code,
+        Err(e) if out::is_reader_gone(e.as_ref()) => doppel_sys::signal::end_by(SIGPIPE),
         Err(e) => {
-            eprintln!("doppel: {e}");
+            tell!("doppel: {e}");
             ExitCode::from(TOOL_ERROR)
         }
     }

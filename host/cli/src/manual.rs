@@ -27,7 +27,7 @@ pub struct ManArgs {
 pub fn completion(args: &CompletionArgs) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "doppel", &mut script);
-    std::io::Write::write_all(&mut std::io::stdout(), &script)?;
+    std::io::Write::write_all(&mut crate::out::stdout(), &script)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,6 +11,7 @@ use doppel_domain::{NetworkLink, ServiceGroups};
 use doppel_net::{Attachment, Manager, Port, Rules, Transport, Wanted};
 use rustix::event::{PollFd, PollFlags};
 
+use crate::out::tell;
 use crate::rates::RateArgs;
 use crate::rules::RuleArgs;
 
@@ -125,7 +126,7 @@ impl NetworkArgs {
         })?;
         for (asked, port) in self.publish.iter().zip(&attachment.published) {
             if asked.host.port() == 0 {
-                eprintln!("doppel: port {} is published at {}", port.port, port.host);
+                tell!("doppel: port {} is published at {}", port.port, port.host);
             }
         }
         print_log(&manager)?;
@@ -141,9 +142,12 @@ fn print_log(manager: &Manager) -> std::io::Result<()> {
         while rustix::event::poll(&mut fds, None).is_ok() && fds[0].revents().contains(PollFlags::IN) {
             while let Some(line) = logs.next_line() {
                 let verb = if line.allowed { "allowed" } else { "denied" };
-                eprintln!(
+                tell!(
                     "doppel: network: {verb} {:?} {:?} {} port {}",
-                    line.direction, line.protocol, line.peer, line.port
+                    line.direction,
+                    line.protocol,
+                    line.peer,
+                    line.port
                 );
             }
         }

@@ -12,6 +12,7 @@ use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
 
 use crate::TOOL_ERROR;
 use crate::first_pull::{self, PullPolicy};
+use crate::out::tell;
 use crate::values;
 
 /// Exit code when the host killed the domain for want of memory, as Docker's.
@@ -137,7 +138,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         freeze_stop: args.freeze_stop,
         ..DomainConfig::new(path, launch.argv)
     };
-    let mut domain = Domain::start(&config, &mut |text| eprintln!("doppel: warning: {text}"))?;
+    let mut domain = Domain::start(&config, &mut |text| tell!("doppel: warning: {text}"))?;
     let name = domain.name();
     Ok(exit_code(&name, &domain.wait()?))
 }
@@ -147,7 +148,7 @@ pub fn exit_code(name: &str, outcome: &Outcome) -> ExitCode {
     match outcome {
         Outcome::Exited(code) => ExitCode::from(*code),
         Outcome::Ended { reason, out_of_memory } => {
-            eprintln!("doppel: domain {name} ended: {reason}");
+            tell!("doppel: domain {name} ended: {reason}");
             ExitCode::from(if *out_of_memory { OUT_OF_MEMORY } else { TOOL_ERROR })
         }
     }

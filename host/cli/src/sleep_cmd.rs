@@ -13,6 +13,7 @@ use doppel_freezer::Place;
 use doppel_image::Store;
 
 use crate::freeze_cmd::{Outcomes, ask_freeze, said};
+use crate::out::{say, tell};
 use crate::remote;
 use crate::run_cmd::{exit_code, frozen_store};
 
@@ -55,9 +56,9 @@ pub fn hibernate(args: &HibernateArgs) -> Outcomes {
     let to = store.path(&name).or_else(|_| store.vacant(&name, Place::Disk))?;
     let report = ask_freeze(&args.domain, Request::Hibernate { to })?;
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?)?;
     } else {
-        println!("{}", said(&args.domain, &report));
+        say!("{}", said(&args.domain, &report))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -77,15 +78,15 @@ pub fn wake(args: &WakeArgs) -> Outcomes {
         store: Some(Store::from_env().root().to_owned()),
         ..CloneConfig::default()
     };
-    let mut domain = Domain::resume(resume, &config, &mut |text| eprintln!("doppel: warning: {text}"))?;
+    let mut domain = Domain::resume(resume, &config, &mut |text| tell!("doppel: warning: {text}"))?;
     if !args.no_prefetch {
-        domain.settle_wake(|text| eprintln!("doppel: {text}"))?;
+        domain.settle_wake(|text| tell!("doppel: {text}"))?;
     }
     let outcome = domain.wait()?;
     match &outcome {
         Outcome::Exited(_) if !domain.is_asleep() => store.discard(&image)?,
         Outcome::Ended { .. } => {
-            eprintln!("doppel: {name} is kept; `doppel wake {}` goes on from there again", args.domain);
+            tell!("doppel: {name} is kept; `doppel wake {}` goes on from there again", args.domain);
         }
         Outcome::Exited(_) => {}
     }

@@ -8,6 +8,7 @@ use doppel_domain::{DomainStats, Reply, Request, ask, running};
 
 use crate::format::Format;
 use crate::image_cmd::bytes;
+use crate::out::say;
 use crate::remote;
 
 /// Options of `doppel stats`.
@@ -56,20 +57,20 @@ fn standalone(args: &StatsArgs) -> Result<(), Box<dyn Error>> {
     }
     if args.json {
         for row in &rows {
-            println!("{}", serde_json::to_string(row)?);
+            say!("{}", serde_json::to_string(row)?)?;
         }
         return Ok(());
     }
-    println!("{:<24} {:>9} {:>12} {:>12} {:>12}", "NAME", "PROCESSES", "PRIVATE", "SHARED", "SAVED");
+    say!("{:<24} {:>9} {:>12} {:>12} {:>12}", "NAME", "PROCESSES", "PRIVATE", "SHARED", "SAVED")?;
     for r in &rows {
-        println!(
+        say!(
             "{:<24} {:>9} {:>12} {:>12} {:>12}",
             r.name,
             r.processes,
             bytes(r.private_bytes),
             bytes(r.shared_bytes),
             bytes(r.saved_bytes)
-        );
+        )?;
     }
     Ok(())
 }

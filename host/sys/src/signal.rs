@@ -21,6 +21,23 @@ pub fn block_all() {
     }
 }
 
+/// Ends this process as a signal does by default, so that its parent sees that; without an action and a core file of ours.
+/// For one that has such a default action: for others, it ends as the shell would tell it.
+pub fn end_by(signal: i32) -> ! {
+    // SAFETY: sigset_t is plain data, for which all zeros is a value; sigemptyset initialises it.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: set is a valid sigset_t; bad signal numbers are reported, not undefined; no code of ours runs for the
+    // default action.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    std::process::exit(128 + signal)
+}
+
 /// For a process that is about to execute another program: no signal is blocked, and the C library's own (32 and 33), which
 /// it has ignored by those that it starts, mean what they do by default.
 ///

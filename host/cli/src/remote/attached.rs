@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::out::{self, tell};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use doppel_api::{InputOptions, KillOptions, Output, ResizeTerminal};
@@ -135,7 +136,7 @@ impl Tied {
 
 /// Prints a stream until its program ends.
 pub fn copy_output(mut lines: Lines<Output>) -> Result<End, Box<dyn std::error::Error>> {
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let (mut out, mut err) = (out::stdout(), out::stderr());
     while let Some(line) = lines.next() {
         let line = match line {
             Ok(line) => line,
@@ -208,7 +209,7 @@ fn pass_signals(client: &Client, program: &Program, signals: &SignalFd) {
             } else if let Some((_, name)) = PASSED.iter().find(|(s, _)| s.as_raw() == number)
                 && let Err(e) = program.kill(client, name)
             {
-                eprintln!("doppel: {name}: {e}");
+                tell!("doppel: {name}: {e}");
             }
         }
     }
@@ -216,7 +217,7 @@ fn pass_signals(client: &Client, program: &Program, signals: &SignalFd) {
 
 /// Size of our terminal, if there is one.
 pub fn terminal_size() -> Option<ResizeTerminal> {
-    let size = tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout())).ok()?;
+    let size = tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(out::stdout())).ok()?;
     let some = size.ws_row > 0 && size.ws_col > 0;
     some.then_some(ResizeTerminal { rows: size.ws_row, columns: size.ws_col })
 }

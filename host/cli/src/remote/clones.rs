@@ -6,14 +6,15 @@ use doppel_api::{CloneFrozen, CloneResult, DomainState, FreezeDomain, FreezeRepo
 
 use super::{Outcome, keeper_of, supervisor};
 use crate::image_cmd::bytes;
+use crate::out::{say, tell};
 
 fn print(name: &str, report: &FreezeReport, json: bool) -> Outcome {
     if json {
-        println!("{}", serde_json::to_string(report)?);
+        say!("{}", serde_json::to_string(report)?)?;
     } else {
         let ms = |us: u64| us as f64 / 1000.0;
         let (size, stop, pause) = (bytes(report.bytes), ms(report.stop_us), ms(report.pause_us));
-        println!("{name}: {size} of memory; stopped in {stop:.1} ms, paused for {pause:.1} ms");
+        say!("{name}: {size} of memory; stopped in {stop:.1} ms, paused for {pause:.1} ms")?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -40,7 +41,7 @@ pub fn hibernate(domain: &str, json: bool) -> Result<Option<ExitCode>, Box<dyn s
 pub fn wake(domain: &str) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
     match keeper_of(domain)? {
         Some((client, found)) if found.state == DomainState::Hibernated => {
-            println!("{}", client.wake(&found.id)?.id);
+            say!("{}", client.wake(&found.id)?.id)?;
             Ok(Some(ExitCode::SUCCESS))
         }
         Some((_, found)) => Err(format!("domain {} is not hibernated", found.name).into()),
@@ -53,10 +54,10 @@ pub fn clone(frozen: &str, how: &CloneFrozen, json: bool) -> Outcome {
     let mut code = ExitCode::SUCCESS;
     for result in supervisor()?.clone_frozen(frozen, how)?.results {
         match result {
-            CloneResult::Domain(domain) if json => println!("{}", serde_json::to_string(&domain)?),
-            CloneResult::Domain(domain) => println!("{}", domain.id),
+            CloneResult::Domain(domain) if json => say!("{}", serde_json::to_string(&domain)?)?,
+            CloneResult::Domain(domain) => say!("{}", domain.id)?,
             CloneResult::Problem(problem) => {
-                eprintln!("doppel: {problem}");
+                tell!("doppel: {problem}");
                 code = ExitCode::FAILURE;
             }
         }

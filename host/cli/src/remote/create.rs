@@ -12,6 +12,7 @@ use super::block_io::BlockIo;
 use super::{Outcome, not_started, supervisor};
 use crate::TOOL_ERROR;
 use crate::first_pull;
+use crate::out::{say, tell};
 use crate::run_cmd::RunArgs;
 use crate::values;
 
@@ -294,16 +295,16 @@ pub fn create(args: &CreateArgs) -> Outcome {
     let created = match client.create(&wanted(&args.run, &args.more)?) {
         Ok(created) => created,
         Err(e) => {
-            eprintln!("doppel: {e}");
+            tell!("doppel: {e}");
             return Ok(ExitCode::from(not_started(&e).max(TOOL_ERROR)));
         }
     };
     for warning in &created.warnings {
-        eprintln!("doppel: warning: {warning}");
+        tell!("doppel: warning: {warning}");
     }
     match args.json {
-        true => println!("{}", serde_json::to_string(&created.domain)?),
-        false => println!("{}", created.domain.id),
+        true => say!("{}", serde_json::to_string(&created.domain)?)?,
+        false => say!("{}", created.domain.id)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use super::create::environment;
 use super::{Outcome, keeper_of, not_started};
 use crate::TOOL_ERROR;
 use crate::exec_cmd::{self, ExecArgs};
+use crate::out::{say, tell};
 
 /// Options of `doppel exec`.
 #[derive(Args)]
@@ -68,24 +69,24 @@ pub fn exec(verb: ExecVerb) -> Outcome {
     let (exec, lines) = match started {
         Ok(started) => started,
         Err(e) => {
-            eprintln!("doppel: {e}");
+            tell!("doppel: {e}");
             return Ok(ExitCode::from(not_started(&e)));
         }
     };
     let Some(lines) = lines else {
-        println!("{}", exec.id);
+        say!("{}", exec.id)?;
         return Ok(ExitCode::SUCCESS);
     };
     match tied.run(&Program::Exec(exec.id), lines)? {
         End::Exit { code, reason } => {
             if let Some(reason) = reason {
-                eprintln!("doppel: {reason}");
+                tell!("doppel: {reason}");
             }
             Ok(ExitCode::from(code))
         }
         End::Detached => Ok(ExitCode::SUCCESS),
         End::Cut => {
-            eprintln!("doppel: the supervisor ended; the program's output is lost");
+            tell!("doppel: the supervisor ended; the program's output is lost");
             Ok(ExitCode::from(TOOL_ERROR))
         }
     }

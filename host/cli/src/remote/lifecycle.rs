@@ -11,6 +11,7 @@ use doppel_api::{
 use super::block_io::BlockIo;
 use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
 use crate::image_cmd::bytes;
+use crate::out::{self, say};
 use crate::rates::RateArgs;
 use crate::rules::RuleArgs;
 use crate::values;
@@ -211,8 +212,8 @@ pub fn update(args: &UpdateArgs) -> Outcome {
 pub fn prune(args: &PruneArgs) -> Outcome {
     let client = supervisor()?;
     if !args.force && std::io::stdin().is_terminal() {
-        print!("This removes all domains that do not run. Go on? [y/N] ");
-        std::io::stdout().flush()?;
+        out::print(format_args!("This removes all domains that do not run. Go on? [y/N] "))?;
+        out::stdout().flush()?;
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
         if !matches!(answer.trim(), "y" | "Y" | "yes") {
@@ -224,12 +225,12 @@ pub fn prune(args: &PruneArgs) -> Outcome {
         Err(e) => return failed(&e),
     };
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     for id in &report.removed {
-        println!("{id}");
+        say!("{id}")?;
     }
-    println!("{} domains removed, {} free again", report.removed.len(), bytes(report.freed_bytes));
+    say!("{} domains removed, {} free again", report.removed.len(), bytes(report.freed_bytes))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -17,6 +17,7 @@ pub mod watch;
 use std::error::Error;
 use std::process::ExitCode;
 
+use crate::out::{say, tell};
 use clap::Args;
 use doppel_api::{Code, HOST_VARIABLE};
 use doppel_client::Client;
@@ -77,11 +78,11 @@ pub fn each_shown<T: Serialize>(
     let mut code = ExitCode::SUCCESS;
     for name in &names.domains {
         match act(name) {
-            Ok(answer) if names.json => println!("{}", as_json(name, &answer)?),
-            Ok(answer) => println!("{}", show(name, &answer)),
+            Ok(answer) if names.json => say!("{}", as_json(name, &answer)?)?,
+            Ok(answer) => say!("{}", show(name, &answer))?,
             Err(e @ doppel_client::Error::Unreachable { .. }) => return failed(&e),
             Err(e) => {
-                eprintln!("doppel: {e}");
+                tell!("doppel: {e}");
                 code = ExitCode::FAILURE;
             }
         }
@@ -99,7 +100,7 @@ fn as_json(name: &str, answer: &impl Serialize) -> serde_json::Result<Value> {
 
 /// Says what failed.
 pub fn failed(error: &dyn std::fmt::Display) -> Outcome {
-    eprintln!("doppel: {error}");
+    tell!("doppel: {error}");
     Ok(ExitCode::FAILURE)
 }
 

@@ -12,6 +12,7 @@ use super::create::{More, wanted};
 use super::{Names, Outcome, failed, not_started, running, supervisor};
 use crate::TOOL_ERROR;
 use crate::first_pull;
+use crate::out::{say, tell};
 use crate::run_cmd::{self, RunArgs};
 
 /// Keys that detach from a terminal.
@@ -60,12 +61,12 @@ pub fn run(verb: RunVerb) -> Outcome {
         Err(e) => return refused(&e),
     };
     for warning in &created.warnings {
-        eprintln!("doppel: warning: {warning}");
+        tell!("doppel: warning: {warning}");
     }
     if verb.detach {
         return match client.start(&created.domain.id) {
             Ok(domain) => {
-                println!("{}", domain.id);
+                say!("{}", domain.id)?;
                 Ok(ExitCode::SUCCESS)
             }
             Err(e) => not_run(&client, &created, &e),
@@ -77,7 +78,7 @@ pub fn run(verb: RunVerb) -> Outcome {
 }
 
 fn refused(error: &Error) -> Outcome {
-    eprintln!("doppel: {error}");
+    tell!("doppel: {error}");
     Ok(ExitCode::from(not_started(error)))
 }
 
@@ -87,7 +88,7 @@ fn not_run(client: &Client, created: &Created, error: &Error) -> Outcome {
         && let Err(e) = client.remove(&created.domain.id, &RemoveOptions { force: true })
         && e.code() != Some(doppel_api::Code::DomainNotFound)
     {
-        eprintln!("doppel: {} is not removed: {e}", created.domain.name);
+        tell!("doppel: {} is not removed: {e}", created.domain.name);
     }
     refused(error)
 }
@@ -123,19 +124,19 @@ fn ended(client: &Client, id: &str, name: &str, end: End) -> Outcome {
     match end {
         End::Exit { code, reason } => {
             if let Some(reason) = reason {
-                eprintln!("doppel: domain {name} ended: {reason}");
+                tell!("doppel: domain {name} ended: {reason}");
             }
             Ok(ExitCode::from(code))
         }
         End::Detached => {
-            eprintln!("\r\ndetached from {name}");
+            tell!("\r\ndetached from {name}");
             Ok(ExitCode::SUCCESS)
         }
         // The supervisor may just be starting anew; the domain goes on.
         End::Cut => match client.wait(id) {
             Ok(waited) => Ok(ExitCode::from(waited.exit.exit_code)),
             Err(e) => {
-                eprintln!("doppel: lost sight of domain {name}: {e}");
+                tell!("doppel: lost sight of domain {name}: {e}");
                 Ok(ExitCode::from(TOOL_ERROR))
             }
         },

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Outcome, failed, shown, supervisor};
 use crate::format::Format;
 use crate::image_cmd::bytes;
+use crate::out::{say, tell};
 use crate::time;
 
 /// Digits of an id that are shown.
@@ -93,7 +94,7 @@ pub fn ps(args: &PsArgs) -> Outcome {
     domains.truncate(limit.unwrap_or(usize::MAX));
     if args.quiet {
         for domain in &domains {
-            println!("{}", short(&domain.id, args.no_trunc));
+            say!("{}", short(&domain.id, args.no_trunc))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -270,13 +271,13 @@ pub fn inspect(args: &InspectArgs) -> Outcome {
         match one(&client, name) {
             Ok(value) => found.push(value),
             Err(e) => {
-                eprintln!("doppel: {e}");
+                tell!("doppel: {e}");
                 code = ExitCode::FAILURE;
             }
         }
     }
     match format {
-        Format::Default => println!("{}", serde_json::to_string_pretty(&found)?),
+        Format::Default => say!("{}", serde_json::to_string_pretty(&found)?)?,
         format => format.print(&found, &[])?,
     }
     Ok(code)
@@ -312,18 +313,18 @@ pub fn info(args: &Printed) -> Outcome {
     };
     match args.get()? {
         Format::Default => {
-            println!("Supervisor:   {}", client.place());
-            println!("Store:        {}", info.store);
-            println!("CPUs:         {} ({} reserved)", info.cpus, info.reserved_cpus);
-            println!(
+            say!("Supervisor:   {}", client.place())?;
+            say!("Store:        {}", info.store)?;
+            say!("CPUs:         {} ({} reserved)", info.cpus, info.reserved_cpus)?;
+            say!(
                 "Memory:       {} ({} reserved)",
                 bytes(info.memory_bytes),
                 bytes(info.reserved_memory_bytes)
-            );
-            println!("Cgroups:      {}", info.cgroups);
-            println!("Domains:      {}", info.domains.values().sum::<u64>());
+            )?;
+            say!("Cgroups:      {}", info.cgroups)?;
+            say!("Domains:      {}", info.domains.values().sum::<u64>())?;
             for (state, n) in &info.domains {
-                println!("  {state:<12}{n}");
+                say!("  {state:<12}{n}")?;
             }
         }
         format => format.print(&[serde_json::to_value(&info)?], &[])?,
@@ -341,10 +342,10 @@ pub fn version(args: &Printed) -> Outcome {
     });
     match args.get()? {
         Format::Default => {
-            println!("Client:  {}", env!("CARGO_PKG_VERSION"));
+            say!("Client:  {}", env!("CARGO_PKG_VERSION"))?;
             match server {
-                Ok(v) => println!("Server:  {} (interface {}, guest kernel {})", v.version, v.api, v.kernel),
-                Err(e) => println!("Server:  {e}"),
+                Ok(v) => say!("Server:  {} (interface {}, guest kernel {})", v.version, v.api, v.kernel)?,
+                Err(e) => say!("Server:  {e}")?,
             }
         }
         format => format.print(&[value], &[])?,

@@ -1,6 +1,6 @@
 //! Verbs that look on: logs events stats top.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::show::Printed;
 use super::{Outcome, failed, shown, supervisor};
 use crate::format::Format;
 use crate::image_cmd::bytes;
+use crate::out::{self, say};
 use crate::time;
 
 /// Between two looks.
@@ -62,7 +63,7 @@ pub fn logs(args: &LogsArgs) -> Outcome {
         Ok(lines) => lines,
         Err(e) => return failed(&e),
     };
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let (mut out, mut err) = (out::stdout(), out::stderr());
     while let Some(line) = lines.next() {
         let line = match line {
             Ok(line) => line,
@@ -151,11 +152,11 @@ pub fn events(args: &EventsArgs) -> Outcome {
                     attributes.chain(event.attributes.iter().map(|(k, v)| format!("{k}={}", shown(v))));
                 let attributes = attributes.collect::<Vec<_>>().join(", ");
                 let kind = value["kind"].as_str().unwrap_or_default();
-                println!("{} {kind} {} ({attributes})", event.at, shown(&event.subject));
+                say!("{} {kind} {} ({attributes})", event.at, shown(&event.subject))?;
             }
             format => format.print(&[value], &[])?,
         }
-        io::stdout().flush()?;
+        out::stdout().flush()?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -210,7 +211,7 @@ pub fn top(args: &TopArgs) -> Outcome {
 
 /// Shows what domains use, again every second: all that run, or those that are named.
 pub fn usage(client: &Client, names: &[String], format: &Format, once: bool) -> Outcome {
-    let live = !once && io::stdout().is_terminal() && matches!(format, Format::Default);
+    let live = !once && out::stdout().is_terminal() && matches!(format, Format::Default);
     let mut before: Vec<(DomainStats, Instant)> = Vec::new();
     loop {
         let all = names.is_empty();
@@ -239,10 +240,10 @@ pub fn usage(client: &Client, names: &[String], format: &Format, once: bool) -> 
         let rows: Vec<Value> = now.iter().map(|(stats, at)| row(stats, *at, &before)).collect();
         if live {
             // To the first line and column; what is below goes.
-            print!("\x1b[H\x1b[J");
+            out::print(format_args!("\x1b[H\x1b[J"))?;
         }
         format.print(&rows, &COLUMNS)?;
-        io::stdout().flush()?;
+        out::stdout().flush()?;
         if once {
             return Ok(ExitCode::SUCCESS);
         }
