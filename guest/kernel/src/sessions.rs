@@ -54,6 +54,11 @@ fn attend(slot: usize) {
     let h = session::header(slot);
     let live = || sessions().live.lock().get(&slot).cloned();
     if live().is_none() && h.state.load(Ordering::Acquire) == session_state::ASKED {
+        if h.released.load(Ordering::Acquire) != 0 {
+            // Who asked for it went away while the domain stood still: it must not run for nobody.
+            Channel::session(slot).failed(Errno::ECANCELED);
+            return;
+        }
         start(slot);
     }
     let Some(Live { channel, pid, builtin }) = live() else { return };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// `POST /v1/domains/{domain}/freeze`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -18,6 +18,31 @@ pub struct FreezeDomain {
     /// Keep the image in memory instead of on disk.
     #[serde(default)]
     pub in_memory: bool,
+    /// Remove the image by itself when the last domain that was cloned from it is removed, or if none is made for a minute.
+    #[serde(default)]
+    pub temporary: bool,
+}
+
+/// `POST /v1/frozen/prune`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct FrozenPruneOptions {
+    /// Only those made so many seconds ago or longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub older_than_seconds: Option<u64>,
+    /// Only those kept in memory, or only those that are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_memory: Option<bool>,
+}
+
+/// Answer to `POST /v1/frozen/prune`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FrozenPruneReport {
+    /// Names of the images that were removed.
+    pub removed: Vec<String>,
+    /// Bytes they took.
+    pub freed_bytes: u64,
 }
 
 /// What a freeze cost.

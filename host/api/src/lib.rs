@@ -29,7 +29,10 @@ pub use exec::{CreateExec, Exec, InputOptions, Output};
 pub use files::{
     FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, RenameFile, WriteFile,
 };
-pub use frozen::{CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, Hibernated};
+pub use frozen::{
+    CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, FrozenPruneOptions,
+    FrozenPruneReport, Hibernated,
+};
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
 pub use network::{
     Attached, Network, NetworkKind, NetworkRate, NetworkRule, NetworkStats, PortMapping, Protocol,

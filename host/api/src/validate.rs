@@ -49,6 +49,23 @@ pub fn name(field: &str, text: &str) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Checks a name of a network. Those that mean something else to Docker's users are no names: whoever gives one would have a
+/// network of that name, and not what was meant.
+pub fn network_name(field: &str, text: &str) -> Result<(), Problem> {
+    let instead = match text {
+        "host" => {
+            "a domain never has the host's own network; -p publishes its ports there, and nat reaches out"
+        }
+        "bridge" | "default" => "it is called nat here (an address of its own, outbound through the host)",
+        "none" | "nat" => "it is a kind of network, not the name of one",
+        _ if text.starts_with("container:") || text.starts_with("ns:") => {
+            "domains do not share a network stack; on a network of one name they find each other by their names"
+        }
+        _ => return name(field, text),
+    };
+    Err(refuse(field, format!("{text:?}: {instead}")))
+}
+
 fn string(field: &str, text: &str) -> Result<(), Problem> {
     if text.len() > MAX_STRING {
         return Err(refuse(field, format!("longer than {MAX_STRING} bytes")));

@@ -94,8 +94,12 @@ pub(crate) type Outcomes = Result<ExitCode, Box<dyn Error>>;
 
 /// Asks the domain to be frozen.
 pub fn freeze(args: &FreezeArgs) -> Outcomes {
-    let how =
-        doppel_api::FreezeDomain { frozen: args.frozen.clone(), stop: args.stop, in_memory: args.in_memory };
+    let how = doppel_api::FreezeDomain {
+        frozen: args.frozen.clone(),
+        stop: args.stop,
+        in_memory: args.in_memory,
+        temporary: false,
+    };
     if let Some(done) = remote::clones::freeze(&args.domain, &how, args.json)? {
         return Ok(done);
     }

@@ -2,18 +2,21 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use doppel_api::{FrozenPruneOptions, FrozenPruneReport};
 use doppel_freezer::{FrozenImage, Place};
 use serde_json::json;
 
 use crate::format::Format;
 use crate::image_cmd;
 use crate::out::{self, say};
+use crate::remote;
 use crate::remote::show::Printed;
 use crate::run_cmd::{frozen_store, place};
+use crate::time;
 
 /// What to do with frozen images.
 #[derive(Subcommand)]
@@ -40,6 +43,8 @@ pub enum FrozenCommand {
         #[arg(required = true)]
         frozen: Vec<String>,
     },
+    /// Remove all images that no domain needs.
+    Prune(PruneArgs),
     /// Write one to a file, `-` for standard output.
     Export {
         /// Its name
@@ -59,6 +64,90 @@ pub enum FrozenCommand {
     },
 }
 
+/// Options of `doppel frozen prune`.
+#[derive(Args)]
+pub struct PruneArgs {
+    /// Do not ask
+    #[arg(short, long)]
+    force: bool,
+    /// Only some: until=TIME (older than that: RFC 3339, seconds since 1970, or how long ago, as 24h), place=memory|disk
+    #[arg(long, value_name = "FILTER")]
+    filter: Vec<String>,
+    /// Print what was removed as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl PruneArgs {
+    fn which(&self) -> Result<FrozenPruneOptions, String> {
+        let mut which = FrozenPruneOptions::default();
+        for filter in &self.filter {
+            match filter.split_once('=') {
+                Some(("until", text)) => {
+                    let at = time::parse(&time::point(text)?)
+                        .ok_or_else(|| format!("--filter {filter:?}: no time"))?;
+                    let seconds = (time::now() - at).max(0.0);
+                    which.older_than_seconds = Some(seconds as u64);
+                }
+                Some(("place", "memory")) => which.in_memory = Some(true),
+                Some(("place", "disk")) => which.in_memory = Some(false),
+                _ => return Err(format!("--filter {filter:?}: there are until=TIME and place=memory|disk")),
+            }
+        }
+        Ok(which)
+    }
+}
+
+/// Removes images that nobody needs: by the supervisor if one runs, who knows what its domains need.
+fn prune(args: &PruneArgs) -> Result<(), Box<dyn Error>> {
+    let which = args.which()?;
+    if !args.force && std::io::stdin().is_terminal() {
+        out::print(format_args!("This removes all frozen images that no domain needs. Go on? [y/N] "))?;
+        out::stdout().flush()?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Ok(());
+        }
+    }
+    let report = match remote::running()? {
+        Some(client) => client.frozen_prune(&which)?,
+        None => prune_here(&which)?,
+    };
+    if args.json {
+        say!("{}", serde_json::to_string(&report)?)?;
+        return Ok(());
+    }
+    for name in &report.removed {
+        say!("{name}")?;
+    }
+    say!(
+        "{} frozen images removed, {} free again",
+        report.removed.len(),
+        image_cmd::bytes(report.freed_bytes)
+    )?;
+    Ok(())
+}
+
+fn prune_here(which: &FrozenPruneOptions) -> Result<FrozenPruneReport, Box<dyn Error>> {
+    let store = frozen_store();
+    let mut report = FrozenPruneReport::default();
+    for entry in store.list()? {
+        let old_enough = match which.older_than_seconds {
+            None => true,
+            Some(seconds) => FrozenImage::open_unchecked(&entry.path)
+                .is_ok_and(|i| time::now() - i.describe().frozen_at as f64 >= seconds as f64),
+        };
+        let place = which.in_memory.is_none_or(|m| m == (entry.place == Place::Memory));
+        // What sleeps in one is a domain, not an image. One that somebody uses cannot be removed.
+        if !entry.name.ends_with(".asleep") && old_enough && place && store.remove(&entry.name).is_ok() {
+            report.freed_bytes += entry.used;
+            report.removed.push(entry.name);
+        }
+    }
+    Ok(report)
+}
+
 /// Does it.
 pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
     let store = frozen_store();
@@ -73,6 +162,7 @@ pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
                 }
             }
         }
+        FrozenCommand::Prune(args) => prune(&args)?,
         FrozenCommand::Rm { frozen } => {
             for name in frozen {
                 store.remove(&name)?;

@@ -173,6 +173,9 @@ impl Client {
     pub fn clone_frozen(&self, name: &str, how: &api::CloneFrozen) -> Result<api::Cloned> {
         self.post(&format!("/v1/frozen/{}/clone", segment(name)), how)
     }
+    pub fn frozen_prune(&self, which: &api::FrozenPruneOptions) -> Result<api::FrozenPruneReport> {
+        self.json("POST", &query("/v1/frozen/prune", which), Upload::None)
+    }
     pub fn operation(&self, id: &str) -> Result<api::Operation> {
         self.json("GET", &format!("/v1/operations/{}", segment(id)), Upload::None)
     }

@@ -113,6 +113,7 @@ impl Core {
             }
         });
         core.tend();
+        core.collect_temporary();
         Ok(core)
     }
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use doppel_api::{self as api, Code, EventKind, Output, Problem};
+use doppel_api::{self as api, Code, DomainState, EventKind, Output, Problem};
 use tokio::sync::watch;
 
 use crate::core::Core;
-use crate::domains::{Entry, is_live};
+use crate::domains::Entry;
 use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Said, Stream, WINDOW};
 use crate::streams::{self, ByteStream, LineStream, next};
 use crate::{locked, names, wanted};
@@ -169,6 +169,43 @@ pub(crate) struct Program {
     pub discard: bool,
 }
 
+/// A program that was asked for and about which the keeper has not answered. Whoever waits may go away meanwhile, and the
+/// domain may not run it for long (all its CPUs are taken, or it hangs): then it is taken back, and never runs if it has
+/// not begun to.
+struct Unanswered<'a> {
+    core: &'a Core,
+    exec: &'a str,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        locked(&self.core.execs.0).remove(self.exec);
+        self.core.link.tell(Ask::ToExec { exec: self.exec.to_owned(), ask: ExecAsk::Release });
+    }
+}
+
+/// Refuses a domain in which nothing can run now, and says what to do.
+fn check_runs(entry: &Entry) -> Result<(), Problem> {
+    let why = match entry.state() {
+        DomainState::Running => return Ok(()),
+        DomainState::Paused => "is paused, unpause it first",
+        DomainState::Hibernated => "is hibernated, wake it first",
+        _ => "does not run",
+    };
+    Err(Problem::new(Code::WrongState, format!("domain {} {why}", entry.name())))
+}
+
+/// A refusal to run a command, with the command's name.
+fn named(mut problem: Problem, command: &[String]) -> Problem {
+    let name = command.first().map(String::as_str).unwrap_or_default();
+    match problem.code {
+        Code::CommandNotFound => problem.detail = format!("no such file or directory: {name}"),
+        Code::CommandNotExecutable => problem.detail = format!("{name}: {}", problem.detail),
+        _ => {}
+    }
+    problem
+}
+
 impl Core {
     /// Starts a program as somebody asked for it.
     pub async fn exec(
@@ -246,9 +283,7 @@ impl Core {
         config: api::CreateExec,
         spec: ExecSpec,
     ) -> Result<Arc<Exec>, Problem> {
-        if !is_live(entry.state()) {
-            return Err(Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())));
-        }
+        check_runs(entry)?;
         let exec = Arc::new(Exec {
             id: names::id(),
             domain: entry.id.clone(),
@@ -260,17 +295,21 @@ impl Core {
         });
         // Before it is asked for: its first words may come before the answer.
         locked(&self.execs.0).insert(exec.id.clone(), exec.clone());
+        let unanswered = Unanswered { core: self, exec: &exec.id };
         let ask = Ask::Exec { id: entry.id.clone(), exec: exec.id.clone(), spec: Box::new(spec) };
-        match self.link.ask(ask).await {
+        let said = self.link.ask(ask).await;
+        std::mem::forget(unanswered);
+        match said {
             Ok(Said::ExecStarted { pid }) => {
                 *locked(&exec.pid) = pid;
                 Ok(exec)
             }
             other => {
                 locked(&self.execs.0).remove(&exec.id);
-                Err(other
-                    .err()
-                    .unwrap_or_else(|| Problem::new(Code::Internal, "the keeper answered something else")))
+                Err(match other {
+                    Err(problem) => named(problem, &exec.config.command),
+                    Ok(_) => Problem::new(Code::Internal, "the keeper answered something else"),
+                })
             }
         }
     }

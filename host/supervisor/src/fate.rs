@@ -94,7 +94,7 @@ impl Core {
                     None => {
                         self.event(EventKind::Freeze, &entry, &[("frozen", frozen.clone())]);
                         let core = self.clone();
-                        tokio::spawn(async move { core.note_origin(&entry, &frozen).await });
+                        tokio::spawn(async move { core.note_origin(&entry, &frozen, false).await });
                     }
                     Some(why) => tracing::warn!("domain {} cannot freeze itself: {why}", entry.name()),
                 }

@@ -37,7 +37,7 @@ impl Core {
             locked(&entry.row).stopped = true;
         }
         let report = self.freeze_to(&entry, how.frozen.clone(), to, how.stop, false).await?;
-        self.note_origin(&entry, &how.frozen).await;
+        self.note_origin(&entry, &how.frozen, how.temporary).await;
         self.event(EventKind::Freeze, &entry, &[("frozen", how.frozen)]);
         Ok(report)
     }
@@ -68,14 +68,14 @@ impl Core {
     }
 
     /// Notes what a frozen image was made from.
-    pub async fn note_origin(&self, entry: &Entry, name: &str) {
+    pub async fn note_origin(&self, entry: &Entry, name: &str, temporary: bool) {
         let (image, command) = {
             let row = locked(&entry.row);
             (row.config.image.clone(), row.command().to_vec())
         };
         // One that is gone again needs no note.
         if let Ok(frozen) = self.frozen.path(name).and_then(|path| FrozenImage::open_unchecked(&path)) {
-            let saved = self.origins.put(&self.state, name, &frozen, image, command);
+            let saved = self.origins.put(&self.state, name, &frozen, image, command, temporary);
             // The image is good without.
             if let Err(problem) = saved.await {
                 tracing::warn!("what frozen image {name} was made from is not written down: {problem}");
@@ -219,7 +219,7 @@ impl Core {
     }
 
     /// Refuses an image that a domain was cloned from, or sleeps in.
-    fn check_frozen_unused(&self, name: &str) -> Result<(), Problem> {
+    pub fn check_frozen_unused(&self, name: &str) -> Result<(), Problem> {
         let uses = |entry: &&Arc<Entry>| {
             let row = locked(&entry.row);
             row.asleep.as_deref() == Some(name)
@@ -252,6 +252,7 @@ impl Core {
         wanted::resources(&how.resources)?;
         wanted::labels(&how.labels)?;
         network::wanted(&how.network)?;
+        let _cloning = self.origins.cloning(&name);
         let core = self.clone();
         let frozen = name.clone();
         let (path, description, (shown, command)) = blocking(move || {

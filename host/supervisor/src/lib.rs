@@ -11,6 +11,7 @@
 mod accounting;
 mod answers;
 mod audit;
+mod collect;
 mod core;
 mod create;
 mod domains;

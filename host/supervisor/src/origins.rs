@@ -10,6 +10,7 @@ use doppel_api::Problem;
 use doppel_freezer::FrozenImage;
 use serde::{Deserialize, Serialize};
 
+use crate::lifecycle::seconds_now;
 use crate::locked;
 use crate::state::{State, Table};
 
@@ -22,7 +23,22 @@ pub(crate) struct Note {
     pub image: String,
     /// The domain's command.
     pub command: Vec<String>,
+    /// It is removed when nobody needs it any more ([`crate::collect`]).
+    #[serde(default)]
+    pub temporary: bool,
+    /// When it was noted, in seconds since 1970.
+    #[serde(default)]
+    at: f64,
+    /// It was cloned.
+    #[serde(skip)]
+    cloned: bool,
+    /// How many requests make clones of it now.
+    #[serde(skip)]
+    busy: u32,
 }
+
+/// Seconds for which a temporary image that nobody cloned is kept.
+const UNUSED: f64 = 60.0;
 
 /// Notes by name of the frozen image.
 #[derive(Debug)]
@@ -58,8 +74,17 @@ impl Notes {
         frozen: &FrozenImage,
         image: String,
         command: Vec<String>,
+        temporary: bool,
     ) -> impl Future<Output = Result<(), Problem>> + use<> {
-        let note = Note { stamp: stamp(frozen), image, command };
+        let note = Note {
+            stamp: stamp(frozen),
+            image,
+            command,
+            temporary,
+            at: seconds_now(),
+            cloned: false,
+            busy: 0,
+        };
         let saved = state.put(Table::Frozen, name, &note);
         locked(&self.0).insert(name.to_owned(), note);
         saved
@@ -70,10 +95,45 @@ impl Notes {
         locked(&self.0).get(name).filter(|note| note.stamp == stamp(frozen)).cloned()
     }
 
+    /// Clones of an image are being made, until what this gives is dropped.
+    pub fn cloning(&self, name: &str) -> Cloning<'_> {
+        self.busy(name, |note| note.busy += 1);
+        Cloning { notes: self, name: name.to_owned() }
+    }
+
+    fn busy(&self, name: &str, change: impl FnOnce(&mut Note)) {
+        if let Some(note) = locked(&self.0).get_mut(name) {
+            change(note);
+        }
+    }
+
+    /// Names of temporary images: those that nobody needs if no domain does, or those that are yet to be cloned.
+    pub fn temporary(&self, due: bool) -> Vec<String> {
+        let now = seconds_now();
+        let is_due = |n: &Note| n.busy == 0 && (n.cloned || now - n.at > UNUSED);
+        let all = locked(&self.0);
+        all.iter().filter(|(_, n)| n.temporary && is_due(n) == due).map(|(name, _)| name.clone()).collect()
+    }
+
     /// An image has been removed.
     pub fn remove(&self, state: &State, name: &str) {
         if locked(&self.0).remove(name).is_some() {
             state.remove_soon(Table::Frozen, name);
         }
+    }
+}
+
+/// Clones of an image are being made.
+pub(crate) struct Cloning<'a> {
+    notes: &'a Notes,
+    name: String,
+}
+
+impl Drop for Cloning<'_> {
+    fn drop(&mut self) {
+        self.notes.busy(&self.name, |note| {
+            note.busy = note.busy.saturating_sub(1);
+            note.cloned = true;
+        });
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 import urllib.request
 
@@ -373,6 +374,57 @@ async def test_command_timeout(server):
         assert (await sandbox.commands.run("echo on time", timeout=300)).stdout == "on time\n"
 
 
+async def test_timeouts_hold_whatever_the_server_does(server):
+    def stand_still(*_):
+        os.kill(server.process.pid, signal.SIGSTOP)
+
+    def go_on():
+        os.kill(server.process.pid, signal.SIGCONT)
+
+    async with await AsyncSandbox.create("busybox", name="sdk-hung") as sandbox:
+        await sandbox.files.write("/a", "text", timeout=60)
+        try:
+            with pytest.raises(CommandTimeout) as caught:
+                await sandbox.commands.run("echo first; sleep 1000", timeout=1, on_stdout=stand_still)
+            assert caught.value.result.stdout == "first\n"
+            with pytest.raises(CommandTimeout):
+                await sandbox.commands.run("id", timeout=0.2)
+            for call in (
+                sandbox.files.read,
+                sandbox.files.list,
+                sandbox.files.info,
+                sandbox.files.exists,
+                sandbox.files.remove,
+                sandbox.files.mkdir,
+            ):
+                with pytest.raises(DoppelTimeout):
+                    await call("/a", timeout=0.2)
+            with pytest.raises(DoppelTimeout):
+                await sandbox.files.write("/a", "other", timeout=0.2)
+            with pytest.raises(DoppelTimeout):
+                await sandbox.wait(timeout=0.2)
+            with pytest.raises(DoppelTimeout):
+                await sandbox.commands.list(timeout=0.2)
+        finally:
+            go_on()
+        assert (await sandbox.commands.run("echo again", timeout=60)).stdout == "again\n"
+
+
+async def test_nothing_runs_in_a_paused_sandbox(server):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        await sandbox.pause()
+        for work in (
+            lambda: sandbox.commands.run("id"),
+            lambda: sandbox.files.read("/etc/passwd"),
+            lambda: sandbox.files.write("/x", "y"),
+            lambda: sandbox.commands.list(),
+        ):
+            with pytest.raises(WrongState, match="is paused, unpause it first"):
+                await work()
+        await sandbox.resume()
+        assert not await sandbox.files.exists("/x")
+
+
 async def test_background(server):
     async with await AsyncSandbox.create("busybox") as sandbox:
         handle = await sandbox.commands.run("read a; echo got $a; read b; echo got $b", background=True, stdin=True)
@@ -589,6 +641,52 @@ async def test_fork(server):
             assert await one.is_running()
             assert len(await AsyncTemplate.list()) == before + 1
         assert len(await AsyncTemplate.list()) == before, "the last one removes what they were made from"
+
+
+def forks_of(server, name):
+    """Frozen images of forks and domains cloned from them that are there."""
+    frozen = [f["name"] for f in server.get("/v1/frozen").ok() if f["name"].startswith("fork-")]
+    domains = [d["id"] for d in server.get("/v1/domains?all=true").ok() if d.get("cloned_from", "").startswith("fork-")]
+    return frozen, domains
+
+
+async def test_forks_leave_nothing(server, monkeypatch):
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        forks = await sandbox.fork(2)
+        assert isinstance(forks, list) and len(forks) == 2
+        with pytest.raises(KeyError):
+            async with forks:
+                assert len(forks_of(server, sandbox.name)[1]) == 2
+                raise KeyError
+        await until(lambda: forks_of(server, sandbox.name) == ([], []))
+        # Ended by others.
+        one, two = await sandbox.fork(2)
+        for clone in (one, two):
+            server.delete(f"/v1/domains/{clone.id}?force=true").ok()
+        await until(lambda: forks_of(server, sandbox.name) == ([], []))
+        # Nobody cloned it, yet: it may still be.
+        await sandbox._freeze("fork-idle", in_memory=True, temporary=True)
+        assert forks_of(server, sandbox.name) == (["fork-idle"], [])
+        assert server.post("/v1/frozen/prune").ok()["removed"] == []
+        async with await AsyncTemplate("fork-idle").fork():
+            pass
+        await until(lambda: forks_of(server, sandbox.name) == ([], []))
+
+
+async def test_forks_live_while_they_are_held(server, monkeypatch):
+    monkeypatch.setattr("doppel._async.sandbox.LEASE", 2)
+    async with await AsyncSandbox.create("busybox") as sandbox:
+        held, kept, timed = await sandbox.fork(3)
+        await kept.close()
+        await timed.set_timeout(1000)
+        deadline = lambda clone: server.get(f"/v1/domains/{clone.id}").ok().get("deadline")  # noqa: E731
+        first, asked = deadline(held), deadline(timed)
+        assert deadline(kept) is None
+        await until(lambda: deadline(held) > first)
+        assert deadline(timed) == asked and deadline(kept) is None
+        assert await held.is_running()
+        async with held, timed:
+            server.delete(f"/v1/domains/{kept.id}?force=true").ok()
 
 
 async def test_ports_and_networks(server):

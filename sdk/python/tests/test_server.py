@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
 import doppel._sync.client
 from conftest import of_supervisor_tests
-from doppel import AsyncClient, AsyncSandbox, Client, Sandbox, SandboxNotFound, Supervisor
+from doppel import AsyncClient, AsyncSandbox, Client, Sandbox, SandboxNotFound, Supervisor, Template
 
 
 @pytest.fixture
@@ -50,6 +53,30 @@ def test_requests_wait_for_a_supervisor_that_starts_again(mortal):
         with Sandbox.create("busybox", client=client) as sandbox:
             assert sandbox.is_running()
         again.join()
+
+
+def test_forks_of_a_program_that_died_are_collected(server):
+    """Killed, it can clean up nothing itself."""
+    program = """
+import doppel, os, signal
+import doppel._sync.sandbox
+doppel._sync.sandbox.LEASE = 1
+sandbox = doppel.Sandbox.create("busybox", timeout=1)
+forks = sandbox.fork(3)
+print(*[f.id for f in forks], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    ids = done.stdout.split()
+    assert len(ids) == 3, done.stderr
+    end = time.monotonic() + 120
+    while True:
+        there = [d.id for d in Sandbox.list(all=True) if d.id in ids]
+        frozen = [t.name for t in Template.list() if t.name.startswith("fork-")]
+        if not there and not frozen:
+            break
+        assert time.monotonic() < end, (there, frozen)
+        time.sleep(0.1)
 
 
 async def test_forty_sandboxes_at_once(server):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 import urllib.request
 
@@ -374,6 +375,57 @@ def test_command_timeout(server):
         assert (sandbox.commands.run("echo on time", timeout=300)).stdout == "on time\n"
 
 
+def test_timeouts_hold_whatever_the_server_does(server):
+    def stand_still(*_):
+        os.kill(server.process.pid, signal.SIGSTOP)
+
+    def go_on():
+        os.kill(server.process.pid, signal.SIGCONT)
+
+    with Sandbox.create("busybox", name="sdk-hung") as sandbox:
+        sandbox.files.write("/a", "text", timeout=60)
+        try:
+            with pytest.raises(CommandTimeout) as caught:
+                sandbox.commands.run("echo first; sleep 1000", timeout=1, on_stdout=stand_still)
+            assert caught.value.result.stdout == "first\n"
+            with pytest.raises(CommandTimeout):
+                sandbox.commands.run("id", timeout=0.2)
+            for call in (
+                sandbox.files.read,
+                sandbox.files.list,
+                sandbox.files.info,
+                sandbox.files.exists,
+                sandbox.files.remove,
+                sandbox.files.mkdir,
+            ):
+                with pytest.raises(DoppelTimeout):
+                    call("/a", timeout=0.2)
+            with pytest.raises(DoppelTimeout):
+                sandbox.files.write("/a", "other", timeout=0.2)
+            with pytest.raises(DoppelTimeout):
+                sandbox.wait(timeout=0.2)
+            with pytest.raises(DoppelTimeout):
+                sandbox.commands.list(timeout=0.2)
+        finally:
+            go_on()
+        assert (sandbox.commands.run("echo again", timeout=60)).stdout == "again\n"
+
+
+def test_nothing_runs_in_a_paused_sandbox(server):
+    with Sandbox.create("busybox") as sandbox:
+        sandbox.pause()
+        for work in (
+            lambda: sandbox.commands.run("id"),
+            lambda: sandbox.files.read("/etc/passwd"),
+            lambda: sandbox.files.write("/x", "y"),
+            lambda: sandbox.commands.list(),
+        ):
+            with pytest.raises(WrongState, match="is paused, unpause it first"):
+                work()
+        sandbox.resume()
+        assert not sandbox.files.exists("/x")
+
+
 def test_background(server):
     with Sandbox.create("busybox") as sandbox:
         handle = sandbox.commands.run("read a; echo got $a; read b; echo got $b", background=True, stdin=True)
@@ -590,6 +642,52 @@ def test_fork(server):
             assert one.is_running()
             assert len(Template.list()) == before + 1
         assert len(Template.list()) == before, "the last one removes what they were made from"
+
+
+def forks_of(server, name):
+    """Frozen images of forks and domains cloned from them that are there."""
+    frozen = [f["name"] for f in server.get("/v1/frozen").ok() if f["name"].startswith("fork-")]
+    domains = [d["id"] for d in server.get("/v1/domains?all=true").ok() if d.get("cloned_from", "").startswith("fork-")]
+    return frozen, domains
+
+
+def test_forks_leave_nothing(server, monkeypatch):
+    with Sandbox.create("busybox") as sandbox:
+        forks = sandbox.fork(2)
+        assert isinstance(forks, list) and len(forks) == 2
+        with pytest.raises(KeyError):
+            with forks:
+                assert len(forks_of(server, sandbox.name)[1]) == 2
+                raise KeyError
+        until(lambda: forks_of(server, sandbox.name) == ([], []))
+        # Ended by others.
+        one, two = sandbox.fork(2)
+        for clone in (one, two):
+            server.delete(f"/v1/domains/{clone.id}?force=true").ok()
+        until(lambda: forks_of(server, sandbox.name) == ([], []))
+        # Nobody cloned it, yet: it may still be.
+        sandbox._freeze("fork-idle", in_memory=True, temporary=True)
+        assert forks_of(server, sandbox.name) == (["fork-idle"], [])
+        assert server.post("/v1/frozen/prune").ok()["removed"] == []
+        with Template("fork-idle").fork():
+            pass
+        until(lambda: forks_of(server, sandbox.name) == ([], []))
+
+
+def test_forks_live_while_they_are_held(server, monkeypatch):
+    monkeypatch.setattr("doppel._sync.sandbox.LEASE", 2)
+    with Sandbox.create("busybox") as sandbox:
+        held, kept, timed = sandbox.fork(3)
+        kept.close()
+        timed.set_timeout(1000)
+        deadline = lambda clone: server.get(f"/v1/domains/{clone.id}").ok().get("deadline")  # noqa: E731
+        first, asked = deadline(held), deadline(timed)
+        assert deadline(kept) is None
+        until(lambda: deadline(held) > first)
+        assert deadline(timed) == asked and deadline(kept) is None
+        assert held.is_running()
+        with held, timed:
+            server.delete(f"/v1/domains/{kept.id}?force=true").ok()
 
 
 def test_ports_and_networks(server):

@@ -1,7 +1,8 @@
 //! The way of one request: who asks, which route, the body within bounds, idempotency, the answer, audit and metrics.
 //!
 //! When the client hangs up, the connection drops the request's future and with it whatever waits. A request with an
-//! idempotency key goes on instead, so that its answer is there when it is asked for again.
+//! idempotency key goes on for [`PATIENCE`] instead, so that its answer is there when it is asked for again; if nobody
+//! asks again by then, it is dropped too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +13,7 @@ use doppel_api::{Code, IDEMPOTENCY_KEY, Problem};
 use hyper::Method;
 use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH, HeaderValue, WWW_AUTHENTICATE};
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use super::answer::{Answer, Incoming, Response};
 use super::route::{BodyKind, Called, MAX_JSON, Route, Taken};
@@ -25,6 +27,8 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 const MAX_DROPPED: usize = 16 << 20;
 /// Status in logs of a request whose client went away before there was an answer.
 const GONE: u16 = 499;
+/// How long a request with an idempotency key goes on for a client that is gone, and may come again.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest idempotency key.
 const MAX_KEY: usize = 255;
 
@@ -79,12 +83,58 @@ pub(super) struct Service<S> {
     routes: Vec<Route<S>>,
     state: Arc<S>,
     /// Keys of requests that are being carried out.
-    under_way: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    under_way: Mutex<HashMap<String, Arc<Turn>>>,
+    patience: Duration,
+}
+
+/// A request with a key that is being carried out.
+#[derive(Default)]
+struct Turn {
+    /// Held while it is.
+    lock: tokio::sync::Mutex<()>,
+    /// How many clients wait for its answer.
+    waiting: watch::Sender<usize>,
+}
+
+impl Turn {
+    /// One more client waits, until what this gives is dropped.
+    fn wait(self: &Arc<Self>) -> Waiting {
+        self.waiting.send_modify(|n| *n += 1);
+        Waiting(self.clone())
+    }
+
+    /// Returns when for so long no client has waited.
+    async fn abandoned(&self, patience: Duration) {
+        let mut waiting = self.waiting.subscribe();
+        loop {
+            // The sender lives as long as this.
+            let _ = waiting.wait_for(|n| *n == 0).await;
+            if tokio::time::timeout(patience, waiting.wait_for(|n| *n > 0)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A client that waits.
+struct Waiting(Arc<Turn>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.send_modify(|n| *n -= 1);
+    }
 }
 
 impl<S: Ledger> Service<S> {
     pub fn new(routes: Vec<Route<S>>, state: Arc<S>) -> Self {
-        Self { routes, state, under_way: Mutex::default() }
+        Self { routes, state, under_way: Mutex::default(), patience: PATIENCE }
+    }
+
+    /// The same with another patience with clients that are gone.
+    #[cfg(test)]
+    pub fn patient_for(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     /// Answers a request.
@@ -202,26 +252,36 @@ impl<S: Ledger> Service<S> {
             digest.update(body);
         }
         let digest = digest.finalize().iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let once = tokio::spawn(self.once(at, name, query, taken, key, digest));
-        once.await.unwrap_or_else(|e| Err(Problem::new(Code::Internal, e.to_string())))
-    }
-
-    /// Carries a request out unless its key was used before.
-    async fn once(
-        self: Arc<Self>,
-        at: usize,
-        name: String,
-        query: String,
-        taken: Taken,
-        key: String,
-        digest: String,
-    ) -> Result<Answer, Problem> {
         let turn = {
             let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
             under_way.retain(|_, turn| Arc::strong_count(turn) > 1);
             under_way.entry(key.clone()).or_default().clone()
         };
-        let _turn = turn.lock().await;
+        let _waiting = turn.wait();
+        let patience = self.patience;
+        let once = tokio::spawn(async move {
+            let work = self.once(at, name, query, taken, &turn, key, digest);
+            tokio::select! {
+                answer = work => answer,
+                () = turn.abandoned(patience) => Err(Problem::new(Code::Cancelled, "the client went away")),
+            }
+        });
+        once.await.unwrap_or_else(|e| Err(Problem::new(Code::Internal, e.to_string())))
+    }
+
+    /// Carries a request out unless its key was used before.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one request")]
+    async fn once(
+        &self,
+        at: usize,
+        name: String,
+        query: String,
+        taken: Taken,
+        turn: &Turn,
+        key: String,
+        digest: String,
+    ) -> Result<Answer, Problem> {
+        let _turn = turn.lock.lock().await;
         if let Some((status, body)) = self.state.remembered(&key, &digest).await? {
             return Ok(if status == 204 { Answer::Empty } else { Answer::Json { status, body } });
         }

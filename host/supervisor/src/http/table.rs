@@ -497,6 +497,14 @@ fn files() -> Vec<Route<Site>> {
 
 fn frozen() -> Vec<Route<Site>> {
     vec![
+        Route::new(
+            Method::POST,
+            "/v1/frozen/prune",
+            "Remove frozen images that no domain needs",
+            |c: Call, o: Options<api::FrozenPruneOptions>, ()| async move {
+                c.state.supervisor.frozen_prune(o.0).await.map(Json)
+            },
+        ),
         Route::new(Method::GET, "/v1/frozen", "List frozen images", |c: Call, (), ()| async move {
             c.state.supervisor.frozen_list().await.map(List)
         }),

@@ -18,11 +18,35 @@ use super::table;
 use super::token::{self, Tokens};
 
 /// Something to ask in a supervisor's stead: counts what reaches it.
-#[derive(Default)]
 struct Fake {
     calls: Mutex<Vec<String>>,
     kept: Mutex<Vec<(String, String, u16, String)>>,
     audited: Mutex<Vec<String>>,
+    /// What takes its time ends then.
+    gate: tokio::sync::Semaphore,
+    /// Rings when something that takes its time begins or is dropped.
+    slow: tokio::sync::watch::Sender<(u32, u32)>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self {
+            calls: Mutex::default(),
+            kept: Mutex::default(),
+            audited: Mutex::default(),
+            gate: tokio::sync::Semaphore::new(0),
+            slow: tokio::sync::watch::Sender::default(),
+        }
+    }
+}
+
+/// Notes that what it is in was dropped.
+struct Dropped(Arc<Fake>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.slow.send_modify(|(_, dropped)| *dropped += 1);
+    }
 }
 
 impl Ledger for Fake {
@@ -45,6 +69,10 @@ impl Ledger for Fake {
 }
 
 fn fake() -> (Arc<Service<Fake>>, Arc<Fake>) {
+    fake_patient_for(Duration::from_secs(600))
+}
+
+fn fake_patient_for(patience: Duration) -> (Arc<Service<Fake>>, Arc<Fake>) {
     let note = |c: &Called<Fake>, what: &str| {
         let mut calls = c.state.calls.lock().expect("lock");
         calls.push(format!("{what} {}", c.name));
@@ -63,6 +91,12 @@ fn fake() -> (Arc<Service<Fake>>, Arc<Fake>) {
             "",
             move |c: Called<Fake>, (), _: Json<CreateDomain>| async move { Ok(AnyJson(note(&c, "post"))) },
         ),
+        Route::new(Method::POST, "/v1/things/{thing}/slow", "", move |c: Called<Fake>, (), ()| async move {
+            let _dropped = Dropped(c.state.clone());
+            c.state.slow.send_modify(|(begun, _)| *begun += 1);
+            let _through = c.state.gate.acquire().await;
+            Ok(AnyJson(note(&c, "slow")))
+        }),
         Route::new(
             Method::PUT,
             "/v1/things/{thing}/raw",
@@ -78,7 +112,7 @@ fn fake() -> (Arc<Service<Fake>>, Arc<Fake>) {
         ),
     ];
     let state = Arc::new(Fake::default());
-    (Arc::new(Service::new(routes, state.clone())), state)
+    (Arc::new(Service::new(routes, state.clone()).patient_for(patience)), state)
 }
 
 const ROOT: Peer = Peer::Process { uid: 0, gid: 0, pid: Some(7) };
@@ -173,6 +207,40 @@ async fn a_key_is_carried_out_once() {
     assert_eq!(state.calls.lock().expect("lock").len(), 2);
     let (status, _, _) = ask(&service, "POST", "/v1/things/a", &[("idempotency-key", "")], b"", ROOT).await;
     assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_cancels() {
+    for key in [None, Some(("idempotency-key", "k"))] {
+        let (service, state) = fake_patient_for(Duration::from_millis(1));
+        let mut slow = state.slow.subscribe();
+        let client = tokio::spawn(async move {
+            ask(&service, "POST", "/v1/things/a/slow", key.as_slice(), b"", ROOT).await
+        });
+        slow.wait_for(|(begun, _)| *begun == 1).await.expect("begun");
+        client.abort();
+        slow.wait_for(|(_, dropped)| *dropped == 1).await.expect("dropped");
+        assert!(state.calls.lock().expect("lock").is_empty(), "{key:?}: carried out for nobody");
+        assert!(state.kept.lock().expect("lock").is_empty(), "{key:?}: no answer is kept");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_comes_again_finds_its_request() {
+    let (service, state) = fake();
+    let key = [("idempotency-key", "k")];
+    let mut slow = state.slow.subscribe();
+    let asked = || {
+        let service = service.clone();
+        async move { ask(&service, "POST", "/v1/things/a/slow", &key, b"", ROOT).await }
+    };
+    let first = tokio::spawn(asked());
+    slow.wait_for(|(begun, _)| *begun == 1).await.expect("begun");
+    first.abort();
+    let second = tokio::spawn(asked());
+    state.gate.add_permits(1);
+    assert_eq!(second.await.expect("answered").1, json!({"n": 1}));
+    assert_eq!(*slow.borrow(), (1, 1), "begun once");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ import httpx
 
 from .._wire import address
 from ..errors import DoppelTimeout, SupervisorUnreachable, from_problem
-from .tasks import in_thread, sleep
+from .tasks import AsyncLimit, in_thread, sleep
 
 #: Bytes of a body in flight.
 CHUNK = 256 * 1024
@@ -91,11 +92,13 @@ class AsyncClient:
         params: dict[str, Any] | None = None,
         body: bytes | IO[bytes] | None = None,
         unlimited: bool = False,
+        timeout: float | None = None,
         key: str | None = None,
     ) -> Any:
         """Sends a request and returns the JSON of the answer; `unlimited` for what takes as long as it takes.
 
-        With the `key` of an earlier request nothing is done again: the answer is what became of that one.
+        After `timeout` seconds in all `DoppelTimeout` is raised, whatever the supervisor does; it cancels the request
+        then. With the `key` of an earlier request nothing is done again: the answer is what became of that one.
         """
         headers = {"idempotency-key": key or uuid.uuid4().hex} if method in ("POST", "PUT") else {}
         start = 0
@@ -106,6 +109,7 @@ class AsyncClient:
             again = body.seekable()
             start = body.tell() if again else 0
         attempt = 0
+        end = None if timeout is None else time.monotonic() + timeout
         while True:
             if attempt and body is not None and not isinstance(body, bytes):
                 body.seek(start)
@@ -115,14 +119,14 @@ class AsyncClient:
                     path,
                     json=json,
                     params=params,
-                    content=body if body is None or isinstance(body, bytes) else _pieces(body),
+                    content=body if body is None or isinstance(body, bytes) else _pieces(body, end),
                     headers=headers,
-                    timeout=self._unlimited if unlimited else self._timeout,
+                    timeout=self._times(unlimited, end),
                 )
-            except httpx.TimeoutException as error:
+            except (httpx.TimeoutException, TimeoutError) as error:
                 raise DoppelTimeout(f"no answer from {self.host} to {method} {path}") from error
             except httpx.TransportError as error:
-                if not again or attempt == len(PAUSES):
+                if not again or attempt == len(PAUSES) or _over(end):
                     raise self._unreachable(error) from error
             else:
                 if method == "DELETE" and attempt and response.status_code == 404:
@@ -131,34 +135,65 @@ class AsyncClient:
             await sleep(PAUSES[attempt])
             attempt += 1
 
+    def _times(self, unlimited: bool, end: float | None) -> httpx.Timeout:
+        usual = self._unlimited if unlimited else self._timeout
+        if end is None:
+            return usual
+        left = max(0.001, end - time.monotonic())
+        return httpx.Timeout(left, connect=min(left, 10.0), pool=None)
+
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, params: dict[str, Any] | None = None
+        self, method: str, path: str, params: dict[str, Any] | None = None, timeout: float | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Opens a stream of bytes; it is open when this is entered."""
+        """Opens a stream of bytes; it is open when this is entered, and may be for `timeout` seconds."""
+        limit = AsyncLimit(timeout)
+        try:
+            async with limit, self._stream(method, path, params, limit, timeout) as pieces:
+                yield pieces
+        except (TimeoutError, httpx.TimeoutException) as error:
+            if not limit.over and not isinstance(error, httpx.TimeoutException):
+                raise  # the caller's own
+            raise DoppelTimeout(f"no end of the answer from {self.host} to {method} {path}") from error
+
+    @asynccontextmanager
+    async def _stream(
+        self,
+        method: str,
+        path: str,
+        params: dict[str, Any] | None,
+        limit: AsyncLimit,
+        timeout: float | None,
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        end = None if timeout is None else time.monotonic() + timeout
         attempt = 0
         opened = False
         while True:
             try:
                 async with self._http.stream(
-                    method, path, params=params, timeout=self._unlimited
+                    method, path, params=params, timeout=self._times(True, end)
                 ) as response:
+                    limit.guard(response)
                     if not response.is_success:
                         await response.aread()
                         _answer(response)
                     opened = True
                     yield response.aiter_bytes()
                     return
+            except httpx.TimeoutException:
+                raise
             except httpx.TransportError as error:
-                if opened or attempt == len(PAUSES):
+                if opened or attempt == len(PAUSES) or _over(end):
                     raise self._unreachable(error) from error
             await sleep(PAUSES[attempt])
             attempt += 1
 
     @asynccontextmanager
-    async def lines(self, path: str, params: dict[str, Any] | None = None) -> AsyncIterator[AsyncIterator[Any]]:
+    async def lines(
+        self, path: str, params: dict[str, Any] | None = None, timeout: float | None = None
+    ) -> AsyncIterator[AsyncIterator[Any]]:
         """Opens a stream of lines of JSON."""
-        async with self.stream("GET", path, params) as pieces:
+        async with self.stream("GET", path, params, timeout) as pieces:
             yield _lines(pieces)
 
     def _unreachable(self, error: Exception) -> SupervisorUnreachable:
@@ -193,8 +228,14 @@ def _answer(response: httpx.Response) -> Any:
     return value if is_json else response.content
 
 
-async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+def _over(end: float | None) -> bool:
+    return end is not None and time.monotonic() >= end
+
+
+async def _pieces(file: IO[bytes], end: float | None) -> AsyncIterator[bytes]:
     while piece := await in_thread(file.read, CHUNK):
+        if _over(end):
+            raise TimeoutError
         yield piece
 
 

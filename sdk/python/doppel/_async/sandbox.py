@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -12,14 +13,17 @@ from typing import Any
 from .._output import Output
 from .._wire import KEEP_ALIVE, Command, Ports, argv, present, rate_of, resources, rules_of, seconds, segment, strings
 from .._wire import network as wire_network
-from ..errors import InUse, NotFound
+from ..errors import DoppelError, InUse, NotFound
 from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRate, NetworkRule, decode
 from .client import AsyncClient, connection
 from .commands import AsyncCommands
 from .files import AsyncFiles
 from .pty import AsyncPty
+from .tasks import AsyncTask, sleep
 from .template import AsyncTemplate
 
+#: Seconds for which a fork lives without a word of the program that made it.
+LEASE = 120
 #: Where a port published at all addresses is reached.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
@@ -34,6 +38,8 @@ class AsyncSandbox:
         self._client = client
         self._owned = owned
         self._fork = fork
+        self._leased = False
+        self._asked: int | None = None
         self._path = f"/v1/domains/{domain.id}"
         self._closed = False
         #: Unique for ever.
@@ -175,10 +181,16 @@ class AsyncSandbox:
         """Ends the connection; the sandbox lives on."""
         if not self._closed:
             self._closed = True
-            await self._client.close()
+            try:
+                if self._leased:
+                    with suppress(NotFound):
+                        await self.set_timeout(None)
+            finally:
+                await self._client.close()
 
     async def kill(self) -> bool:
         """Ends it at once and removes it. `False` if it was gone already."""
+        self._leased = False
         try:
             await self._client.request("DELETE", self._path, params={"force": True}, unlimited=True)
         except NotFound:
@@ -193,9 +205,9 @@ class AsyncSandbox:
         body = present(timeout_seconds=seconds(timeout))
         return await self._domain("POST", "stop", body)
 
-    async def wait(self) -> ExitInfo:
-        """Waits for its end."""
-        answer = await self._client.request("POST", f"{self._path}/wait", unlimited=True)
+    async def wait(self, timeout: float | None = None) -> ExitInfo:
+        """Waits for its end; after `timeout` seconds `DoppelTimeout` is raised."""
+        answer = await self._client.request("POST", f"{self._path}/wait", unlimited=True, timeout=timeout)
         return decode(ExitInfo, answer["exit"])
 
     async def pause(self) -> None:
@@ -220,7 +232,12 @@ class AsyncSandbox:
 
         It goes on afterwards, unless `stop`.
         """
-        body = {"frozen": name, "stop": stop, "in_memory": in_memory}
+        return await self._freeze(name, stop=stop, in_memory=in_memory)
+
+    async def _freeze(
+        self, name: str, *, stop: bool = False, in_memory: bool = False, temporary: bool = False
+    ) -> AsyncTemplate:
+        body = {"frozen": name, "stop": stop, "in_memory": in_memory, **present(temporary=temporary or None)}
         answer = await self._client.request("POST", f"{self._path}/freeze", json=body, unlimited=True)
         template = AsyncTemplate(name, client=self._client)
         template.report = decode(FreezeReport, answer)
@@ -237,18 +254,21 @@ class AsyncSandbox:
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
-    ) -> builtins.list[AsyncSandbox]:
+    ) -> AsyncForks:
         """Makes copies of it as it is now, which go on independently.
 
-        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`. Networks are
-        as for `AsyncTemplate.clone`.
+        They are a list, and as a context manager are killed together at its end. They live as long as this program
+        holds them: a lease of `LEASE` seconds is renewed all the while, so that those of a program that died end.
+        `set_timeout` or `close` of one ends its lease, and it lives as that says. It is frozen in memory for that; the
+        image goes by itself with the last copy. Networks are as for `AsyncTemplate.clone`.
         """
         name = f"fork-{self.id}-{uuid.uuid4().hex[:8]}"
-        template = await self.freeze(name, in_memory=True)
+        template = await self._freeze(name, in_memory=True, temporary=True)
         try:
             clones = await template.clone(
                 count,
                 args=args,
+                timeout=LEASE,
                 network=network,
                 ports=ports,
                 rules=rules,
@@ -261,13 +281,18 @@ class AsyncSandbox:
             raise
         finally:
             await template.close()
-        for clone in clones:
+        forks = AsyncForks(clones)
+        for clone in forks:
             clone._fork = name
-        return clones
+            clone._leased = True
+        forks._hold()
+        return forks
 
     async def set_timeout(self, timeout: float | None) -> None:
         """Has it end `timeout` seconds from now, instead of what was said before; `None`: never."""
-        await self._patch(timeout_seconds=0 if timeout is None else max(1, seconds(timeout) or 0))
+        self._leased = False
+        self._asked = 0 if timeout is None else max(1, seconds(timeout) or 0)
+        await self._patch(timeout_seconds=self._asked)
 
     async def update(
         self,
@@ -341,6 +366,52 @@ class AsyncSandbox:
     async def _patch(self, **fields: Any) -> Domain:
         answer = await self._client.request("PATCH", self._path, json=present(**fields))
         return decode(Domain, answer)
+
+
+class AsyncForks(list[AsyncSandbox]):
+    """The copies that `fork` made: a list, whose sandboxes are killed when it is left as a context manager."""
+
+    _keeper: AsyncTask[None] | None = None
+
+    def _hold(self) -> None:
+        """Renews their leases as long as somebody has them."""
+        self._keeper = AsyncTask(_renew, [weakref.ref(sandbox) for sandbox in self])
+
+    async def __aenter__(self) -> AsyncForks:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failed: BaseException | None = None
+        for sandbox in self:
+            try:
+                await sandbox.__aexit__(kind, error, trace)
+            except Exception as one:  # the others are killed all the same
+                failed = one
+        if failed is not None:
+            raise failed
+
+
+async def _renew(held: builtins.list[weakref.ref[AsyncSandbox]]) -> None:
+    while held:
+        await sleep(LEASE / 4)
+        still = []
+        for ref in held:
+            sandbox = ref()
+            if sandbox is None or not sandbox._leased:
+                continue
+            try:
+                await sandbox._patch(timeout_seconds=LEASE)
+                if sandbox._asked is not None:  # meanwhile: that counts, not this
+                    await sandbox._patch(timeout_seconds=sandbox._asked)
+            except NotFound:
+                continue
+            except DoppelError:  # the supervisor may come back in time
+                pass
+            still.append(ref)
+        sandbox = None  # or it would be held here
+        held = still
 
 
 async def _drop(client: AsyncClient, frozen: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -39,6 +40,30 @@ class AsyncTask(Generic[T]):
         if not done:
             raise TimeoutError
         return self._task.result()
+
+
+class AsyncLimit:
+    """Ends what is awaited inside, by `TimeoutError`, when its time is over; `None`: never."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> AsyncLimit:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._timeout.__aexit__(kind, error, trace)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended something."""
+        return self._timeout.expired()
+
+    def guard(self, response: Any) -> None:
+        """Reads of this answer end then too. Nothing to do here: whatever is awaited ends."""
 
 
 async def call(callback: Callback[T] | None, value: T) -> None:

@@ -27,6 +27,8 @@ from .tasks import Task, Callback, call
 KILLED = 137
 #: Bytes of standard input in one request.
 INPUT = 64 * 1024
+#: Seconds that the supervisor has for ending a program whose time is over, before it is waited for no longer.
+GRACE = 1.0
 
 
 class CommandHandle:
@@ -47,6 +49,7 @@ class CommandHandle:
         self._began = time.monotonic()
         self._reader: Task[None] | None = None
         self._input_error: Exception | None = None
+        self._overdue = False
         #: Id by which `Commands.connect` finds it again.
         self.id: str = started["id"]
         #: Process id inside the sandbox.
@@ -108,11 +111,18 @@ class CommandHandle:
         self._reader = Task(self.read)
 
     def read(self) -> None:
-        """Reads its output to its end."""
-        with self._client.lines(f"{self._path}/output") as lines:
-            for line in lines:
-                for stream, piece in self._output.feed(line):
-                    call(self._callbacks[stream], piece)
+        """Reads its output to its end, or until its time is over whatever the supervisor does."""
+        left = None
+        if self._timeout is not None:
+            left = max(0.001, self._began + self._timeout + GRACE - time.monotonic())
+        try:
+            with self._client.lines(f"{self._path}/output", timeout=left) as lines:
+                for line in lines:
+                    for stream, piece in self._output.feed(line):
+                        call(self._callbacks[stream], piece)
+        except DoppelTimeout:
+            self._overdue = True
+            return
         if not self._output.ended:
             raise SupervisorUnreachable(f"the output of {self.command[-1]!r} broke off")
 
@@ -132,6 +142,8 @@ class CommandHandle:
         if self._input_error is not None:
             raise self._input_error
         result = self._output.result()
+        if self._overdue:
+            raise CommandTimeout(f"{self.command[-1]!r} has not ended after {self._timeout} s", result)
         killed = result.reason is not None or result.exit_code == KILLED
         # Its time began after ours, so that one that is killed sooner was not killed for that.
         if killed and self._timeout is not None and time.monotonic() - self._began >= self._timeout:
@@ -198,7 +210,8 @@ class Commands:
         A list is run as it is; text is run by the sandbox's `/bin/sh -c`. `stdin` is the whole input; in the
         background `True` keeps it open for `send_stdin`. After `timeout` seconds the program is killed and
         `CommandTimeout` raised. `on_stdout` and `on_stderr` get text as it comes. An exit code other than 0
-        raises `CommandExit`, unless `check` is off.
+        raises `CommandExit`, unless `check` is off. `timeout` holds also if the supervisor, or the sandbox, does not
+        answer.
         """
         if stdin is True and not background:
             raise ValueError("stdin=True is for background=True; give the input itself")
@@ -213,8 +226,15 @@ class Commands:
         )
         began = time.monotonic()
         path, key = f"/v1/domains/{self._domain}/exec", uuid.uuid4().hex
+        limit = None if timeout is None else timeout + GRACE
         try:
-            started = self._client.request("POST", path, json=wanted, key=key)
+            started = self._client.request("POST", path, json=wanted, key=key, timeout=limit)
+        except DoppelTimeout as error:
+            if timeout is None:
+                raise
+            # The supervisor takes it back, as its client has gone.
+            text = f"{argv(command)[-1]!r} did not start within {timeout} s"
+            raise CommandTimeout(text, Output().result()) from error
         except Exception:
             raise
         except BaseException:  # interrupted: it may run already, and only the supervisor knows by which id
@@ -250,9 +270,10 @@ class Commands:
         handle.watch()
         return handle
 
-    def list(self) -> builtins.list[ProcessInfo]:
+    def list(self, *, timeout: float | None = None) -> builtins.list[ProcessInfo]:
         """All processes of the sandbox."""
-        return decode(list[ProcessInfo], self._client.request("GET", f"/v1/domains/{self._domain}/top"))
+        path = f"/v1/domains/{self._domain}/top"
+        return decode(list[ProcessInfo], self._client.request("GET", path, timeout=timeout))
 
     def kill(self, pid: int, signal: str = "KILL") -> bool:
         """Sends a signal to any process of the sandbox; `False` if there is none of this number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import builtins
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -13,14 +14,17 @@ from typing import Any
 from .._output import Output
 from .._wire import KEEP_ALIVE, Command, Ports, argv, present, rate_of, resources, rules_of, seconds, segment, strings
 from .._wire import network as wire_network
-from ..errors import InUse, NotFound
+from ..errors import DoppelError, InUse, NotFound
 from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRate, NetworkRule, decode
 from .client import Client, connection
 from .commands import Commands
 from .files import Files
 from .pty import Pty
+from .tasks import Task, sleep
 from .template import Template
 
+#: Seconds for which a fork lives without a word of the program that made it.
+LEASE = 120
 #: Where a port published at all addresses is reached.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
@@ -35,6 +39,8 @@ class Sandbox:
         self._client = client
         self._owned = owned
         self._fork = fork
+        self._leased = False
+        self._asked: int | None = None
         self._path = f"/v1/domains/{domain.id}"
         self._closed = False
         #: Unique for ever.
@@ -176,10 +182,16 @@ class Sandbox:
         """Ends the connection; the sandbox lives on."""
         if not self._closed:
             self._closed = True
-            self._client.close()
+            try:
+                if self._leased:
+                    with suppress(NotFound):
+                        self.set_timeout(None)
+            finally:
+                self._client.close()
 
     def kill(self) -> bool:
         """Ends it at once and removes it. `False` if it was gone already."""
+        self._leased = False
         try:
             self._client.request("DELETE", self._path, params={"force": True}, unlimited=True)
         except NotFound:
@@ -194,9 +206,9 @@ class Sandbox:
         body = present(timeout_seconds=seconds(timeout))
         return self._domain("POST", "stop", body)
 
-    def wait(self) -> ExitInfo:
-        """Waits for its end."""
-        answer = self._client.request("POST", f"{self._path}/wait", unlimited=True)
+    def wait(self, timeout: float | None = None) -> ExitInfo:
+        """Waits for its end; after `timeout` seconds `DoppelTimeout` is raised."""
+        answer = self._client.request("POST", f"{self._path}/wait", unlimited=True, timeout=timeout)
         return decode(ExitInfo, answer["exit"])
 
     def pause(self) -> None:
@@ -221,7 +233,12 @@ class Sandbox:
 
         It goes on afterwards, unless `stop`.
         """
-        body = {"frozen": name, "stop": stop, "in_memory": in_memory}
+        return self._freeze(name, stop=stop, in_memory=in_memory)
+
+    def _freeze(
+        self, name: str, *, stop: bool = False, in_memory: bool = False, temporary: bool = False
+    ) -> Template:
+        body = {"frozen": name, "stop": stop, "in_memory": in_memory, **present(temporary=temporary or None)}
         answer = self._client.request("POST", f"{self._path}/freeze", json=body, unlimited=True)
         template = Template(name, client=self._client)
         template.report = decode(FreezeReport, answer)
@@ -238,18 +255,21 @@ class Sandbox:
         allow: Sequence[str] = (),
         dns: str | None = None,
         network_rate: NetworkRate | None = None,
-    ) -> builtins.list[Sandbox]:
+    ) -> Forks:
         """Makes copies of it as it is now, which go on independently.
 
-        It is frozen in memory for that; the image is removed when the last copy is killed by its `kill`. Networks are
-        as for `Template.clone`.
+        They are a list, and as a context manager are killed together at its end. They live as long as this program
+        holds them: a lease of `LEASE` seconds is renewed all the while, so that those of a program that died end.
+        `set_timeout` or `close` of one ends its lease, and it lives as that says. It is frozen in memory for that; the
+        image goes by itself with the last copy. Networks are as for `Template.clone`.
         """
         name = f"fork-{self.id}-{uuid.uuid4().hex[:8]}"
-        template = self.freeze(name, in_memory=True)
+        template = self._freeze(name, in_memory=True, temporary=True)
         try:
             clones = template.clone(
                 count,
                 args=args,
+                timeout=LEASE,
                 network=network,
                 ports=ports,
                 rules=rules,
@@ -262,13 +282,18 @@ class Sandbox:
             raise
         finally:
             template.close()
-        for clone in clones:
+        forks = Forks(clones)
+        for clone in forks:
             clone._fork = name
-        return clones
+            clone._leased = True
+        forks._hold()
+        return forks
 
     def set_timeout(self, timeout: float | None) -> None:
         """Has it end `timeout` seconds from now, instead of what was said before; `None`: never."""
-        self._patch(timeout_seconds=0 if timeout is None else max(1, seconds(timeout) or 0))
+        self._leased = False
+        self._asked = 0 if timeout is None else max(1, seconds(timeout) or 0)
+        self._patch(timeout_seconds=self._asked)
 
     def update(
         self,
@@ -342,6 +367,52 @@ class Sandbox:
     def _patch(self, **fields: Any) -> Domain:
         answer = self._client.request("PATCH", self._path, json=present(**fields))
         return decode(Domain, answer)
+
+
+class Forks(list[Sandbox]):
+    """The copies that `fork` made: a list, whose sandboxes are killed when it is left as a context manager."""
+
+    _keeper: Task[None] | None = None
+
+    def _hold(self) -> None:
+        """Renews their leases as long as somebody has them."""
+        self._keeper = Task(_renew, [weakref.ref(sandbox) for sandbox in self])
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failed: BaseException | None = None
+        for sandbox in self:
+            try:
+                sandbox.__exit__(kind, error, trace)
+            except Exception as one:  # the others are killed all the same
+                failed = one
+        if failed is not None:
+            raise failed
+
+
+def _renew(held: builtins.list[weakref.ref[Sandbox]]) -> None:
+    while held:
+        sleep(LEASE / 4)
+        still = []
+        for ref in held:
+            sandbox = ref()
+            if sandbox is None or not sandbox._leased:
+                continue
+            try:
+                sandbox._patch(timeout_seconds=LEASE)
+                if sandbox._asked is not None:  # meanwhile: that counts, not this
+                    sandbox._patch(timeout_seconds=sandbox._asked)
+            except NotFound:
+                continue
+            except DoppelError:  # the supervisor may come back in time
+                pass
+            still.append(ref)
+        sandbox = None  # or it would be held here
+        held = still
 
 
 def _drop(client: Client, frozen: str) -> None:
