@@ -50,6 +50,16 @@ def test_run(d):
     assert ok(d.cli("ps", "-aq")) == ""
 
 
+def test_names_that_mean_something_else(d):
+    assert ok(d.cli("run", "--rm", "-h", "foo", "busybox", "hostname")) == "foo\n"
+    for network, why in (("host", "never has the host's own network"), ("container:x", "do not share a network stack")):
+        done = d.cli("run", "--rm", "--network", network, "busybox", "true")
+        assert done.returncode == 125 and why in done.stderr.decode(), done.stderr
+        detail = d.post("/v1/domains", {"image": "busybox", "network": {"kind": "nat", "name": network}}).problem(400, "invalid_request")
+        assert why in detail
+    assert ok(d.cli("run", "--rm", "--network", "bridge", "busybox", "true")) == ""
+
+
 def test_run_with_input(d):
     data = os.urandom(300_000)
     p = d.cli("run", "--rm", "-i", "busybox", "cat", stdin=data)

@@ -27,6 +27,7 @@ mod run_cmd;
 mod sleep_cmd;
 mod stats_cmd;
 mod time;
+mod tips;
 mod values;
 
 use std::io::Write;
@@ -40,8 +41,11 @@ use crate::out::tell;
 
 /// Runs unmodified Linux programs in isolated domains.
 #[derive(Parser)]
-#[command(name = "doppel", version, max_term_width = 100)]
+#[command(name = "doppel", version, max_term_width = 100, disable_help_flag = true)]
 struct Cli {
+    /// Print help
+    #[arg(long, global = true, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -154,6 +158,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
+            let e = tips::improved(e);
             let code = if e.use_stderr() { TOOL_ERROR } else { 0 };
             return match e.print() {
                 Ok(()) => ExitCode::from(code),

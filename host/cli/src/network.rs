@@ -30,9 +30,10 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "none" => Ok(Self::None),
-            "nat" => Ok(Self::Nat(None)),
+            // What Docker has by default, as near as it is here.
+            "nat" | "bridge" | "default" => Ok(Self::Nat(None)),
             name => {
-                api::validate::name("network", name).map_err(|p| p.detail)?;
+                api::validate::network_name("--network", name).map_err(|p| p.detail)?;
                 Ok(Self::Nat(Some(name.to_owned())))
             }
         }
@@ -44,7 +45,7 @@ impl FromStr for Kind {
 pub struct NetworkArgs {
     /// Network: none (only its own loopback, the default), nat (an address of its own, and by the rules the host's network;
     /// what the options below ask for), or the same on a network of this name, whose domains find each other by name
-    #[arg(long, value_name = "NETWORK")]
+    #[arg(long, visible_alias = "net", value_name = "NETWORK")]
     network: Option<Kind>,
     /// Publish a port of the domain on the host: `[[HOST_ADDRESS:][HOST_PORT]:]PORT[/udp]`; any free port of the host if
     /// none is given

@@ -49,7 +49,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) entrypoint: Option<OsString>,
     /// Host name
-    #[arg(long, value_name = "NAME")]
+    #[arg(short = 'h', long, value_name = "NAME")]
     pub(crate) hostname: Option<OsString>,
     /// Number of CPUs, fractions allowed
     #[arg(long, value_name = "N")]

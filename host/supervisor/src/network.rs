@@ -34,7 +34,7 @@ pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> 
         };
     }
     if let Some(name) = name {
-        api::validate::name("network.name", name)?;
+        api::validate::network_name("network.name", name)?;
     }
     if ports.len() > MOST {
         return Err(wrong(format!("network.ports: at most {MOST}")));
