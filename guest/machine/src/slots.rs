@@ -3,7 +3,10 @@
 //! Key types: [`Slots`], the table; [`Attached`], one task's use of a table; [`Held`], an item looked up through
 //! it; [`Locked`], the table under its lock, for changes and for everybody else.
 //! Boundary: only a task itself looks items up through its [`Attached`] (checked); others take the lock.
-//! Lock order: a table's lock is a leaf. Items are dropped outside it.
+//! Lock order: a table's lock is a leaf. Items are dropped, and let go, outside it.
+//!
+//! What is removed while somebody holds it ([`Removed::Held`]) is still in use: the last holder lets it go, by the
+//! function the table was made with, which so may block and call what it likes.
 //!
 //! An item lies in a *cell*, and a number's entry points to its cell. A cell's word says whether it is in use
 //! (`VALID`), or was removed while somebody held it (`CLOSED`), and how many hold it. Cells are reused but never
@@ -57,8 +60,18 @@ struct Cell<T> {
 
 type Entry<T> = AtomicPtr<Cell<T>>;
 
+/// What was removed from a table.
+pub enum Removed<T> {
+    /// Nobody uses it.
+    Free(Arc<T>),
+    /// Somebody does, and will let it go.
+    Held(Arc<T>),
+}
+
 /// A table of `Arc<T>` by small numbers, with data `M` under its lock. See the module's head.
 pub struct Slots<T, M> {
+    /// Told of what was removed while it was held, when it is held no more.
+    let_go: fn(Arc<T>),
     /// The only user's task, 0 while that is not known.
     owner: AtomicU64,
     /// Tasks attached. Changed under the lock.
@@ -82,9 +95,10 @@ unsafe impl<T: Send + Sync, M: Send> Sync for Slots<T, M> {}
 unsafe impl<T: Send + Sync, M: Send> Send for Slots<T, M> {}
 
 impl<T, M> Slots<T, M> {
-    /// An empty table with no users.
-    pub fn new(meta: M) -> Self {
+    /// An empty table with no users. `let_go`: see the module's head.
+    pub fn new(meta: M, let_go: fn(Arc<T>)) -> Self {
         Self {
+            let_go,
             owner: AtomicU64::new(0),
             users: AtomicU32::new(0),
             first: [const { AtomicPtr::new(null_mut()) }; FIRST],
@@ -184,7 +198,7 @@ impl<T, M> Slots<T, M> {
         }
     }
 
-    /// Drops a removed item that nobody holds any more.
+    /// Lets a removed item go that nobody holds any more.
     #[cold]
     fn dispose(&self, c: NonNull<Cell<T>>) {
         // SAFETY: cells live as long as the table.
@@ -197,7 +211,9 @@ impl<T, M> Slots<T, M> {
         let item = unsafe { (*cell.item.get()).take() };
         g.free.push(c);
         drop(g);
-        drop(item);
+        if let Some(item) = item {
+            (self.let_go)(item);
+        }
     }
 
     /// One more task uses the table. If it has an owner, that is the caller.
@@ -294,7 +310,7 @@ impl<T, M> Locked<'_, T, M> {
 
     /// Puts `item` at number `i` (below [`SLOTS_MAX`]); what was there is returned. A lookup at the same time
     /// finds the one or the other.
-    pub fn set(&mut self, i: usize, item: Arc<T>) -> Option<Arc<T>> {
+    pub fn set(&mut self, i: usize, item: Arc<T>) -> Option<Removed<T>> {
         assert!(!self.foreign, "a task changes another's table");
         assert!(i < SLOTS_MAX, "number out of range");
         if self.inner.free.is_empty() {
@@ -324,7 +340,7 @@ impl<T, M> Locked<'_, T, M> {
     }
 
     /// Removes number `i`.
-    pub fn take(&mut self, i: usize) -> Option<Arc<T>> {
+    pub fn take(&mut self, i: usize) -> Option<Removed<T>> {
         assert!(!self.foreign, "a task changes another's table");
         let c = self.cell(i)?;
         self.slots.entry(i)?.store(null_mut(), Ordering::Release);
@@ -339,7 +355,7 @@ impl<T, M> Locked<'_, T, M> {
     }
 
     /// Takes the item out of a cell that no entry refers to any more, or leaves that to its last holder.
-    fn retire(&mut self, c: NonNull<Cell<T>>) -> Arc<T> {
+    fn retire(&mut self, c: NonNull<Cell<T>>) -> Removed<T> {
         // SAFETY: cells live as long as the table.
         let cell = unsafe { c.as_ref() };
         let step = |w: u32| if w & COUNT == 0 { 0 } else { (w & !VALID) | CLOSED };
@@ -353,10 +369,12 @@ impl<T, M> Locked<'_, T, M> {
         };
         // SAFETY: under the lock (rule 1); taken out only after the step to 0.
         let item = unsafe { &mut *cell.item.get() };
-        let taken = if old & COUNT == 0 { item.take() } else { item.clone() };
-        if old & COUNT == 0 {
+        let taken = if old & COUNT == 0 {
             self.inner.free.push(c);
-        }
+            item.take().map(Removed::Free)
+        } else {
+            item.clone().map(Removed::Held)
+        };
         match taken {
             Some(t) => t,
             None => unreachable!("an entry without an item"),

@@ -5,13 +5,14 @@
 //! Boundary: everybody else (/proc/PID/fd, pidfd_getfd, kcmp) takes the table's lock and a counted reference. Only
 //! the threads that use a table change it; SCM_RIGHTS and pidfd_getfd insert into the caller's own.
 //! A thread attaches before it runs (clone), moves to a copy at exec and unshare, and leaves as it ends; the
-//! last reference to a table closes what is left in it.
+//! last reference to a table closes what is left in it. A file that is closed while a call uses it stays open until
+//! that call ends ([`File::let_go`]).
 //! Lock order: a table's lock → nothing; files are closed outside it. fork holds the old and the new table's.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use doppel_machine::slots::{Attached, Borrowed, Held, Locked, SLOTS_MAX, Slots, Table};
+use doppel_machine::slots::{Attached, Borrowed, Held, Locked, Removed, SLOTS_MAX, Slots, Table};
 
 use super::File;
 use crate::{Errno, Result};
@@ -50,7 +51,7 @@ pub struct FdTable {
 pub type Files = Attached<FdTable>;
 /// A thread's own table, for opening and closing.
 pub type FilesRef<'a> = Borrowed<'a, FdTable>;
-/// The open file of a descriptor of the calling thread; it lives on if the descriptor is closed meanwhile.
+/// The open file of a descriptor of the calling thread; it stays open if the descriptor is closed meanwhile.
 pub type FileRef<'a> = Held<'a, File, Meta>;
 
 /// What only a file looked up through a thread's own table can tell.
@@ -75,6 +76,14 @@ fn index(fd: i32) -> Result<usize> {
     usize::try_from(fd).map_err(|_| Errno::EBADF)
 }
 
+/// A descriptor was removed from a table, whose lock is not held.
+fn closed(f: Removed<File>) {
+    match f {
+        Removed::Free(f) => f.fd_removed(),
+        Removed::Held(f) => f.fd_closed(),
+    }
+}
+
 impl Table for FdTable {
     type Item = File;
     type Meta = Meta;
@@ -87,7 +96,8 @@ impl FdTable {
     /// An empty table.
     pub fn new(limit: u64) -> Self {
         let limit = limit.min(NR_OPEN) as usize;
-        Self { slots: Slots::new(Meta { first_free: 0, limit, cloexec: Vec::new() }) }
+        let meta = Meta { first_free: 0, limit, cloexec: Vec::new() };
+        Self { slots: Slots::new(meta, |file| file.let_go()) }
     }
 
     /// RLIMIT_NOFILE's soft value, kept here for speed.
@@ -173,12 +183,12 @@ impl FdTable {
             t.set(i, file)
         };
         if let Some(f) = old {
-            f.fd_removed();
+            closed(f);
         }
         Ok(())
     }
 
-    fn take(t: &mut Guard<'_>, i: usize) -> Option<Arc<File>> {
+    fn take(t: &mut Guard<'_>, i: usize) -> Option<Removed<File>> {
         let f = t.take(i)?;
         let m = t.meta_mut();
         m.first_free = m.first_free.min(i);
@@ -188,24 +198,22 @@ impl FdTable {
     /// Closes `fd`.
     pub fn close(&self, fd: i32) -> Result<()> {
         let old = Self::take(&mut self.slots.lock(), index(fd)?).ok_or(Errno::EBADF)?;
-        old.fd_removed();
+        closed(old);
         Ok(())
     }
 
     /// Removes every descriptor of `range` that `pick` selects and closes their files.
     fn close_where(&self, first: usize, last: usize, pick: impl Fn(&Guard<'_>, usize) -> bool) {
-        let mut closed = Vec::new();
+        let mut closed_files = Vec::new();
         {
             let mut t = self.slots.lock();
             for i in first..t.end().min(last.saturating_add(1)) {
                 if pick(&t, i) {
-                    closed.extend(Self::take(&mut t, i));
+                    closed_files.extend(Self::take(&mut t, i));
                 }
             }
         }
-        for f in closed {
-            f.fd_removed();
-        }
+        closed_files.into_iter().for_each(closed);
     }
 
     /// Closes all close-on-exec descriptors (exec).
@@ -238,7 +246,7 @@ impl FdTable {
         let t = self.slots.lock();
         let (m, end) = (t.meta(), t.end());
         let meta = Meta { first_free: m.first_free, limit: m.limit, cloexec: m.cloexec.clone() };
-        let new = Self { slots: Slots::new(meta) };
+        let new = Self { slots: Slots::new(meta, |file| file.let_go()) };
         let mut copy = new.slots.lock();
         copy.reserve((0..end).filter(|i| t.get(*i).is_some()).count());
         for i in 0..end {

@@ -165,8 +165,11 @@ pub trait FileOps: Any + Send + Sync {
         Ok(Stat::anonymous())
     }
 
-    /// Called at each close(2) of a descriptor to this file (flock/POSIX locks, tty).
+    /// Called at each close(2) of a descriptor to this file.
     fn flush(&self, _file: &File) {}
+
+    /// Called before a descriptor (or a call that used it longer) counts no more: the last may be among messages.
+    fn parting(&self, _file: &File) {}
 
     /// Called once when the last descriptor is gone.
     fn release(&self, _file: &File) {}
@@ -371,8 +374,30 @@ impl File {
     /// A descriptor no longer refers to this file; the last one releases it.
     pub fn fd_removed(&self) {
         self.ops.flush(self);
+        self.ops.parting(self);
         let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
         super::locks::closed(self, last);
+        self.released(last);
+    }
+
+    /// A descriptor was closed while a call used the file: it counts until [`Self::let_go`].
+    pub fn fd_closed(&self) {
+        self.ops.flush(self);
+        super::locks::closed(self, false);
+    }
+
+    /// The last call has ended that used the file through a descriptor closed meanwhile.
+    pub fn let_go(&self) {
+        self.ops.parting(self);
+        let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last {
+            super::locks::released(self);
+        }
+        self.released(last);
+    }
+
+    /// Releases the file if the last descriptor is gone.
+    fn released(&self, last: bool) {
         if last {
             self.sigio.closed();
             let closing = core::mem::take(&mut *self.closing.lock());

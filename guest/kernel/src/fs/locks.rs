@@ -286,3 +286,10 @@ pub(super) fn closed(file: &File, last: bool) {
         |f| last && f == file.id,
     );
 }
+
+/// The file is released, by the end of a call that used it longer than its last descriptor.
+pub(super) fn released(file: &File) {
+    let slot = file.inode.as_ref().and_then(|i| i.attachments());
+    let Some(locks) = slot.and_then(super::inode::Attachments::get::<Locks>) else { return };
+    locks.drop_where(|r| r.owner == Owner::File(file.id), |f| f == file.id);
+}

@@ -121,7 +121,14 @@ fn set_lock(a: &Args, file: &File, owner: Owner, block: bool) -> Result<u64> {
         _ => return Err(Errno::EINVAL),
     }
     let want = range(file, &l, owner)?;
-    locks::of(file)?.set(want, l.kind == F_UNLCK, block)?;
+    let locks = locks::of(file)?;
+    locks.set(want, l.kind == F_UNLCK, block)?;
+    // Closed while it waited: no later close would give the process' lock up.
+    let closed = a.thread.raw_file(a.i32(0)).map_or(true, |f| f.id != file.id);
+    if closed && l.kind != F_UNLCK && owner != Owner::File(file.id) {
+        locks.set(want, true, false)?;
+        return Err(Errno::EBADF);
+    }
     Ok(0)
 }
 
@@ -142,7 +149,7 @@ fn dup_from(a: &Args, cloexec: bool) -> Result<u64> {
 fn fcntl(a: &Args) -> Result<u64> {
     let files = a.thread.files();
     let (fd, cmd) = (a.i32(0), a.u32(1));
-    let file = a.thread.any_file(fd)?;
+    let file = a.thread.raw_file(fd)?;
     // What works on O_PATH descriptors too.
     match cmd {
         f::DUPFD => return dup_from(a, false),

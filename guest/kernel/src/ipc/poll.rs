@@ -1,6 +1,5 @@
 //! `poll(2)` and `ppoll(2)`, and the wait over many files they share with select.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
@@ -9,7 +8,7 @@ use doppel_machine::user::{UserPtr, bytes_of_mut};
 
 use super::mask::with_mask;
 use super::timeout::Timeout;
-use crate::fs::File;
+use crate::fs::fdtable::FileRef;
 use crate::fs::file::poll;
 use crate::sched::{PollTable, park};
 use crate::syscall::Arg::{Int, Ptr};
@@ -65,11 +64,6 @@ pub(super) fn wait_scan(
     Ok(n)
 }
 
-/// The open file of `fd` if it can be polled; O_PATH descriptors are as closed ones.
-fn lookup(fd: i32) -> Option<Arc<File>> {
-    current_ref().file(fd).ok().map(|f| f.clone())
-}
-
 /// Reads the array, waits, writes `revents` back.
 fn do_poll(process: &Process, at: UserPtr, nfds: u64, timeout: Timeout) -> Result<u64> {
     if nfds > process.rlimit(rlimit::NOFILE) {
@@ -78,18 +72,26 @@ fn do_poll(process: &Process, at: UserPtr, nfds: u64, timeout: Timeout) -> Resul
     let n = usize::try_from(nfds).map_err(|_| Errno::EINVAL)?;
     let mut fds: Vec<PollFd> = Vec::new();
     fds.try_reserve_exact(n).map_err(|_| Errno::ENOMEM)?;
-    let mut files: Vec<Option<Arc<File>>> = Vec::new();
+    let thread = current_ref();
+    let mut files: Vec<Option<FileRef<'_>>> = Vec::new();
     files.try_reserve_exact(n).map_err(|_| Errno::ENOMEM)?;
     for i in 0..nfds {
         let mut p = PollFd::default();
         at.add(i * 8).read_bytes(bytes_of_mut(&mut p))?;
-        files.push(lookup(p.fd));
+        // O_PATH descriptors are as closed ones.
+        files.push(thread.file(p.fd).ok());
         fds.push(p);
     }
     let ready = wait_scan(timeout, |mut table| {
         let mut ready = 0;
+        let first = table.is_some() || timeout.poll;
         for (p, f) in fds.iter_mut().zip(&files) {
-            let ev = match f {
+            // As on Linux, what was closed meanwhile is looked up again; what it named is kept.
+            let now = match f {
+                Some(f) if !first && !f.unshared() => &thread.file(p.fd).ok(),
+                _ => f,
+            };
+            let ev = match now {
                 Some(f) => {
                     // Once something is ready nobody will sleep: no need to register.
                     let t = if ready == 0 { table.as_deref_mut() } else { None };

@@ -75,7 +75,12 @@ fn do_select(args: &Args, timeout: Timeout) -> Result<u64> {
         let mut ready = 0;
         for w in &watched {
             let t = if ready == 0 { table.as_deref_mut() } else { None };
-            let ev = w.file.poll(t);
+            // As on Linux, what was closed meanwhile is looked up again; what it named is kept.
+            let ev = if w.file.unshared() {
+                w.file.poll(t)
+            } else {
+                args.thread.file(w.fd as i32).map_or(u32::MAX, |f| f.poll(t))
+            };
             for (i, set) in sets.iter_mut().enumerate() {
                 if let (true, true, Some(s)) = (w.wanted & (1 << i) != 0, ev & SETS[i] != 0, set.as_mut()) {
                     s[w.fd / 8] |= 1 << (w.fd % 8);

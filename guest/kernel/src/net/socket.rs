@@ -222,7 +222,7 @@ impl FileOps for Socket {
         })
     }
 
-    fn flush(&self, file: &File) {
+    fn parting(&self, file: &File) {
         if self.ops.common().domain == AF_UNIX {
             descriptor_closing(file);
         }

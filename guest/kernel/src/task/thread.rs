@@ -188,6 +188,11 @@ impl Thread {
         if file.flags() & O_PATH != 0 { Err(Errno::EBADF) } else { Ok(file) }
     }
 
+    /// As [`Self::file`], also for O_PATH descriptors.
+    pub fn raw_file(&self, fd: i32) -> Result<FileRef<'_>> {
+        usize::try_from(fd).ok().and_then(|i| self.files.get(i)).ok_or(Errno::EBADF)
+    }
+
     /// As [`Self::file`], counted, and also for O_PATH descriptors.
     pub fn any_file(&self, fd: i32) -> Result<Arc<crate::fs::File>> {
         let i = usize::try_from(fd).map_err(|_| Errno::EBADF)?;

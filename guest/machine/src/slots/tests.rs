@@ -53,7 +53,7 @@ impl Table for Files {
 }
 
 fn table() -> (Arc<Files>, Arc<AtomicU64>) {
-    (Arc::new(Files(Slots::new(()))), Arc::default())
+    (Arc::new(Files(Slots::new((), drop))), Arc::default())
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn an_owner_keeps_what_it_holds() {
     let h = a.get(3).unwrap();
     assert_ne!(t.0.owner.load(Ordering::Relaxed), 0);
     let h2 = a.get(3).unwrap();
-    drop(t.0.lock().take(3));
+    assert!(matches!(t.0.lock().take(3), Some(Removed::Held(_))));
     drop(h);
     h2.check();
     assert_eq!(live.load(Ordering::Relaxed), 1);
@@ -93,6 +93,29 @@ fn an_owner_keeps_what_it_holds() {
     drop(h2);
     assert_eq!(live.load(Ordering::Relaxed), 1);
     a.get(3).unwrap().check();
+    assert!(matches!(t.0.lock().take(3), Some(Removed::Free(_))));
+}
+
+#[test]
+fn what_is_removed_while_held_is_let_go_once() {
+    static GONE: AtomicU64 = AtomicU64::new(0);
+    let live = Arc::default();
+    let slots = Slots::new((), |p: Arc<Probe>| {
+        p.check();
+        GONE.fetch_add(1, Ordering::Relaxed);
+    });
+    let t = Arc::new(Files(slots));
+    let a = Attached::new(Some(t.clone()));
+    t.0.lock().set(1, Probe::new(&live));
+    t.0.lock().set(2, Probe::new(&live));
+    let (h1, h2) = (a.get(1).unwrap(), a.get(1).unwrap());
+    drop(t.0.lock().take(1));
+    drop(t.0.lock().take(2));
+    drop(h1);
+    assert_eq!(GONE.load(Ordering::Relaxed), 0);
+    drop(h2);
+    assert_eq!(GONE.load(Ordering::Relaxed), 1);
+    assert_eq!(live.load(Ordering::Relaxed), 0);
 }
 
 #[test]
