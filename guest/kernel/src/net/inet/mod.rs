@@ -95,6 +95,17 @@ fn own_address(like: &Ip) -> Ip {
     if unmapped(like).is_some() { mapped(info.ip4) } else { info.ip6 }
 }
 
+/// Which of the sockets that share a port by SO_REUSEPORT gets what comes from an address: always the same one, and
+/// all of them alike.
+fn spread(from: &End, to: &End) -> usize {
+    let mut h = 0xcbf2_9ce4_8422_2325_u64;
+    for b in from.ip.iter().chain(&to.ip).chain(&from.port.to_ne_bytes()).chain(&to.port.to_ne_bytes()) {
+        h = (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+    }
+    // The low bits alone would follow the last byte's.
+    (h ^ h >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 33
+}
+
 fn is_multicast(ip: &Ip) -> bool {
     unmapped(ip).map_or(ip[0] == 0xff, |v4| (224..240).contains(&v4[0]))
 }
@@ -128,9 +139,6 @@ fn check_bind(common: &Common, at: &End, multicast: bool) -> Result<()> {
     const CAP_NET_BIND_SERVICE: u32 = 10;
     let ours = at.is_any() || is_local(&at.ip) || multicast && is_multicast(&at.ip);
     if !ours {
-        return Err(Errno::EADDRNOTAVAIL);
-    }
-    if common.domain == AF_INET6 && at.ip == ANY4 {
         return Err(Errno::EADDRNOTAVAIL);
     }
     // The identifier of an echo is no port.

@@ -16,7 +16,8 @@ use doppel_machine::sync::SpinLock;
 use super::ipopts::IpOptions;
 use super::tcpopts::TcpOptions;
 use super::{
-    End, Ports, binding, check_bind, claim, fartcp, ipopts, is_local, source_for, tcpio, tcpopts, to_loopback,
+    End, Ports, binding, check_bind, claim, fartcp, ipopts, is_local, source_for, spread, tcpio, tcpopts,
+    to_loopback,
 };
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
@@ -71,8 +72,10 @@ pub(super) struct Inner {
     pub(super) parted: bool,
     /// As what a listener is known to the network service.
     pub(super) listener: Option<u32>,
-    /// RCV: no more comes (FIN); SEND: no more goes.
+    /// RCV: no more comes (FIN, or shut here); SEND: no more goes.
     pub(super) shut: u8,
+    /// The other end's FIN has come: reads end there, whatever happens to the connection later.
+    pub(super) fin: bool,
     pub(super) recv: Stream<()>,
     /// Urgent byte not yet taken, and how many bytes before it are still to be read.
     pub(super) urgent: Option<u8>,
@@ -125,6 +128,7 @@ impl Tcp {
                 parted: false,
                 listener: None,
                 shut: 0,
+                fin: false,
                 recv: Stream::default(),
                 urgent: None,
                 mark: None,
@@ -168,10 +172,14 @@ impl Tcp {
     /// TCP_* number of the state.
     fn state_number(&self, i: &Inner) -> u8 {
         match i.state {
-            State::Established if i.shut == BOTH => 7,
-            State::Established if i.shut & RCV_SHUTDOWN != 0 => 8,
-            State::Established if i.shut & SEND_SHUTDOWN != 0 => 5,
-            State::Established => 1,
+            State::Established if i.far.is_some() && i.shut == BOTH => 7,
+            State::Established if i.far.is_some() && i.shut & RCV_SHUTDOWN != 0 => 8,
+            State::Established => match (i.fin, i.shut & SEND_SHUTDOWN != 0) {
+                (true, true) => 7,
+                (true, false) => 8,
+                (false, true) => 5,
+                (false, false) => 1,
+            },
             State::Connecting => 2,
             State::Listening => 10,
             State::Closed | State::Dead => 7,
@@ -185,6 +193,9 @@ impl Tcp {
     /// Binds the port of a socket that has none.
     pub(super) fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
         let v6only = self.inner.lock().ip.v6only;
+        if v6only && doppel_algo::net::ports::unmapped(&at.ip).is_some() {
+            return Err(Errno::EINVAL);
+        }
         let ports = kernel().service::<Ports>();
         let port = claim(&ports.tcp, &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
         let mut i = self.inner.lock();
@@ -210,11 +221,15 @@ impl Tcp {
     }
 
     /// The other end refused, reset or vanished: nothing more can be sent or received, except what is queued.
-    pub(super) fn reset(&self, e: Errno) {
+    pub(super) fn reset(&self, mut e: Errno) {
         let peer = {
             let mut i = self.inner.lock();
             if i.state == State::Dead {
                 return;
+            }
+            if i.fin && i.shut & SEND_SHUTDOWN == 0 && e == Errno::ECONNRESET {
+                // It had sent all it wanted: a broken pipe, as on Linux.
+                e = Errno::EPIPE;
             }
             i.shut = BOTH;
             i.state = State::Closed;
@@ -233,7 +248,11 @@ impl Tcp {
 
     /// A FIN arrives.
     fn finish(&self) {
-        self.inner.lock().shut |= RCV_SHUTDOWN;
+        {
+            let mut i = self.inner.lock();
+            i.shut |= RCV_SHUTDOWN;
+            i.fin = true;
+        }
         self.common.wake_all(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP | poll::POLLHUP);
     }
 
@@ -274,13 +293,16 @@ impl Tcp {
         } else if local.is_any() {
             self.inner.lock().local.ip = source;
         }
+        let local = self.inner.lock().local;
         let listener = {
             let ports = kernel().service::<Ports>();
             let t = ports.tcp.lock();
-            t.find(to.port, &to.ip, kernel().next_id() as usize, |b| b.listening.then_some(0))
+            t.find(to.port, &to.ip, spread(&local, &to), |b| b.listening.then_some(0))
                 .and_then(|b| b.what.upgrade())
         };
-        let Some(l) = listener else { return self.refused(nonblock) };
+        let Some(l) = listener else {
+            return if local == to { self.meet_itself(to, nonblock) } else { self.refused(nonblock) };
+        };
         let server = l.server();
         {
             let (ip, tcp) = {
@@ -300,6 +322,7 @@ impl Tcp {
             let mut i = self.inner.lock();
             i.state = State::Connecting;
             i.shut = 0;
+            i.fin = false;
             i.remote = to;
             i.peer = Some(server.clone());
         }
@@ -337,6 +360,22 @@ impl Tcp {
                 self.await_connection()
             }
         }
+    }
+
+    /// Connects to its own address, where nobody listens: both ends are this one (a simultaneous open).
+    fn meet_itself(&self, to: End, nonblock: bool) -> Result<()> {
+        {
+            let mut i = self.inner.lock();
+            i.state = State::Established;
+            i.shut = 0;
+            i.fin = false;
+            i.remote = to;
+            i.peer = Some(self.me());
+            i.told = if nonblock { Told::Success } else { Told::Nothing };
+        }
+        self.common.peer_buf.store(self.common.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.common.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+        if nonblock { Err(Errno::EINPROGRESS) } else { Ok(()) }
     }
 
     /// Nobody listens: ECONNREFUSED now, or through SO_ERROR after EINPROGRESS.
@@ -394,12 +433,13 @@ impl Tcp {
             }
             i.state = State::Closed;
             i.shut = 0;
+            i.fin = false;
             i.told = Told::Nothing;
             i.remote = End::unspecified(self.family());
             (i.peer.take(), i.far.take(), i.recv.clear())
         };
         self.leave_far(far, None, true);
-        if let Some(p) = peer {
+        if let Some(p) = peer.filter(|p| !core::ptr::eq(&**p, self)) {
             p.common.uncharge(queued);
             p.reset(Errno::ECONNRESET);
         }
@@ -433,20 +473,28 @@ impl Tcp {
                 p.finish();
             }
         }
-        for s in waiting {
-            let client = s.inner.lock().peer.take();
-            let far = {
-                let mut i = s.inner.lock();
-                i.state = State::Dead;
-                i.far.take()
-            };
-            s.leave_far(far, None, true);
-            if let Some(cl) = client {
-                let connecting = cl.inner.lock().state == State::Connecting;
-                cl.reset(if connecting { Errno::ECONNREFUSED } else { Errno::ECONNRESET });
-            }
-        }
+        waiting.iter().for_each(|s| s.turn_away());
         self.common.wake_all(poll::POLLHUP | poll::POLLIN | poll::POLLOUT);
+    }
+
+    /// The server's end of a connection whose listener listens no more: the client is reset, or refused.
+    fn turn_away(&self) {
+        let (client, far) = {
+            let mut i = self.inner.lock();
+            i.state = State::Dead;
+            (i.peer.take(), i.far.take())
+        };
+        self.leave_far(far, None, true);
+        if let Some(cl) = client {
+            let connecting = cl.inner.lock().state == State::Connecting;
+            cl.reset(if connecting { Errno::ECONNREFUSED } else { Errno::ECONNRESET });
+        }
+    }
+
+    /// Gives up a connection in the making; whoever waits for it is told.
+    fn stop_connecting(&self) {
+        self.common.set_error(Errno::ECONNRESET);
+        self.disconnect();
     }
 }
 
@@ -557,7 +605,9 @@ impl SocketOps for Tcp {
 
     fn remote(&self) -> Result<Addr> {
         let i = self.inner.lock();
-        if i.state != State::Established {
+        // Once both have said that they are done there is no connection any more.
+        let over = i.far.is_none() && i.fin && i.shut & SEND_SHUTDOWN != 0;
+        if i.state != State::Established || over {
             return Err(Errno::ENOTCONN);
         }
         Ok(i.remote.show(self.family()))
@@ -582,7 +632,12 @@ impl SocketOps for Tcp {
                 State::Established => {}
                 State::Listening if how & RCV_SHUTDOWN != 0 => {}
                 State::Listening => return Ok(()),
-                State::Connecting | State::Closed | State::Dead => return Err(Errno::ENOTCONN),
+                State::Connecting => {
+                    drop(i);
+                    self.stop_connecting();
+                    return Ok(());
+                }
+                State::Closed | State::Dead => return Err(Errno::ENOTCONN),
             }
             if let Some(far) = &i.far {
                 if how & SEND_SHUTDOWN != 0 {
@@ -611,9 +666,7 @@ impl SocketOps for Tcp {
             if let Some(p) = self.inner.lock().port {
                 kernel().service::<Ports>().tcp.lock().update(p, self.common.ino, |b| b.listening = false);
             }
-            for s in waiting {
-                s.close();
-            }
+            waiting.iter().for_each(|s| s.turn_away());
         }
         if let Some(p) = peer {
             p.finish();

@@ -153,13 +153,16 @@ pub(super) fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received
             let peer = s.peer();
             let mut i = s.inner.lock();
             let n = i.recv.len().min(want - r.len);
+            r.len += n;
+            if flags & MSG_PEEK != 0 {
+                break;
+            }
             i.recv.consume(n);
             i.mark = i.mark.and_then(|m| m.checked_sub(n));
             drop(i);
             if let Some(p) = peer {
                 p.common.uncharge(n);
             }
-            r.len += n;
         } else if !move_some(s, out, &mut r, flags & MSG_PEEK != 0)? {
             break;
         }
@@ -175,6 +178,10 @@ fn ready(s: &Tcp, need: usize) -> Option<Result<bool>> {
     let i = s.inner.lock();
     if i.recv.len() >= need || (!i.recv.is_empty() && i.shut & RCV_SHUTDOWN != 0) {
         return Some(Ok(true));
+    }
+    // The end is the end, also of a connection that was reset after it.
+    if i.fin {
+        return Some(Ok(false));
     }
     if let Some(e) = s.common.take_error() {
         return Some(Err(e));

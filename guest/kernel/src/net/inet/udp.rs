@@ -15,7 +15,7 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::bytes_of;
 
 use super::ipopts::IpOptions;
-use super::{End, Ports, binding, check_bind, claim, ipopts, is_local, route, source_for};
+use super::{End, Ports, binding, check_bind, claim, ipopts, is_local, route, source_for, spread};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::{Common, MSG_OVERHEAD, wait};
@@ -124,6 +124,9 @@ impl Udp {
 
     fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
         let v6only = self.inner.lock().ip.v6only;
+        if v6only && unmapped(&at.ip).is_some() {
+            return Err(Errno::EINVAL);
+        }
         let ports = kernel().service::<Ports>();
         let port = claim(self.table(&ports), &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
         let mut i = self.inner.lock();
@@ -196,7 +199,7 @@ fn find(from: &End, to: &End) -> Option<Arc<Udp>> {
     // Remote ends are looked at after the table's lock is gone.
     let candidates: Vec<Arc<Udp>> = {
         let t = ports.udp.lock();
-        let one = t.find(to.port, &to.ip, kernel().next_id() as usize, |_| Some(0))?;
+        let one = t.find(to.port, &to.ip, spread(from, to), |_| Some(0))?;
         let alone = t.find(to.port, &to.ip, 0, |b| (b.id != one.id).then_some(0)).is_none();
         if alone {
             one.what.upgrade().into_iter().collect()
