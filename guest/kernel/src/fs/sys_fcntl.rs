@@ -124,7 +124,7 @@ fn set_lock(a: &Args, file: &File, owner: Owner, block: bool) -> Result<u64> {
     let locks = locks::of(file)?;
     locks.set(want, l.kind == F_UNLCK, block)?;
     // Closed while it waited: no later close would give the process' lock up.
-    let closed = a.thread.raw_file(a.i32(0)).map_or(true, |f| f.id != file.id);
+    let closed = !a.thread.raw_file(a.i32(0)).is_ok_and(|f| f.id == file.id);
     if closed && l.kind != F_UNLCK && owner != Owner::File(file.id) {
         locks.set(want, true, false)?;
         return Err(Errno::EBADF);
