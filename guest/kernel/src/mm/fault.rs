@@ -100,7 +100,7 @@ impl Mm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FutexPlace {
     /// In memory of one space only.
-    Private,
+    Own,
     /// In an object that others may map.
     Object {
         /// The object.
@@ -108,18 +108,23 @@ pub enum FutexPlace {
         /// Offset of the word in it.
         offset: u64,
     },
+    /// It cannot be read, or not written: private pages count only if they may be written.
+    Nowhere,
 }
 
 impl Mm {
-    /// Where the word at `addr` lies.
-    pub fn futex_place(&self, addr: u64) -> FutexPlace {
+    /// Where the word at `addr` lies; `write`: for one that the kernel changes.
+    pub fn futex_place(&self, addr: u64, write: bool) -> FutexPlace {
         let g = self.lock();
-        match g.map.get(addr) {
-            Some((start, _, v)) if v.shared() => match &v.backing {
-                Backing::Pages(o) => FutexPlace::Object { id: o.id(), offset: v.offset + (addr - start) },
-                _ => FutexPlace::Private,
-            },
-            _ => FutexPlace::Private,
+        let Some((start, _, v)) = g.map.get(addr) else { return FutexPlace::Nowhere };
+        if v.prot == 0 || v.prot & 2 == 0 && (write || matches!(v.backing, Backing::Anonymous)) {
+            return FutexPlace::Nowhere;
+        }
+        match &v.backing {
+            Backing::Pages(o) if v.shared() => {
+                FutexPlace::Object { id: o.id(), offset: v.offset + (addr - start) }
+            }
+            _ => FutexPlace::Own,
         }
     }
 }

@@ -59,7 +59,8 @@ fn futex(a: &Args) -> Result<u64> {
         return Err(Errno::ENOSYS);
     }
     let (addr, val, addr2, val3) = (a.ptr(0), a.u32(2), a.ptr(4), a.u32(5));
-    let key = |p| Key::new(&a.thread, p, private);
+    let key = |p| Key::new(&a.thread, p, private, false);
+    let lock_key = |p| Key::new(&a.thread, p, private, true);
     let timeout = || -> Result<Option<Timespec>> {
         if a.ptr(3).is_null() { Ok(None) } else { Ok(Some(a.ptr(3).read()?)) }
     };
@@ -96,7 +97,7 @@ fn futex(a: &Args) -> Result<u64> {
             Ok(u64::from(woken + moved))
         }
         WAKE_OP => {
-            let (k1, k2) = (key(addr)?, key(addr2)?);
+            let (k1, k2) = (key(addr)?, lock_key(addr2)?);
             let old = apply(addr2, val3)?;
             let mut n = table.wake(k1, count(val), ANY);
             if compare(old, val3)? {
@@ -109,10 +110,10 @@ fn futex(a: &Args) -> Result<u64> {
                 None => None,
                 Some(t) => absolute(t, cmd == LOCK_PI || realtime)?,
             };
-            pi::lock(&a.thread, key(addr)?, addr, deadline)
+            pi::lock(&a.thread, lock_key(addr)?, addr, deadline)
         }
-        TRYLOCK_PI => pi::try_lock(&a.thread, key(addr)?, addr),
-        UNLOCK_PI => pi::unlock(&a.thread, key(addr)?, addr),
+        TRYLOCK_PI => pi::try_lock(&a.thread, lock_key(addr)?, addr),
+        UNLOCK_PI => pi::unlock(&a.thread, lock_key(addr)?, addr),
         _ => Err(Errno::ENOSYS),
     }
 }

@@ -1,7 +1,8 @@
 //! Futexes (`futex(2)`): waiting on a word of user memory.
 //!
 //! Key types: [`Futexes`] (hash table of waiters), [`Key`] (which word), [`Waiter`]. A private word is known by its
-//! space and address, a shared one by its page object and offset, so processes that map it elsewhere meet.
+//! space and address, a shared one by its page object and offset, so processes that map it elsewhere meet. Who calls
+//! a word private and who does not never meet, as on Linux.
 //! The value is compared and the waiter queued under the bucket's lock, which every waker takes, so no wake-up is
 //! lost. Lock order: mm (for the key, released first) → bucket (two in table order) → run queue.
 
@@ -29,7 +30,8 @@ const BUCKETS: usize = 64;
 /// Matches every waiter (FUTEX_BITSET_MATCH_ANY).
 pub const ANY: u32 = u32::MAX;
 
-/// Identifies a word: space or object, and address or offset.
+/// Identifies a word: space or object, and address or offset, which are multiples of 4: their low bits tell the kinds
+/// apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     id: u64,
@@ -59,18 +61,22 @@ impl Default for Futexes {
 
 impl Key {
     /// The key of the word at `addr` of the current space: EINVAL if it is not aligned, EFAULT if there can be
-    /// none.
-    pub fn new(thread: &Thread, addr: UserPtr, private: bool) -> Result<Self> {
+    /// none. A shared word must be mapped; `write`: writable.
+    pub fn new(thread: &Thread, addr: UserPtr, private: bool, write: bool) -> Result<Self> {
         if !addr.0.is_multiple_of(4) {
             return Err(Errno::EINVAL);
         }
         if addr.0 >= doppel_abi_machine::layout::USER_END {
             return Err(Errno::EFAULT);
         }
-        if !private && let FutexPlace::Object { id, offset } = thread.space().mm.futex_place(addr.0) {
-            return Ok(Self { id, at: offset });
+        if private {
+            return Ok(Self { id: thread.space_id(), at: addr.0 });
         }
-        Ok(Self { id: thread.space_id(), at: addr.0 })
+        match thread.space().mm.futex_place(addr.0, write) {
+            FutexPlace::Object { id, offset } => Ok(Self { id, at: offset | 1 }),
+            FutexPlace::Own => Ok(Self { id: thread.space_id(), at: addr.0 | 2 }),
+            FutexPlace::Nowhere => Err(Errno::EFAULT),
+        }
     }
 
     fn index(self) -> usize {
@@ -246,7 +252,7 @@ fn wait(key: Key, addr: UserPtr, val: u32, bitset: u32, deadline: Deadline) -> R
 /// Wakes up to `n` waiters of the word at `p` in the current space (clear_child_tid).
 pub fn wake_addr(p: UserPtr, n: u32) {
     // A bad address has no waiters.
-    if let Ok(key) = Key::new(&current(), p, false) {
+    if let Ok(key) = Key::new(&current(), p, false, false) {
         kernel().futexes.wake(key, n, ANY);
     }
 }

@@ -75,8 +75,16 @@ fn walk(t: &Arc<Thread>, head: UserPtr) -> Result<()> {
 
 /// Marks one word whose owner ends.
 fn died(t: &Arc<Thread>, addr: UserPtr, pi: bool, pending: bool) -> Result<()> {
-    let key = Key::new(t, addr, false)?;
-    let wake = || kernel().futexes.wake(key, 1, ANY);
+    let key = Key::new(t, addr, false, true)?;
+    // Those who wait for a priority-inheriting lock may have called it private.
+    let own = if pi { Some(Key::new(t, addr, true, true)?) } else { None };
+    let wake = || {
+        if kernel().futexes.wake(key, 1, ANY) == 0
+            && let Some(own) = own
+        {
+            kernel().futexes.wake(own, 1, ANY);
+        }
+    };
     loop {
         let v = addr.load_u32()?;
         // It was about to be released, or the next owner has not taken it yet: somebody must look.

@@ -51,7 +51,7 @@ pub(super) fn futex_waitv(a: &Args) -> Result<u64> {
             return Err(Errno::EINVAL);
         }
         let addr = UserPtr(w.addr);
-        let key = Key::new(&a.thread, addr, w.flags & PRIVATE != 0)?;
+        let key = Key::new(&a.thread, addr, w.flags & PRIVATE != 0, false)?;
         list.push((key, addr, w.val as u32));
     }
     let table = &kernel().futexes;
