@@ -161,6 +161,11 @@ impl Kernel {
         Err(crate::Errno::EAGAIN)
     }
 
+    /// Whether nobody has this pid or tid.
+    pub fn is_free(&self, pid: i32) -> bool {
+        !self.processes.lock().contains_key(&pid) && !self.threads.lock().contains_key(&pid)
+    }
+
     /// How many tasks there are for a limit on them: threads, or processes if zombies make them more.
     pub fn tasks(&self) -> usize {
         let processes = self.processes.lock().len();

@@ -37,10 +37,16 @@ pub mod flag {
     pub const CLEAR_SIGHAND: u64 = 1 << 32;
     /// Namespaces, cgroups, ptrace: a domain has one of each.
     pub const NAMESPACES: u64 =
-        0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | 0x80;
+        0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | NEWTIME;
     pub const NEWNS: u64 = 0x2_0000;
     pub const NEWUSER: u64 = 0x1000_0000;
     pub const INTO_CGROUP: u64 = 1 << 33;
+    pub const DETACHED: u64 = 0x40_0000;
+    pub const SYSVSEM: u64 = 0x4_0000;
+    pub const NEWIPC: u64 = 0x800_0000;
+    pub const NEWPID: u64 = 0x2000_0000;
+    /// For clone3 only: clone has the signal there.
+    pub const NEWTIME: u64 = 0x80;
 }
 
 /// Process creation.
@@ -48,7 +54,7 @@ pub const CALLS: &[Syscall] = &[
     call(nr::CLONE, sys_clone, Partial, &[Hex, Ptr, Ptr, Ptr, Ptr], "no namespaces (EPERM)"),
     call(nr::FORK, sys_fork, Full, &[], ""),
     call(nr::VFORK, sys_vfork, Full, &[], ""),
-    call(nr::CLONE3, sys_clone3, Partial, &[Ptr, Hex], "no namespaces, cgroups or set_tid (EPERM)"),
+    call(nr::CLONE3, sys_clone3, Partial, &[Ptr, Hex], "no namespaces or cgroups (EPERM)"),
 ];
 
 /// What a clone asks for.
@@ -61,10 +67,12 @@ struct Request {
     child_tid: u64,
     pidfd: u64,
     tls: u64,
+    /// The thread id asked for, 0 for any.
+    tid: i32,
 }
 
 fn sys_clone(a: &Args) -> Result<u64> {
-    let flags = a.u64(0);
+    let flags = u64::from(a.u32(0));
     clone(
         &a.thread,
         Request {
@@ -75,6 +83,7 @@ fn sys_clone(a: &Args) -> Result<u64> {
             child_tid: a.u64(3),
             pidfd: a.u64(2),
             tls: a.u64(4),
+            tid: 0,
         },
     )
 }
@@ -121,19 +130,57 @@ fn sys_clone3(a: &Args) -> Result<u64> {
         tls,
         set_tid,
         set_tid_size,
-        _cgroup,
+        cgroup,
     ] = words;
-    if set_tid != 0 || set_tid_size != 0 || flags & flag::INTO_CGROUP != 0 {
-        return Err(Errno::EPERM);
+    const SET_TID_MAX: u64 = 32;
+    if set_tid_size > SET_TID_MAX
+        || (set_tid == 0) != (set_tid_size == 0)
+        || exit_signal > 64
+        || flags & flag::INTO_CGROUP != 0 && (cgroup > i32::MAX as u64 || size < MAX)
+    {
+        return Err(Errno::EINVAL);
     }
-    if flags & flag::CSIGNAL != 0 || exit_signal > 64 || (stack == 0) != (stack_size == 0) {
+    let mut tids = [0i32; SET_TID_MAX as usize];
+    for (i, t) in (0..set_tid_size).zip(&mut tids) {
+        *t = UserPtr(set_tid).add(i * 4).read()?;
+    }
+    let known = u64::from(u32::MAX) | flag::CLEAR_SIGHAND | flag::INTO_CGROUP;
+    let signalled = flags & (flag::THREAD | flag::PARENT) != 0 && exit_signal != 0;
+    if flags & !known != 0
+        || flags & (flag::DETACHED | flag::CSIGNAL & !flag::NEWTIME) != 0
+        || signalled
+        || (stack == 0) != (stack_size == 0)
+    {
         return Err(Errno::EINVAL);
     }
     let stack = if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(Errno::EINVAL)? };
-    clone(
-        &a.thread,
-        Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls },
-    )
+    if stack > doppel_abi_machine::layout::USER_END {
+        return Err(Errno::EINVAL);
+    }
+    let request =
+        Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls, tid: 0 };
+    check(&request)?;
+    if flags & flag::INTO_CGROUP != 0 {
+        // A domain has one control group, which no descriptor stands for.
+        return Err(Errno::EBADF);
+    }
+    let tid = if set_tid_size == 0 { 0 } else { chosen_tid(a, &tids[..set_tid_size as usize])? };
+    clone(&a.thread, Request { tid, ..request })
+}
+
+/// The thread id of clone3's `set_tid`, which names one for each PID namespace: there is one.
+fn chosen_tid(a: &Args, tids: &[i32]) -> Result<i32> {
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_CHECKPOINT_RESTORE: u32 = 40;
+    let [tid] = *tids else { return Err(Errno::EINVAL) };
+    if !(1..crate::root::PID_MAX).contains(&tid) {
+        return Err(Errno::EINVAL);
+    }
+    let cred = a.thread.cred();
+    if !cred.capable(CAP_CHECKPOINT_RESTORE) && !cred.capable(CAP_SYS_ADMIN) {
+        return Err(Errno::EPERM);
+    }
+    if kernel().is_free(tid) { Ok(tid) } else { Err(Errno::EEXIST) }
 }
 
 fn check(r: &Request) -> Result<()> {
@@ -146,7 +193,10 @@ fn check(r: &Request) -> Result<()> {
         || needs(flag::THREAD, flag::SIGHAND)
         || needs(flag::SIGHAND, flag::VM)
         || has(flag::CLEAR_SIGHAND) && has(flag::SIGHAND)
-        || has(flag::PIDFD) && has(flag::THREAD)
+        || has(flag::PIDFD) && (has(flag::THREAD) || has(flag::DETACHED))
+        || has(flag::PIDFD) && has(flag::PARENT_SETTID) && r.pidfd == r.parent_tid
+        || has(flag::THREAD) && f & (flag::NEWUSER | flag::NEWPID) != 0
+        || has(flag::NEWIPC) && has(flag::SYSVSEM)
     {
         return Err(Errno::EINVAL);
     }
@@ -167,7 +217,7 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     if doppel_machine::boot::task_limit().is_some_and(|most| kernel().tasks() >= most) {
         return Err(Errno::EAGAIN);
     }
-    let tid = kernel().alloc_pid()?;
+    let tid = if r.tid != 0 { r.tid } else { kernel().alloc_pid()? };
     let vfork = r.flags & flag::VFORK != 0;
 
     let mut regs = parent.task.regs();
@@ -222,11 +272,16 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     *child.vfork_done.lock() = done.clone();
 
     if r.flags & flag::PARENT_SETTID != 0 {
-        UserPtr(r.parent_tid).write(&tid)?;
+        // Linux does not look whether this works.
+        let _ = UserPtr(r.parent_tid).write(&tid);
     }
     if r.flags & flag::PIDFD != 0 {
         let fd = crate::ipc::pidfd::open(&child_process)?;
-        UserPtr(r.pidfd).write(&fd)?;
+        if let Err(e) = UserPtr(r.pidfd).write(&fd) {
+            // Another thread may have closed it already; then there is nothing to undo.
+            let _ = parent.files().close(fd);
+            return Err(e.into());
+        }
     }
     ptrace::inherit(parent, &child, vfork, r.exit_signal);
     publish(&child, process, &child_process, r.flags);
@@ -241,7 +296,9 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     drop(child);
     ptrace::clone_event(parent, vfork, r.exit_signal, tid);
     if let Some(d) = done {
-        wait_until_uninterruptible(&d.queue, || d.done.load(Ordering::SeqCst).then_some(()));
+        // Who must end does not wait: the child may be a thread of this process, and wait for that itself.
+        let over = || d.done.load(Ordering::SeqCst) || parent.exiting.load(Ordering::SeqCst);
+        wait_until_uninterruptible(&d.queue, || over().then_some(()));
         ptrace::vfork_done(parent, tid);
     }
     Ok(tid as u64)
@@ -291,7 +348,10 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
         signals,
         *p.rlimits.lock(),
     );
-    child.exit_signal.store(r.exit_signal, Ordering::Relaxed);
+    // A sibling tells its parent's parent in the way of its maker.
+    let exit_signal =
+        if r.flags & flag::PARENT != 0 { p.exit_signal.load(Ordering::Relaxed) } else { r.exit_signal };
+    child.exit_signal.store(exit_signal, Ordering::Relaxed);
     child.made_by.store(current().tid(), Ordering::Relaxed);
     *child.exe.lock() = p.exe.lock().clone();
     (*child.cmdline.lock()).clone_from(&p.cmdline.lock());

@@ -169,7 +169,8 @@ fn notify_parent(p: &Arc<Process>, status: i32) {
     let Some(parent) = p.parent() else { return };
     let signo = p.exit_signal.load(Ordering::Relaxed);
     let auto = signo == sig::SIGCHLD && parent.signals.ignores_children();
-    if signo != 0 {
+    // clone(2) takes numbers that are no signals; nobody is told then.
+    if (1..=64).contains(&signo) {
         let (code, value) = if status & 0x7f == 0 {
             (code::CLD_EXITED, status >> 8 & 0xff)
         } else if status & 0x80 != 0 {
