@@ -259,3 +259,60 @@ int t_helper(int argc, char **argv) {
     pause();
     return 0;
 }
+
+// Another process that holds record locks of `fd`: [300,310) read, [200,210) write, [100,110) read, [400,end) write.
+static pid_t holder(int fd) {
+    int p[2];
+    char c;
+    CHECK(pipe(p) == 0);
+    pid_t child = SPAWN(
+        static const struct { short type; off_t start, len; } held[] = {
+            {F_RDLCK, 300, 10}, {F_WRLCK, 200, 10}, {F_RDLCK, 100, 10}, {F_WRLCK, 400, 0}};
+        for (int i = 0; i < 4; i++) {
+            struct flock l = {.l_type = held[i].type, .l_start = held[i].start, .l_len = held[i].len};
+            CHECK(fcntl(fd, F_SETLK, &l) == 0);
+        }
+        CHECK(write(p[1], "x", 1) == 1);
+        for (;;) pause());
+    CHECK(read(p[0], &c, 1) == 1);
+    return child;
+}
+
+CASE(getlk_tells_the_first_lock) {
+    scratch();
+    int fd = mkfile("f", "0123456789");
+    pid_t p = holder(fd);
+    static const struct { short type; off_t start, len; short got; off_t at, count; } asked[] = {
+        {F_WRLCK, 0, 0, F_RDLCK, 100, 10},  {F_RDLCK, 0, 0, F_WRLCK, 200, 10}, {F_WRLCK, 205, 1, F_WRLCK, 200, 10},
+        {F_WRLCK, 210, 0, F_RDLCK, 300, 10}, {F_RDLCK, 210, 0, F_WRLCK, 400, 0}, {F_WRLCK, 210, -5, F_WRLCK, 200, 10},
+    };
+    for (int i = 0; i < 6; i++) {
+        struct flock l = {.l_type = asked[i].type, .l_start = asked[i].start, .l_len = asked[i].len};
+        CHECK(fcntl(fd, F_GETLK, &l) == 0);
+        CHECK_EQ(l.l_type, asked[i].got);
+        CHECK_EQ(l.l_start, asked[i].at);
+        CHECK_EQ(l.l_len, asked[i].count);
+        CHECK_EQ(l.l_pid, p);
+    }
+    struct flock l = {.l_type = F_WRLCK, .l_start = 110, .l_len = 90};
+    CHECK(fcntl(fd, F_GETLK, &l) == 0);
+    CHECK_EQ(l.l_type, F_UNLCK);
+    kill(p, SIGKILL);
+    join(p);
+}
+
+CASE(ofd_getlk_wants_no_pid) {
+    scratch();
+    int fd = mkfile("f", "0123456789");
+    struct flock l = {.l_type = F_WRLCK, .l_pid = 5};
+    CHECK_ERR(fcntl(fd, F_OFD_GETLK, &l), EINVAL);
+    CHECK_ERR(fcntl(fd, F_OFD_SETLK, &l), EINVAL);
+    l.l_pid = 0;
+    CHECK(fcntl(fd, F_OFD_GETLK, &l) == 0);
+}
+
+CASE(flock_takes_mandatory_requests_for_done) {
+    scratch();
+    int fd = mkfile("f", "0123456789");
+    CHECK_EQ(flock(fd, 32 | 64), 0);
+}

@@ -25,7 +25,7 @@ impl<O: Copy + PartialEq> Range<O> {
     }
 }
 
-/// The record locks of one file.
+/// The record locks of one file: those of one owner lie together, by start.
 #[derive(Clone, Debug)]
 pub struct RecordLocks<O> {
     list: Vec<Range<O>>,
@@ -38,15 +38,34 @@ impl<O> Default for RecordLocks<O> {
 }
 
 impl<O: Copy + PartialEq> RecordLocks<O> {
-    /// A lock of another owner that keeps `want` from being set.
+    /// The first lock of another owner that keeps `want` from being set.
     #[must_use]
     pub fn conflict(&self, want: &Range<O>) -> Option<&Range<O>> {
         self.list.iter().find(|r| want.conflicts(r))
     }
 
+    /// The first lock that the owner of `range` has in it.
+    #[must_use]
+    pub fn own(&self, range: &Range<O>) -> Option<&Range<O>> {
+        self.list.iter().find(|r| r.owner == range.owner && r.overlaps(range))
+    }
+
+    /// Puts a lock in its place; `first` is where its owner's locks began.
+    fn insert(&mut self, new: Range<O>, first: usize) {
+        let after = |r: &Range<O>| r.owner != new.owner || r.start > new.start;
+        let first = first.min(self.list.len());
+        let at = self.list[first..].iter().position(after).map_or(self.list.len(), |i| first + i);
+        self.list.insert(at, new);
+    }
+
+    fn first_of(&self, owner: O) -> usize {
+        self.list.iter().position(|r| r.owner == owner).unwrap_or(self.list.len())
+    }
+
     /// Replaces what the owner has in the range by `new`, which must not conflict; joins it with neighbours of its
     /// kind.
     pub fn set(&mut self, new: Range<O>) {
+        let first = self.first_of(new.owner);
         self.clear(&new);
         let mut new = new;
         self.list.retain(|r| {
@@ -58,12 +77,13 @@ impl<O: Copy + PartialEq> RecordLocks<O> {
             }
             !joins
         });
-        self.list.push(new);
+        self.insert(new, first);
     }
 
     /// Removes what the owner of `hole` has in its range; locks that reach beyond it keep the rest.
     pub fn clear(&mut self, hole: &Range<O>) {
         let mut rest = Vec::new();
+        let first = self.first_of(hole.owner);
         self.list.retain(|r| {
             if r.owner != hole.owner || !r.overlaps(hole) {
                 return true;
@@ -76,7 +96,9 @@ impl<O: Copy + PartialEq> RecordLocks<O> {
             }
             false
         });
-        self.list.append(&mut rest);
+        for r in rest {
+            self.insert(r, first);
+        }
     }
 
     /// Removes all locks that `drop` picks.
@@ -84,7 +106,7 @@ impl<O: Copy + PartialEq> RecordLocks<O> {
         self.list.retain(|r| !drop(r));
     }
 
-    /// The locks, in no order.
+    /// The locks, owner by owner.
     pub fn iter(&self) -> impl Iterator<Item = &Range<O>> {
         self.list.iter()
     }
@@ -134,6 +156,7 @@ mod tests {
             (x >> 33) % n
         };
         for _ in 0..20_000 {
+            assert!(locks.list.windows(2).all(|w| w[0].owner != w[1].owner || w[0].start < w[1].start));
             let (a, b) = (next(40), next(40));
             let want = r(next(2) as u8, a.min(b), a.max(b), next(2) == 0);
             let other = usize::from(1 - want.owner);

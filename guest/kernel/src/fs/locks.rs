@@ -67,6 +67,11 @@ impl Locks {
         self.state.lock().records.conflict(want).copied()
     }
 
+    /// The first lock of the same owner in the range.
+    pub fn own(&self, range: &Range) -> Option<Range> {
+        self.state.lock().records.own(range).copied()
+    }
+
     /// Sets (or with `unlock` clears) a record lock; waits if `block`, else EAGAIN.
     pub fn set(&self, want: Range, unlock: bool, block: bool) -> Result<()> {
         let attempt = |wait: bool| {

@@ -88,11 +88,18 @@ fn range(f: &File, l: &Flock, owner: Owner) -> Result<Range> {
 
 fn get_lock(a: &Args, file: &File, owner: Owner) -> Result<u64> {
     let mut l: Flock = a.ptr(2).read()?;
-    if !matches!(l.kind, F_RDLCK | F_WRLCK) {
+    let ofd = matches!(owner, Owner::File(_));
+    if ofd && l.pid != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let own = ofd && l.kind == F_UNLCK;
+    if !own && !matches!(l.kind, F_RDLCK | F_WRLCK) {
         return Err(Errno::EINVAL);
     }
     let want = range(file, &l, owner)?;
-    match locks::of(file)?.conflict(&want) {
+    let locks = locks::of(file)?;
+    // F_UNLCK asks what the open file itself has locked.
+    match if own { locks.own(&want) } else { locks.conflict(&want) } {
         None => l.kind = F_UNLCK,
         Some(r) => {
             l.kind = if r.exclusive { F_WRLCK } else { F_RDLCK };
@@ -208,6 +215,11 @@ fn flock(a: &Args) -> Result<u64> {
     const NB: u32 = 4;
     const UN: u32 = 8;
     let file = a.file(0)?;
+    // Linux no longer has mandatory locks, and takes requests for them for done.
+    const MAND: u32 = 32;
+    if a.u32(1) & MAND != 0 {
+        return Ok(0);
+    }
     let lock = match a.u32(1) & !NB {
         SH => Some(false),
         EX => Some(true),
