@@ -2,6 +2,7 @@
 #include "t.h"
 #include <dirent.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/sysmacros.h>
@@ -238,4 +239,69 @@ CASE(capability_bounding_and_ambient) {
     CHECK_EQ(caps("CapBnd:") >> 5 & 1, 0);
     setresuid(1000, 1000, 1000);
     CHECK_ERR(prctl(PR_CAPBSET_DROP, 6, 0, 0, 0), EPERM);
+}
+
+CASE(ambient_capabilities_may_be_forbidden) {
+    if (geteuid() != 0) SKIP("needs root");
+    struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct d[2];
+    CHECK(syscall(SYS_capget, &h, d) == 0);
+    d[0].inheritable = 1 << 5;
+    CHECK(syscall(SYS_capset, &h, d) == 0);
+    CHECK(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, 5, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECUREBITS, 1 << 6, 0, 0, 0) == 0);
+    CHECK_ERR(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, 5, 0, 0), EPERM);
+    CHECK(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_LOWER, 5, 0, 0) == 0);
+    // Locked, it cannot be allowed again.
+    CHECK(prctl(PR_SET_SECUREBITS, 3 << 6, 0, 0, 0) == 0);
+    CHECK_ERR(prctl(PR_SET_SECUREBITS, 1 << 7, 0, 0, 0), EPERM);
+}
+
+static int mode_of(const char *path) {
+    struct stat st;
+    CHECK(stat(path, &st) == 0);
+    return st.st_mode & 07777;
+}
+
+// Gives the file a mode, does something, and compares what is left of it.
+#define LEAVES(want, before, ...) do { CHECK(chmod("f", before) == 0); __VA_ARGS__; CHECK_EQ(mode_of("f"), want); } while (0)
+
+CASE(set_id_bits_go_where_they_must) {
+    if (geteuid() != 0) SKIP("needs root");
+    scratch();
+    umask(0);
+    CHECK(mkdir("d", 0) == 0 && chown("d", 0, 500) == 0 && chmod("d", 02777) == 0);
+    CHECK(syscall(SYS_setgroups, 0, NULL) == 0);
+    int f = mkfile("f", "x");
+    CHECK(chown("f", 1000, 1000) == 0);
+    LEAVES(0777, 06777, CHECK(chown("f", -1, -1) == 0));
+    LEAVES(02745, 06745, CHECK(chown("f", 1000, 1000) == 0));
+    LEAVES(06777, 06777, CHECK(write(f, "x", 1) == 1));
+    CHECK(setresgid(1000, 1000, 1000) == 0 && setresuid(1000, 1000, 1000) == 0);
+    CHECK((f = open("f", O_RDWR)) >= 0);
+    LEAVES(0777, 06777, CHECK(write(f, "x", 1) == 1));
+    LEAVES(02767, 06767, CHECK(write(f, "x", 1) == 1));
+    LEAVES(0777, 06777, CHECK(ftruncate(f, 5) == 0));
+    LEAVES(0777, 06777, CHECK(truncate("f", 3) == 0));
+    LEAVES(0777, 06777, CHECK(close(open("f", O_RDWR | O_TRUNC)) == 0));
+    LEAVES(0777, 06777, CHECK(fallocate(f, 0, 0, 100) == 0));
+    LEAVES(0777, 06777, CHECK(chown("f", -1, 1000) == 0));
+    // In a directory that gives its group away, who is no member makes no programs of that group.
+    struct stat st;
+    CHECK(close(open("d/n", O_CREAT | O_RDWR, 02777)) == 0);
+    CHECK_EQ(mode_of("d/n"), 0777);
+    CHECK(close(open("d/m", O_CREAT | O_RDWR, 02767)) == 0);
+    CHECK_EQ(mode_of("d/m"), 02767);
+    CHECK(mknod("d/fifo", S_IFIFO | 02775, 0) == 0);
+    CHECK_EQ(mode_of("d/fifo"), 0775);
+    CHECK(mkdir("d/e", 0755) == 0);
+    CHECK_EQ(mode_of("d/e"), 02755);
+    CHECK(chmod("d/e", 02755) == 0);
+    CHECK_EQ(mode_of("d/e"), 0755);
+    int t = open("d", O_TMPFILE | O_RDWR, 02777);
+    if (t >= 0) {
+        CHECK(fstat(t, &st) == 0);
+        CHECK_EQ(st.st_mode & 07777, 0777);
+        CHECK_EQ(st.st_gid, 500);
+    }
 }

@@ -64,10 +64,7 @@ pub fn create(caller: &Caller, dir: &Path, name: &[u8], mode: u32, rdev: u64) ->
     if FileType::from_mode(mode) == Some(FileType::Directory) && dir.inode().perm().mode & 0o2000 != 0 {
         mode |= 0o2000;
     }
-    let setgid_program = mode & 0o2010 == 0o2010 && FileType::from_mode(mode) == Some(FileType::Regular);
-    if setgid_program && !caller.cred.in_group(gid) && !caller.cred.capable(super::perm::cap::FSETID) {
-        mode &= !0o2000;
-    }
+    let mode = perm::new_mode(&caller.cred, &**dir.inode(), mode, gid);
     let uid = caller.cred.fsuid;
     add(dir, name, || may_change(caller, dir), |d| d.create(name, mode, uid, gid, rdev))
 }

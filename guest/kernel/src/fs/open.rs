@@ -129,7 +129,9 @@ fn tmpfile(
     perm::check(&caller.cred, &**dir.inode(), MAY_WRITE | MAY_EXEC)?;
     dir.mount().writable()?;
     let (uid, gid) = (caller.cred.fsuid, super::names::new_gid(caller, &dir));
-    let inode = dir.inode().tmpfile(mode & 0o7777 & !caller.fs.umask(), uid, gid)?;
+    let mode = FileType::Regular as u32 | mode & 0o7777 & !caller.fs.umask();
+    let mode = perm::new_mode(&caller.cred, &**dir.inode(), mode, gid) & 0o7777;
+    let inode = dir.inode().tmpfile(mode, uid, gid)?;
     if flags & O_EXCL != 0 {
         let any: &dyn core::any::Any = &*inode;
         if let Some(n) = any.downcast_ref::<super::rootfs::Node>() {

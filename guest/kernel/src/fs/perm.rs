@@ -71,6 +71,26 @@ pub fn owner(cred: &Cred, inode: &dyn Inode) -> Result<()> {
     if cred.fsuid == inode.perm().uid || cred.capable(cap::FOWNER) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
+/// Which of a file's set-user-ID and set-group-ID bits go when it is written or given to another: set-group-ID of
+/// what is no program stays with members of the group.
+pub fn lost_setid(cred: &Cred, p: Perm) -> u32 {
+    let program = p.mode & 0o2010 == 0o2010;
+    if program || !(cred.in_group(p.gid) || cred.capable(cap::FSETID)) { 0o6000 } else { 0o4000 }
+}
+
+/// The mode of a new file in `dir`, of the group `gid`: who is no member of the directory's group makes no
+/// set-group-ID programs there.
+pub fn new_mode(cred: &Cred, dir: &dyn Inode, mode: u32, gid: u32) -> u32 {
+    let kind = FileType::from_mode(mode);
+    let program = mode & 0o2010 == 0o2010 && kind != Some(FileType::Directory);
+    let inherits = dir.perm().mode & 0o2000 != 0;
+    if program && inherits && !cred.in_group(gid) && !cred.capable(cap::FSETID) {
+        mode & !0o2000
+    } else {
+        mode
+    }
+}
+
 /// The rule of sticky directories: EPERM unless `cred` owns the file or the directory.
 pub fn sticky(cred: &Cred, dir: &dyn Inode, victim: &dyn Inode) -> Result<()> {
     let d = dir.perm();

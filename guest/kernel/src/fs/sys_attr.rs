@@ -33,11 +33,7 @@ fn set_mode(c: &Caller, t: &Target, mode: u32) -> Result<u64> {
     }
     perm::owner(&c.cred, &**inode)?;
     let mut mode = mode & 0o7777;
-    if mode & 0o2000 != 0
-        && inode.kind() != FileType::Directory
-        && !c.cred.in_group(inode.perm().gid)
-        && !c.cred.capable(cap::FSETID)
-    {
+    if mode & 0o2000 != 0 && !c.cred.in_group(inode.perm().gid) && !c.cred.capable(cap::FSETID) {
         mode &= !0o2000;
     }
     inode.set_attr(&SetAttr { mode: Some(mode), ..SetAttr::default() })?;
@@ -91,10 +87,9 @@ fn set_owner(c: &Caller, t: &Target, uid: u32, gid: u32) -> Result<u64> {
         }
     }
     let mut attr = SetAttr { uid, gid, ..SetAttr::default() };
-    // A change of owner takes the privileges of the old one away.
-    if inode.kind() != FileType::Directory && p.mode & 0o6000 != 0 && (uid.is_some() || gid.is_some()) {
-        let sgid = if p.mode & 0o10 != 0 { 0o2000 } else { 0 };
-        attr.mode = Some(p.mode & 0o7777 & !(0o4000 | sgid));
+    // A change of owner takes the privileges of the old one away, even one that changes nothing.
+    if inode.kind() != FileType::Directory && p.mode & 0o6000 != 0 {
+        attr.mode = Some(p.mode & 0o7777 & !perm::lost_setid(&c.cred, p));
     }
     inode.set_attr(&attr)?;
     tell(t);

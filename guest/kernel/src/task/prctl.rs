@@ -63,7 +63,10 @@ mod pr {
 const CAP_SETPCAP: u32 = 8;
 const SECURE_KEEP_CAPS: u32 = 1 << 4;
 /// Securebits and their locks that exist.
-const SECURE_ALL: u32 = 0xff;
+const SECURE_ALL: u32 = 0xfff;
+/// Those that need a privilege; the others bind only programs that ask.
+const SECURE_PRIVILEGED: u32 = 0xff;
+const SECURE_NO_AMBIENT_RAISE: u32 = 1 << 6;
 const CAPS: u64 = 41;
 
 /// The rest of the arguments must be zero.
@@ -197,9 +200,11 @@ fn caps(a: &Args, op: u32) -> Result<u64> {
         pr::SET_SECUREBITS => {
             let new = u32::try_from(arg).ok().filter(|n| n & !SECURE_ALL == 0).ok_or(Errno::EPERM)?;
             // A lock bit cannot be cleared, nor what it locks changed.
-            let locked = cred.securebits & 0xaa;
+            let locked = cred.securebits & 0xaaa;
             let fixed = locked | locked >> 1;
-            if !cred.capable(CAP_SETPCAP) || (cred.securebits ^ new) & fixed != 0 {
+            let changed = cred.securebits ^ new;
+            let privileged = changed & SECURE_PRIVILEGED != 0 || changed == 0;
+            if privileged && !cred.capable(CAP_SETPCAP) || changed & fixed != 0 {
                 return Err(Errno::EPERM);
             }
             change(a, |c| {
@@ -232,7 +237,12 @@ fn ambient(a: &Args) -> Result<u64> {
     let bit = 1u64 << cap & ALL_CAPS;
     change(a, |c| match op {
         IS_SET => Ok(u64::from(c.cap_ambient & bit != 0)),
-        RAISE if c.cap_permitted & c.cap_inheritable & bit == 0 => Err(Errno::EPERM),
+        RAISE
+            if c.cap_permitted & c.cap_inheritable & bit == 0
+                || c.securebits & SECURE_NO_AMBIENT_RAISE != 0 =>
+        {
+            Err(Errno::EPERM)
+        }
         RAISE => {
             c.cap_ambient |= bit;
             Ok(0)

@@ -320,6 +320,7 @@ impl Inode for Node {
         }
         if let Some(size) = a.size {
             self.resize(size)?;
+            self.drop_setid();
         }
         let t = now();
         let mut m = self.meta.lock();

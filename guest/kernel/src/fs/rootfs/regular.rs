@@ -12,6 +12,7 @@ use crate::fs::io::{Input, Output};
 use crate::fs::mount::ms;
 use crate::fs::pages::{Object, PAGE, Quota};
 use crate::fs::path::Path;
+use crate::fs::perm;
 use crate::mm::MapSource;
 use crate::{Errno, Result};
 
@@ -173,11 +174,14 @@ impl Node {
     }
 
     /// Writing takes set-user-ID and set-group-ID away, unless a privileged process writes.
-    fn drop_setid(&self) {
-        let mode = self.meta.lock().mode;
-        if mode & 0o6000 != 0 && !crate::task::current().cred().capable(crate::fs::perm::cap::FSETID) {
-            let clear = if mode & 0o2010 == 0o2010 { 0o6000 } else { 0o4000 };
-            self.meta.lock().mode &= !clear;
+    pub(super) fn drop_setid(&self) {
+        let p = self.perm();
+        if p.mode & 0o6000 == 0 {
+            return;
+        }
+        let cred = crate::task::current().cred();
+        if !cred.capable(perm::cap::FSETID) {
+            self.meta.lock().mode &= !perm::lost_setid(&cred, p);
         }
     }
 
@@ -296,6 +300,7 @@ impl FileOps for Node {
             _ => return Err(Errno::EOPNOTSUPP),
         }
         self.modified();
+        self.drop_setid();
         Ok(())
     }
 
