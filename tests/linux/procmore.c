@@ -2,6 +2,9 @@
 #define T_HELPER
 #include "t.h"
 #include <sys/prctl.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 
 static char *field(const char *path, const char *name) {
@@ -247,4 +250,42 @@ int t_helper(int argc, char **argv) {
     (void)argc, (void)argv;
     pause();
     return 0;
+}
+
+CASE(the_mount_table_tells_of_changes) {
+    if (geteuid() != 0) SKIP("needs root");
+    // Not to be seen by others; a domain has no mount namespaces, and is its own.
+    if (unshare(CLONE_NEWNS) == 0) CHECK(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    scratch();
+    CHECK(mkdir("m", 0755) == 0);
+    struct pollfd p[2] = {{open("/proc/self/mounts", O_RDONLY), POLLPRI | POLLERR, 0},
+                          {open("/proc/self/mountinfo", O_RDONLY), POLLPRI, 0}};
+    CHECK_EQ(poll(p, 2, 0), 0);
+    CHECK(mount("none", "m", "tmpfs", 0, NULL) == 0);
+    CHECK_EQ(poll(p, 2, -1), 2);
+    CHECK_EQ(p[0].revents, POLLPRI | POLLERR);
+    CHECK_EQ(p[1].revents, POLLPRI | POLLERR);
+    CHECK_EQ(poll(p, 2, 0), 0);
+    // Who waits is woken, and epoll takes it.
+    struct epoll_event e = {.events = EPOLLPRI};
+    int ep = epoll_create1(0);
+    CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, p[0].fd, &e) == 0);
+    pid_t child = SPAWN(msleep(20); CHECK(umount("m") == 0));
+    CHECK_EQ(epoll_wait(ep, &e, 1, -1), 1);
+    CHECK_EQ(e.events, EPOLLPRI | EPOLLERR);
+    CHECK_EQ(join(child), 0);
+}
+
+CASE(coredump_filter_is_kept) {
+    const char *path = "/proc/self/coredump_filter";
+    int f = open(path, O_RDWR);
+    CHECK(f >= 0);
+    static const struct { const char *in; const char *out; } v[] = {
+        {"0x7f", "0000007f\n"}, {"10\n", "0000000a\n"}, {"010", "00000008\n"}, {"0", "00000000\n"}, {"0xffffffff", "000001ff\n"}};
+    for (int i = 0; i < 5; i++) {
+        CHECK_EQ(write(f, v[i].in, strlen(v[i].in)), strlen(v[i].in));
+        CHECK(!strcmp(slurp(path), v[i].out));
+    }
+    CHECK_ERR(write(f, "zz", 2), EINVAL);
+    CHECK_EQ(join(SPAWN(CHECK(!strcmp(slurp(path), "000001ff\n")))), 0);
 }

@@ -5,7 +5,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use doppel_machine::shield::{self, Reading, Shielded};
 use doppel_machine::sync::{Once, SpinLock};
@@ -13,6 +13,8 @@ use doppel_machine::sync::{Once, SpinLock};
 use super::dentry::{Dentry, MOUNTPOINT};
 use super::inode::{FileType, Inode};
 use super::path::Path;
+use super::{File, FileOps, Output, file::poll};
+use crate::sched::{PollTable, WaitQueue};
 use crate::{Errno, Result, kernel};
 
 /// Mount flags (`mount(2)`).
@@ -93,6 +95,9 @@ pub struct Vfs {
     root: Path,
     mounts: Shielded<Vec<Arc<Mount>>>,
     changing: SpinLock<()>,
+    /// How often the table has changed, and who waits for the next time.
+    changes: AtomicU64,
+    changed: Arc<WaitQueue>,
     /// Held while a directory changes its place, so that ancestry can be judged.
     pub(super) rename: SpinLock<()>,
     pub(super) cached: AtomicUsize,
@@ -123,6 +128,8 @@ pub(super) fn init(root: Arc<dyn Inode>) {
         root,
         mounts: Shielded::new(alloc::vec![mount]),
         changing: SpinLock::default(),
+        changes: AtomicU64::new(0),
+        changed: Arc::default(),
         rename: SpinLock::default(),
         cached: AtomicUsize::new(0),
     };
@@ -146,6 +153,12 @@ impl Vfs {
     /// The root of everything.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The table has changed.
+    fn tell(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changed.wake_all(poll::POLLPRI | poll::POLLERR);
     }
 
     /// All mounts, oldest first (for /proc/mounts).
@@ -183,6 +196,7 @@ impl Vfs {
         mounts.push(m);
         at.dentry().set(MOUNTPOINT, true);
         self.mounts.set(mounts);
+        self.tell();
         Ok(())
     }
 
@@ -218,6 +232,7 @@ impl Vfs {
         }
         drop(w);
         drop(gone);
+        self.tell();
         Ok(())
     }
 
@@ -237,6 +252,46 @@ impl Vfs {
     ) -> Option<&'g Arc<Mount>> {
         let here = |p: &Path| Arc::ptr_eq(p.dentry(), dentry) && Arc::ptr_eq(p.mount(), mount);
         self.mounts.get(r).iter().rev().find(|m| m.at.as_ref().is_some_and(here))
+    }
+}
+
+/// An open /proc/PID/mounts or mountinfo: its text, and whether the table has changed since it was last asked.
+pub(super) struct Table {
+    text: Arc<dyn FileOps>,
+    seen: AtomicU64,
+}
+
+impl Table {
+    /// `text` shows the table.
+    pub(super) fn new(text: Arc<dyn FileOps>) -> Arc<Self> {
+        Arc::new(Self { text, seen: AtomicU64::new(vfs().changes.load(Ordering::SeqCst)) })
+    }
+}
+
+impl FileOps for Table {
+    fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        self.text.read(file, out, offset)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        self.text.seek(file, offset, whence)
+    }
+
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+        if let Some(t) = table {
+            t.add(&vfs().changed);
+        }
+        let now = vfs().changes.load(Ordering::SeqCst);
+        let ready = poll::POLLIN | poll::POLLRDNORM;
+        if self.seen.swap(now, Ordering::SeqCst) == now {
+            ready
+        } else {
+            ready | poll::POLLPRI | poll::POLLERR
+        }
     }
 }
 

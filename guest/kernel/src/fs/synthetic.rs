@@ -98,6 +98,16 @@ pub fn bytes(mode: u32, f: impl Fn() -> Result<Vec<u8>> + Send + Sync + 'static)
     Node::Text { mode, generate: Arc::new(f), accept: None }
 }
 
+/// An open text file by itself, for files that add to what one does.
+pub(super) fn open_text(f: fn() -> String) -> Arc<dyn FileOps> {
+    Arc::new(TextFile {
+        of_process: false,
+        generate: Arc::new(move || Ok(f().into_bytes())),
+        accept: None,
+        content: SpinLock::new(None),
+    })
+}
+
 /// A read-only text file that never changes.
 pub fn fixed(s: &'static str) -> Node {
     text(move || Ok(String::from(s)))

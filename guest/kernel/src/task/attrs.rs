@@ -66,8 +66,9 @@ impl ThreadAttrs {
 }
 
 /// Per-process attributes.
-#[derive(Default)]
 pub struct ProcessAttrs {
+    /// /proc/PID/coredump_filter.
+    pub core_filter: AtomicU32,
     /// `personality(2)`.
     pub personality: AtomicU32,
     /// PR_SET_THP_DISABLE.
@@ -76,9 +77,25 @@ pub struct ProcessAttrs {
     pub oom_score_adj: AtomicI32,
 }
 
+/// Kinds of memory in a core file unless the program says otherwise: private and shared anonymous memory, ELF headers,
+/// private huge pages.
+const CORE_FILTER: u32 = 0x33;
+
+impl Default for ProcessAttrs {
+    fn default() -> Self {
+        Self {
+            core_filter: AtomicU32::new(CORE_FILTER),
+            personality: AtomicU32::default(),
+            thp_disable: AtomicU32::default(),
+            oom_score_adj: AtomicI32::default(),
+        }
+    }
+}
+
 impl ProcessAttrs {
     /// Takes over what a forked process inherits.
     pub fn inherit(&self, from: &Self) {
+        self.core_filter.store(from.core_filter.load(Ordering::Relaxed), Ordering::Relaxed);
         self.personality.store(from.personality.load(Ordering::Relaxed), Ordering::Relaxed);
         self.thp_disable.store(from.thp_disable.load(Ordering::Relaxed), Ordering::Relaxed);
         self.oom_score_adj.store(from.oom_score_adj.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
-use super::super::synthetic::{Directory, MagicLink, Node, bytes, fixed, text, writable};
-use super::super::{File, FileType};
+use super::super::synthetic::{Directory, MagicLink, Node, bytes, fixed, open_text, text, writable};
+use super::super::{File, FileOps, FileType};
 use super::net;
 use crate::fs::path::Path;
 use crate::task::{Process, Thread, current, remote};
@@ -123,6 +123,28 @@ impl PidDir {
         text(move || f(&*p.upgrade().ok_or(Errno::ESRCH)?))
     }
 
+    /// Which kinds of memory go into a core file.
+    fn core_filter(&self) -> Node {
+        const KINDS: u32 = 0x1ff;
+        let (p, q) = (self.p.clone(), self.p.clone());
+        let filter = |p: &Weak<Process>| p.upgrade().ok_or(Errno::ESRCH);
+        writable(
+            0o644,
+            move || Ok(format!("{:08x}\n", filter(&p)?.attrs.core_filter.load(Ordering::Relaxed))),
+            move |b| {
+                let text = core::str::from_utf8(b).map_err(|_| Errno::EINVAL)?.trim_ascii_end();
+                let v = match (text.strip_prefix("0x").or(text.strip_prefix("0X")), text.strip_prefix('0')) {
+                    (Some(hex), _) => u32::from_str_radix(hex, 16),
+                    (None, Some(octal)) if !octal.is_empty() => u32::from_str_radix(octal, 8),
+                    _ => text.parse(),
+                };
+                let v = v.map_err(|_| Errno::EINVAL)?;
+                filter(&q)?.attrs.core_filter.store(v & KINDS, Ordering::Relaxed);
+                Ok(())
+            },
+        )
+    }
+
     /// A text file made from the process and, if it still runs, the thread.
     fn of_thread(&self, f: fn(&Process, Option<&Thread>) -> Result<String>) -> Node {
         let (p, t) = (self.p.clone(), self.t.clone());
@@ -148,7 +170,7 @@ impl PidDir {
             "environ" => self.block(0o400, |p| p.environ.lock().clone()),
             "cgroup" => fixed("0::/\n"),
             "comm" => self.comm(),
-            "coredump_filter" => fixed("00000033\n"),
+            "coredump_filter" => self.core_filter(),
             "cwd" => self.magic(|p| Some(p.fs().cwd())),
             "root" => self.magic(|p| Some(p.fs().root())),
             "exe" => self.magic(|p| p.exe.lock().clone()),
@@ -180,8 +202,8 @@ impl PidDir {
             "maps" => self.of(|p| Ok(mm::maps_text(&p.space().mm))),
             "smaps" => self.of(|p| Ok(mm::smaps_text(&p.space().mm))),
             "smaps_rollup" => self.of(|p| Ok(mm::smaps_rollup_text(&p.space().mm))),
-            "mounts" => text(|| Ok(crate::fs::mount::mounts_text())),
-            "mountinfo" => text(|| Ok(crate::fs::mount::mountinfo_text())),
+            "mounts" => mount_table(crate::fs::mount::mounts_text),
+            "mountinfo" => mount_table(crate::fs::mount::mountinfo_text),
             "net" => net::dir_node(),
             "ns" => Node::Dir(Arc::new(NsDir)),
             "oom_adj" | "oom_score" => fixed("0\n"),
@@ -360,6 +382,12 @@ fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
         ),
     );
     Ok(s)
+}
+
+/// A file that shows the mount table and tells of its changes.
+fn mount_table(f: fn() -> String) -> Node {
+    let open = move || -> Result<Arc<dyn FileOps>> { Ok(crate::fs::mount::Table::new(open_text(f))) };
+    Node::File { mode: 0o444, open: Arc::new(open) }
 }
 
 /// Formatting into a String cannot fail.
