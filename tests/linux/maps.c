@@ -402,3 +402,34 @@ CASE(image_file_map_follows_later_writes) {
     CHECK(!memcmp(m, "TWO", 3));
     CHECK(pwrite(w, "two", 3, 0) == 3);
 }
+
+CASE(shared_validate_knows_its_flags) {
+    scratch();
+    int f = mkfile("f", "x");
+    CHECK(ftruncate(f, 8192) == 0);
+    const int sv = MAP_SHARED_VALIDATE, rw = PROT_READ | PROT_WRITE;
+    CHECK(mmap(NULL, 4096, rw, sv | MAP_NORESERVE | MAP_POPULATE, f, 0) != MAP_FAILED);
+    unsigned unknown[] = {MAP_SYNC, 0x200000, 0x400000, 0x80000000, MAP_FIXED_NOREPLACE};
+    for (int i = 0; i < 5; i++) {
+        errno = 0;
+        CHECK(mmap((void *)0x7000000000, 4096, rw, sv | unknown[i], f, 0) == MAP_FAILED);
+        CHECK_EQ(errno, EOPNOTSUPP);
+    }
+    CHECK(mmap(NULL, 4096, rw, sv | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EINVAL);
+    // Only private memory without a file grows down.
+    CHECK(mmap(NULL, 4096, rw, MAP_SHARED | MAP_GROWSDOWN, f, 0) == MAP_FAILED && errno == EINVAL);
+    CHECK(mmap(NULL, 4096, rw, MAP_PRIVATE | MAP_GROWSDOWN, f, 0) == MAP_FAILED && errno == EINVAL);
+    CHECK(mmap(NULL, 4096, rw, MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0) == MAP_FAILED && errno == EINVAL);
+    CHECK(mmap(NULL, 4096, rw, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0) != MAP_FAILED);
+}
+
+CASE(protection_keys_are_had_or_refused) {
+    // A processor without them gives EINVAL; one with them gives a key.
+    CHECK_ERR(syscall(SYS_pkey_alloc, 1, 0), EINVAL);
+    CHECK_ERR(syscall(SYS_pkey_alloc, 0, 4), EINVAL);
+    CHECK_ERR(syscall(SYS_pkey_free, 16), EINVAL);
+    CHECK_ERR(syscall(SYS_pkey_free, -1), EINVAL);
+    long key = syscall(SYS_pkey_alloc, 0, 0);
+    if (key == -1) CHECK_EQ(errno, EINVAL);
+    else CHECK_EQ(syscall(SYS_pkey_free, key), 0);
+}

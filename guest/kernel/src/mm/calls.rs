@@ -24,6 +24,8 @@ pub const CALLS: &[Syscall] = &[
     call(nr::MUNMAP, munmap, Full, &[Ptr, Hex], ""),
     call(nr::MPROTECT, mprotect, Full, &[Ptr, Hex, Hex], ""),
     call(nr::PKEY_MPROTECT, pkey_mprotect, Stub, &[Ptr, Hex, Hex, Int], "only with key -1"),
+    call(nr::PKEY_ALLOC, |_| Err(Errno::EINVAL), Stub, &[Hex, Hex], "EINVAL: no protection keys"),
+    call(nr::PKEY_FREE, |_| Err(Errno::EINVAL), Stub, &[Int], "EINVAL: no protection keys"),
     call(nr::BRK, brk, Full, &[Ptr], ""),
 ];
 
@@ -46,8 +48,8 @@ pub mod map_flags {
     pub const HUGETLB: u32 = 0x4_0000;
     pub const SYNC: u32 = 0x8_0000;
     pub const FIXED_NOREPLACE: u32 = 0x10_0000;
-    /// Flags MAP_SHARED_VALIDATE knows.
-    pub const KNOWN: u32 = 0x001f_fff3 | 0x1800;
+    /// Flags MAP_SHARED_VALIDATE knows (`LEGACY_MAP_MASK`).
+    pub const KNOWN: u32 = 0x7c07_f9f3;
 }
 use map_flags as mf;
 
@@ -69,10 +71,16 @@ fn mmap(a: &Args) -> Result<u64> {
     let shared = match fl & mf::TYPE {
         mf::SHARED => true,
         mf::PRIVATE => false,
-        mf::SHARED_VALIDATE if fl & !mf::KNOWN != 0 || fl & mf::SYNC != 0 => return Err(Errno::EOPNOTSUPP),
+        mf::SHARED_VALIDATE if fl & mf::ANONYMOUS != 0 => return Err(Errno::EINVAL),
+        mf::SHARED_VALIDATE if fl & !mf::KNOWN != 0 => return Err(Errno::EOPNOTSUPP),
         mf::SHARED_VALIDATE => true,
         _ => return Err(Errno::EINVAL),
     };
+    let anonymous = fl & mf::ANONYMOUS != 0;
+    // Only private memory without a file grows.
+    if fl & mf::GROWSDOWN != 0 && (shared || !anonymous) || fl & mf::HUGETLB != 0 && !anonymous {
+        return Err(Errno::EINVAL);
+    }
     if fl & mf::HUGETLB != 0 {
         // No huge pages are reserved in a domain.
         return Err(Errno::ENOMEM);
@@ -85,7 +93,7 @@ fn mmap(a: &Args) -> Result<u64> {
     if fl & mf::GROWSDOWN != 0 {
         vflags |= vm::GROWSDOWN;
     }
-    let v = if fl & mf::ANONYMOUS != 0 {
+    let v = if anonymous {
         if shared { shared_anonymous(prot, vflags, len)? } else { Vma::anonymous(prot, vflags) }
     } else {
         file_vma(&*a.file(4)?, prot, vflags, offset, len)?
