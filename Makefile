@@ -7,7 +7,7 @@ CARGO_TEST := cargo test --workspace --locked --no-fail-fast --exclude doppel-gu
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: setup build install image image-servers image-runtimes demo soak test test-sdk test-all test-cgroup2 loom sanitize check bench
+.PHONY: setup build install image image-servers image-runtimes image-browsers demo soak test test-sdk test-all test-cgroup2 loom sanitize check bench
 
 # Debian packages and the Rust toolchain.
 setup:
@@ -32,6 +32,10 @@ image-servers: build
 # The root image `runtimes`: language runtimes, build tools, debuggers.
 image-runtimes: build
 	scripts/mkimages $(DOPPEL) runtimes
+
+# The root image `browsers`, for tests/domain/test_browsers.py, which only `make test-all` runs.
+image-browsers: build
+	scripts/mkimages $(DOPPEL) browsers
 
 # The main job: unmodified Debian programs in a domain.
 demo: image

@@ -20,3 +20,5 @@ servers_packages=(redis-server redis-tools nginx-light wrk apache2-utils postgre
 # What the image `runtimes` holds beside the essential packages: language runtimes, build tools, debuggers.
 runtimes_packages=(busybox bash coreutils procps netbase python3-numpy libpython3.11-testsuite gcc libc6-dev make cmake perl
     tcl ruby php-cli openjdk-17-jdk-headless nodejs python3-pip python3-requests strace gdb libc6-dbg)
+# What the image `browsers` holds: of its 1.3 GiB only the tests of `make test-all` need something.
+browsers_packages=(chromium firefox-esr fonts-dejavu-core procps)

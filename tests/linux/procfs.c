@@ -286,3 +286,35 @@ CASE(shm_open_works) {
     struct statfs s;
     CHECK(statfs("/dev/shm", &s) == 0 && s.f_type == 0x01021994);
 }
+static long links(const char *path) {
+    struct stat st;
+    CHECK(stat(path, &st) == 0);
+    return st.st_nlink;
+}
+static int directories(const char *path) {
+    DIR *d = opendir(path);
+    CHECK(d);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(d));) n += e->d_type == DT_DIR && e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+static void *until(void *fd) {
+    char c;
+    return read(*(int *)fd, &c, 1) == 1 ? fd : NULL;
+}
+// Browsers count threads by the link count of /proc/self/task.
+CASE(links_of_directories_count_those_in_them) {
+    pthread_t t[3];
+    int p[2];
+    CHECK(pipe(p) == 0);
+    CHECK_EQ(links("/proc/self/task"), 3);
+    for (int i = 0; i < 3; i++) CHECK(pthread_create(&t[i], NULL, until, &p[0]) == 0);
+    CHECK_EQ(links("/proc/self/task"), 6);
+    CHECK(write(p[1], "abc", 3) == 3);
+    for (int i = 0; i < 3; i++) CHECK(pthread_join(t[i], NULL) == 0);
+    EVENTUALLY(links("/proc/self/task") == 3);
+    CHECK_EQ(links("/proc/self/fd"), 2);
+    CHECK_EQ(links("/sys/devices/system/cpu"), 2 + directories("/sys/devices/system/cpu"));
+    CHECK(links("/proc") > 4);
+}

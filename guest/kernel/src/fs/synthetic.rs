@@ -28,6 +28,15 @@ pub trait Directory: Send + Sync {
     /// Calls `each(cookie, name, type)` for every entry with a cookie above `from`, in ascending order of
     /// cookies (1 or more), until it returns false.
     fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool);
+    /// Its link count: two, and one for each directory in it, by which programs count them.
+    fn links(&self) -> u32 {
+        let mut links = 2;
+        self.list(0, &mut |_, _, kind| {
+            links += u32::from(kind == FileType::Directory);
+            true
+        });
+        links
+    }
     /// Owner of the directory and of the files in it.
     fn owner(&self) -> (u32, u32) {
         (0, 0)
@@ -256,7 +265,7 @@ fn seek(dir: &dyn Directory, at: u64, ino: u64, names: &mut Vec<Vec<u8>>) -> boo
 impl Inode for SyntheticInode {
     fn stat(&self) -> Stat {
         let (mode, nlink) = match &self.node {
-            Node::Dir(d) => (0o040000 | d.mode(), 2),
+            Node::Dir(d) => (0o040000 | d.mode(), d.links()),
             Node::Text { mode, .. } | Node::File { mode, .. } => (0o100000 | mode, 1),
             Node::Magic(m) => (0o120000 | m.mode(), 1),
             Node::Link(_) => (0o120777, 1),

@@ -640,6 +640,10 @@ impl Directory for TaskDir {
         Some(Node::Dir(Arc::new(PidDir { p: self.p.clone(), t: Some(Arc::downgrade(&t)), task: true })))
     }
 
+    fn links(&self) -> u32 {
+        2 + self.p.upgrade().map_or(0, |p| p.threads.lock().len() as u32)
+    }
+
     fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
         let Some(p) = self.p.upgrade() else { return };
         let mut tids: Vec<i32> = p.threads().iter().map(|t| t.tid()).collect();
