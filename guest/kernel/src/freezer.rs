@@ -206,6 +206,7 @@ impl Freezer {
                 k.timekeeper.spawn_requests.lock().push(s);
             }
         }
+        crate::time::cpu::adopt();
         sessions::adopt();
         let v = boot::vregs();
         v.generation.store(boot::start_info().generation, Ordering::SeqCst);

@@ -37,6 +37,10 @@ pub struct Kernel {
     pub hostname: SpinLock<Vec<u8>>,
     /// Domain monotonic time of the boot, nanoseconds.
     pub boot_ns: u64,
+    /// What the host took of its vCPUs, as far as they have asked, and as it was told last (`time::cpu`).
+    pub stolen_ns: AtomicU64,
+    /// See [`Self::stolen_ns`].
+    pub stolen_shown: AtomicU64,
     /// Random id of this boot (/proc/sys/kernel/random/boot_id).
     pub boot_id: SpinLock<[u8; 16]>,
     /// The process with whose end the domain ends, besides guest pid 1: the command given to a clone. 0: none.
@@ -86,6 +90,8 @@ pub fn init(hostname: Vec<u8>, flags: u32) {
         futexes: Futexes::default(),
         hostname: SpinLock::new(hostname),
         boot_ns: crate::time::monotonic_ns(),
+        stolen_ns: AtomicU64::new(0),
+        stolen_shown: AtomicU64::new(0),
         boot_id: SpinLock::new(boot_id()),
         foreground: AtomicI32::new(0),
         trace: flags & boot_flags::TRACE != 0,

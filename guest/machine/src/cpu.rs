@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use doppel_abi_machine::{CALL_COUNTERS, CallCount, clone_flags, control, layout};
 
 use crate::host::{self, HostError, nr};
+use crate::meter::Meter;
 use crate::sync::SpinLock;
 use crate::task::Task;
 use crate::wakes::Kept;
@@ -68,6 +69,8 @@ pub struct Vcpu {
     tid: AtomicU32,
     /// Set by others to make this vCPU reschedule; cleared by the scheduler.
     pub need_resched: AtomicU32,
+    /// What it has used.
+    pub meter: Meter,
     /// Wake-ups that wait for the end of a lock.
     pub(crate) kept: Kept,
     /// The exception being entered.
@@ -98,13 +101,16 @@ pub fn vcpu() -> &'static Vcpu {
     }
 }
 
-/// Counts a system call for the host's accounts.
+/// Counts a system call for the host's accounts; true if it is one whose time is to be taken.
 #[inline]
-pub fn count_call() {
+pub fn count_call() -> bool {
+    let v = vcpu();
     // SAFETY: `Vcpu::new` has set it to a counter in the control area, which is mapped for ever.
-    let counter = unsafe { &(*(vcpu().calls as *const CallCount)).0 };
+    let counter = unsafe { &(*(v.calls as *const CallCount)).0 };
     // No locked operation: a call that is lost now and then where two share a counter is no matter.
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    let count = counter.load(Ordering::Relaxed).wrapping_add(1);
+    counter.store(count, Ordering::Relaxed);
+    v.meter.is_sample(count)
 }
 
 /// A number of the task this code runs as that no other live task has.
@@ -132,6 +138,7 @@ impl Vcpu {
         v.tgid.store(0, Ordering::SeqCst);
         v.tid.store(0, Ordering::SeqCst);
         v.need_resched.store(0, Ordering::SeqCst);
+        v.meter.reset();
         v.self_ptr = core::ptr::from_ref(v) as u64;
         v.xfeatures = crate::xstate::enabled_features();
         v.fast_entry = crate::fast::entry_address();
@@ -314,9 +321,17 @@ pub fn with_idle<R>(f: impl FnOnce(&dyn ThreadObject) -> R) -> R {
     }
 }
 
+/// Whether `t` is the current thread object.
+#[inline]
+pub fn is_current(t: &Arc<dyn ThreadObject>) -> bool {
+    // SAFETY: only this vCPU changes its slots.
+    unsafe { core::ptr::eq(*vcpu().object.get(), Arc::as_ptr(t).cast()) }
+}
+
 /// Runs `next` instead of the current task on this vCPU; returns when the current task is resumed,
 /// perhaps on another vCPU. If `next` is the current task, returns at once.
-pub fn switch_to(next: Arc<dyn ThreadObject>) {
+/// `claimed` runs when no other vCPU is on the stack of `next` any more.
+pub fn switch_to(next: Arc<dyn ThreadObject>, claimed: impl FnOnce(&dyn ThreadObject)) {
     let v = vcpu();
     // SAFETY: only this vCPU touches its own slots, and nothing here is re-entered by a signal handler.
     unsafe {
@@ -327,6 +342,7 @@ pub fn switch_to(next: Arc<dyn ThreadObject>) {
             return;
         }
         next.task().acquire();
+        claimed(&*next);
         let from = cur.task().krsp_ptr();
         let to = next.task().krsp_ptr();
         cur.task().save_fs();

@@ -23,12 +23,12 @@ pub mod nr {
     pub const RT_SIGACTION: u64 = 13;
     pub const MREMAP: u64 = 25;
     pub const MADVISE: u64 = 28;
-    pub const EXIT: u64 = 60;
     pub const CLONE: u64 = 56;
     pub const WAIT4: u64 = 61;
     pub const SIGALTSTACK: u64 = 131;
     pub const PRCTL: u64 = 157;
     pub const FUTEX: u64 = 202;
+    pub const CLOCK_GETTIME: u64 = 228;
     pub const EXIT_GROUP: u64 = 231;
     pub const TGKILL: u64 = 234;
     pub const FALLOCATE: u64 = 285;
@@ -285,6 +285,36 @@ pub fn kick(tgid: i32, tid: i32) {
     let sig = doppel_abi_machine::KICK_SIGNAL as u64;
     // SAFETY: the signal's handler only notes the kick (trap.rs). ESRCH: that thread is gone, nothing to do.
     let _ = unsafe { call(nr::TGKILL, [tgid as u64, tid as u64, sig, 0, 0, 0]) };
+}
+
+fn cpu_clock(id: i64) -> Option<u64> {
+    let mut ts = [0u64; 2];
+    // SAFETY: a timespec is two words, for which there is room.
+    unsafe { call(nr::CLOCK_GETTIME, [id as u64, ts.as_mut_ptr() as u64, 0, 0, 0, 0]) }.ok()?;
+    Some(ts[0] * 1_000_000_000 + ts[1])
+}
+
+/// CPU time of this host thread.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    const THREAD_CPUTIME_ID: i64 = 3;
+    cpu_clock(THREAD_CPUTIME_ID).unwrap_or(0)
+}
+
+/// CPU time of the host process `pid` (number of the domain's PID namespace), while it lives.
+pub fn process_cpu_ns(pid: i32) -> Option<u64> {
+    cpu_clock(process_clock(pid, 2))
+}
+
+/// Of the CPU time of the host process `pid`, the parts of a million that the host's kernel took, by its ticks.
+pub fn process_kernel_ppm(pid: i32) -> Option<u64> {
+    let all = cpu_clock(process_clock(pid, 0))?;
+    let user = cpu_clock(process_clock(pid, 1))?;
+    Some(all.saturating_sub(user).saturating_mul(1_000_000).checked_div(all).unwrap_or(0))
+}
+
+/// The clock of a host process; kind 0: user and system time by ticks, 1: user time, 2: time by the scheduler.
+fn process_clock(pid: i32, kind: i64) -> i64 {
+    !i64::from(pid) << 3 | kind
 }
 
 /// Ends this host process at once.

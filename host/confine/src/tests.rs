@@ -123,6 +123,24 @@ fn waiting_for_two_words() {
 }
 
 #[test]
+fn clocks_of_cpu_time_only() {
+    let clock = |id: i64| gate(228, [id as u64, 0, 0, 0, 0, 0]);
+    for pid in [0i64, 1, 7, 4_194_304] {
+        for kind in 0..3 {
+            assert_eq!(clock(!pid << 3 | kind), ALLOW, "process {pid}, kind {kind}");
+        }
+        // Of a descriptor, and of a thread.
+        for kind in 3..8 {
+            assert_eq!(clock(!pid << 3 | kind), REFUSE, "{pid}, kind {kind}");
+        }
+    }
+    assert_eq!(clock(3), ALLOW);
+    for id in [0i64, 1, 2, 4, 5, 6, 7, 8, 9, 11, 1 << 32 | 3, i64::MIN, i64::MIN | 2, 0xffff_fffa] {
+        assert_eq!(clock(id), REFUSE, "{id:#x}");
+    }
+}
+
+#[test]
 fn mmap_descriptors_and_flags() {
     let map = |prot: u64, flags: u64, fd: u64| gate(9, [0x1000, 0x1000, prot, flags, fd, 0]);
     let minus_one = u64::MAX;

@@ -10,9 +10,10 @@ use alloc::sync::Arc;
 use doppel_machine::boot;
 
 use super::Inode;
-use super::procfs::{cpu_list, memory, total_cpu_ns};
+use super::procfs::{cpu_list, memory};
 use super::synthetic::{Entries, Fixed, Node, SyntheticInode, fixed, text};
 use crate::kernel;
+use crate::time::cpu::domain_times;
 
 /// Root inode of a cgroup2 file system.
 pub fn root(dev: u64) -> Arc<dyn Inode> {
@@ -40,9 +41,11 @@ fn entries() -> Entries {
         ("cpu.max.burst", || fixed("0\n")),
         ("cpu.pressure", || fixed(PRESSURE)),
         ("cpu.stat", || text(|| {
-            let usec = total_cpu_ns() / 1000;
+            let used = domain_times();
+            let (user, system) = (used.user / 1000, used.system / 1000);
             Ok(format!(
-                "usage_usec {usec}\nuser_usec {usec}\nsystem_usec 0\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n"
+                "usage_usec {}\nuser_usec {user}\nsystem_usec {system}\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+                user + system
             ))
         })),
         ("cpu.weight", || fixed("100\n")),

@@ -61,6 +61,8 @@ pub struct Space {
     threads: AtomicU32,
     /// Host process id in the domain's PID namespace, 0 until it runs.
     pub host_pid: AtomicI32,
+    /// The process that its host process' time belongs to, as far as no thread was charged for it.
+    pub owner: AtomicI32,
     /// Under which host pid the frozen image keeps this space's memory; 0 when it has been taken from there.
     pub frozen_pid: AtomicI32,
     /// vCPUs that stand still because the domain is being frozen or the space is halted (halt.rs).
@@ -160,12 +162,18 @@ impl Space {
             ticking: AtomicBool::new(false),
             threads: AtomicU32::new(0),
             host_pid: AtomicI32::new(0),
+            owner: AtomicI32::new(0),
             frozen_pid: AtomicI32::new(0),
             stopped: AtomicU32::new(0),
             halting: AtomicBool::new(false),
             to_share: SpinLock::new(Vec::new()),
             shadow: shadow::Wish::default(),
         })
+    }
+
+    /// CPU time for which threads were charged on its vCPUs.
+    pub fn charged_ns(&self) -> u64 {
+        self.vcpus.lock().iter().map(|v| v.meter.charged()).sum()
     }
 
     /// Whether every vCPU of this space stands still, on its idle thread and without a lock.
@@ -583,6 +591,7 @@ impl Space {
 
 /// Leaves the current thread for good. The thread object is dropped once nothing runs on its stack.
 pub fn exit_current() -> ! {
+    time::cpu::last_slice();
     // Nothing on this stack may own anything: it is never unwound.
     time::cpu::switch_to(next_object());
     unreachable!("an exited thread was resumed")

@@ -130,8 +130,15 @@ fn log_unimplemented(nr: u64) {
 ///
 /// This is on the way of every call, so nothing is done here that a plain call does not need.
 pub extern "C" fn dispatch() {
+    if count_call() {
+        return crate::time::cpu::timed(serve_call);
+    }
+    serve_call();
+}
+
+#[inline(always)]
+fn serve_call() {
     let Some(thread) = current_as::<Thread>() else { unreachable!("idle vCPUs make no system calls") };
-    count_call();
     if !thread.is_watched() {
         let (nr, raw) = thread.task.syscall_args();
         if let Some(Some(handler)) = HANDLERS.get(nr as usize) {

@@ -233,6 +233,9 @@ fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
 
     let share_vm = r.flags & flag::VM != 0;
     let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
+    if !share_vm {
+        space.owner.store(tid, Ordering::Relaxed);
+    }
     let child_process =
         if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(parent, tid, &space, &r)? };
     let files = if r.flags & flag::THREAD == 0 {

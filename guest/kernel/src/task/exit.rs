@@ -16,6 +16,7 @@ use crate::signal::{self, SigInfo, code, sig};
 use crate::syscall::Arg::Int;
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
+use crate::time::cpu as cpu_time;
 use crate::{Errno, Result, kernel};
 
 /// Ending.
@@ -103,16 +104,17 @@ fn finish(t: &Arc<Thread>) {
     drop(t.files.replace(None));
     let p = t.process.clone();
     kernel().threads.lock().remove(&t.tid());
+    cpu_time::settle(t);
     let last = {
         let mut threads = p.threads.lock();
         threads.retain(|o| !Arc::ptr_eq(o, t));
-        // Under the lock, so that the process' CPU time neither drops nor counts the thread twice.
-        p.dead_cpu_ns.fetch_add(crate::time::cpu::thread_ns(t), Ordering::Relaxed);
+        cpu_time::thread_ends(t);
         threads.is_empty()
     };
     // Before the process is a zombie: a tracer that has reaped it must not find a tracee any more.
     let tracer = ptrace::untrace(t);
     if last {
+        cpu_time::process_ends(&p, &t.space());
         *p.last_comm.lock() = *t.comm.lock();
         let resident = crate::mm::vm_stats(&t.space().mm).resident;
         p.max_rss.fetch_max(resident, Ordering::Relaxed);
@@ -288,10 +290,12 @@ pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
     let alone = old.thread_count() == 1;
     if alone && !old.mm.is_large() {
         old.mm.exec_reset()?;
+        old.owner.store(p.pid, Ordering::Relaxed);
     } else {
         // Somebody else (a vfork parent) lives in this space, or clearing it would take longer than leaving it to
         // the host to take apart: go on in a clean one.
         let new = kernel().spares.take();
+        cpu_time::leave_space(thread, &old, &new);
         thread.set_space(new.clone());
         *p.space.lock() = new.clone();
         sched::migrate(thread, &new);

@@ -191,10 +191,8 @@ pub struct Process {
     pub last_comm: SpinLock<[u8; 16]>,
     /// Monotonic time of its start, nanoseconds.
     pub start_ns: u64,
-    /// CPU nanoseconds of exited threads, and of reaped children.
-    pub dead_cpu_ns: AtomicU64,
-    /// See [`Self::dead_cpu_ns`].
-    pub child_cpu_ns: AtomicU64,
+    /// CPU time.
+    pub used: crate::time::cpu::ProcessUse,
     /// Largest memory in bytes: of an ended process, and of reaped children.
     pub max_rss: AtomicU64,
     /// See [`Self::max_rss`].
@@ -255,8 +253,7 @@ impl Process {
             oom_score_adj: AtomicI32::new(0),
             last_comm: SpinLock::new([0; 16]),
             start_ns: crate::time::monotonic_ns(),
-            dead_cpu_ns: AtomicU64::new(0),
-            child_cpu_ns: AtomicU64::new(0),
+            used: crate::time::cpu::ProcessUse::default(),
             max_rss: AtomicU64::new(0),
             child_max_rss: AtomicU64::new(0),
         })

@@ -110,6 +110,7 @@ fn start_process(
     run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
 ) -> Result<()> {
     let space = Space::new(Mm::default());
+    space.owner.store(pid, Ordering::Relaxed);
     let limits = default_rlimits();
     let session = Arc::new(Session { sid: pid, tty: SpinLock::new(None) });
     let process = Process::new(

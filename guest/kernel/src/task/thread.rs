@@ -19,6 +19,7 @@ use crate::fs::file::flags::O_PATH;
 use crate::fs::path::FsContext;
 use crate::sched::Space;
 use crate::signal::ThreadSignals;
+use crate::time::cpu::ThreadUse;
 use crate::{Errno, Result, kernel};
 
 /// A guest thread: scheduled by the guest kernel on the vCPUs of its space.
@@ -83,10 +84,8 @@ pub struct Thread {
     pub start: SpinLock<Option<StartHook>>,
     /// For vfork: the parent waits until this thread's process execs or exits.
     pub vfork_done: SpinLock<Option<Arc<super::clone::Vfork>>>,
-    /// Nanoseconds of CPU time used, as far as it has been accounted.
-    pub cpu_ns: AtomicU64,
-    /// When it was switched in (domain monotonic), 0 while it does not run.
-    pub cpu_since: AtomicU64,
+    /// CPU time.
+    pub used: ThreadUse,
     /// Number of the system call being served plus 1, 0 when none (for /proc and tracing).
     pub in_syscall: AtomicU32,
 }
@@ -151,8 +150,7 @@ impl Thread {
             worker: AtomicBool::new(false),
             start: SpinLock::new(None),
             vfork_done: SpinLock::new(None),
-            cpu_ns: AtomicU64::new(0),
-            cpu_since: AtomicU64::new(0),
+            used: ThreadUse::default(),
             in_syscall: AtomicU32::new(0),
         })
     }
@@ -233,7 +231,7 @@ impl Thread {
     }
 
     /// Whether this is a worker.
-    pub(super) fn is_worker(&self) -> bool {
+    pub(crate) fn is_worker(&self) -> bool {
         self.worker.load(Ordering::Relaxed)
     }
 

@@ -11,6 +11,7 @@ use crate::signal::{code, sig};
 use crate::syscall::Arg::{Hex, Int, Ptr};
 use crate::syscall::Support::Full;
 use crate::syscall::{Args, Syscall, call};
+use crate::time::cpu::Times;
 use crate::time::usage::Rusage;
 use crate::{Errno, Result, kernel};
 
@@ -61,15 +62,17 @@ struct Report {
     pid: i32,
     uid: u32,
     status: i32,
-    cpu_ns: u64,
+    used: Times,
     max_rss: u64,
     /// A tracee stopped for its tracer.
     trapped: bool,
 }
 
 /// CPU time of a process with its reaped children.
-fn total_cpu(p: &Process) -> u64 {
-    p.dead_cpu_ns.load(Ordering::Relaxed) + p.child_cpu_ns.load(Ordering::Relaxed)
+fn total_cpu(p: &Process) -> Times {
+    let mut used = crate::time::cpu::process_times(p);
+    used += p.used.children();
+    used
 }
 
 /// Largest memory of a process or its reaped children.
@@ -87,7 +90,7 @@ pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) -> bool {
     };
     if found {
         kernel().processes.lock().remove(&child.pid);
-        parent.child_cpu_ns.fetch_add(total_cpu(child), Ordering::Relaxed);
+        parent.used.add_child(total_cpu(child));
         parent.child_max_rss.fetch_max(max_rss(child), Ordering::Relaxed);
     }
     found
@@ -116,7 +119,7 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
             pid: c.pid,
             uid: c.cred().ruid,
             status,
-            cpu_ns: total_cpu(&c),
+            used: total_cpu(&c),
             max_rss: max_rss(&c),
             trapped: false,
         };
@@ -155,7 +158,14 @@ fn look_at_dead(me: &Process, who: Who, options: u32) -> Option<Report> {
         return None;
     }
     let d = me.tracer.take_dead(options & WNOWAIT != 0, |d| who.is(d.tid, d.pgid))?;
-    Some(Report { pid: d.tid, uid: d.uid, status: d.status, cpu_ns: 0, max_rss: 0, trapped: false })
+    Some(Report {
+        pid: d.tid,
+        uid: d.uid,
+        status: d.status,
+        used: Times::default(),
+        max_rss: 0,
+        trapped: false,
+    })
 }
 
 /// One look at the threads this process traces, its children or not.
@@ -167,7 +177,14 @@ fn look_at_tracees(me: &Arc<Process>, who: Who, options: u32, any: &mut bool) ->
         *any = true;
         if let Some(status) = ptrace::take_stop_report(&t, options & WNOWAIT != 0) {
             let uid = t.process.cred().ruid;
-            return Some(Report { pid: t.tid(), uid, status, cpu_ns: 0, max_rss: 0, trapped: true });
+            return Some(Report {
+                pid: t.tid(),
+                uid,
+                status,
+                used: Times::default(),
+                max_rss: 0,
+                trapped: true,
+            });
         }
     }
     None
@@ -199,7 +216,7 @@ fn sys_wait4(a: &Args) -> Result<u64> {
         a.ptr(1).write(&r.status)?;
     }
     if !a.ptr(3).is_null() {
-        a.ptr(3).write(&Rusage::of(r.cpu_ns, r.max_rss))?;
+        a.ptr(3).write(&Rusage::of(r.used, r.max_rss))?;
     }
     Ok(r.pid as u64)
 }
@@ -254,7 +271,7 @@ fn sys_waitid(a: &Args) -> Result<u64> {
     if let Some(r) = found
         && !a.ptr(4).is_null()
     {
-        a.ptr(4).write(&Rusage::of(r.cpu_ns, r.max_rss))?;
+        a.ptr(4).write(&Rusage::of(r.used, r.max_rss))?;
     }
     Ok(0)
 }

@@ -1,52 +1,173 @@
-//! CPU time: accounting at thread switches, timers on it, RLIMIT_CPU.
+//! CPU time: what threads and processes have used, and in which parts.
 //!
-//! A thread's time is all that passes between its switch-in and switch-out, kernel work included; it is
-//! reported as user time. Timers on CPU time ([`CpuWatch`]) are checked by a Timekeeper timer that is set
-//! while a thread of the process runs, no earlier than the time could be used up.
-//! Lock order: watch list, alarm: leaves.
+//! A thread is charged at each end of a slice, by its vCPU's meter (`doppel_machine::meter`). A process has what its
+//! threads were charged for, and what its host process has used beyond that by the host's account: running slices,
+//! sleeping and waking. So a process' time is the host's account of it, however its threads came by their shares.
+//! A space has one process to which that rest belongs; one that borrows the space (vfork) has its threads' time only.
+//!
+//! System time is estimated, as on Linux, whose ticks do it: here every so manieth system call is timed, and the host
+//! tells which part of a host process' time its own kernel took (page faults, host calls). Both see the host calls that
+//! system calls make, so the larger counts.
+//! Lock order: a process' threads, its space's vCPUs, what was shown: leaves, one after the other.
 
-use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
+use alloc::sync::Arc;
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::cpu::{self, ThreadObject};
+use doppel_machine::host;
 use doppel_machine::sync::SpinLock;
 
-use super::interval::IntervalTimer;
-use super::{Expire, monotonic_ns};
+use super::monotonic_ns;
 use crate::kernel;
-use crate::signal::{self, SigInfo, sig};
-use crate::task::{Process, Thread, rlimit};
+use crate::sched::Space;
+use crate::task::{Process, Thread};
 
-/// Grain of CPU timers.
-const GRAIN_NS: u64 = 4_000_000;
+/// A system call that took longer is followed by another that is timed.
+const LONG_CALL_NS: u64 = 20_000;
+
+/// User and system time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// In the program.
+    pub user: u64,
+    /// In the guest kernel and, for it, in the host's.
+    pub system: u64,
+}
+
+impl Times {
+    /// Both together.
+    pub fn total(self) -> u64 {
+        self.user + self.system
+    }
+
+    /// Takes `total` with about `system` of it as the new value: neither part ever goes back.
+    fn advance(&mut self, total: u64, system: u64) {
+        let total = total.max(self.total());
+        self.system = system.clamp(self.system, total - self.user);
+        self.user = total - self.system;
+    }
+}
+
+impl core::ops::AddAssign for Times {
+    fn add_assign(&mut self, other: Self) {
+        self.user += other.user;
+        self.system += other.system;
+    }
+}
+
+/// What one thread has used.
+#[derive(Default)]
+pub struct ThreadUse {
+    /// Charged for. Only the vCPU that runs the thread writes it.
+    charged: AtomicU64,
+    /// Since when it runs (domain monotonic), 0 while it does not. As `charged`.
+    since: AtomicU64,
+    /// System time by timed calls. As `charged`.
+    system: AtomicU64,
+    /// The largest total told.
+    total: AtomicU64,
+    /// The parts as they were told last.
+    shown: SpinLock<Times>,
+}
+
+/// What one process has used.
+#[derive(Default)]
+pub struct ProcessUse {
+    /// Charged to threads that have ended, and in spaces it has left.
+    dead: AtomicU64,
+    /// System time of threads that have ended.
+    dead_system: AtomicU64,
+    /// The largest total told.
+    total: AtomicU64,
+    /// The parts as they were told last; for a zombie, what it has used.
+    shown: SpinLock<Times>,
+    /// Of reaped children.
+    children: SpinLock<Times>,
+}
+
+impl ProcessUse {
+    /// What reaped children have used.
+    pub fn children(&self) -> Times {
+        *self.children.lock()
+    }
+
+    /// A child is reaped.
+    pub fn add_child(&self, of: Times) {
+        *self.children.lock() += of;
+    }
+
+    /// A total that never goes back.
+    fn told(&self, total: u64) -> u64 {
+        self.total.fetch_max(total, Ordering::Relaxed).max(total)
+    }
+
+    fn split(&self, total: u64, timed: u64, space: &Space) -> Times {
+        let system = system_of(total, timed, space);
+        let mut shown = self.shown.lock();
+        shown.advance(total, system);
+        *shown
+    }
+
+    /// What a zombie has used.
+    pub fn last(&self) -> Times {
+        *self.shown.lock()
+    }
+}
+
+impl ThreadUse {
+    /// Whether it runs.
+    pub(super) fn runs(&self) -> bool {
+        self.since.load(Ordering::SeqCst) != 0
+    }
+
+    /// How long it has been running since it was last charged.
+    fn slice(&self) -> u64 {
+        match self.since.load(Ordering::Acquire) {
+            0 => 0,
+            since => monotonic_ns().saturating_sub(since),
+        }
+    }
+
+    /// Charges the thread, which is the current one, up to `now`; from then on nobody is.
+    fn charge(&self, now: u64, exact: bool) -> u64 {
+        let since = self.since.load(Ordering::Relaxed);
+        if since == 0 {
+            return 0;
+        }
+        let charge = cpu::vcpu().meter.charge(now.saturating_sub(since), exact);
+        self.charged.store(self.charged.load(Ordering::Relaxed) + charge.cpu, Ordering::Release);
+        self.since.store(0, Ordering::Release);
+        if charge.stolen != 0 {
+            kernel().stolen_ns.fetch_add(charge.stolen, Ordering::Relaxed);
+        }
+        charge.cpu
+    }
+}
 
 /// Runs `next` instead of the current task, accounting the time of both. All switches go through here.
 pub(crate) fn switch_to(next: Arc<dyn ThreadObject>) {
+    if cpu::is_current(&next) {
+        return;
+    }
     let now = monotonic_ns();
     if let Some(t) = cpu::current_as::<Thread>() {
-        let since = t.cpu_since.load(Ordering::Relaxed);
-        if since != 0 {
-            t.cpu_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
-            t.cpu_since.store(0, Ordering::Release);
-        }
+        t.used.charge(now, false);
         t.learn_handover(now);
     }
-    let object: &dyn Any = &*next;
-    if let Some(t) = object.downcast_ref::<Thread>() {
-        switched_in(t, now);
-    }
-    cpu::switch_to(next);
+    // Not before the vCPU that ran it last has charged it.
+    cpu::switch_to(next, |object| {
+        let object: &dyn Any = object;
+        if let Some(t) = object.downcast_ref::<Thread>() {
+            switched_in(t, now);
+        }
+    });
 }
 
 /// The current thread sleeps together with its vCPU: its time stops.
 pub(crate) fn pause() {
-    let now = monotonic_ns();
     if let Some(t) = cpu::current_as::<Thread>() {
-        let since = t.cpu_since.load(Ordering::Relaxed);
-        t.cpu_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
-        t.cpu_since.store(0, Ordering::Release);
+        t.used.charge(monotonic_ns(), false);
     }
 }
 
@@ -58,156 +179,207 @@ pub(crate) fn go_on() {
 }
 
 fn switched_in(t: &Thread, now: u64) {
-    t.cpu_since.store(now, Ordering::Release);
-    if t.process.timers.cpu.dormant.load(Ordering::Relaxed) {
-        t.process.timers.cpu.wake(&t.process, GRAIN_NS);
-    }
+    t.used.since.store(now, Ordering::Release);
+    t.process.timers.cpu.thread_runs(&t.process);
 }
 
-/// CPU time of a thread, the running slice included.
+/// Charges the current thread with what it has used up to now.
+pub(crate) fn settle(t: &Thread) {
+    let now = monotonic_ns();
+    t.used.charge(now, true);
+    t.used.since.store(now, Ordering::Release);
+}
+
+/// Whether `t` is the current thread.
+fn is_me(t: &Thread) -> bool {
+    cpu::current_as::<Thread>().is_some_and(|me| core::ptr::eq(&**me, t))
+}
+
+/// What the host process of `space` has used beyond what threads were charged for, which may be too much; none if it
+/// does not run.
+fn rest(space: &Space) -> Option<i64> {
+    let charged = space.charged_ns();
+    let host = match space.host_pid.load(Ordering::Relaxed) {
+        0 => None,
+        pid => host::process_cpu_ns(pid),
+    };
+    host.map(|ns| ns.cast_signed() - charged.cast_signed())
+}
+
+/// Charged time of a thread with the slice that runs.
+fn so_far(t: &Thread, rest: u64) -> u64 {
+    t.used.charged.load(Ordering::Acquire) + t.used.slice().min(rest)
+}
+
+/// CPU time of a thread.
 pub fn thread_ns(t: &Thread) -> u64 {
-    let done = t.cpu_ns.load(Ordering::Relaxed);
-    let since = t.cpu_since.load(Ordering::Acquire);
-    done + if since == 0 { 0 } else { monotonic_ns().saturating_sub(since) }
+    let total = if is_me(t) {
+        settle(t);
+        t.used.charged.load(Ordering::Relaxed)
+    } else if t.used.runs() {
+        // The one slice that runs, or one of them, has what nobody was charged for.
+        so_far(t, rest(&t.space()).map_or(u64::MAX, |r| r.max(0).cast_unsigned()))
+    } else {
+        t.used.charged.load(Ordering::Acquire)
+    };
+    t.used.total.fetch_max(total, Ordering::Relaxed).max(total)
+}
+
+/// User and system time of a thread.
+pub fn thread_times(t: &Thread) -> Times {
+    let (total, space) = (thread_ns(t), t.space());
+    let system = system_of(total, t.used.system.load(Ordering::Relaxed), &space);
+    let mut shown = t.used.shown.lock();
+    shown.advance(total, system);
+    *shown
+}
+
+/// System time out of `total`, of which timed calls say `timed`.
+fn system_of(total: u64, timed: u64, space: &Space) -> u64 {
+    let pid = space.host_pid.load(Ordering::Relaxed);
+    let ppm = if pid == 0 { 0 } else { host::process_kernel_ppm(pid).unwrap_or(0) };
+    let by_host = u128::from(total) * u128::from(ppm) / 1_000_000;
+    timed.max(u64::try_from(by_host).unwrap_or(u64::MAX))
+}
+
+/// Charged and timed system time of all threads of a process, those that have ended included; none for a zombie.
+fn charged(p: &Process, own: bool) -> Option<(u64, u64)> {
+    // A thread that ends moves its time under this lock.
+    let threads = p.threads.lock();
+    if threads.is_empty() {
+        return None;
+    }
+    let (mut sum, mut system) =
+        (p.used.dead.load(Ordering::Relaxed), p.used.dead_system.load(Ordering::Relaxed));
+    for t in threads.iter() {
+        sum += if own { t.used.charged.load(Ordering::Acquire) } else { so_far(t, u64::MAX) };
+        system += t.used.system.load(Ordering::Relaxed);
+    }
+    Some((sum, system))
+}
+
+/// What a process has used, and how much of it timed calls say was system time; none for a zombie.
+fn count(p: &Process, space: &Space) -> Option<(u64, u64)> {
+    if space.owner.load(Ordering::Relaxed) == p.pid {
+        let (sum, system) = charged(p, true)?;
+        if let Some(rest) = rest(space) {
+            return Some((sum.saturating_add_signed(rest), system));
+        }
+    }
+    if let Some(me) = cpu::current_as::<Thread>().filter(|me| core::ptr::eq(&*me.process, p)) {
+        settle(&me);
+    }
+    charged(p, false)
 }
 
 /// CPU time of a process: its threads, the ended ones included. Never goes back.
 pub fn process_ns(p: &Process) -> u64 {
-    let sum = {
-        // A thread that ends moves its time to dead_cpu_ns under this lock.
-        let threads = p.threads.lock();
-        let live: u64 = threads.iter().map(|t| thread_ns(t)).sum();
-        live + p.dead_cpu_ns.load(Ordering::Relaxed)
-    };
-    p.timers.cpu.shown.fetch_max(sum, Ordering::Relaxed).max(sum)
+    match count(p, &p.space()) {
+        Some((total, _)) => p.used.told(total),
+        None => p.used.told(p.used.last().total()),
+    }
 }
 
-/// The CPU-time timers of a process, and when to look at them.
-pub struct CpuWatch {
-    timers: SpinLock<Vec<Arc<IntervalTimer>>>,
-    /// Nobody will look until a thread of the process is switched in.
-    dormant: AtomicBool,
-    /// A look is due.
-    armed: AtomicBool,
-    /// Largest value `process_ns` has given.
-    shown: AtomicU64,
-    /// Seconds of CPU time at which RLIMIT_CPU was last complained about.
-    warned: AtomicU64,
+/// User and system time of a process. Neither ever goes back.
+pub fn process_times(p: &Process) -> Times {
+    let space = p.space();
+    match count(p, &space) {
+        Some((total, timed)) => p.used.split(p.used.told(total), timed, &space),
+        None => p.used.last(),
+    }
 }
 
-impl Default for CpuWatch {
-    fn default() -> Self {
-        Self {
-            timers: SpinLock::default(),
-            // The first switch-in looks once: an inherited RLIMIT_CPU may have to be watched.
-            dormant: AtomicBool::new(true),
-            armed: AtomicBool::new(false),
-            shown: AtomicU64::new(0),
-            warned: AtomicU64::new(0),
+/// The current thread, which is [settled](settle), goes off its process' list of threads. Under the list's lock, so that
+/// the process' time neither drops nor counts the thread twice.
+pub(crate) fn thread_ends(t: &Thread) {
+    let p = &t.process;
+    p.used.dead.fetch_add(t.used.charged.load(Ordering::Relaxed), Ordering::Relaxed);
+    p.used.dead_system.fetch_add(t.used.system.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// The current thread, which has ended or is a worker, runs nothing more.
+pub(crate) fn last_slice() {
+    let Some(t) = cpu::current_as::<Thread>() else { return };
+    let cpu = t.used.charge(monotonic_ns(), false);
+    // What a worker has used before is in no list of threads.
+    let cpu = if t.is_worker() { t.used.charged.load(Ordering::Relaxed) } else { cpu };
+    t.process.used.dead.fetch_add(cpu, Ordering::Relaxed);
+}
+
+/// The last thread of `p` has ended, in `space`: what the process has used.
+pub(crate) fn process_ends(p: &Process, space: &Space) {
+    let mut total = p.used.dead.load(Ordering::Relaxed);
+    if space.owner.load(Ordering::Relaxed) == p.pid
+        && let Some(rest) = rest(space)
+    {
+        total = total.saturating_add_signed(rest);
+    }
+    p.used.split(p.used.told(total), p.used.dead_system.load(Ordering::Relaxed), space);
+}
+
+/// The current thread, the only one of its process, goes from one space to another.
+pub(crate) fn leave_space(t: &Thread, old: &Space, new: &Space) {
+    settle(t);
+    let pid = t.process.pid;
+    if old.owner.compare_exchange(pid, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        && let Some(rest) = rest(old)
+    {
+        t.process.used.dead.fetch_add(rest.max(0).cast_unsigned(), Ordering::Relaxed);
+    }
+    new.owner.store(pid, Ordering::Relaxed);
+}
+
+/// In a clone: the host's accounts stayed behind, and every process goes on from what it was told last.
+pub(crate) fn adopt() {
+    for p in kernel().all_processes() {
+        if let Some((sum, _)) = charged(&p, true) {
+            let told = p.used.told(p.used.last().total());
+            p.used.dead.fetch_add(told.saturating_sub(sum), Ordering::Relaxed);
         }
     }
 }
 
-/// A coming look at the CPU timers of a process.
-struct Look(Weak<Process>);
-
-impl Expire for Look {
-    fn expire(self: Arc<Self>, _now: u64) {
-        if let Some(p) = self.0.upgrade() {
-            p.timers.cpu.armed.store(false, Ordering::SeqCst);
-            p.timers.cpu.look(&p);
-        }
+/// Serves one system call of the current thread, of which every so many are timed.
+#[cold]
+pub(crate) fn timed(serve: impl FnOnce()) {
+    let used =
+        || cpu::current_as::<Thread>().map_or(0, |t| t.used.charged.load(Ordering::Relaxed) + t.used.slice());
+    // To look at the clock takes longer than many a call.
+    let first = used();
+    let start = used();
+    serve();
+    let end = used();
+    let took = end.saturating_sub(start).saturating_sub(start.saturating_sub(first));
+    // Fibonacci hashing: calls that come in a pattern must not be timed in one.
+    let dice = end.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let calls = cpu::vcpu().meter.sampled(took > LONG_CALL_NS, dice);
+    if let Some(t) = cpu::current_as::<Thread>() {
+        t.used.system.store(t.used.system.load(Ordering::Relaxed) + took * calls, Ordering::Relaxed);
     }
 }
 
-impl CpuWatch {
-    /// Adds an armed timer.
-    pub(super) fn watch(&self, p: &Arc<Process>, timer: Arc<IntervalTimer>) {
-        let wait = timer.due_in().unwrap_or(0);
+/// CPU time of all processes that still have an entry, and of the children they have reaped.
+pub fn domain_times() -> Times {
+    let mut sum = Times::default();
+    for p in kernel().all_processes() {
+        sum += process_times(&p);
+        sum += p.used.children();
+    }
+    sum
+}
+
+/// Time in which threads of the domain would have run, but the host ran others.
+pub fn stolen_ns() -> u64 {
+    let mut stolen = kernel().stolen_ns.load(Ordering::Relaxed);
+    for p in kernel().all_processes() {
+        let space = p.space();
+        let running: u64 = p.threads().iter().map(|t| t.used.slice()).sum();
+        if running != 0
+            && space.owner.load(Ordering::Relaxed) == p.pid
+            && let Some(rest) = rest(&space)
         {
-            let mut list = self.timers.lock();
-            if !list.iter().any(|t| Arc::ptr_eq(t, &timer)) {
-                list.push(timer);
-            }
-        }
-        self.wake(p, wait);
-    }
-
-    /// Forgets all timers.
-    pub(super) fn clear(&self) {
-        self.timers.lock().clear();
-    }
-
-    /// RLIMIT_CPU has changed: look again.
-    pub fn limit_changed(&self, p: &Arc<Process>) {
-        self.wake(p, 0);
-    }
-
-    fn wake(&self, p: &Arc<Process>, wait: u64) {
-        self.dormant.store(false, Ordering::SeqCst);
-        if p.rlimit(rlimit::CPU) == rlimit::INFINITY && self.timers.lock().is_empty() {
-            return;
-        }
-        if !self.armed.swap(true, Ordering::SeqCst) {
-            let when = monotonic_ns() + wait.clamp(GRAIN_NS / 4, GRAIN_NS);
-            kernel().timekeeper.arm(when, Arc::new(Look(Arc::downgrade(p))));
+            stolen += running.saturating_sub(rest.max(0).cast_unsigned());
         }
     }
-
-    /// Serves what is due and plans the next look.
-    fn look(&self, p: &Arc<Process>) {
-        if p.is_zombie() {
-            return;
-        }
-        let timers = self.timers.lock().clone();
-        for t in &timers {
-            t.check();
-        }
-        let mut wait = self.check_limit(p);
-        self.timers.lock().retain(|t| match t.due_in() {
-            Some(left) => {
-                wait = wait.min(left);
-                true
-            }
-            None => false,
-        });
-        if wait == u64::MAX {
-            return;
-        }
-        let running = || p.threads.lock().iter().any(|t| t.cpu_since.load(Ordering::SeqCst) != 0);
-        if !running() {
-            self.dormant.store(true, Ordering::SeqCst);
-            if !running() {
-                return;
-            }
-            self.dormant.store(false, Ordering::SeqCst);
-        }
-        if !self.armed.swap(true, Ordering::SeqCst) {
-            // With several vCPUs the time can pass that much faster.
-            let real = (wait / u64::from(kernel().vcpu_limit)).max(GRAIN_NS / 4);
-            kernel().timekeeper.arm(monotonic_ns() + real, Arc::new(Look(Arc::downgrade(p))));
-        }
-    }
-
-    /// RLIMIT_CPU: SIGXCPU each second over the soft limit, SIGKILL at the hard one. Returns the CPU time left
-    /// until the next event.
-    fn check_limit(&self, p: &Arc<Process>) -> u64 {
-        const SECOND: u64 = 1_000_000_000;
-        let limit = p.rlimits.lock()[rlimit::CPU];
-        if limit.cur == rlimit::INFINITY {
-            return u64::MAX;
-        }
-        let used = process_ns(p);
-        let seconds = used / SECOND;
-        // Neither can fail: a standard signal is pending at worst without details.
-        if seconds >= limit.max {
-            signal::terminate(p, sig::SIGKILL);
-            return u64::MAX;
-        }
-        if seconds >= limit.cur && self.warned.swap(seconds, Ordering::Relaxed) != seconds {
-            let _ = signal::send_process(p, SigInfo::kernel(sig::SIGXCPU));
-        }
-        let next = if seconds < limit.cur { limit.cur } else { seconds + 1 };
-        next.min(limit.max).saturating_mul(SECOND).saturating_sub(used).max(1)
-    }
+    kernel().stolen_shown.fetch_max(stolen, Ordering::Relaxed).max(stolen)
 }

@@ -22,6 +22,8 @@ pub enum Base {
     Monotonic,
     /// CPU time of a process.
     Process(Weak<Process>),
+    /// User time of a process.
+    User(Weak<Process>),
     /// CPU time of a thread.
     Thread(Weak<Thread>),
 }
@@ -63,6 +65,7 @@ impl IntervalTimer {
         match &self.base {
             Base::Monotonic => monotonic_ns(),
             Base::Process(p) => p.upgrade().map_or(0, |p| cpu::process_ns(&p)),
+            Base::User(p) => p.upgrade().map_or(0, |p| cpu::process_times(&p).user),
             Base::Thread(t) => t.upgrade().map_or(0, |t| cpu::thread_ns(&t)),
         }
     }
@@ -108,7 +111,7 @@ impl IntervalTimer {
         let (Some(next), Some(me)) = (s.next, self.me.upgrade()) else { return };
         match &self.base {
             Base::Monotonic => s.id = Some(kernel().timekeeper.arm(next.max(earliest), me)),
-            Base::Process(p) => {
+            Base::Process(p) | Base::User(p) => {
                 drop(s);
                 if let Some(p) = p.upgrade() {
                     p.timers.cpu.watch(&p, me);

@@ -8,10 +8,10 @@ use doppel_machine::pod_struct;
 
 use super::interval::{Base, Elapsed, IntervalTimer};
 use super::posix::PosixTimers;
-use super::{Timeval, cpu};
+use super::{Timeval, watch};
 use crate::signal::{self, SigInfo, sig};
 use crate::syscall::Arg::{Int, Ptr};
-use crate::syscall::{Args, Support::Full, Support::Partial, Syscall, call};
+use crate::syscall::{Args, Support::Full, Syscall, call};
 use crate::task::Process;
 use crate::{Errno, Result};
 use doppel_machine::sync::SpinLock;
@@ -19,7 +19,7 @@ use doppel_machine::sync::SpinLock;
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
     call(nr::GETITIMER, getitimer, Full, &[Int, Ptr], ""),
-    call(nr::SETITIMER, setitimer, Partial, &[Int, Ptr, Ptr], "ITIMER_VIRTUAL counts system time too"),
+    call(nr::SETITIMER, setitimer, Full, &[Int, Ptr, Ptr], ""),
     call(nr::ALARM, alarm, Full, &[Int], ""),
 ];
 
@@ -57,7 +57,7 @@ pub struct ProcessTimers {
     interval: SpinLock<[Option<OwnedTimer>; 3]>,
     pub(super) posix: PosixTimers,
     /// Timers and limits on CPU time.
-    pub cpu: cpu::CpuWatch,
+    pub cpu: watch::CpuWatch,
 }
 
 impl ProcessTimers {
@@ -80,7 +80,7 @@ impl ProcessTimers {
     fn itimer(&self, p: &Arc<Process>, which: i32) -> Result<Arc<IntervalTimer>> {
         let (i, signo, base) = match which {
             ITIMER_REAL => (0, sig::SIGALRM, Base::Monotonic),
-            ITIMER_VIRTUAL => (1, sig::SIGVTALRM, Base::Process(Arc::downgrade(p))),
+            ITIMER_VIRTUAL => (1, sig::SIGVTALRM, Base::User(Arc::downgrade(p))),
             ITIMER_PROF => (2, sig::SIGPROF, Base::Process(Arc::downgrade(p))),
             _ => return Err(Errno::EINVAL),
         };

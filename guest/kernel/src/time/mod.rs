@@ -11,6 +11,7 @@ pub mod itimer;
 pub mod posix;
 pub mod sleep;
 pub mod usage;
+pub mod watch;
 
 pub use itimer::ProcessTimers;
 pub(crate) use posix::signal_taken;

@@ -12,7 +12,7 @@ mod system;
 mod title;
 
 pub use pid::{comm_of, cpu_list, state};
-pub use system::{load_averages, memory, total_cpu_ns};
+pub use system::{load_averages, memory};
 
 use alloc::string::ToString;
 use alloc::sync::Arc;

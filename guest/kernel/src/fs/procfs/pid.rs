@@ -12,6 +12,7 @@ use super::super::{File, FileOps, FileType};
 use super::net;
 use crate::fs::path::Path;
 use crate::task::{Process, Thread, current, remote};
+use crate::time::cpu::Times;
 use crate::{Errno, Result, kernel, mm};
 
 /// The directory of a process, if it exists (threads too: /proc/TID is found but not listed).
@@ -232,7 +233,9 @@ impl PidDir {
                 self.of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, crate::time::cpu::thread_ns))))
             }
             "stack" => fixed(""),
-            "stat" => self.of_thread(stat),
+            "stat" if self.task => self
+                .of_thread(|p, t| stat(p, t, t.map_or_else(Times::default, crate::time::cpu::thread_times))),
+            "stat" => self.of_thread(|p, t| stat(p, t, crate::time::cpu::process_times(p))),
             "statm" => self.of(|p| {
                 let v = mm::vm_stats(&p.space().mm);
                 let page = |b: u64| b / 4096;
@@ -313,17 +316,12 @@ pub fn state(p: &Process, t: Option<&Thread>) -> char {
     if runs { 'R' } else { 'S' }
 }
 
-/// CPU nanoseconds of all threads, living and dead.
-fn cpu_ns(p: &Process) -> u64 {
-    crate::time::cpu::process_ns(p)
-}
-
 /// Nanoseconds as clock ticks of 10 ms.
 fn ticks(ns: u64) -> u64 {
     ns / 10_000_000
 }
 
-fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
+fn stat(p: &Process, t: Option<&Thread>, used: Times) -> Result<String> {
     let v = mm::vm_stats(&p.space().mm);
     // Addresses are for those who may look into the process.
     let may = remote::may_access(&current().process, p).is_ok();
@@ -335,6 +333,7 @@ fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
     let nice = p.nice.load(Ordering::Relaxed);
     let (ignored, caught) = p.signals.ignored_and_caught();
     let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
+    let children = p.used.children();
     let mut s = String::new();
     put(
         &mut s,
@@ -349,9 +348,11 @@ fn stat(p: &Process, t: Option<&Thread>) -> Result<String> {
     put(
         &mut s,
         format_args!(
-            "{} 0 {} 0 {} {nice} {} 0 {} {} {} 18446744073709551615 ",
-            ticks(cpu_ns(p)),
-            ticks(p.child_cpu_ns.load(Ordering::Relaxed)),
+            "{} {} {} {} {} {nice} {} 0 {} {} {} 18446744073709551615 ",
+            ticks(used.user),
+            ticks(used.system),
+            ticks(children.user),
+            ticks(children.system),
             20 + nice,
             p.threads().len().max(1),
             ticks(p.start_ns.saturating_sub(kernel().boot_ns)),

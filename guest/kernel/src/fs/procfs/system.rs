@@ -3,7 +3,6 @@
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
-use core::sync::atomic::Ordering;
 
 use doppel_algo::loadavg::LoadAvg;
 use doppel_machine::sync::SpinLock;
@@ -145,8 +144,8 @@ fn uptime() -> String {
 }
 
 /// CPU nanoseconds of all processes that still have an entry.
-pub fn total_cpu_ns() -> u64 {
-    let one = |p: &Process| crate::time::cpu::process_ns(p) + p.child_cpu_ns.load(Ordering::Relaxed);
+fn total_cpu_ns() -> u64 {
+    let one = |p: &Process| crate::time::cpu::process_ns(p) + p.used.children().total();
     kernel().all_processes().iter().map(|p| one(p)).sum()
 }
 
@@ -176,13 +175,18 @@ fn loadavg() -> String {
 
 fn stat() -> String {
     let cpus = kernel().vcpu_limit;
-    let user = total_cpu_ns() / 10_000_000;
-    let up = time::monotonic_ns().saturating_sub(kernel().boot_ns) / 10_000_000;
-    let idle = (up * u64::from(cpus)).saturating_sub(user);
-    let mut s = format!("cpu  {user} 0 0 {idle} 0 0 0 0 0 0\n");
+    let used = time::cpu::domain_times();
+    let up = time::monotonic_ns().saturating_sub(kernel().boot_ns) * u64::from(cpus);
+    let stolen = time::cpu::stolen_ns().min(up.saturating_sub(used.total()));
+    let idle = up.saturating_sub(used.total() + stolen);
+    let [user, system, idle, steal] = [used.user, used.system, idle, stolen].map(|ns| ns / 10_000_000);
+    let mut s = format!("cpu  {user} 0 {system} {idle} 0 0 0 {steal} 0 0\n");
     for i in 0..cpus {
         let n = u64::from(cpus);
-        put(&mut s, format_args!("cpu{i} {} 0 0 {} 0 0 0 0 0 0\n", user / n, idle / n));
+        put(
+            &mut s,
+            format_args!("cpu{i} {} 0 {} {} 0 0 0 {} 0 0\n", user / n, system / n, idle / n, steal / n),
+        );
     }
     let (running, _) = thread_counts();
     let btime = boot::start_info().boot_realtime_ns / 1_000_000_000;

@@ -1,0 +1,99 @@
+//! What a vCPU has used: CPU time by the host's own account, asked for where that pays.
+//!
+//! A slice, the time between two switches, mostly lasts microseconds, and the host then hardly takes the CPU away
+//! meanwhile: its CPU time is what passed. A slice that took long ([`LONG_NS`]) may hold time in which the host ran
+//! others, so the host is asked. So the common switch costs no host call, and what is wrong is at most a short
+//! preemption a slice.
+//!
+//! `charged` and `rough` together are what the threads of this vCPU have been charged for. The rest of what its host
+//! process has used by the host's account (sleeping and waking, running slices) is nobody's yet.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::host;
+
+/// A slice that lasted longer is asked about.
+const LONG_NS: u64 = 200_000;
+/// After so many slices the host is asked anyway, so that what no slice holds does not hide what the host took.
+const SLICES_MAX: u32 = 256;
+/// A system call is timed after 1 to so many, a power of two; which one is a matter of chance.
+const SAMPLING: u64 = 1024;
+
+/// See the module.
+#[derive(Default)]
+pub struct Meter {
+    /// The host's account of this host thread, when it was last asked.
+    seen: AtomicU64,
+    /// Charged for up to then.
+    charged: AtomicU64,
+    /// Charged for since, by what passed.
+    rough: AtomicU64,
+    slices: AtomicU32,
+    /// Which system calls are timed: those whose count shows `phase` under `mask`.
+    mask: AtomicU64,
+    phase: AtomicU64,
+}
+
+/// What [`Meter::charge`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// CPU time of the slice.
+    pub cpu: u64,
+    /// What the host has taken away since it was last asked.
+    pub stolen: u64,
+}
+
+/// All accesses are by the vCPU itself, but for reads of what was charged.
+impl Meter {
+    /// For a new host thread.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { mask: AtomicU64::new(SAMPLING - 1), ..Self::default() };
+    }
+
+    /// Ends a slice that took `wall` nanoseconds; `exact`: ask the host in any case. Runs on the vCPU of this meter.
+    #[inline]
+    pub fn charge(&self, wall: u64, exact: bool) -> Charge {
+        let slices = self.slices.load(Ordering::Relaxed) + 1;
+        if !exact && wall < LONG_NS && slices < SLICES_MAX {
+            self.slices.store(slices, Ordering::Relaxed);
+            self.rough.store(self.rough.load(Ordering::Relaxed) + wall, Ordering::Relaxed);
+            return Charge { cpu: wall, stolen: 0 };
+        }
+        self.ask(wall)
+    }
+
+    #[cold]
+    fn ask(&self, wall: u64) -> Charge {
+        let now = host::thread_cpu_ns();
+        let used = now.saturating_sub(self.seen.load(Ordering::Relaxed));
+        let rough = self.rough.load(Ordering::Relaxed);
+        let cpu = used.saturating_sub(rough).min(wall);
+        self.seen.store(now, Ordering::Relaxed);
+        // In this order: who reads meanwhile finds too much charged, never too little.
+        self.charged.store(self.charged.load(Ordering::Relaxed) + rough + cpu, Ordering::Release);
+        self.rough.store(0, Ordering::Release);
+        self.slices.store(0, Ordering::Relaxed);
+        Charge { cpu, stolen: (rough + wall).saturating_sub(used) }
+    }
+
+    /// What its threads have been charged for. By anyone.
+    pub fn charged(&self) -> u64 {
+        let rough = self.rough.load(Ordering::Acquire);
+        self.charged.load(Ordering::Acquire) + rough
+    }
+
+    #[inline]
+    pub(crate) fn is_sample(&self, count: u64) -> bool {
+        count & self.mask.load(Ordering::Relaxed) == self.phase.load(Ordering::Relaxed)
+    }
+
+    /// How many calls the one just timed stands for; `long`: the next one is timed too. `dice` is some random number.
+    pub fn sampled(&self, long: bool, dice: u64) -> u64 {
+        // The mean of 1 to mask + 1.
+        let stands_for = (self.mask.load(Ordering::Relaxed) + 2) / 2;
+        let mask = if long { 0 } else { SAMPLING - 1 };
+        self.mask.store(mask, Ordering::Relaxed);
+        self.phase.store(dice & mask, Ordering::Relaxed);
+        stands_for
+    }
+}
