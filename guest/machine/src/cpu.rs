@@ -113,6 +113,14 @@ pub fn count_call() -> bool {
     v.meter.is_sample(count)
 }
 
+/// A system call was timed ([`Meter`]): how many it stands for.
+pub fn call_timed(long: bool, dice: u64) -> u64 {
+    let v = vcpu();
+    // SAFETY: as in `count_call`.
+    let counter = unsafe { &(*(v.calls as *const CallCount)).0 };
+    v.meter.sampled(counter.load(Ordering::Relaxed), long, dice)
+}
+
 /// A number of the task this code runs as that no other live task has.
 #[cfg(not(test))]
 #[inline]

@@ -8,7 +8,7 @@
 //! `charged` and `rough` together are what the threads of this vCPU have been charged for. The rest of what its host
 //! process has used by the host's account (sleeping and waking, running slices) is nobody's yet.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::host;
 
@@ -29,9 +29,10 @@ pub struct Meter {
     /// Charged for since, by what passed.
     rough: AtomicU64,
     slices: AtomicU32,
-    /// Which system calls are timed: those whose count shows `phase` under `mask`.
-    mask: AtomicU64,
-    phase: AtomicU64,
+    /// The next system call that is timed, by its vCPU's count of them.
+    next: AtomicU64,
+    /// Whether it is the one behind another.
+    close: AtomicBool,
 }
 
 /// What [`Meter::charge`] found.
@@ -47,7 +48,7 @@ pub struct Charge {
 impl Meter {
     /// For a new host thread.
     pub(crate) fn reset(&mut self) {
-        *self = Self { mask: AtomicU64::new(SAMPLING - 1), ..Self::default() };
+        *self = Self::default();
     }
 
     /// Ends a slice that took `wall` nanoseconds; `exact`: ask the host in any case. Runs on the vCPU of this meter.
@@ -84,16 +85,18 @@ impl Meter {
 
     #[inline]
     pub(crate) fn is_sample(&self, count: u64) -> bool {
-        count & self.mask.load(Ordering::Relaxed) == self.phase.load(Ordering::Relaxed)
+        // Others may count too: it may be past.
+        count.wrapping_sub(self.next.load(Ordering::Relaxed)).cast_signed() >= 0
     }
 
-    /// How many calls the one just timed stands for; `long`: the next one is timed too. `dice` is some random number.
-    pub fn sampled(&self, long: bool, dice: u64) -> u64 {
-        // The mean of 1 to mask + 1.
-        let stands_for = (self.mask.load(Ordering::Relaxed) + 2) / 2;
-        let mask = if long { 0 } else { SAMPLING - 1 };
-        self.mask.store(mask, Ordering::Relaxed);
-        self.phase.store(dice & mask, Ordering::Relaxed);
+    /// How many calls the one just timed stands for, of which `count` were made; `long`: the next one is timed too.
+    /// `dice` is some random number.
+    pub(crate) fn sampled(&self, count: u64, long: bool, dice: u64) -> u64 {
+        // One behind another was certain to be timed; else it is the mean of 1 to SAMPLING.
+        let stands_for = if self.close.load(Ordering::Relaxed) { 1 } else { SAMPLING / 2 };
+        self.close.store(long, Ordering::Relaxed);
+        let ahead = if long { 1 } else { 1 + dice % SAMPLING };
+        self.next.store(count.wrapping_add(ahead), Ordering::Relaxed);
         stands_for
     }
 }

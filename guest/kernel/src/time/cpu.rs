@@ -341,6 +341,7 @@ pub(crate) fn adopt() {
 
 /// Serves one system call of the current thread, of which every so many are timed.
 #[cold]
+#[inline(never)]
 pub(crate) fn timed(serve: impl FnOnce()) {
     let used =
         || cpu::current_as::<Thread>().map_or(0, |t| t.used.charged.load(Ordering::Relaxed) + t.used.slice());
@@ -352,7 +353,7 @@ pub(crate) fn timed(serve: impl FnOnce()) {
     let took = end.saturating_sub(start).saturating_sub(start.saturating_sub(first));
     // Fibonacci hashing: calls that come in a pattern must not be timed in one.
     let dice = end.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let calls = cpu::vcpu().meter.sampled(took > LONG_CALL_NS, dice);
+    let calls = cpu::call_timed(took > LONG_CALL_NS, dice);
     if let Some(t) = cpu::current_as::<Thread>() {
         t.used.system.store(t.used.system.load(Ordering::Relaxed) + took * calls, Ordering::Relaxed);
     }
