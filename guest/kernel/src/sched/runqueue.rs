@@ -320,7 +320,7 @@ impl Space {
     }
 
     /// The earliest deadline of a thread that sleeps off its vCPU.
-    pub(super) fn first_deadline(&self) -> Deadline {
+    pub(crate) fn first_deadline(&self) -> Deadline {
         if !self.deadlines.load(Ordering::Acquire) {
             return None;
         }
@@ -415,10 +415,11 @@ impl Space {
         })
     }
 
-    /// Moves sleepers whose deadline has passed to the ready list.
-    fn expire(q: &mut RunQueue) {
+    /// Moves sleepers whose deadline has passed to the ready list; whether there were any.
+    fn expire(q: &mut RunQueue) -> bool {
+        let before = q.ready.len();
         if q.sleepers.is_empty() {
-            return;
+            return false;
         }
         let now = time::monotonic_ns();
         while let Some(e) = q.sleepers.first_entry() {
@@ -431,16 +432,18 @@ impl Space {
                 q.push_woken(t);
             }
         }
+        q.ready.len() > before
     }
 
-    /// One tick by the timekeeper: expire sleepers, preempt if threads wait. False if there was nothing to do.
-    pub fn tick(self: &Arc<Self>) -> bool {
+    /// One tick by the timekeeper: expire sleepers, preempt if threads wait; unless a `whole` time slice is over, only if
+    /// one has come by its deadline. False if there was nothing to do.
+    pub fn tick(self: &Arc<Self>, whole: bool) -> bool {
         if kernel().freezer.stops() {
             return true;
         }
-        let (ready, deadlines) = self.with_queue(|q| {
-            Self::expire(q);
-            (!q.ready.is_empty(), !q.sleepers.is_empty())
+        let (expired, ready, deadlines) = self.with_queue(|q| {
+            let expired = Self::expire(q);
+            (expired, !q.ready.is_empty(), !q.sleepers.is_empty())
         });
         if self.set.any_sleeping() {
             if ready && let Some(slot) = self.set.claim_sleeper() {
@@ -448,7 +451,7 @@ impl Space {
             }
             return self.stop_ticking(ready);
         }
-        if ready {
+        if ready && (whole || expired) {
             for v in self.vcpus.lock().iter() {
                 v.preempt();
             }
@@ -563,8 +566,11 @@ fn schedule(new_deadline: bool) {
         let next = space.pick()?;
         space.taken();
         // A sleeping vCPU would sleep until a later time: let it look again.
-        if new_deadline && let Some(slot) = space.set.claim_sleeper() {
-            space.wake_slot(slot);
+        if new_deadline {
+            match space.set.claim_sleeper() {
+                Some(slot) => space.wake_slot(slot),
+                None => kernel().timekeeper.look_by(space.first_deadline().unwrap_or(u64::MAX)),
+            }
         }
         space.unless_on_cpu(next)
     });

@@ -62,11 +62,16 @@ pub trait Expire: Send + Sync {
 /// Time slice between preemptions of a space that has more runnable threads than vCPUs.
 pub const TICK_NS: u64 = 4_000_000;
 
+/// The least time between two looks of PID 1 at deadlines of threads.
+const LEAST_GAP_NS: u64 = 50_000;
+
 /// Timers, ticks and requests that PID 1 serves.
 #[derive(Default)]
 pub struct Timekeeper {
     timers: SpinLock<BTreeMap<TimerId, Arc<dyn Expire>>>,
     ticking: SpinLock<Vec<Arc<Space>>>,
+    /// When the spaces last ticked, other than for a deadline.
+    ticked: AtomicU64,
     /// When PID 1 will next wake by itself (domain monotonic), u64::MAX when it sleeps without limit.
     next_wake: AtomicU64,
     /// New address spaces to start (exec from a vfork child): served by PID 1 in order.
@@ -91,8 +96,14 @@ impl Timekeeper {
 
     /// Starts ticking a space.
     pub fn add_ticking(&self, space: Arc<Space>) {
+        let deadline = space.first_deadline().unwrap_or(u64::MAX);
         self.ticking.lock().push(space);
-        if self.next_wake.load(Ordering::SeqCst) > monotonic_ns() + TICK_NS {
+        self.look_by(deadline.min(monotonic_ns() + TICK_NS));
+    }
+
+    /// Sees to it that PID 1 looks at what there is to do at `deadline` at the latest.
+    pub fn look_by(&self, deadline: u64) {
+        if self.next_wake.load(Ordering::SeqCst) > deadline {
             self.wake();
         }
     }
@@ -122,8 +133,16 @@ impl Timekeeper {
             }
         }
         let spaces = core::mem::take(&mut *self.ticking.lock());
-        let keep: Vec<_> = spaces.into_iter().filter(Space::tick).collect();
-        let tick = (!keep.is_empty()).then_some(now + TICK_NS);
+        // A deadline may have come within a time slice: that is no reason to end the slices of others.
+        let ticked = self.ticked.load(Ordering::Relaxed);
+        let whole = now >= ticked.saturating_add(TICK_NS);
+        if whole {
+            self.ticked.store(now, Ordering::Relaxed);
+        }
+        let keep: Vec<_> = spaces.into_iter().filter(|s| s.tick(whole)).collect();
+        let next_tick = if whole { now } else { ticked } + TICK_NS;
+        let deadlines = keep.iter().filter_map(|s| s.first_deadline());
+        let tick = (!keep.is_empty()).then(|| deadlines.fold(next_tick, u64::min).max(now + LEAST_GAP_NS));
         self.ticking.lock().extend(keep);
         let first = self.timers.lock().first_key_value().map(|(k, _)| k.0);
         let next = match (first, tick) {
