@@ -34,6 +34,11 @@ def test_memory_hog_leaves_other_domain_alone(domain, need):
     assert out == b"still here" and other.returncode == 0
 
 
+def test_exec_without_room_says_so(domain, programs):
+    """Before there is no way back: the program that wants to start another is told, and lives."""
+    assert domain.run("/t/execroom", opts=["--memory", "64m"]).ok() == "Cannot allocate memory 0\n"
+
+
 def test_fork_bomb(domain, need):
     need("hog")
     free, cgroups = free_memory(), domain_cgroups()

@@ -45,6 +45,20 @@ def test_use_is_counted_and_kept(supervisor, busybox, made):
     eventually(lambda: stats()["calls"] >= kept["calls"] + 15_000, "its next run is added")
 
 
+def test_a_memory_target_below_what_is_used_is_refused(supervisor, busybox, made):
+    """A guest kernel takes nothing back from programs: they would find their next requests failing, for ever."""
+    domain = made("dd if=/dev/zero of=/dev/shm/a bs=1M count=48 2>/dev/null; echo ready; exec sleep 1000")
+    eventually(lambda: supervisor.get(f"/v1/domains/{domain}/stats").ok()["console_bytes"] == 6, "it has what it wants")
+    before = supervisor.get(f"/v1/domains/{domain}").ok()["config"]
+    change = {"resources": {"memory_target_bytes": 32 << 20, "cpus": 0.5}}
+    text = supervisor.patch(f"/v1/domains/{domain}", change).problem(400, "invalid_request")
+    used = int(re.search(r"target of 32 MiB is below the (\d+) MiB that .* nothing is changed", text)[1])
+    assert 48 <= used < 64, text
+    assert supervisor.get(f"/v1/domains/{domain}").ok()["config"] == before
+    change["resources"]["memory_target_bytes"] = 128 << 20
+    assert supervisor.patch(f"/v1/domains/{domain}", change).ok()["config"]["resources"]["memory_target_bytes"] == 128 << 20
+
+
 def test_limits_change_live(supervisor, busybox, made):
     domain = made("exec sleep 1000")
     pid = supervisor.get(f"/v1/domains/{domain}").ok()["pid"]

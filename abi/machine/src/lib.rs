@@ -341,6 +341,8 @@ pub struct VirtualRegisters {
     pub task_limit: AtomicU32,
     /// Zero.
     pub reserved: AtomicU32,
+    /// What counts against `memory_limit` and `memory_target`, in bytes: the guest kernel says it with each change.
+    pub memory_used: AtomicU64,
 }
 
 /// See [`VirtualRegisters::shadows`].
@@ -417,7 +419,7 @@ pub struct RingHeader {
 const _: () = {
     assert!(size_of::<StartInfo>() == 160);
     assert!(size_of::<BootArgs>() == 32);
-    assert!(size_of::<VirtualRegisters>() == 120);
+    assert!(size_of::<VirtualRegisters>() == 128);
     assert!(size_of::<RingHeader>() == 128);
     assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);
     assert!(CONSOLE_RINGS as u64 * RING_HEADER_STRIDE <= control::RINGS_DATA - control::RINGS);

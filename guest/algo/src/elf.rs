@@ -89,6 +89,15 @@ pub struct Segment {
     pub prot: u32,
 }
 
+impl Segment {
+    /// Bytes of memory of its own that it needs, in whole pages.
+    pub fn private_bytes(&self) -> u64 {
+        const PAGE: u64 = 4096;
+        let writable = self.prot & 2 != 0;
+        if writable { (self.vaddr % PAGE).saturating_add(self.memsz).next_multiple_of(PAGE) } else { 0 }
+    }
+}
+
 /// What exec needs to know of a program or interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {

@@ -207,6 +207,7 @@ impl Freezer {
             }
         }
         crate::time::cpu::adopt();
+        k.service::<crate::mm::Commit>().adopt();
         sessions::adopt();
         let v = boot::vregs();
         v.generation.store(boot::start_info().generation, Ordering::SeqCst);

@@ -306,14 +306,35 @@ impl Core {
         }
     }
 
+    /// Refuses a balloon's target that its programs could reach only by ending: nothing takes away what they have.
+    fn check_target(&self, target: Option<u64>) -> Result<(), Error> {
+        check_memory(target)?;
+        let registers = registers(&self.map);
+        let used = registers.memory_used.load(Ordering::Relaxed);
+        // One that stands already is no new demand: the guest kernel's own memory may have grown beyond it.
+        let stands = |target| target == registers.memory_target.load(Ordering::Relaxed);
+        match target {
+            Some(target) if self.born.kind == Kind::Para && target < used && !stands(target) => {
+                Err(Error::Config(format!(
+                    "a memory target of {} MiB is below the {} MiB that {} uses, of which nothing can be taken back: nothing is \
+                 changed",
+                    target >> 20,
+                    used.div_ceil(1 << 20),
+                    self.label()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Changes the memory its programs may have and the balloon's target; the guest kernel follows when it next
     /// looks, and takes nothing away from a program that has more.
     ///
     /// # Errors
-    /// If a value is below [`crate::LEAST_MEMORY`].
+    /// If a value is below [`crate::LEAST_MEMORY`], or the target below what is used.
     pub fn set_memory(&self, limit: Option<u64>, target: Option<u64>) -> Result<(), Error> {
         check_memory(limit)?;
-        check_memory(target)?;
+        self.check_target(target)?;
         self.born.memory_limit.store(limit.unwrap_or(0), Ordering::Relaxed);
         let registers = registers(&self.map);
         registers.memory_limit.store(limit.unwrap_or(0), Ordering::Relaxed);
@@ -328,7 +349,7 @@ impl Core {
     /// If it has none, or the host says so, for example that more memory is in use.
     pub fn limit(&self, wanted: &NewLimits) -> Result<(), Error> {
         check_memory(wanted.memory)?;
-        check_memory(wanted.memory_target)?;
+        self.check_target(wanted.memory_target)?;
         let Some(group) = &self.group else {
             return Err(Error::Config("this domain runs without a control group, so without limits".into()));
         };

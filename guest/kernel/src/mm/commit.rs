@@ -39,16 +39,33 @@ impl Commit {
             self.uncharge(n);
             return Err(Errno::ENOMEM);
         }
+        say(old + n);
         Ok(())
+    }
+
+    /// ENOMEM unless `n` bytes could be charged once `back` are given back.
+    pub fn check_room(&self, n: u64, back: u64) -> Result<()> {
+        let (limit, used) = (boot::memory_limit(), self.used().saturating_sub(back) + arena::usage().0);
+        if limit == 0 || used.saturating_add(n) <= limit { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// Tells the host anew what is charged (in a clone).
+    pub fn adopt(&self) {
+        say(self.used());
     }
 
     /// Gives back what was charged.
     pub fn uncharge(&self, n: u64) {
-        self.used.fetch_sub(n, Ordering::Relaxed);
+        say(self.used.fetch_sub(n, Ordering::Relaxed) - n);
     }
 
     /// Bytes charged (`Committed_AS`).
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
+}
+
+/// Tells the host what counts against the limit. When two say it at once the older may stay until the next does.
+fn say(charged: u64) {
+    boot::vregs().memory_used.store(charged.saturating_add(arena::usage().0), Ordering::Relaxed);
 }

@@ -482,6 +482,12 @@ impl Mm {
         f(&mut self.lock().areas);
     }
 
+    /// ENOMEM unless `n` bytes can be charged; `anew`: once this map has given back all of its own.
+    pub fn check_room(&self, n: u64, anew: bool) -> Result<()> {
+        let own = if anew { self.lock().charged } else { 0 };
+        self.commit.check_room(n, own)
+    }
+
     /// Bytes charged in the whole domain (`Committed_AS`).
     pub fn committed(&self) -> u64 {
         self.commit.used()

@@ -246,9 +246,21 @@ fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
     (c, secure)
 }
 
+impl Ready {
+    /// Bytes of memory that its program and interpreter need for their own.
+    fn private_bytes(&self) -> u64 {
+        let files = core::iter::once(&self.program).chain(&self.interp);
+        files.flat_map(|f| &f.program.segments).fold(0, |sum, s| sum.saturating_add(s.private_bytes()))
+    }
+}
+
 /// Replaces the program of the current thread's process.
 fn run(thread: &Arc<Thread>, r: Request) -> Result<()> {
     let ready = prepare(thread, r)?;
+    // What is refused here is told to the caller; later it ends the process.
+    let space = thread.space();
+    space.mm.check_room(ready.private_bytes(), space.thread_count() == 1)?;
+    drop(space);
     // Nobody else may be left waiting for what the old program held.
     super::futex::exit_robust(thread);
     super::begin_exec(thread)?;

@@ -193,6 +193,10 @@ impl Keeper {
 fn refusal(end: SessionEnd) -> Refusal {
     let (fault, text) = match end {
         SessionEnd::Failed(2) => (Fault::NotFound, "the command is not there"),
+        SessionEnd::Failed(12) => (
+            Fault::NotExecutable,
+            "the command cannot be started: its domain has too little memory left, or too low a target for it",
+        ),
         SessionEnd::Failed(_) => (Fault::NotExecutable, "the command cannot be executed"),
         _ => (Fault::Gone, "the domain ended before the program ran"),
     };
