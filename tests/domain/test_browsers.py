@@ -15,7 +15,7 @@ def browsers():
 
 def browse(domain, command, shows):
     """What `shows` prints after a browser has seen the page."""
-    script = f"cat > /tmp/a.html; mkdir /tmp/out; {command} >&2; {shows}"
+    script = f"cat > /tmp/a.html; mkdir /tmp/out; ( {command} ) >&2; {shows}"
     return domain.run("sh", "-c", script, stdin=PAGE.encode(), image="browsers", opts=["--memory", "4g"], timeout=180).ok()
 
 
