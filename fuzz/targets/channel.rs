@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use doppel_abi_service::net::{Request, SIZE};
 use doppel_abi_service::{Answers, ChannelHeader, Requests, layout};
-use doppel_net::{Action, Engine, Ledger, Rule, Rules, Settings};
+use doppel_net::{Action, Engine, Ledger, Quota, Rule, Rules, Settings};
 use doppel_ring::{Producer, Ticket};
 use doppel_sys::shared::SharedMap;
 
@@ -42,6 +42,7 @@ fn attach(engine: &mut Engine, last: u8) -> (OwnedFd, OwnedFd) {
         resolver: None,
         counts: LEDGER.get_or_init(|| Ledger::new().expect("memory for a ledger")).entry(last.into()),
         log: None,
+        quota: Quota::default(),
     };
     let bell = doorbell.try_clone().expect("a descriptor");
     engine.attach(&memory, bell, settings).expect("a client more");

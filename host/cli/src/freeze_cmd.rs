@@ -163,7 +163,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         args.network.none_alone()?;
     }
     let called = Instant::now();
-    let network = args.network.attach()?;
+    let network = args.network.attach(args.memory)?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);
     let config = CloneConfig {

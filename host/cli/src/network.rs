@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Port, Rules, Transport, Wanted};
+use doppel_net::{Attachment, Manager, Port, Quota, Rules, Transport, Wanted};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::out::tell;
@@ -112,7 +112,8 @@ impl NetworkArgs {
     }
 
     /// Starts a network service and attaches the domain, if it is to have a network. Says where its ports are.
-    pub fn attach(&self) -> Result<Option<Network>, Box<dyn Error>> {
+    /// `memory`: the domain's limit.
+    pub fn attach(&self, memory: Option<u64>) -> Result<Option<Network>, Box<dyn Error>> {
         if self.kind()? == Kind::None {
             return Ok(None);
         }
@@ -124,6 +125,7 @@ impl NetworkArgs {
             rules: Rules { rates: self.rate.of_service(), ..self.rules.of_service()? },
             published: self.publish.clone(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
+            quota: Quota::of_memory(memory),
         })?;
         for (asked, port) in self.publish.iter().zip(&attachment.published) {
             if asked.host.port() == 0 {

@@ -109,7 +109,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
-    let network = args.network.attach()?;
+    let network = args.network.attach(args.memory)?;
     let config = DomainConfig {
         kind: args.kind.choose(),
         disk: args.kind.disk(),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doppel_api::{self as api, NetworkKind, Problem, RuleAction, RuleDirection};
 use doppel_net::{
-    Action, Direction, Line, Pattern, Place, Port, Protocol, Rates, Rule, Rules, Transport, Wanted,
+    Action, Direction, Line, Pattern, Place, Port, Protocol, Quota, Rates, Rule, Rules, Transport, Wanted,
 };
 
 use crate::wanted::wrong;
@@ -47,6 +47,8 @@ pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> 
         rules: Rules { rates: rates(rate)?, ..self::rules(rules, allow)? },
         published: ports.iter().map(port).collect::<Result<_, _>>()?,
         resolver: resolver.transpose().map_err(|e| wrong(format!("network.dns: {e}")))?,
+        // Whoever starts the domain knows what domains of this host may have.
+        quota: Quota::default(),
     }))
 }
 

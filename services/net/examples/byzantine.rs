@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::{End, Request};
-use doppel_net::{Action, ClientId, Counts, Engine, Ledger, Published, Rule, Rules, Settings, Transport};
+use doppel_net::{
+    Action, ClientId, Counts, Engine, Ledger, Published, Quota, Rule, Rules, Settings, Transport,
+};
 
 #[path = "../src/tests/acts.rs"]
 mod acts;

@@ -23,6 +23,8 @@ use crate::ledger::Counts;
 use crate::locals::Known;
 use crate::options::set;
 use crate::policy::{Flow, Log, Policy};
+use crate::quota::{Account, Ports, Quota, Taken};
+use crate::room::Room;
 use crate::rules::{Direction, Protocol, Rules, Transport};
 use crate::share::Share;
 use crate::stream::{Stream, Turn};
@@ -61,6 +63,8 @@ pub struct Settings {
     pub counts: Counts,
     /// Where rules write what they let through or not.
     pub log: Option<Log>,
+    /// What it may have at once.
+    pub quota: Quota,
 }
 
 impl Settings {
@@ -86,9 +90,9 @@ const STREAMS: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Entity {
     /// A connection of the host that is being made.
-    Connecting { socket: Socket, ticket: Ticket, to: SocketAddr },
+    Connecting { socket: Socket, held: Taken, ticket: Ticket, to: SocketAddr },
     /// A connection to another domain, which that one has not taken yet.
-    Joining { link: OwnedFd, ticket: Ticket, to: SocketAddr },
+    Joining { link: OwnedFd, held: Taken, ticket: Ticket, to: SocketAddr },
     /// A connection.
     Stream(Box<Stream>),
     /// Takes connections at a port.
@@ -132,6 +136,7 @@ pub(crate) struct Client {
     pub channel: Channel,
     pub settings: Settings,
     pub policy: Policy,
+    pub account: Arc<Account>,
     directory: Shared,
     pub sockets: HashMap<u32, Entity>,
     /// Sockets that take what comes, by port.
@@ -162,7 +167,13 @@ pub(crate) fn socket_header(channel: &Channel, number: u32) -> &SocketHeader {
 }
 
 impl Client {
-    pub fn new(channel: Channel, mut settings: Settings, directory: Shared, locals: Arc<Known>) -> Self {
+    pub fn new(
+        channel: Channel,
+        mut settings: Settings,
+        directory: Shared,
+        locals: Arc<Known>,
+        account: Arc<Account>,
+    ) -> Self {
         let mut share = Share::default();
         share.set_rates(settings.rules.rates, Instant::now());
         let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone(), locals);
@@ -171,6 +182,7 @@ impl Client {
             channel,
             settings,
             policy,
+            account,
             directory,
             sockets: HashMap::new(),
             ports: HashMap::new(),
@@ -241,7 +253,7 @@ impl Client {
     /// One turn, of at most `budget` bytes a socket and direction. [`Turn::More`]: there is more to do. `scratch` has
     /// room for the longest datagram.
     pub fn turn(&mut self, budget: usize, scratch: &mut [u8]) -> Result<Turn, Broken> {
-        self.share.begin();
+        self.share.begin(Instant::now());
         self.flush()?;
         // Whoever does not take answers is not heard either, so they are bounded.
         if self.answers.is_empty() {
@@ -331,11 +343,11 @@ impl Client {
             }
             Request::Peer { socket, to } => {
                 let to = (to.port != 0).then(|| address::socket_addr(&to));
-                let Self { channel, settings, policy, directory, wishes, sockets, share, .. } = self;
+                let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
                 let result = match sockets.get_mut(&socket) {
                     Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
                         to,
-                        &mut Around { channel, settings, policy, directory, wishes, share, scratch },
+                        &mut Around { channel, settings, policy, account, directory, wishes, share, scratch },
                     ),
                     _ => Err(Errno::BADF),
                 };
@@ -371,7 +383,8 @@ impl Client {
     }
 
     fn insert_datagrams(&mut self, number: u32, protocol: Protocol, at: End) {
-        let datagrams = Datagrams::new(number, protocol, at, self.settings.counts.clone());
+        let room = Room::new(self.account.clone(), number);
+        let datagrams = Datagrams::new(number, protocol, at, room, self.settings.counts.clone());
         self.sockets.insert(number, Entity::Datagrams(Box::new(datagrams)));
     }
 
@@ -433,56 +446,70 @@ impl Client {
                 return self.done(ticket, Err(e));
             }
         };
-        match begin(host) {
-            Ok(socket) => {
-                self.sockets.insert(number, Entity::Connecting { socket, ticket, to });
+        let begun = self.account.take(Some(Ports::Tcp)).and_then(|held| {
+            let socket = begin(host).map_err(|e| errno(&e))?;
+            Ok(Entity::Connecting { socket, held, ticket, to })
+        });
+        match begun {
+            Ok(entity) => {
+                self.sockets.insert(number, entity);
                 self.wishes.push(Wish::Watch(number));
             }
-            Err(e) => self.done(ticket, Err(errno(&e))),
+            Err(e) => self.done(ticket, Err(e)),
         }
     }
 
     /// A connection of the host is made, or has failed.
     fn connected(&mut self, number: u32) {
-        let Some(Entity::Connecting { socket, ticket, to }) = self.sockets.remove(&number) else { return };
+        let Some(Entity::Connecting { socket, held, ticket, to }) = self.sockets.remove(&number) else {
+            return;
+        };
         let failed = match socket.take_error() {
             Ok(None) if socket.peer_addr().is_ok() => None,
             // Still under way: an event of its beginning.
             Ok(None) => {
-                self.sockets.insert(number, Entity::Connecting { socket, ticket, to });
+                self.sockets.insert(number, Entity::Connecting { socket, held, ticket, to });
                 return;
             }
             Ok(Some(e)) | Err(e) => Some(e),
         };
         match failed {
-            None => self.begin_stream(number, socket.into(), ticket, to),
+            None => self.begin_stream(number, socket.into(), held, ticket, to),
             Some(e) => self.done(ticket, Err(errno(&e))),
         }
     }
 
     /// From now on `number`, which the guest kernel chose, is this connection.
-    pub fn begin_stream(&mut self, number: u32, link: OwnedFd, ticket: Ticket, to: SocketAddr) {
+    pub fn begin_stream(&mut self, number: u32, link: OwnedFd, held: Taken, ticket: Ticket, to: SocketAddr) {
         self.settings.counts.sent().began();
-        self.insert_stream(number, link, Flow::Out(to));
+        self.insert_stream(number, link, held, Flow::Out(to));
         self.done(ticket, Ok(End::default()));
     }
 
-    fn insert_stream(&mut self, number: u32, link: OwnedFd, flow: Flow) {
-        let stream = Stream::new(number, link, flow, self.settings.counts.clone());
+    fn insert_stream(&mut self, number: u32, link: OwnedFd, held: Taken, flow: Flow) {
+        let room = Room::new(self.account.clone(), number);
+        let stream = Stream::new(number, link, held, room, flow, self.settings.counts.clone());
         self.sockets.insert(number, Entity::Stream(Box::new(stream)));
         self.busy.push(number);
     }
 
     /// From now on `number` is a connection to another domain that has yet to be taken.
-    pub fn wait_for_taking(&mut self, number: u32, link: OwnedFd, ticket: Ticket, to: SocketAddr) {
-        self.sockets.insert(number, Entity::Joining { link, ticket, to });
+    pub fn wait_for_taking(
+        &mut self,
+        number: u32,
+        link: OwnedFd,
+        held: Taken,
+        ticket: Ticket,
+        to: SocketAddr,
+    ) {
+        self.sockets.insert(number, Entity::Joining { link, held, ticket, to });
     }
 
     /// It has been taken; false if it is not waited for any more.
     pub fn taken(&mut self, Caller { socket, ticket, .. }: Caller) -> bool {
         match self.sockets.remove(&socket) {
-            Some(Entity::Joining { link, ticket: asked, to }) if asked == ticket => {
-                self.begin_stream(socket, link, ticket, to);
+            Some(Entity::Joining { link, held, ticket: asked, to }) if asked == ticket => {
+                self.begin_stream(socket, link, held, ticket, to);
                 true
             }
             other => {
@@ -498,7 +525,14 @@ impl Client {
     }
 
     /// Gives a listener a connection, of this number; none if the domain has no room for more.
-    pub fn give(&mut self, listener: u32, link: OwnedFd, peer: SocketAddr, port: u16) -> Option<u32> {
+    pub fn give(
+        &mut self,
+        listener: u32,
+        link: OwnedFd,
+        held: Taken,
+        peer: SocketAddr,
+        port: u16,
+    ) -> Option<u32> {
         let number = match self.free.pop() {
             Some(n) => n,
             None if self.fresh < OBJECTS => {
@@ -509,7 +543,7 @@ impl Client {
         };
         socket_header(&self.channel, number).reset();
         self.settings.counts.received().began();
-        self.insert_stream(number, link, Flow::In(peer, port));
+        self.insert_stream(number, link, held, Flow::In(peer, port));
         self.wishes.push(Wish::Watch(number));
         self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer), port });
         Some(number)
@@ -541,11 +575,12 @@ impl Client {
     }
 
     fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
-        let Self { channel, settings, policy, directory, wishes, sockets, share, .. } = self;
+        let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
         let (turn, over, ticket) = match sockets.get_mut(&number) {
             Some(Entity::Stream(s)) => (s.turn(channel, budget, share)?, s.is_over(), s.closed_by),
             Some(Entity::Datagrams(d)) => {
-                let around = &mut Around { channel, settings, policy, directory, wishes, share, scratch };
+                let around =
+                    &mut Around { channel, settings, policy, account, directory, wishes, share, scratch };
                 let turn = d.turn(around, budget)?;
                 (turn, d.is_over(), d.closed_by)
             }
@@ -576,13 +611,17 @@ impl Client {
     }
 
     /// Other rules, which what is under way must keep too.
-    pub fn set_rules(&mut self, rules: Rules) {
+    /// `beat`: a step of it is done.
+    pub fn set_rules(&mut self, rules: Rules, beat: &mut dyn FnMut()) {
         self.share.set_rates(rules.rates, Instant::now());
         self.resume();
         self.policy.set(rules);
         let Self { channel, settings, policy, sockets, busy, .. } = self;
         let mut refused = Vec::new();
-        for (number, entity) in sockets.iter_mut() {
+        for (n, (number, entity)) in sockets.iter_mut().enumerate() {
+            if n.is_multiple_of(STREAMS) {
+                beat();
+            }
             match entity {
                 Entity::Stream(s) => {
                     if !policy.keeps(settings, s.flow, Protocol::Tcp) {

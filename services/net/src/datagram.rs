@@ -8,8 +8,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Stream, Ticket, Writer};
@@ -22,7 +22,9 @@ use crate::client::{Published, Settings, Shared, Wish};
 use crate::ledger::Counts;
 use crate::outlet::Outlet;
 use crate::policy::{Flow, Policy};
+use crate::quota::{Account, Ports, Taken};
 use crate::recent::Recent;
+use crate::room::Room;
 use crate::rules::{Direction, Protocol, Transport};
 use crate::share::Share;
 use crate::stream::{Turn, at};
@@ -49,7 +51,9 @@ pub(crate) struct Datagrams {
     /// Whom alone it wants to hear.
     peer: Option<SocketAddr>,
     /// For IPv4 and for IPv6.
-    outlets: [Option<Outlet>; 2],
+    outlets: [Option<(Outlet, Taken)>; 2],
+    /// What it has received.
+    room: Room,
     /// A program wants to know the marks of what comes.
     tells_marks: bool,
     /// To whom it has sent: the address the domain knows.
@@ -70,6 +74,7 @@ pub(crate) struct Around<'a> {
     pub channel: &'a mut Channel,
     pub settings: &'a Settings,
     pub policy: &'a mut Policy,
+    pub account: &'a Arc<Account>,
     pub directory: &'a Shared,
     pub wishes: &'a mut Vec<Wish>,
     pub share: &'a mut Share,
@@ -78,13 +83,14 @@ pub(crate) struct Around<'a> {
 }
 
 impl Datagrams {
-    pub fn new(number: u32, protocol: Protocol, at: End, counts: Counts) -> Self {
+    pub fn new(number: u32, protocol: Protocol, at: End, room: Room, counts: Counts) -> Self {
         Self {
             number,
             protocol,
             at,
             peer: None,
             outlets: [None, None],
+            room,
             tells_marks: false,
             flows: Recent::default(),
             callers: Recent::default(),
@@ -99,12 +105,12 @@ impl Datagrams {
 
     /// What the host has for it in one family.
     pub fn descriptor(&self, v6: bool) -> Option<BorrowedFd<'_>> {
-        self.outlets[usize::from(v6)].as_ref().map(|o| o.socket.as_fd())
+        self.outlets[usize::from(v6)].as_ref().map(|(o, _)| o.socket.as_fd())
     }
 
     /// Something happened to one of the host's sockets.
     pub fn happened(&mut self) {
-        for o in self.outlets.iter_mut().flatten() {
+        for (o, _) in self.outlets.iter_mut().flatten() {
             (o.readable, o.writable) = (true, true);
         }
     }
@@ -136,7 +142,9 @@ impl Datagrams {
         if self.callers.get(&to).is_none()
             && let Some(real) = self.allowed(to, around)?
         {
-            let outlet = self.outlet(real, around)?;
+            // As Linux says that there is no port for datagrams.
+            let no_port = |e| if e == Errno::ADDRNOTAVAIL { Errno::AGAIN } else { e };
+            let outlet = self.outlet(real, around).map_err(no_port)?;
             rustix::net::connect(&outlet.socket, &real)?;
         }
         self.peer = Some(to);
@@ -196,7 +204,7 @@ impl Datagrams {
     /// From now on datagrams are handed over with their marks, also those that come to these sockets of published ports.
     pub fn tell_marks<'a>(&mut self, published: impl Iterator<Item = &'a Published>) {
         self.tells_marks = true;
-        self.outlets.iter().flatten().for_each(Outlet::tell_marks);
+        self.outlets.iter().flatten().for_each(|(o, _)| o.tell_marks());
         if self.is_echo() {
             return;
         }
@@ -230,14 +238,16 @@ impl Datagrams {
         let v6 = to.is_ipv6();
         let place = &mut self.outlets[usize::from(v6)];
         if place.is_none() {
+            // An echo's identifier is no port, but there are as few.
+            let held = around.account.take(Some(Ports::Udp))?;
             let made = Outlet::new(to, self.protocol).map_err(|e| address::errno(&e))?;
             if self.tells_marks {
                 made.tell_marks();
             }
-            *place = Some(made);
+            *place = Some((made, held));
             around.wishes.push(Wish::WatchDatagrams { number: self.number, v6 });
         }
-        place.as_mut().ok_or(Errno::NOBUFS)
+        place.as_mut().map(|(outlet, _)| outlet).ok_or(Errno::NOBUFS)
     }
 
     /// Moves what can be moved, about `budget` bytes each way.
@@ -375,7 +385,7 @@ impl Datagrams {
 
     fn receive(&mut self, v6: bool, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
         let mut done = 0;
-        while let Some(outlet) = self.outlets[usize::from(v6)].as_mut().filter(|o| o.readable) {
+        while let Some((outlet, _)) = self.outlets[usize::from(v6)].as_mut().filter(|(o, _)| o.readable) {
             if self.closed_by.is_some() {
                 break;
             }
@@ -431,6 +441,11 @@ impl Datagrams {
         let stream = self.header(channel).down();
         let room = DatagramHeader::room(bytes.len());
         if (self.down.room(&stream)? as usize) < room || self.closed_by.is_some() {
+            self.counts.received().dropped();
+            return Ok(());
+        }
+        let (span, waiting) = (self.down.span(&stream, 0)?, BUFFER - self.down.room(&stream)?);
+        if self.room.make(channel.memory(), (span.offset, room), waiting) < room {
             self.counts.received().dropped();
             return Ok(());
         }

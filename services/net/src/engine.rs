@@ -21,6 +21,8 @@ use crate::client::{Caller, Client, Entity, Settings, Shared, Wish};
 use crate::datagram::LONGEST;
 use crate::directory::Directory;
 use crate::locals::Locals;
+use crate::quota::{Account, Pools, Taken};
+use crate::remains::Ended;
 use crate::rules::{Direction, Rules};
 use crate::stream::Turn;
 
@@ -40,8 +42,6 @@ const BUDGET: usize = 256 << 10;
 const AGAIN: Duration = Duration::from_millis(25);
 /// Events taken from the host at once.
 const EVENTS: usize = 256;
-/// Sockets of clients that are no more, closed in a turn: it costs more than to have them.
-const CLOSED: usize = 64;
 /// Tokens of a client: its sockets, then its doorbell, then its published ports.
 const TOKENS: usize = 1 << 20;
 const DOORBELL: usize = OBJECTS as usize;
@@ -65,7 +65,9 @@ pub struct Engine {
     /// When to look again at clients that are paused, or whose bytes wait for their rate.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     /// What clients had that are no more.
-    ended: Vec<Entity>,
+    ended: Ended,
+    /// What there is for all of them.
+    pools: Arc<Pools>,
     pace: Pace,
     load: Load,
     heart: Option<Heart>,
@@ -98,7 +100,8 @@ impl Engine {
             queued: Vec::new(),
             awake: Vec::new(),
             timers: BinaryHeap::new(),
-            ended: Vec::new(),
+            ended: Ended::default(),
+            pools: Pools::of_host(),
             pace: Pace::new(Instant::now()),
             load: Load::open()?,
             heart: None,
@@ -139,8 +142,9 @@ impl Engine {
             watch(&p.socket, DOORBELL + 1 + n)?;
         }
         lock(&self.directory).put(&settings.network, &settings.name, (settings.ip4, settings.ip6));
-        self.clients[i] =
-            Some(Client::new(channel, settings, self.directory.clone(), self.locals.known().clone()));
+        let account = Account::new(settings.quota, self.pools.clone());
+        let known = self.locals.known().clone();
+        self.clients[i] = Some(Client::new(channel, settings, self.directory.clone(), known, account));
         self.queue(i);
         Ok(ClientId(i))
     }
@@ -173,7 +177,7 @@ impl Engine {
             for fd in published.chain([client.channel.doorbell().as_raw_fd()]) {
                 let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
             }
-            self.ended.extend(client.sockets.into_values());
+            self.ended.add(client.sockets.into_values().collect(), client.channel, client.account);
         }
     }
 
@@ -191,7 +195,8 @@ impl Engine {
     /// Gives a client other rules; what they do not allow ends.
     pub fn set_rules(&mut self, id: ClientId, rules: Rules) {
         if let Some(client) = self.clients.get_mut(id.0).and_then(Option::as_mut) {
-            client.set_rules(rules);
+            let heart = &mut self.heart;
+            client.set_rules(rules, &mut || heart.iter_mut().for_each(Heart::beat));
             self.queue(id.0);
         }
     }
@@ -218,7 +223,7 @@ impl Engine {
         self.hear();
         let now = Instant::now();
         let next = self.expire(now);
-        self.ended.truncate(self.ended.len().saturating_sub(CLOSED));
+        self.ended.give_back();
         if !self.turns.is_empty() {
             self.pace.works(now);
         }
@@ -438,11 +443,11 @@ impl Engine {
         let result = self.peer(Caller { client: i, socket, ticket }, to, from_port);
         let Some(client) = &mut self.clients[i] else { return };
         match result {
-            Ok((link, taken)) => {
+            Ok((link, held, taken)) => {
                 if taken {
-                    client.begin_stream(socket, link, ticket, to);
+                    client.begin_stream(socket, link, held, ticket, to);
                 } else {
-                    client.wait_for_taking(socket, link, ticket, to);
+                    client.wait_for_taking(socket, link, held, ticket, to);
                 }
                 self.watch(i, socket, false);
             }
@@ -517,8 +522,15 @@ impl Engine {
     }
 
     /// One end of a pair, whose other end a listener of another domain has been given, and whether it has been taken with that.
-    fn peer(&mut self, caller: Caller, to: SocketAddr, from_port: u16) -> Result<(OwnedFd, bool), Errno> {
+    fn peer(
+        &mut self,
+        caller: Caller,
+        to: SocketAddr,
+        from_port: u16,
+    ) -> Result<(OwnedFd, Taken, bool), Errno> {
         let (from, j) = self.other(caller.client, to)?;
+        let calling = self.clients[caller.client].as_ref().ok_or(Errno::NETUNREACH)?;
+        let held = calling.account.take(None)?;
         let Some(called) = &mut self.clients[j] else { return Err(Errno::HOSTUNREACH) };
         let from = SocketAddr::new(from, from_port);
         if !called.policy.receive(from, to.port(), crate::Protocol::Tcp, true) {
@@ -529,11 +541,12 @@ impl Engine {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let waits = called.listens_everywhere(listener);
-        let number = called.give(listener, theirs, from, to.port()).ok_or(Errno::CONNREFUSED)?;
+        let held_there = called.account.take(None).map_err(|_| Errno::CONNREFUSED)?;
+        let number = called.give(listener, theirs, held_there, from, to.port()).ok_or(Errno::CONNREFUSED)?;
         if waits {
             called.waits(number, caller);
         }
         self.queue(j);
-        Ok((ours, !waits))
+        Ok((ours, held, !waits))
     }
 }

@@ -3,7 +3,7 @@
 //! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
 //! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
 //! (bytes between a channel and a host socket), `datagram` (likewise), `published` (who calls from outside), `way` (where an
-//! address leads), `locals` (which addresses are the host's own), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `manager` (the supervisor's side), `shard` (one service domain of it), `book` (who is where), `engine` (events, fairness, what concerns two clients).
+//! address leads), `locals` (which addresses are the host's own), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `quota` (what a domain may have at once), `remains` (what one leaves), `manager` (the supervisor's side), `shard` (one service domain of it), `book` (who is where), `engine` (events, fairness, what concerns two clients).
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
 //! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
@@ -27,8 +27,11 @@ mod options;
 mod outlet;
 mod policy;
 mod published;
+mod quota;
 mod recent;
+mod remains;
 mod resolver;
+mod room;
 mod rules;
 mod serve;
 mod shard;
@@ -44,6 +47,7 @@ pub use ledger::{Counts, Ledger, Sum, Traffic};
 pub use logs::Logs;
 pub use manager::{Attachment, Health, Manager, Place, Port, SERVICE, SHARDS, Sleeper, Wanted};
 pub use policy::{Line, Log};
+pub use quota::Quota;
 pub use rules::{Action, Direction, Pattern, Protocol, Rates, Rule, Rules, Transport};
 pub use serve::serve;
 pub use text::resolver;

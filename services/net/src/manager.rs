@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::book::Book;
 use crate::ledger::{Counts, Traffic};
 use crate::logs::Logs;
+use crate::quota::Quota;
 use crate::rules::{Rules, Transport};
 use crate::serve::{DESCRIPTORS, Order};
 use crate::shard::{Member, Shard, ip4, ip6, packet, pair, try_out};
@@ -36,6 +37,9 @@ pub struct Wanted {
     pub published: Vec<Port>,
     /// Who answers its questions about names; none: who answers the host's.
     pub resolver: Option<SocketAddr>,
+    /// What it may have at once.
+    #[serde(default)]
+    pub quota: Quota,
 }
 
 /// A port of the host that leads to one of a domain.

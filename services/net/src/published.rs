@@ -123,7 +123,11 @@ impl Client {
             if self.share.is_spent() {
                 break;
             }
-            if self.answers.len() >= BATCH || self.free.is_empty() && self.fresh == OBJECTS {
+            // Callers wait where the host has them wait for a program without descriptors.
+            if self.answers.len() >= BATCH
+                || self.free.is_empty() && self.fresh == OBJECTS
+                || !self.account.has_room()
+            {
                 return Look::Later;
             }
             let socket = SockRef::from(&self.settings.published[published].socket.as_fd())
@@ -134,9 +138,11 @@ impl Client {
                     self.share.asked();
                     if !self.policy.receive(peer, port, Protocol::Tcp, true) {
                         self.settings.counts.received().dropped();
-                    } else if socket.set_nonblocking(true).is_ok() {
+                    } else if socket.set_nonblocking(true).is_ok()
+                        && let Ok(held) = self.account.take(None)
+                    {
                         // For one that finds no room nothing is left to do: it is closed.
-                        let _ = self.give(listener, socket.into(), peer, port);
+                        let _ = self.give(listener, socket.into(), held, peer, port);
                     }
                 }
                 Ok((_, None)) => {}

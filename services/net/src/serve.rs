@@ -18,6 +18,7 @@ use crate::client::{Published, Settings};
 use crate::engine::{ClientId, Engine};
 use crate::ledger::Ledger;
 use crate::policy::Log;
+use crate::quota::Quota;
 use crate::rules::{Rules, Transport};
 
 /// Longest packet in bytes, and most descriptors of one.
@@ -25,7 +26,7 @@ pub(crate) const PACKET: usize = 64 << 10;
 pub(crate) const DESCRIPTORS: usize = 128;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
-pub(crate) const ORDERS: u32 = 2 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 3 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,6 +49,7 @@ pub(crate) enum Order {
         rules: Rules,
         ports: Vec<(u16, Transport)>,
         resolver: Option<SocketAddr>,
+        quota: Quota,
     },
     /// Serve it no more, and answer with the key once its sockets are closed, if asked to.
     Detach { key: u64, answer: bool },
@@ -108,7 +110,7 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
                         engine.set_rules(*id, rules);
                     }
                 }
-                Order::Attach { key, network, name, ip4, ip6, rules, ports, resolver } => {
+                Order::Attach { key, network, name, ip4, ip6, rules, ports, resolver, quota } => {
                     let mut descriptors = descriptors.into_iter();
                     let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
                         return Err(io::Error::other("an order to attach without a channel"));
@@ -123,7 +125,7 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
                     let published = published.collect();
                     let log = log.clone().map(|to| Log { to, key });
                     let settings =
-                        Settings { network, name, ip4, ip6, rules, published, resolver, counts, log };
+                        Settings { network, name, ip4, ip6, rules, published, resolver, counts, log, quota };
                     clients.insert(key, engine.attach(&memory, doorbell, settings)?);
                 }
                 Order::Detach { key, answer } => {

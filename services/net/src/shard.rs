@@ -285,6 +285,7 @@ impl State {
             rules: wanted.rules.clone(),
             ports: wanted.published.iter().map(|p| (p.port, p.protocol)).collect(),
             resolver: wanted.resolver.or_else(resolver::of_host),
+            quota: wanted.quota,
         };
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd()];
         descriptors.extend(member.sockets.iter().map(AsFd::as_fd));

@@ -1,5 +1,6 @@
 //! One domain's share of its service domain: what a turn may cost, and how fast its bytes may go. Turns go round, so each domain
-//! with something to do gets the same, by bytes (surplus round robin: who overdraws has less in its next turn).
+//! with something to do gets the same, by bytes or by time, whichever is more (surplus round robin: who overdraws has less in its next
+//! turn). A turn ends when its time is up, so that a step of work is as long as that and one call of the host, whatever it does.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,10 @@ use crate::rules::{Direction, Rates};
 
 /// What a turn may cost, in bytes.
 const QUANTUM: isize = 512 << 10;
+/// Bytes that are moved in a nanosecond where nothing else takes time: a whole turn is an eighth of a millisecond.
+const SPEED: u64 = 4;
+/// Most that is charged for a turn's time: who was kept waiting for a CPU in it does not wait long for that.
+const MOST_TIME: u64 = 2 * QUANTUM.unsigned_abs() as u64;
 /// What a call of the host costs whatever it moves, and what a request does, in bytes that could have been moved meanwhile.
 const CALL: usize = 4 << 10;
 const REQUEST: usize = 16 << 10;
@@ -20,12 +25,20 @@ const PAUSE: Duration = Duration::from_millis(25);
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     credit: isize,
+    /// When the turn began, what it may cost, and what of it is charged.
+    begun: Option<Instant>,
+    allowed: isize,
     /// Something was done in this turn.
     used: bool,
     /// Turns in which nothing was, since one in which something was.
     in_vain: u32,
     out: Option<Limit>,
     inward: Option<Limit>,
+}
+
+/// What time costs, in bytes that could have been moved in it.
+fn cost(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_mul(SPEED)
 }
 
 /// Bytes of one direction.
@@ -79,14 +92,21 @@ impl Share {
     }
 
     /// A turn begins.
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self, now: Instant) {
         // What was not used is not saved; what was overdrawn is owed.
         self.credit = (self.credit + QUANTUM).min(QUANTUM);
         self.used = false;
+        (self.begun, self.allowed) = (Some(now), self.credit);
     }
 
     /// A turn is over. Some: nothing came of many in a row, so it is not looked at until then.
-    pub fn end(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
+    pub fn end(&mut self, now: impl Fn() -> Instant) -> Option<Instant> {
+        if let Some(begun) = self.begun.take() {
+            let time = cost(now().saturating_duration_since(begun)).min(MOST_TIME);
+            let charged = self.allowed.saturating_sub(self.credit);
+            let more = isize::try_from(time).unwrap_or(isize::MAX).saturating_sub(charged);
+            self.credit = self.credit.saturating_sub(more.max(0));
+        }
         self.in_vain = if self.used { 0 } else { self.in_vain + 1 };
         if self.in_vain < IN_VAIN {
             return None;
@@ -98,6 +118,10 @@ impl Share {
     /// Whether the turn must end.
     pub fn is_spent(&self) -> bool {
         self.credit <= 0
+            || self.used
+                && self.begun.is_some_and(|begun| {
+                    cost(begun.elapsed()) >= u64::try_from(self.allowed).unwrap_or_default()
+                })
     }
 
     /// So many bytes were moved by a call of the host.
@@ -131,18 +155,23 @@ impl Share {
 mod tests {
     use super::*;
 
+    /// A turn that takes no time, however slow this machine is.
+    fn ahead() -> Instant {
+        Instant::now() + Duration::from_secs(3600)
+    }
+
     #[test]
     fn what_is_overdrawn_is_owed_and_what_is_left_is_not_saved() {
         let mut s = Share::default();
         for _ in 0..3 {
-            s.begin();
+            s.begin(ahead());
             assert_eq!(s.credit, QUANTUM);
         }
         s.moved(Direction::Out, 2 * QUANTUM.unsigned_abs());
         assert!(s.is_spent() && s.requests() == 0);
-        s.begin();
+        s.begin(ahead());
         assert!(s.is_spent());
-        s.begin();
+        s.begin(ahead());
         assert!(!s.is_spent() && s.requests() > 0);
         while !s.is_spent() {
             s.asked();
@@ -155,7 +184,7 @@ mod tests {
         let mut turns = |work: &dyn Fn(u32) -> bool| {
             (0..3 * IN_VAIN)
                 .filter(|i| {
-                    s.begin();
+                    s.begin(ahead());
                     if work(*i) {
                         s.moved(Direction::In, 1);
                     }
@@ -165,5 +194,22 @@ mod tests {
         };
         assert_eq!(turns(&|i| i % IN_VAIN == 0), 0);
         assert_eq!(turns(&|_| false), 3);
+    }
+
+    #[test]
+    fn time_is_charged_where_calls_cost_more_than_their_bytes() {
+        let (mut s, now) = (Share::default(), Instant::now());
+        let whole = Duration::from_nanos(QUANTUM.unsigned_abs() as u64 / SPEED);
+        s.begin(now.checked_sub(whole).unwrap());
+        assert!(!s.is_spent(), "one call a turn at least");
+        s.moved(Direction::Out, 1);
+        assert!(s.is_spent());
+        assert_eq!(s.end(|| now), None);
+        assert_eq!(s.credit, 0);
+        // Who was kept waiting in its turn does not owe all of that.
+        s.begin(now);
+        s.moved(Direction::Out, 1);
+        let _ = s.end(|| now + Duration::from_secs(1));
+        assert_eq!(s.credit, -QUANTUM);
     }
 }

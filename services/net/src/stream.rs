@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use doppel_abi_service::net::{SocketHeader, down_buffer, up_buffer};
+use doppel_abi_service::net::{BUFFER, SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Ticket, Writer};
 use doppel_service::{Broken, Channel};
 use rustix::net::Shutdown;
@@ -12,6 +12,8 @@ use rustix::net::Shutdown;
 use crate::client::Caller;
 use crate::ledger::Counts;
 use crate::policy::Flow;
+use crate::quota::Taken;
+use crate::room::Room;
 use crate::rules::Direction;
 use crate::share::Share;
 use crate::urgent::Next;
@@ -24,6 +26,9 @@ const LARGE: usize = 32 << 10;
 pub(crate) struct Stream {
     pub(crate) number: u32,
     link: OwnedFd,
+    /// What the link takes of the domain's quota, and what it has received.
+    _held: Taken,
+    room: Room,
     /// Which flow it is, for rules that come later.
     pub flow: Flow,
     counts: Counts,
@@ -74,10 +79,12 @@ impl Turn {
 }
 
 impl Stream {
-    pub fn new(number: u32, link: OwnedFd, flow: Flow, counts: Counts) -> Self {
+    pub fn new(number: u32, link: OwnedFd, held: Taken, room: Room, flow: Flow, counts: Counts) -> Self {
         Self {
             number,
             link,
+            _held: held,
+            room,
             flow,
             counts,
             up: Reader::default(),
@@ -197,6 +204,19 @@ impl Stream {
                 return Ok(Turn::Held);
             }
             let want = span.len.min(budget - done).min(most);
+            let waiting = BUFFER - self.down.room(&stream)?;
+            let want = self.room.make(channel.memory(), (span.offset, want), waiting);
+            if want == 0 {
+                // The guest kernel says when it has taken some, if it has not just done so.
+                let _ = self.down.sleep(&stream)?;
+                if BUFFER - self.down.room(&stream)? == waiting {
+                    break;
+                }
+                if std::mem::replace(&mut looked, true) {
+                    return Ok(Turn::More);
+                }
+                continue;
+            }
             match channel.memory().read_from(&self.link, offset, want) {
                 Ok(0) => {
                     self.down_ended = true;

@@ -24,6 +24,7 @@ mod guest;
 mod hangs;
 mod hostile;
 mod hostile_domain;
+mod quotas;
 mod rates;
 
 fn end_of(address: SocketAddr) -> End {

@@ -17,6 +17,7 @@ fn settings() -> Settings {
         resolver: Some(([192, 0, 2, 53], 53).into()),
         counts: Ledger::new().unwrap().entry(5),
         log: None,
+        quota: crate::Quota::default(),
     }
 }
 

@@ -10,11 +10,12 @@ use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout};
 use doppel_ring::{Consumer, Producer, Reader, Ticket, Writer};
 use doppel_sys::shared::SharedMap;
 
-use super::{ClientId, Counts, Engine, Ledger, Published, Rules, Settings};
+use super::{ClientId, Counts, Engine, Ledger, Published, Quota, Rules, Settings};
 
 /// What a guest kernel does with a channel, without waiting.
 pub(super) struct Guest {
     pub(super) map: SharedMap,
+    pub(super) memory: OwnedFd,
     pub(super) doorbell: OwnedFd,
     pub(super) requests: Producer,
     pub(super) answers: Consumer,
@@ -39,6 +40,17 @@ impl Guest {
         published: Vec<Published>,
         resolver: Option<SocketAddr>,
     ) -> Self {
+        Self::with_quota(engine, last, rules, published, resolver, Quota::default())
+    }
+
+    pub(super) fn with_quota(
+        engine: &mut Engine,
+        last: u8,
+        rules: Rules,
+        published: Vec<Published>,
+        resolver: Option<SocketAddr>,
+        quota: Quota,
+    ) -> Self {
         let (memory, doorbell) = doppel_service::make(SIZE).unwrap();
         let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
         let counts = Ledger::new().unwrap().entry(last.into());
@@ -52,10 +64,12 @@ impl Guest {
             resolver,
             counts: counts.clone(),
             log: None,
+            quota,
         };
         let id = engine.attach(&memory, doorbell.try_clone().unwrap(), settings).unwrap();
         let guest = Self {
             map,
+            memory,
             doorbell,
             requests: Producer::default(),
             answers: Consumer::default(),

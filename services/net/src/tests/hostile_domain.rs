@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use doppel_abi_service::net::SIZE;
 
 use super::acts::Hostile;
-use super::{Action, ClientId, Engine, Ledger, Published, Rule, Rules, Settings, Transport};
+use super::{Action, ClientId, Engine, Ledger, Published, Quota, Rule, Rules, Settings, Transport};
 
 /// Numbers without an end, by xorshift.
 pub(super) struct Dice(pub(super) u64);
@@ -58,6 +58,7 @@ impl Byzantine {
             resolver: None,
             counts: Ledger::new().unwrap().entry(3),
             log: None,
+            quota: Quota::default(),
         };
         let id = engine.attach(&memory, doorbell.try_clone().unwrap(), settings).unwrap();
         let over = Arc::new(AtomicBool::new(false));
