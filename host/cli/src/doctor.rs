@@ -88,6 +88,10 @@ pub fn run(args: &DoctorArgs) -> Outcome {
         at_least("vm.max_map_count", "/proc/sys/vm/max_map_count", MAPS),
         tasks(),
         descriptors(),
+        mitigations(),
+        smt(),
+        merging(),
+        swap(),
         paene(),
         store(),
         supervisor(),
@@ -288,6 +292,45 @@ fn descriptors() -> Check {
     let found = format!("RLIMIT_NOFILE {most}: enough for {domains} domains in one keeper started from here");
     let remedy = "LimitNOFILE= of the unit, or `ulimit -n`";
     check("descriptors", verdict(domains >= MANY, Verdict::Warning), found, remedy)
+}
+
+/// What the host's kernel knows of holes in its CPUs, which any program beside a secret could use.
+fn mitigations() -> Check {
+    let entries = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").into_iter().flatten().flatten();
+    let open = entries.filter_map(|e| {
+        let says = fs::read_to_string(e.path()).ok()?;
+        says.starts_with("Vulnerable").then(|| e.file_name().to_string_lossy().into_owned())
+    });
+    let mut open: Vec<String> = open.collect();
+    open.sort();
+    let found = if open.is_empty() { "none open".into() } else { format!("open: {}", open.join(", ")) };
+    let remedy = "update microcode and kernel, and do not boot with mitigations=off; domains of strangers can read memory by these";
+    check("CPU mitigations", verdict(open.is_empty(), Verdict::Warning), found, remedy)
+}
+
+/// Threads of one core see each other's caches.
+fn smt() -> Check {
+    let on = fs::read_to_string("/sys/devices/system/cpu/smt/active").is_ok_and(|t| t.trim() == "1");
+    let remedy = "boot with nosmt, or keep domains of strangers off each other's cores (cpusets): they can listen to each other by timing";
+    check("SMT", verdict(!on, Verdict::Warning), if on { "on" } else { "off" }, remedy)
+}
+
+/// Equal pages that the host's kernel merges tell who has them.
+fn merging() -> Check {
+    let on = number("/sys/kernel/mm/ksm/run") == Some(1);
+    let remedy = "echo 2 > /sys/kernel/mm/ksm/run; domains never ask for it, but other programs may";
+    check("KSM", verdict(!on, Verdict::Warning), if on { "on" } else { "off" }, remedy)
+}
+
+/// What is swapped out stays on the disk.
+fn swap() -> Check {
+    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let places: Vec<&str> = text.lines().skip(1).filter_map(|l| l.split_whitespace().next()).collect();
+    let plain: Vec<&str> =
+        places.iter().copied().filter(|p| !p.contains("zram") && !p.contains("/dm-")).collect();
+    let found = if places.is_empty() { "none".into() } else { places.join(", ") };
+    let remedy = "encrypt it, or swapoff -a: domains' memory can stay on the disk";
+    check("swap", verdict(plain.is_empty(), Verdict::Warning), found, remedy)
 }
 
 fn store() -> Check {

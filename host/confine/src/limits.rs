@@ -20,7 +20,12 @@ pub const MAX_TASKS: u64 = 4096;
 pub const LIMITS: &[Limit] = &[
     Limit { resource: 1, name: "FSIZE", value: 0, why: "no file may grow" },
     Limit { resource: 3, name: "STACK", value: 8 << 20, why: "fixes the address-space layout" },
-    Limit { resource: 4, name: "CORE", value: 0, why: "no core dumps of guest memory" },
+    Limit {
+        resource: 4,
+        name: "CORE",
+        value: 1,
+        why: "no core dumps of guest memory: with 0 the host would still make one for a pipe (core_pattern)",
+    },
     Limit { resource: 6, name: "NPROC", value: MAX_TASKS, why: "bounds processes and threads" },
     Limit {
         resource: 7,

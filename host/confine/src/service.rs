@@ -17,7 +17,12 @@ pub const TASKS: u32 = 1;
 
 /// Limits it is born with. That of descriptors is the host's: a connection is one.
 pub const LIMITS: &[Limit] = &[
-    Limit { resource: 4, name: "CORE", value: 0, why: "no core dumps: what domains send is in its memory" },
+    Limit {
+        resource: 4,
+        name: "CORE",
+        value: 1,
+        why: "no core dumps, by pipes neither: what domains send is in its memory",
+    },
     Limit { resource: 6, name: "NPROC", value: 0, why: "no process or thread" },
     Limit { resource: 8, name: "MEMLOCK", value: 0, why: "no locked memory" },
     Limit { resource: 12, name: "MSGQUEUE", value: 0, why: "no message queues" },

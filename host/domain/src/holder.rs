@@ -72,9 +72,10 @@ impl Holder {
 
     fn new(base: &Path) -> Result<Arc<Self>, Error> {
         let failed = |doing: &str| Error::host(format!("{doing} in {}", base.display()));
+        make_base(base).map_err(failed("make a directory of our own"))?;
         for dir in ["holders", "ids", "names"] {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(base.join(dir));
-            made.map_err(failed("make directories"))?;
+            made.and_then(|()| check_own(&base.join(dir), 0o077)).map_err(failed("make directories"))?;
         }
         crew::prepare().map_err(failed("start threads"))?;
         let (name, file) = enroll(base).map_err(failed("enroll this process"))?;
@@ -300,6 +301,53 @@ pub(crate) fn sockets() -> Vec<PathBuf> {
     paths.filter(|p| p.extension().is_some_and(|e| e == "sock")).collect()
 }
 
+/// Makes the directory, if it is not there: anybody may go through root's, where the supervisor's socket is.
+fn make_base(base: &Path) -> io::Result<()> {
+    let root = rustix::process::geteuid().is_root();
+    let mode = if root { 0o755 } else { 0o700 };
+    fs::DirBuilder::new().recursive(true).mode(mode).create(base)?;
+    check_base(base)
+}
+
+/// Whether it is ours: elsewhere anybody may have made one of that name.
+fn check_base(base: &Path) -> io::Result<()> {
+    check_own(base, if rustix::process::geteuid().is_root() { 0o022 } else { 0o077 })
+}
+
+fn check_own(dir: &Path, not: u32) -> io::Result<()> {
+    let meta = fs::symlink_metadata(dir)?;
+    let us = rustix::process::geteuid().as_raw();
+    let why = if !meta.is_dir() {
+        "is no directory".to_owned()
+    } else if meta.uid() != us {
+        format!("belongs to user {}, not to {us}", meta.uid())
+    } else if meta.mode() & not != 0 {
+        format!("has mode {:o}: others can get at it", meta.mode() & 0o7777)
+    } else {
+        return Ok(());
+    };
+    let text = format!("{} {why}: remove it, or set XDG_RUNTIME_DIR", dir.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Whether the process at the other end is ours, or root's.
+pub(crate) fn check_peer(stream: &std::os::unix::net::UnixStream) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    if peer.is_root() || peer == rustix::process::geteuid() {
+        return Ok(());
+    }
+    let text = format!("the process at the other end is of user {}", peer.as_raw());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Whether what is noted there is to be believed; one that is not there says nothing.
+pub(crate) fn check() -> io::Result<()> {
+    match check_base(&runtime_dir()) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        checked => checked,
+    }
+}
+
 /// Where all this is noted.
 fn runtime_dir() -> PathBuf {
     if rustix::process::geteuid().is_root() {
@@ -355,6 +403,30 @@ mod tests {
         // One whose sweep was interrupted.
         symlink("78-0", base.join("names/older")).unwrap();
         assert!(holder.claim_name("older").unwrap());
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn what_others_made_or_can_change_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = tempfile();
+        fs::create_dir(&base).unwrap();
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = Holder::new(&base).unwrap_err().to_string();
+        assert!(refused.contains("mode 777"), "{refused}");
+        fs::set_permissions(&base, fs::Permissions::from_mode(0o700)).unwrap();
+        let link = tempfile();
+        symlink(&base, &link).unwrap();
+        assert!(Holder::new(&link).unwrap_err().to_string().contains("no directory"));
+        fs::create_dir(base.join("holders")).unwrap();
+        fs::set_permissions(base.join("holders"), fs::Permissions::from_mode(0o707)).unwrap();
+        assert!(Holder::new(&base).is_err());
+        if rustix::process::geteuid().is_root() {
+            fs::remove_dir(base.join("holders")).unwrap();
+            std::os::unix::fs::chown(&base, Some(65534), None).unwrap();
+            assert!(Holder::new(&base).unwrap_err().to_string().contains("user 65534"));
+        }
+        fs::remove_file(&link).unwrap();
         fs::remove_dir_all(&base).unwrap();
     }
 

@@ -96,6 +96,7 @@ pub(crate) fn converse(name: &str, request: &Request) -> Result<(Reply, UnixStre
     if name.is_empty() || name.contains('/') {
         return Err(none());
     }
+    holder::check().map_err(Error::host(format!("ask domain {name}")))?;
     let socket = holder::socket_of(name).ok_or_else(none)?;
     let letter = Letter { domain: Some(name.to_owned()), request: Some(request.clone()) };
     let ended = || Error::Config(format!("domain {name} ended before it answered"));
@@ -119,6 +120,10 @@ pub(crate) fn converse(name: &str, request: &Request) -> Result<(Reply, UnixStre
 #[must_use]
 pub fn running() -> Vec<String> {
     let mut names = Vec::new();
+    if holder::check().is_err() {
+        // What another has put there are no domains of ours.
+        return names;
+    }
     for socket in holder::sockets() {
         // Who does not answer has just ended, or died suddenly.
         if let Ok(Some((Reply::Domains(more), _))) = exchange(&socket, &Letter::default()) {
@@ -132,6 +137,7 @@ pub fn running() -> Vec<String> {
 /// Sends a letter; none if the other side ends before it answers.
 fn exchange(socket: &Path, letter: &Letter) -> std::io::Result<Option<(Reply, UnixStream)>> {
     let stream = UnixStream::connect(socket)?;
+    holder::check_peer(&stream)?;
     stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(letter)?;
@@ -151,6 +157,8 @@ pub(crate) fn listen(path: &Path, doors: Doors) -> std::io::Result<UnixListener>
         doppel_sys::signal::block_all();
         loop {
             match door.accept() {
+                // Nobody else can reach the directory; were it otherwise, nobody else is answered.
+                Ok((visitor, _)) if holder::check_peer(&visitor).is_err() => {}
                 Ok((visitor, _)) => {
                     receive(visitor, doors.clone());
                 }

@@ -28,8 +28,8 @@ pub(crate) const CAPABILITIES: &[(&str, CapabilitySet)] = &[
     ("CAP_KILL", CapabilitySet::KILL),
     ("CAP_AUDIT_WRITE", CapabilitySet::AUDIT_WRITE),
 ];
-/// Resource limits, lowered to the host's own where those are less.
-pub(crate) const LIMITS: &[(Resource, u64)] = &[(Resource::Nofile, 1 << 20), (Resource::Core, 0)];
+/// Resource limits; with one byte of core the host makes none, by a pipe neither, which it would with 0. Lowered to the host's own where those are less.
+pub(crate) const LIMITS: &[(Resource, u64)] = &[(Resource::Nofile, 1 << 20), (Resource::Core, 1)];
 /// When the host runs out of memory, domains go before services.
 pub(crate) const OOM_SCORE: i32 = doppel_confine::limits::OOM_SCORE_ADJ;
 

@@ -57,15 +57,14 @@ pub(crate) struct Root {
     pub config: ImageConfig,
 }
 
-/// The image of this name or path.
+/// The image of this name in the store. Paths are not taken: the file would be opened with our rights, could be changed
+/// while the host's kernel has it mounted for a paene domain, and was never checked.
 fn find_image(images: &doppel_image::Store, image: &str) -> Result<Root, Problem> {
-    if image.starts_with('/') {
-        let path = PathBuf::from(image);
-        let none = |e: std::io::Error| Problem::new(Code::ImageNotFound, format!("image {image}: {e}"));
-        let digest = doppel_domain::image_digest(&path)
-            .map_err(|e| Problem::new(Code::ImageNotFound, format!("image {image}: {e}")))?;
-        let path = std::fs::canonicalize(&path).map_err(none)?;
-        return Ok(Root { path, digest: hex(&digest), config: ImageConfig::default() });
+    if image.contains('/') && image.starts_with(['/', '.']) {
+        let text = format!(
+            "image {image}: name one of the store (`doppel image import` makes one of a file or directory)"
+        );
+        return Err(wanted::wrong(text));
     }
     let open = images.open(image).map_err(|e| image_problem(&e))?;
     let config = open.record.oci.map(|o| o.config).unwrap_or_default();
@@ -81,10 +80,6 @@ pub(crate) fn image_problem(error: &doppel_image::Error) -> Problem {
         _ => Code::Internal,
     };
     Problem::new(code, error.to_string())
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Looks a user up in an image.
@@ -169,7 +164,7 @@ impl Core {
         Ok(api::Created { domain: entry.describe(), warnings })
     }
 
-    /// The image of this name or path.
+    /// The image of this name.
     async fn root(&self, image: &str) -> Result<Root, Problem> {
         if let Some(root) = self.roots.get(&self.images, image) {
             return Ok(root);

@@ -4,6 +4,7 @@
 //! domains are dead, which [`Happening::Connected`] tells by not listing them. Calls wait for a connection.
 
 use std::collections::HashMap;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -178,6 +179,7 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
     let log = std::fs::OpenOptions::new()
         .create(true)
         .append(true)
+        .mode(0o600)
         .open(setup.store.join("supervisor").join("keeper.log"))?;
     let mut child = tokio::process::Command::new(&setup.program)
         .arg("keep")

@@ -63,6 +63,13 @@ impl Table {
 
 type Outcome = Result<(), Problem>;
 
+/// Makes the file, if it is not there, and makes it nobody else's to read.
+fn own_only(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))
+}
+
 fn closed(_: oneshot::error::RecvError) -> Outcome {
     Err(Problem::new(Code::Internal, "the state is closed"))
 }
@@ -91,6 +98,7 @@ impl State {
     /// # Errors
     /// If it is in use or cannot be read.
     pub fn open(path: &Path) -> Result<(Self, Rows), Problem> {
+        own_only(path).map_err(|e| Problem::new(Code::Internal, format!("{}: {e}", path.display())))?;
         let mut database = database(path).map_err(|e| open_problem(path, &e))?;
         compact_if_sparse(path, &mut database).map_err(|e| problem(path, &e))?;
         let rows = Rows::read(&database).map_err(|e| problem(path, &e))?;

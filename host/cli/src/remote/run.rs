@@ -69,7 +69,8 @@ pub fn run(verb: RunVerb) -> Outcome {
                 say!("{}", domain.id)?;
                 Ok(ExitCode::SUCCESS)
             }
-            Err(e) => not_run(&client, &created, &e),
+            // Nobody has its id: it would only keep its name from others.
+            Err(e) => not_run(&client, &created, &e, true),
         };
     }
     let ties =
@@ -83,8 +84,8 @@ fn refused(error: &Error) -> Outcome {
 }
 
 /// It was made but could not be started.
-fn not_run(client: &Client, created: &Created, error: &Error) -> Outcome {
-    if created.domain.config.auto_remove
+fn not_run(client: &Client, created: &Created, error: &Error, remove: bool) -> Outcome {
+    if (remove || created.domain.config.auto_remove)
         && let Err(e) = client.remove(&created.domain.id, &RemoveOptions { force: true })
         && e.code() != Some(doppel_api::Code::DomainNotFound)
     {
@@ -99,10 +100,10 @@ fn foreground(client: &Client, created: &Created, ties: Ties) -> Outcome {
     // Before the start, so that nothing is missed.
     let lines = match client.attach(id, &AttachOptions { backlog: true }) {
         Ok(lines) => lines,
-        Err(e) => return not_run(client, created, &e),
+        Err(e) => return not_run(client, created, &e, false),
     };
     if let Err(e) = client.start(id) {
-        return not_run(client, created, &e);
+        return not_run(client, created, &e, false);
     }
     let end = tied.run(&Program::Domain(id.clone()), lines)?;
     if created.domain.config.auto_remove && matches!(end, End::Exit { .. }) {

@@ -6,6 +6,8 @@ mod notify;
 pub mod token;
 
 use std::error::Error;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +32,9 @@ pub fn serve(file: Option<PathBuf>, overrides: Overrides, check: bool) -> Result
     raise_descriptor_limit();
     std::fs::create_dir_all(&settings.runtime)
         .map_err(|e| format!("{}: {e}; doppeld runs as root", settings.runtime.display()))?;
+    // A `doppel run` may have been there first. Others go through it to the socket, which has a mode of its own.
+    let mode = std::fs::metadata(&settings.runtime)?.permissions().mode();
+    std::fs::set_permissions(&settings.runtime, Permissions::from_mode(mode & 0o7777 | 0o111))?;
     // Held until the process ends: two supervisors would undo each other's work.
     let _lock = lock(&settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -33,7 +33,7 @@ use super::token::{self, Tokens};
 use crate::Supervisor;
 
 /// Largest head of a request.
-const MAX_HEAD: usize = 64 << 10;
+pub(super) const MAX_HEAD: usize = 64 << 10;
 /// Most header fields of a request.
 const MAX_FIELDS: usize = 100;
 /// How long connections may take to end when the server does.

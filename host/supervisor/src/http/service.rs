@@ -78,6 +78,20 @@ impl Ledger for super::table::Site {
     }
 }
 
+/// What the HTTP library lets through and we do not: it counts a head by what it has read of it, and needs no Host.
+fn sound<B>(request: &hyper::Request<B>) -> Result<(), Problem> {
+    let fields: usize =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let line = request.method().as_str().len() + request.uri().to_string().len() + 12;
+    if line + fields > super::server::MAX_HEAD {
+        return Err(Problem::new(Code::TooLarge, "the head is larger than 64 KiB"));
+    }
+    if request.version() == hyper::Version::HTTP_11 && !request.headers().contains_key(hyper::header::HOST) {
+        return Err(Problem::new(Code::InvalidRequest, "HTTP/1.1 without Host"));
+    }
+    Ok(())
+}
+
 /// The routes over what they work on.
 pub(super) struct Service<S> {
     routes: Vec<Route<S>>,
@@ -145,7 +159,7 @@ impl<S: Ledger> Service<S> {
     {
         let begun = Instant::now();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let who = who(&request, &peer);
+        let who = sound(&request).and_then(|()| who(&request, &peer));
         let found = self.find(&method, &path);
         let route = found.as_ref().ok().map(|(at, _)| *at);
         let noted = Noted {
