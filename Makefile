@@ -86,13 +86,15 @@ bench: image image-servers image-runtimes
 	python3 bench/run.py $(DOPPEL)
 
 # Servers and stressors for about an hour in one domain, 10,000 freezes with clones, 100 deaths of the supervisor in the
-# middle of each of its operations, 10,000 domains made and removed, 1,000 at once, with and without networks, 10,000
+# middle of each of its operations, 200 kills of the keeper of 50 busy
+# domains, 10,000 domains made and removed, 1,000 at once, with and without networks, 10,000
 # connections to one; each with a look for leaks.
 # Fuzz targets for ten minutes each, and the supervisor's interface from its OpenAPI document.
 soak: image-servers
 	DOPPEL_FAULT_ROUNDS=100 DOPPEL_FAULT_CYCLES=10000 DOPPEL_SERVERS=1000 $(PYTEST) tests/supervisor/test_supervisor_faults.py \
 	    tests/supervisor/test_pull_faults.py tests/supervisor/test_repeated.py tests/supervisor/test_many_servers.py \
 	    tests/supervisor/test_networked_domains.py
+	DOPPEL_KEEPER_KILLS=200 DOPPEL_KEPT_DOMAINS=50 $(PYTEST) tests/supervisor/test_keeper_kills.py
 	DOPPEL_CONNECTIONS=10000 $(PYTEST) tests/domain/test_network_programs.py -k many_connections
 	scripts/fuzz 600
 	tests/soak_api.py --minutes 10

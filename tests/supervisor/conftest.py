@@ -133,6 +133,14 @@ class Doppeld:
         deadline = time.monotonic() + 60
         while self.keepers() and time.monotonic() < deadline:
             time.sleep(0.02)
+        # Domains do not end with their keeper.
+        for pid in self.kept():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        while self.kept() and time.monotonic() < deadline:
+            time.sleep(0.02)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def keepers(self):
@@ -148,6 +156,20 @@ class Doppeld:
                 continue
             if state != "Z" and b"keep" in argv and str(self.runtime).encode() in argv:
                 found.append(int(entry.name))
+        return found
+
+    def kept(self, spares=True):
+        """Process ids of the domains that its keepers have written down and that live."""
+        found = []
+        for path in self.runtime.glob("kept/*"):
+            try:
+                record = json.loads(path.read_text())
+                process = (record["birth"] or {}).get("process")
+                stat = pathlib.Path(f"/proc/{process['pid']}/stat").read_text().rpartition(")")[2].split() if process else None
+            except (OSError, ValueError):
+                continue  # it is going, or is being written
+            if stat and stat[0] != "Z" and int(stat[19]) == process["began"] and (spares or record["note"]):
+                found.append(process["pid"])
         return found
 
     def connection(self, timeout=60):

@@ -75,6 +75,8 @@ pub mod fd {
     pub const NETWORK: i32 = 7;
     /// The network service's doorbell: an eventfd.
     pub const NETWORK_DOORBELL: i32 = 8;
+    /// Where a paene domain's attendant keeps its control area, since it has streams at the lowest numbers.
+    pub const ATTENDANT_CONTROL: i32 = 9;
 }
 
 /// Name (`argv[0]`) under which our own program plays the guest kernel's part of this interface: for a paene domain, whose

@@ -160,6 +160,20 @@ impl Drop for Seat {
     }
 }
 
+/// Lets tasks run on all CPUs again that the arbiter of a process that has died may have moved.
+pub(crate) fn let_run(tasks: &[u32]) {
+    let cpus = Cpus::all();
+    let all = cpus.count();
+    if all > 1 {
+        // One CPU (`places`), or the first or last ones (`pen`).
+        let ours = |now: &rustix::thread::CpuSet| {
+            (0..all)
+                .any(|n| *now == cpus.set(n, n + 1) || *now == cpus.set(0, n + 1) || *now == cpus.set(n, all))
+        };
+        cpus.drive(tasks, &cpus.set(0, all), ours);
+    }
+}
+
 /// What was read of a domain's group last.
 #[derive(Debug)]
 struct Record {

@@ -315,6 +315,37 @@ impl Cgroup {
         Ok(group)
     }
 
+    /// The group of this name that another process has made with such limits.
+    pub fn adopt(name: &str, limits: &Limits) -> io::Result<Self> {
+        let wanted = limits.extent().controllers();
+        let (dirs, v2): (Vec<(&'static str, PathBuf)>, bool) = match Hierarchies::find(limits.extent())? {
+            Hierarchies::V2(root) => {
+                let dir = root.join(PARENT).join(name);
+                let path = dir.join("cgroup.controllers");
+                let all = fs::read_to_string(&path).map_err(|e| at(&path, e))?;
+                let has = |c: &&str| has_word(&all, c);
+                (wanted.iter().copied().filter(has).map(|c| (c, dir.clone())).collect(), true)
+            }
+            Hierarchies::V1(roots) => {
+                let dirs = roots.into_iter().map(|(c, root)| (c, root.join(PARENT).join(name)));
+                (dirs.filter(|(_, dir)| dir.exists()).collect(), false)
+            }
+        };
+        if dirs.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let mut group = Self { view: View { dirs, v2 }, seat: None };
+        if limits.resources.account {
+            // Of what the other's arbiter has done to it nothing is left.
+            let weight = limits.resources.cpu_weight.unwrap_or(WEIGHT);
+            group.unlimit_cpu(limits.cpus)?;
+            group.weigh_cpu(f64::from(weight))?;
+            crate::arbiter::let_run(&group.tasks());
+            group.seat = Some(Seat::take(group.view(), limits));
+        }
+        Ok(group)
+    }
+
     /// For those who may only look and change.
     pub fn view(&self) -> View {
         self.view.clone()
@@ -337,6 +368,11 @@ impl Deref for Cgroup {
 }
 
 impl View {
+    /// Its name.
+    pub fn name(&self) -> Option<String> {
+        self.dirs.first().and_then(|(_, dir)| Some(dir.file_name()?.to_str()?.to_owned()))
+    }
+
     /// Has all processes of the group stand still, or go on; whether they do, [`Self::is_still`] says.
     pub fn pause(&self, still: bool) -> io::Result<()> {
         let (path, text) = match (self.freezer(), still) {
@@ -594,23 +630,38 @@ impl Drop for Cgroup {
 /// Removes the control groups of domains whose process died suddenly, by their ids.
 /// False if one is left, because its processes are not gone yet.
 pub(crate) fn remove_left_over(is_one: impl Fn(u32) -> bool) -> bool {
+    groups_of(is_one).iter().fold(true, |gone, dir| {
+        remove_dir(dir);
+        gone & !dir.exists()
+    })
+}
+
+/// Processes and threads in groups of this domain.
+pub(crate) fn tasks_of(id: u32) -> Vec<i32> {
+    let tasks = |dir: &PathBuf| {
+        // v1, v2
+        let text = fs::read_to_string(dir.join("tasks"));
+        text.or_else(|_| fs::read_to_string(dir.join("cgroup.procs"))).unwrap_or_default()
+    };
+    let texts: Vec<String> = groups_of(|one| one == id).iter().map(tasks).collect();
+    texts.iter().flat_map(|text| text.lines()).filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Control groups of domains, by their ids.
+fn groups_of(is_one: impl Fn(u32) -> bool) -> Vec<PathBuf> {
     let dirs = match Hierarchies::find(Extent::Pauses) {
         Ok(Hierarchies::V2(root)) => vec![root],
         Ok(Hierarchies::V1(roots)) => roots.into_iter().map(|(_, root)| root).collect(),
-        // Without hierarchies there is nothing to remove.
-        Err(_) => return true,
+        Err(_) => Vec::new(),
     };
-    let mut gone = true;
-    for entry in dirs.iter().filter_map(|root| fs::read_dir(root.join(PARENT)).ok()).flatten().flatten() {
+    let entries = dirs.iter().filter_map(|root| fs::read_dir(root.join(PARENT)).ok()).flatten().flatten();
+    let of_one = |entry: &fs::DirEntry| {
         let name = entry.file_name();
         // d7, d7-name
         let id = name.to_str().and_then(|n| n.strip_prefix('d')?.split('-').next()?.parse().ok());
-        if id.is_some_and(&is_one) {
-            remove_dir(&entry.path());
-            gone &= !entry.path().exists();
-        }
-    }
-    gone
+        id.is_some_and(&is_one)
+    };
+    entries.filter(of_one).map(|entry| entry.path()).collect()
 }
 
 /// Removes a group, waiting a moment for its last processes to be gone.

@@ -85,6 +85,8 @@ pub struct DomainConfig {
     /// Let the domain live on when the thread that started it ends. Its console then stands still for good: for
     /// callers who see to its end themselves.
     pub outlives_parent: bool,
+    /// Write it down, so that another process can take it over when this one dies ([`crate::Fleet::adopt`]); then it lives on.
+    pub keep: Option<crate::Keep>,
     /// Make everything ready and wait for [`crate::Fleet::go_as`] before the program runs.
     pub hold: bool,
     /// Its network; none: only its own loopback.
@@ -141,6 +143,7 @@ impl DomainConfig {
             freeze_stop: false,
             capture: false,
             outlives_parent: false,
+            keep: None,
             hold: false,
             network: None,
         }

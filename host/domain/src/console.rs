@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use doppel_abi_machine::{event, ring, state};
+use doppel_abi_machine::{boot_flags, event, ring, state};
 use doppel_sys::shared::SharedMap;
 use rustix::event::PollFlags;
 
@@ -74,6 +74,34 @@ impl Console {
             requests: 0,
             died: false,
         }
+    }
+
+    /// The console of a domain that another process has run: goes on where that one stopped. `served`: how many of its
+    /// programs' requests to be frozen were; `taken`: a stream of which more was taken than that one could say.
+    pub fn adopt(map: &SharedMap, flags: u32, served: u32, taken: Option<(Stream, u32)>) -> Self {
+        let mut input = InputRing::new(ring::STDIN);
+        input.resume(map);
+        let rings =
+            [(ring::STDOUT, Stream::Stdout), (ring::STDERR, Stream::Stderr), (ring::LOG, Stream::Log)];
+        let rings = rings.map(|(index, stream)| {
+            let mut ring = OutputRing::new(index);
+            ring.resume(map, taken.filter(|(of, _)| *of == stream).map(|(_, at)| at));
+            (ring, stream)
+        });
+        let input_open = flags & boot_flags::STDIN != 0 && !input.is_closed(map);
+        Self {
+            input,
+            input_open,
+            input_full: false,
+            outlets: Outlets::new(rings, Output::Kept, flags & boot_flags::TTY != 0),
+            requests: served,
+            died: false,
+        }
+    }
+
+    /// Bytes of output taken so far, of all streams, modulo 2^32.
+    pub fn taken(&self) -> u32 {
+        self.outlets.taken()
     }
 
     /// Sends output elsewhere from now on.

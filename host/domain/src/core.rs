@@ -25,6 +25,7 @@ use crate::cgroup::View;
 use crate::config::check_memory;
 use crate::frozen::{FreezeReport, Resume, image_digest};
 use crate::launch::limits;
+use crate::record::{Record, Recorded};
 use crate::requests::{Reply, Request};
 use crate::ring::{post, registers};
 use crate::session::Slots;
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     pub guests: Guests,
     /// Its control group, as long as the domain is there.
     pub group: Option<View>,
+    /// What is written down of it for a successor of this process.
+    pub record: Option<Recorded>,
 }
 
 /// See [`Core::receive`].
@@ -124,6 +127,7 @@ impl Drop for Stopped<'_> {
         if self.go_on {
             post(&self.core.map, event::THAW);
             self.core.wait_thawed();
+            self.core.stopped();
         }
     }
 }
@@ -190,6 +194,16 @@ impl Core {
         Ok(())
     }
 
+    /// Writes something down for a successor.
+    pub fn note(&self, change: impl FnOnce(&mut Record)) -> Result<(), Error> {
+        self.record.as_ref().map_or(Ok(()), |record| record.change(change))
+    }
+
+    /// Whether it is stopped by its guest kernel.
+    pub fn stands_still(&self) -> bool {
+        self.state() == state::FROZEN
+    }
+
     fn state(&self) -> u32 {
         registers(&self.map).state.load(Ordering::Acquire)
     }
@@ -197,6 +211,18 @@ impl Core {
     pub fn is_dead(&self) -> bool {
         let mut ended = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
         rustix::event::poll(&mut ended, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+    }
+
+    /// Waits until it is dead, whoever's child it is.
+    pub fn wait_dead(&self) -> Result<(), Error> {
+        let mut ended = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+        loop {
+            match rustix::event::poll(&mut ended, None) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Error::os("wait for the domain's end")(error)),
+            }
+        }
     }
 
     /// Waits until `over`; false if that takes too long. Looks often at first: most waits take a tenth of a
@@ -226,6 +252,8 @@ impl Core {
         if self.paused.load(Ordering::SeqCst) {
             return Ok(Stopped { core: self, go_on: false, _turn: turn });
         }
+        // Should this process die meanwhile, its successor lets the domain go on.
+        self.note(|r| r.stopping = true)?;
         let registers = registers(&self.map);
         // The last time it stopped must be over.
         self.wait_thawed();
@@ -248,9 +276,29 @@ impl Core {
             _ => {
                 // Should it stop after all, it must not stay so.
                 post(&self.map, event::THAW);
+                self.stopped();
                 Err(Error::Config("the domain's programs do not stop; try again".into()))
             }
         }
+    }
+
+    /// It goes on after a stop.
+    fn stopped(&self) {
+        // If that cannot be written, a successor stops it once more.
+        let _ = self.note(|r| r.stopping = false);
+    }
+
+    /// Stops it for a moment: it goes on although whoever had it stop has died.
+    pub fn settle(&self) -> Result<(), Error> {
+        if self.born.kind == Kind::Paene {
+            let Some(group) = self.group.as_ref().filter(|_| !self.paused.load(Ordering::SeqCst)) else {
+                return Ok(());
+            };
+            group.pause(false).map_err(Error::host("let the domain go on"))?;
+            self.stopped();
+            return Ok(());
+        }
+        self.stop().map(drop)
     }
 
     /// Has the domain stand still until [`Self::unpause`].
@@ -264,6 +312,7 @@ impl Core {
             return paused;
         }
         let mut standing = self.stop()?;
+        self.note(|r| (r.paused, r.stopping) = (true, false))?;
         standing.go_on = false;
         self.paused.store(true, Ordering::SeqCst);
         Ok(())
@@ -277,15 +326,18 @@ impl Core {
             ));
         };
         let _turn = lock(&self.stops);
+        self.note(|r| r.stopping = true)?;
         group.pause(true).map_err(Error::host("pause the domain"))?;
         self.paused.store(true, Ordering::SeqCst);
         if self.look_until(STOP_PATIENCE, || {
             group.is_still() || self.killed.load(Ordering::SeqCst) || self.is_dead()
         }) {
+            self.note(|r| (r.paused, r.stopping) = (true, false))?;
             return Ok(());
         }
         self.paused.store(false, Ordering::SeqCst);
         group.pause(false).map_err(Error::host("let the domain go on"))?;
+        self.stopped();
         Err(Error::Config("the domain's programs do not stop; try again".into()))
     }
 
@@ -296,13 +348,17 @@ impl Core {
 
     fn thaw(&self, _turn: MutexGuard<'_, ()>) {
         if self.paused.swap(false, Ordering::SeqCst) {
+            // Before it does: a successor does so again.
+            let _ = self.note(|r| (r.paused, r.stopping) = (false, true));
             if self.born.kind == Kind::Paene {
                 // Without its group there is nothing left of it.
                 let _ = self.group.as_ref().map(|group| group.pause(false));
+                self.stopped();
                 return;
             }
             post(&self.map, event::THAW);
             self.wait_thawed();
+            self.stopped();
         }
     }
 
@@ -416,6 +472,7 @@ impl Core {
             if ended_meanwhile { ended() } else { error.into() }
         })?;
         if stop {
+            self.note(|r| r.asleep = true)?;
             self.asleep.store(true, Ordering::SeqCst);
             self.kill()?;
             if let Some(mut standing) = frozen.standing.take() {
@@ -460,6 +517,9 @@ impl Core {
         if result.is_err() && ask.get() {
             self.refuse_freeze(EIO);
         }
+        // If that cannot be written, a successor serves it again, which fails.
+        let asked = registers(&self.map).freeze_requests.load(Ordering::Acquire);
+        let _ = self.note(|r| r.served = asked);
         Some(result)
     }
 

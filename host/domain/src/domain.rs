@@ -17,6 +17,7 @@ use crate::core::{Core, lock};
 use crate::frozen::{CloneConfig, FreezeReport};
 use crate::identity::Identity;
 use crate::launch::{completed, limits};
+use crate::record::Recorded;
 use crate::ring::{post, registers};
 use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources};
 
@@ -113,6 +114,7 @@ impl Domain {
             && born.resume.is_none()
             && born.image == wanted.image
             && born.vcpus == wanted.vcpus()
+            && self.core.record.is_some() == wanted.keep.is_some()
             && wanted.freeze_to.is_none()
             && wanted.network.is_none()
     }
@@ -121,6 +123,13 @@ impl Domain {
     pub(crate) fn become_one(&mut self, wanted: &DomainConfig) -> Result<(), Error> {
         wanted.check()?;
         self.identity.take_name(wanted.name.as_deref(), &self.core)?;
+        let hostname = completed(wanted, &self.identity).hostname.to_string_lossy().into_owned();
+        let note = wanted.keep.as_ref().and_then(|keep| keep.note.clone());
+        self.core.note(|r| {
+            r.name.clone_from(&wanted.name);
+            r.hostname = hostname;
+            r.note = note;
+        })?;
         let unlimited = Resources { account: true, ..Resources::default() };
         if wanted.memory.is_some() || wanted.cpus.is_some() || wanted.resources != unlimited {
             self.set_limits(wanted)?;
@@ -182,6 +191,26 @@ impl Domain {
     /// If it cannot be stopped or written; it runs on unharmed then, and no file is left.
     pub fn freeze(&mut self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
         self.core.freeze(to, stop)
+    }
+
+    /// Whether it stands still until it is let go on.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.core.paused.load(Ordering::SeqCst)
+    }
+
+    /// Changes the caller's words in what is written down of it ([`crate::Keep`]).
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn set_note(&self, note: serde_json::Value) -> Result<(), Error> {
+        self.core.note(|r| r.note = Some(note))
+    }
+
+    /// How much of its output has been taken, in bytes modulo 2^32.
+    #[must_use]
+    pub fn taken(&self) -> u32 {
+        self.console.taken()
     }
 
     /// Whether the domain has ended because its memory is in a frozen image.
@@ -290,7 +319,8 @@ impl Domain {
             {
                 Ok(status) => self.reaped = status,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::CHILD) => return Ok(()),
+                // Another's child, or its status went to nobody: the end is all there is to wait for.
+                Err(rustix::io::Errno::CHILD) => return self.core.wait_dead(),
                 Err(error) => return Err(Error::os("wait for the domain's end")(error)),
             }
         }
@@ -345,6 +375,8 @@ impl Drop for Domain {
         let _ = self.reap();
         crate::session::ring_bells(&self.core);
         self.core.see_off();
+        // Before its id is another's.
+        let _ = self.core.record.as_ref().map(Recorded::remove);
     }
 }
 

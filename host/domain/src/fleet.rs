@@ -22,6 +22,7 @@ use doppel_freezer::FrozenStore;
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 
+use crate::adopt::Predecessors;
 use crate::cgroup::Usage;
 use crate::console::End;
 use crate::core::{Core, lock};
@@ -174,6 +175,7 @@ enum Done {
     Asked(Key, Option<Result<(), Error>>),
     Limited(Key, Result<Box<NewLimits>, Error>),
     Other(Event),
+    Settled(Key, Result<(), Error>),
 }
 
 /// Limits as [`Fleet::set_limits`] has them.
@@ -222,6 +224,9 @@ pub struct Fleet {
     live: HashMap<u64, Box<Live>>,
     /// Asked for, not yet running: where their output goes, and whether they were killed meanwhile.
     starting: HashMap<u64, (Output, bool)>,
+    /// Ended, and to be taken apart when the caller has written down how ([`Fleet::bury`]).
+    ended: HashMap<u64, Domain>,
+    pub(crate) predecessors: Predecessors,
     /// Those to look at in the next turn.
     ready: VecDeque<u64>,
     /// Those that wait for our standard output or error.
@@ -268,6 +273,8 @@ impl Fleet {
             epoll,
             live: HashMap::new(),
             starting: HashMap::new(),
+            ended: HashMap::new(),
+            predecessors: Predecessors::default(),
             ready: VecDeque::new(),
             blocked: HashSet::new(),
             next: 1,
@@ -734,6 +741,15 @@ impl Fleet {
                 events.push(Event::Limited { key, result });
             }
             Done::Other(event) => events.push(event),
+            Done::Settled(key, result) => {
+                // One that does not stop goes on; one that cannot go on is of no use.
+                if result.is_err()
+                    && let Some(live) = self.live.get(&key.0)
+                    && live.domain.core.stands_still()
+                {
+                    let _ = live.domain.kill();
+                }
+            }
         }
     }
 
@@ -812,7 +828,24 @@ impl Fleet {
             calls: domain.calls(),
             captured: domain.console.take_captured(),
         })));
-        self.reaper.take(live.domain);
+        if live.domain.core.record.is_some() {
+            self.ended.insert(key, live.domain);
+        } else {
+            self.reaper.take(live.domain);
+        }
+    }
+
+    /// How a domain ended that is written down ([`crate::Keep`]) is safe elsewhere: it is taken apart now. Until then a
+    /// successor would find it and see its end.
+    pub fn bury(&mut self, key: Key) {
+        if let Some(domain) = self.ended.remove(&key.0) {
+            self.reaper.take(domain);
+        }
+    }
+
+    /// Lets a domain go on whose former process had it stop for a moment.
+    pub(crate) fn settle(&self, key: Key) {
+        self.work(key, move |core| Done::Settled(key, core.settle()));
     }
 
     /// Stops watching a domain, whose processes may have its doorbell open for a while yet.
@@ -860,9 +893,10 @@ impl Drop for Fleet {
             let Ok(done) = self.results.recv() else { break };
             self.done(done, &mut Vec::new());
         }
-        for (_, live) in self.live.drain() {
-            let _ = live.domain.kill();
-            self.reaper.take(live.domain);
+        let live = self.live.drain().map(|(_, live)| live.domain);
+        for domain in live.chain(self.ended.drain().map(|(_, domain)| domain)) {
+            let _ = domain.kill();
+            self.reaper.take(domain);
         }
         // Dropped next, the reaper waits until they are gone.
     }

@@ -63,6 +63,8 @@ pub struct CloneConfig {
     pub capture: bool,
     /// See [`crate::DomainConfig::outlives_parent`].
     pub outlives_parent: bool,
+    /// See [`crate::DomainConfig::keep`].
+    pub keep: Option<crate::Keep>,
     /// Directory in which the guest kernel is kept.
     pub store: Option<PathBuf>,
     /// Guest kernel to use instead of the embedded one.

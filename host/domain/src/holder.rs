@@ -13,10 +13,12 @@
 //!
 //! Lock order: `HOLDER`, then `ids`, then the locks of the files `next`, a holder's own, `sweep`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
@@ -25,7 +27,7 @@ use doppel_confine::limits::UID_COUNT;
 use rustix::fs::FlockOperation;
 
 use crate::core::{Core, lock};
-use crate::{Error, crew, requests};
+use crate::{Error, crew, record, requests};
 
 /// Ids of a block.
 const BLOCK: u32 = 64;
@@ -40,11 +42,13 @@ pub(crate) type Doors = Arc<Mutex<HashMap<String, Weak<Core>>>>;
 pub(crate) struct Holder {
     base: PathBuf,
     name: String,
-    // Held for its lock.
-    _lock: File,
+    // Held for its lock. Says where records are of domains that outlive this process, if any do.
+    lock: File,
     listener: Result<UnixListener, String>,
     doors: Doors,
     ids: Mutex<Ids>,
+    /// Names of those that were taken over ([`Holder::take_over`]).
+    names: Mutex<HashSet<String>>,
 }
 
 /// Blocks of ids that are this process' own.
@@ -83,7 +87,92 @@ impl Holder {
         let doors = Doors::default();
         let listener = requests::listen(&socket, doors.clone()).map_err(|e| e.to_string());
         sweep(base, &name, FEW);
-        Ok(Arc::new(Self { base: base.into(), name, _lock: file, listener, doors, ids: Mutex::default() }))
+        Ok(Arc::new(Self {
+            base: base.into(),
+            name,
+            lock: file,
+            listener,
+            doors,
+            ids: Mutex::default(),
+            names: Mutex::default(),
+        }))
+    }
+
+    /// Becomes what another process was, which has died: what it had claimed is ours, to be given back by
+    /// [`Self::release_unused`] as far as no domain has it.
+    pub fn take_over(name: &str) -> Result<Arc<Self>, Error> {
+        Self::take_over_in(&runtime_dir(), name)
+    }
+
+    fn take_over_in(base: &Path, name: &str) -> Result<Arc<Self>, Error> {
+        let failed = || Error::host(format!("take over {name} in {}", base.display()));
+        if name.is_empty() || name.contains('/') {
+            return Err(failed()(io::ErrorKind::InvalidInput.into()));
+        }
+        let path = base.join("holders").join(name);
+        let lock = loop {
+            let file = open_private(&path).map_err(failed())?;
+            rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| failed()(e.into()))?;
+            // A sweep may have removed it before it was locked.
+            if file.metadata().map_err(failed())?.nlink() > 0 {
+                break file;
+            }
+        };
+        let socket = socket_path(base, name);
+        let _ = fs::remove_file(&socket);
+        let doors = Doors::default();
+        let listener = requests::listen(&socket, doors.clone()).map_err(|e| e.to_string());
+        let blocks = links_of(base, "ids", name).filter_map(|link| link.file_name()?.to_str()?.parse().ok());
+        let ids = Ids { used: blocks.map(|block| (block, 0)).collect(), next: None };
+        let names =
+            links_of(base, "names", name).filter_map(|link| Some(link.file_name()?.to_str()?.to_owned()));
+        let names = Mutex::new(names.collect());
+        Ok(Arc::new(Self {
+            base: base.into(),
+            name: name.into(),
+            lock,
+            listener,
+            doors,
+            ids: Mutex::new(ids),
+            names,
+        }))
+    }
+
+    /// Notes whose an id and a name are that were taken over.
+    pub fn retake(&self, id: u32, name: Option<&str>) {
+        *lock(&self.ids).used.entry(id / BLOCK).or_default() += 1;
+        if let Some(name) = name {
+            lock(&self.names).remove(name);
+        }
+    }
+
+    /// Gives back what was taken over and no domain has.
+    pub fn release_unused(&self) {
+        for name in std::mem::take(&mut *lock(&self.names)) {
+            self.give_name(&name);
+        }
+        lock(&self.ids).used.retain(|block, used| {
+            if *used == 0 {
+                // If it cannot be removed it is swept with this process.
+                let _ = fs::remove_file(self.base.join("ids").join(block.to_string()));
+            }
+            *used > 0
+        });
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Says that records in `dir` tell of its domains, and that those outlive this process: nobody sweeps what it has
+    /// claimed while one of them may live.
+    pub fn kept_in(&self, dir: &Path) -> Result<(), Error> {
+        let failed = || Error::host(format!("note where records are in {}", self.base.display()));
+        if self.lock.metadata().map_err(failed())?.len() == 0 {
+            self.lock.write_all_at(dir.as_os_str().as_encoded_bytes(), 0).map_err(failed())?;
+        }
+        Ok(())
     }
 
     /// Why its domains cannot be asked, if so.
@@ -237,6 +326,15 @@ fn sweep_one(base: &Path, name: &str) {
             if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 return;
             }
+            let mut records = Vec::new();
+            if (&file).read_to_end(&mut records).is_err() {
+                return;
+            }
+            // Its domains may have outlived it, and wait for its successor.
+            let records = PathBuf::from(OsString::from_vec(records));
+            if !records.as_os_str().is_empty() && record::any_lives(&records, name) {
+                return;
+            }
             Some(file)
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -247,12 +345,8 @@ fn sweep_one(base: &Path, name: &str) {
     if rustix::fs::flock(&sweeping, FlockOperation::LockExclusive).is_err() {
         return;
     }
-    let links_of = |dir: &str| {
-        let entries = fs::read_dir(base.join(dir)).into_iter().flatten().flatten();
-        entries.map(|e| e.path()).filter(|p| fs::read_link(p).is_ok_and(|to| to == Path::new(name)))
-    };
     let mut all_gone = true;
-    for link in links_of("ids") {
+    for link in links_of(base, "ids", name) {
         let block = link.file_name().and_then(|n| n.to_str()).and_then(|n| n.parse::<u32>().ok());
         if let Some(block) = block {
             let gone = crate::cgroup::remove_left_over(|id| id / BLOCK == block);
@@ -264,7 +358,7 @@ fn sweep_one(base: &Path, name: &str) {
         }
         let _ = fs::remove_file(link);
     }
-    for link in links_of("names") {
+    for link in links_of(base, "names", name) {
         let _ = fs::remove_file(link);
     }
     let _ = fs::remove_file(socket_path(base, name));
@@ -273,6 +367,12 @@ fn sweep_one(base: &Path, name: &str) {
         let _ = fs::remove_file(path);
     }
     drop(file);
+}
+
+/// Links of a directory that lead to this process.
+fn links_of(base: &Path, dir: &str, name: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(base.join(dir)).into_iter().flatten().flatten();
+    entries.map(|e| e.path()).filter(move |p| fs::read_link(p).is_ok_and(|to| to == Path::new(name)))
 }
 
 fn open_private(path: &Path) -> io::Result<File> {
@@ -427,6 +527,36 @@ mod tests {
             assert!(Holder::new(&base).unwrap_err().to_string().contains("user 65534"));
         }
         fs::remove_file(&link).unwrap();
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn what_a_process_had_is_its_successors() {
+        let base = tempfile();
+        let first = Holder::new(&base).unwrap();
+        let (name, id) = (first.name().to_owned(), first.take_id().unwrap());
+        assert!(first.claim_name("web").unwrap() && first.claim_name("idle").unwrap());
+        let records = base.join("records");
+        fs::create_dir(&records).unwrap();
+        fs::write(records.join("1"), "unreadable: a domain that may live").unwrap();
+        first.kept_in(&records).unwrap();
+        // As when it dies: its lock is free, and nothing else is done.
+        let unlocked = File::open(base.join("holders").join(&name)).unwrap();
+        rustix::fs::flock(&first.lock, FlockOperation::Unlock).unwrap();
+        std::mem::forget(first);
+        let other = Holder::new(&base).unwrap();
+        assert!(!other.claim_name("web").unwrap() && count(&base, "ids") == 1);
+        drop(unlocked);
+        let second = Holder::take_over_in(&base, &name).unwrap();
+        second.retake(id, Some("web"));
+        second.release_unused();
+        assert!(!other.claim_name("web").unwrap() && other.claim_name("idle").unwrap());
+        second.give_id(id);
+        assert_eq!(count(&base, "ids"), 0);
+        second.give_name("web");
+        drop(second);
+        assert!(other.claim_name("web").unwrap());
+        drop(other);
         fs::remove_dir_all(&base).unwrap();
     }
 

@@ -1,5 +1,6 @@
 //! Who a domain is on its host: an id, which stands for one host uid, and perhaps a name.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::Error;
@@ -27,6 +28,27 @@ impl Identity {
         let mut identity = Self { id: 0, name: name.map(str::to_owned), holder };
         identity.id = identity.holder.take_id()?;
         Ok(identity)
+    }
+
+    /// That of a domain that is taken over, which `holder` has claimed.
+    pub fn adopt(id: u32, name: Option<String>, holder: Arc<Holder>) -> Self {
+        holder.retake(id, name.as_deref());
+        Self { id, name, holder }
+    }
+
+    /// Says that what this process has claimed stays claimed as long as records in `dir` are of living domains.
+    pub fn kept_in(&self, dir: &Path) -> Result<(), Error> {
+        self.holder.kept_in(dir)
+    }
+
+    /// Under which name this process has claimed it.
+    pub fn holder(&self) -> &str {
+        self.holder.name()
+    }
+
+    /// The given name.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// The domain's name: the given one, or one made of its id.

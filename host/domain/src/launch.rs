@@ -18,11 +18,12 @@ use rustix::event::EventfdFlags;
 use crate::cgroup::{self, Cgroup};
 use crate::console::Console;
 use crate::control::{Facts, Memory, open_image};
-use crate::core::{Born, Core, Guests};
+use crate::core::{Born, Core, Guests, lock};
 use crate::foreground::{FORWARDED, WINCH};
 use crate::frozen::{CloneConfig, Resume, image_digest};
 use crate::identity::Identity;
 use crate::kernel::First;
+use crate::record::{self, Birth, Origin, Recorded};
 use crate::share::Member;
 use crate::terminal::winsize;
 use crate::{Disk, Domain, DomainConfig, Error, Kind, Output, Resources, Sharing, StartTimes, namespaces};
@@ -70,6 +71,7 @@ impl Domain {
             freeze_to: clone.freeze_to.clone(),
             capture: clone.capture,
             outlives_parent: clone.outlives_parent,
+            keep: clone.keep.clone(),
             env: clone.env.clone(),
             clone_args: clone.args.clone(),
             network: clone.network.clone(),
@@ -96,6 +98,7 @@ impl Domain {
             resume.image.check_fit(&first.digest, &image_digest(&config.image)?)?;
         }
         let identity = Identity::claim(config.name.as_deref())?;
+        let record = config.keep.as_ref().map(|keep| Recorded::begin(keep, &identity)).transpose()?;
         let config = &completed(config, &identity);
         let facts = Facts {
             domain_id: identity.id.into(),
@@ -176,7 +179,7 @@ impl Domain {
             cgroup: birth.cgroup_dir(),
             cgroup_tasks: &birth.tasks(),
             limits: &limits,
-            tied: !config.outlives_parent,
+            tied: !config.outlives_parent && record.is_none(),
             oom_score_adj: &oom_score_adj,
         };
         // Those that others look after, and clones, come in numbers; one in the foreground is alone in its process.
@@ -215,6 +218,7 @@ impl Domain {
             sessions: Mutex::default(),
             guests: Guests::default(),
             group: cgroup.as_ref().map(Cgroup::view),
+            record,
         };
         let core = Arc::new(core);
         // One that is held is nobody's yet.
@@ -223,7 +227,45 @@ impl Domain {
         {
             warn(&format!("this domain cannot be frozen from outside: {why}"));
         }
-        Ok(Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty, times })
+        let domain =
+            Self { core, reaped: None, doorbell, cgroup, identity, console, signals, tty: config.tty, times };
+        // Dropped, and so ended, if that fails: it would be nobody's when this process dies.
+        domain.record_birth(config.network.is_some())?;
+        Ok(domain)
+    }
+}
+
+impl Domain {
+    /// Writes down what its successor needs, if there is to be one.
+    fn record_birth(&self, network: bool) -> Result<(), Error> {
+        let Some(record) = &self.core.record else { return Ok(()) };
+        let born = &self.core.born;
+        let process =
+            record::Process::of(self.core.child.pid).map_err(Error::host("look at the domain's process"))?;
+        let birth = Birth {
+            process,
+            kind: born.kind,
+            kernel: born.kernel,
+            image: born.image.clone(),
+            generation: born.generation,
+            vcpus: born.vcpus,
+            boot_flags: born.boot_flags,
+            owner: born.owner,
+            freeze_to: born.freeze_to.clone(),
+            freeze_stop: born.freeze_stop,
+            origin: born.resume.as_ref().map(|r| Origin {
+                path: r.image.path().to_owned(),
+                index: r.index,
+                wake: r.wake,
+            }),
+            network,
+            group: self.cgroup.as_ref().and_then(|group| group.name()),
+        };
+        let hostname = lock(&self.core.hostname).clone();
+        record.change(|r| {
+            r.hostname = hostname;
+            r.birth = Some(birth);
+        })
     }
 }
 

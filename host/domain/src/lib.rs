@@ -9,6 +9,7 @@
 //! Everything a domain can write is read once and checked (`ring.rs`, `domain.rs`).
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod arbiter;
 pub mod archive;
 mod cgroup;
@@ -35,6 +36,7 @@ mod output;
 mod piped;
 mod pool;
 mod reaper;
+mod record;
 mod relay;
 mod remote;
 mod requests;
@@ -47,6 +49,7 @@ mod shelf;
 mod terminal;
 mod wake;
 
+pub use adopt::{Adopted, Adoption, Gone, Orphan};
 pub use cgroup::{IoLimit, Resources, ServiceGroups, Usage, all_tasks, cgroups, tasks_bound};
 pub use config::{Disk, DomainConfig, Kind, LEAST_MEMORY, MOST_CPUS, NetworkLink};
 pub use domain::{Domain, Killer, Outcome, StartTimes};
@@ -60,6 +63,7 @@ pub use outlet::{CAPTURE_MAX, Captured};
 pub use output::{Output, Sink, Stream};
 pub use piped::Piped;
 pub use pool::Pool;
+pub use record::Keep;
 pub use remote::{Remote, Said, attach, terminal_size};
 pub use requests::{Reply, Request, ask, running};
 pub use session::{ExecConfig, Session, SessionEnd, SessionStep};

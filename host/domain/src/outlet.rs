@@ -90,6 +90,11 @@ impl Outlets {
         std::mem::take(&mut self.captured)
     }
 
+    /// Bytes taken from all rings, modulo 2^32.
+    pub fn taken(&self) -> u32 {
+        self.list.iter().fold(0, |sum, o| sum.wrapping_add(o.ring.taken()))
+    }
+
     /// When the first byte of standard output was seen.
     pub fn first_output(&self) -> Option<Instant> {
         self.first
@@ -166,7 +171,7 @@ impl Outlets {
                     captured.keep(outlet.stream, &buf[..n]);
                     Ok(n)
                 }
-                Output::To(sink) => sink.put(outlet.stream, &buf[..n]),
+                Output::To(sink) => sink.put(outlet.stream, outlet.ring.taken(), &buf[..n]),
                 Output::Ours => write_ours(outlet.stream, &buf[..n], *raw),
             };
             match put {

@@ -15,13 +15,13 @@ pub enum Stream {
 
 /// A place for output that is neither our own descriptors nor memory: a log file, a socket, a test.
 pub trait Sink: Send {
-    /// Takes bytes of a stream without waiting; says how many. [`io::ErrorKind::WouldBlock`] or 0 for none: the rest
+    /// Takes bytes of a stream without waiting, behind the first `at` (modulo 2^32); says how many. [`io::ErrorKind::WouldBlock`] or 0 for none: the rest
     /// stays in the domain's ring, whose programs then block, until [`crate::Fleet::unblock`]. After any other error
     /// the stream is closed and programs that write to it get EPIPE.
     ///
     /// # Errors
     /// As above.
-    fn put(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<usize>;
+    fn put(&mut self, stream: Stream, at: u32, bytes: &[u8]) -> io::Result<usize>;
 }
 
 /// Where a domain's output goes.

@@ -108,7 +108,7 @@ pub(crate) fn fill(socket: &UnixStream, to: &mut Vec<u8>) -> io::Result<bool> {
 struct Outgoing(Arc<Mutex<Vec<u8>>>);
 
 impl Sink for Outgoing {
-    fn put(&mut self, stream: Stream, bytes: &[u8]) -> io::Result<usize> {
+    fn put(&mut self, stream: Stream, _: u32, bytes: &[u8]) -> io::Result<usize> {
         let mut out = lock(&self.0);
         if out.len() >= ENOUGH {
             return Err(io::ErrorKind::WouldBlock.into());

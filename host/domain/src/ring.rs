@@ -92,6 +92,26 @@ impl OutputRing {
         Self { place: Place::session(slot, index), tail: 0 }
     }
 
+    /// Goes on where another process has stopped: at what it said it had taken, or, if that is what it could not say any
+    /// more, up to `taken`.
+    pub fn resume(&mut self, map: &SharedMap, taken: Option<u32>) {
+        let header = self.place.header(map);
+        self.tail = header.tail.load(Ordering::Acquire);
+        // An index that is no further than what waits.
+        let waiting = header.head.load(Ordering::Acquire).wrapping_sub(self.tail);
+        if let Some(taken) = taken
+            && taken.wrapping_sub(self.tail) <= waiting.min(RING_BYTES)
+        {
+            self.tail = taken;
+            header.tail.store(taken, Ordering::Release);
+        }
+    }
+
+    /// Bytes taken so far, modulo 2^32.
+    pub fn taken(&self) -> u32 {
+        self.tail
+    }
+
     /// Bytes waiting.
     pub fn available(&self, map: &SharedMap) -> Result<u32, Broken> {
         let head = self.place.header(map).head.load(Ordering::Acquire);
@@ -155,6 +175,16 @@ impl InputRing {
     /// Ring `index` of a session that begins.
     pub fn session(slot: usize, index: usize) -> Self {
         Self { place: Place::session(slot, index), head: 0 }
+    }
+
+    /// Goes on where another process has stopped.
+    pub fn resume(&mut self, map: &SharedMap) {
+        self.head = self.place.header(map).head.load(Ordering::Acquire);
+    }
+
+    /// Whether nothing more will come.
+    pub fn is_closed(&self, map: &SharedMap) -> bool {
+        self.place.header(map).closed.load(Ordering::Acquire) != 0
     }
 
     fn room(&self, map: &SharedMap) -> Result<u32, Broken> {

@@ -170,6 +170,23 @@ impl Slots {
         }
     }
 
+    /// Those of a domain that another process has run. Whoever was at the other end is gone: all are hung up.
+    pub fn adopt(map: &SharedMap) -> Self {
+        let mut slots = Self::default();
+        let taken = |slot: &usize| header(map, *slot).state.load(Ordering::Acquire) != session_state::FREE;
+        for slot in (0..SESSIONS).filter(taken) {
+            slots.used |= 1 << slot;
+            slots.leaving |= 1 << slot;
+            InputRing::session(slot, ring::STDIN).close(map);
+            for index in [ring::STDOUT, ring::STDERR] {
+                OutputRing::session(slot, index).hang_up(map);
+            }
+            header(map, slot).released.store(1, Ordering::Release);
+            tell(map, slot);
+        }
+        slots
+    }
+
     fn take(&mut self, map: &SharedMap) -> Option<usize> {
         self.sweep(map);
         let slot = (0..SESSIONS).find(|slot| self.used & 1 << slot == 0)?;

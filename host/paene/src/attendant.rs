@@ -8,13 +8,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use doppel_abi_machine::{StartInfo, UNPACKED, VirtualRegisters, control, event, layout, ring, state};
+use doppel_abi_machine::{StartInfo, UNPACKED, VirtualRegisters, control, event, fd, layout, ring, state};
 use doppel_sys::shared::SharedMap;
 use doppel_sys::signal::SignalFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -44,6 +44,7 @@ const TOOL_ERROR: i32 = 125;
 pub(crate) struct Host {
     pub map: Arc<SharedMap>,
     doorbell: OwnedFd,
+    _control: OwnedFd,
 }
 
 impl Host {
@@ -93,7 +94,11 @@ pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCo
             host.ended(TOOL_ERROR << 8);
         }
     }
-    ExitCode::SUCCESS
+    // As a guest kernel does: how it ended is in memory that goes with this process, so the host ends it when it has seen
+    // that. Nobody may be there to see it just now.
+    loop {
+        std::thread::park();
+    }
 }
 
 fn wanted(mut args: impl Iterator<Item = OsString>) -> (Quota, Form, Vec<PathBuf>) {
@@ -106,7 +111,11 @@ fn wanted(mut args: impl Iterator<Item = OsString>) -> (Quota, Form, Vec<PathBuf
 /// Takes over what the attendant is born with: `abi/machine`'s descriptors in the place of standard streams.
 fn born() -> io::Result<(Host, File, Option<Link>)> {
     let [image, doorbell, _, _, channel, service] = doppel_sys::inherited::next_to_streams();
-    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    // Where whoever takes this domain over looks for it.
+    let control = rustix::io::fcntl_dupfd_cloexec(io::stdin(), fd::ATTENDANT_CONTROL)?;
+    if control.as_raw_fd() != fd::ATTENDANT_CONTROL {
+        return Err(io::Error::other("it was born with other descriptors"));
+    }
     let mut map = SharedMap::new(control.as_fd(), place(control::SIZE))?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
@@ -123,7 +132,7 @@ fn born() -> io::Result<(Host, File, Option<Link>)> {
         }
         _ => None,
     };
-    Ok((Host { map: Arc::new(map), doorbell: doorbell? }, File::from(image?), link))
+    Ok((Host { map: Arc::new(map), doorbell: doorbell?, _control: control }, File::from(image?), link))
 }
 
 fn attend(

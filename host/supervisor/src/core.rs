@@ -104,7 +104,7 @@ impl Core {
                 match happening {
                     Happening::Connected(kept) => core.connected(kept, false),
                     Happening::Lost => {
-                        tracing::error!("the keeper has died, and its domains with it");
+                        tracing::error!("the keeper has died; its domains go on with the next one");
                         core.execs_lost();
                     }
                     Happening::News(news) => core.news(news),

@@ -250,10 +250,12 @@ impl Core {
             };
             match known.remove(&entry.id) {
                 Some(Kept { exit: Some(exit), .. }) => self.ended(exit),
-                Some(kept) if kept.run >= run => self.adopt(&entry, kept),
+                Some(kept) if kept.run >= run => self.adopt(&entry, kept, first),
                 Some(kept) => {
                     tracing::error!("domain {}: the keeper is in run {} of {run}", entry.id, kept.run)
                 }
+                // Its start is asked for again, if it was under way.
+                None if !first && !is_live(state) => {}
                 None => self.gone(&entry, state, run, ended_run),
             }
             if first {
@@ -273,7 +275,9 @@ impl Core {
     }
 
     /// Takes on a domain that runs.
-    fn adopt(self: &Arc<Self>, entry: &Arc<Entry>, kept: Kept) {
+    fn adopt(self: &Arc<Self>, entry: &Arc<Entry>, kept: Kept, first: bool) {
+        // Those who look after this run of it do so still.
+        let watched = !first && is_live(entry.state()) && locked(&entry.row).run == kept.run;
         {
             let mut row = locked(&entry.row);
             row.run = kept.run;
@@ -286,9 +290,12 @@ impl Core {
             live.network = kept.network.map(network::attached);
         }
         self.save_soon(entry);
-        self.watch_deadline(entry);
-        self.watch_health(entry);
+        if !watched {
+            self.watch_deadline(entry);
+            self.watch_health(entry);
+        }
         self.event(EventKind::Adopt, entry, &[]);
+        self.follow_again(entry);
     }
 
     /// The keeper does not know a domain.

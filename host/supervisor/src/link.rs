@@ -1,7 +1,8 @@
 //! The supervisor's end of the connection to the keeper.
 //!
-//! A [`Link`] connects to the keeper of the runtime directory, or starts one, and keeps doing so: when a keeper dies, its
-//! domains are dead, which [`Happening::Connected`] tells by not listing them. Calls wait for a connection.
+//! A [`Link`] connects to the keeper of the runtime directory, or starts one, and keeps doing so: when a keeper dies, the
+//! next one takes its domains over; which, [`Happening::Connected`] tells. Calls wait for a connection, and those that may
+//! be repeated are.
 
 use std::collections::HashMap;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use doppel_api::{Code, Problem};
@@ -92,26 +93,36 @@ impl Link {
         }
     }
 
-    /// Asks the keeper.
+    /// Asks the keeper. What can be asked twice is asked its successor again if it dies before it answers.
     pub async fn ask(&self, ask: Ask) -> Result<Said, Problem> {
         let lost = |why: &str| Problem::new(Code::Internal, format!("the keeper {why}"));
-        let mut connection = self.connection.clone();
-        let there = async { connection.wait_for(Option::is_some).await.ok().and_then(|c| c.clone()) };
-        let connection = tokio::time::timeout(PATIENCE, there).await.ok().flatten();
-        let Some(connection) = connection else { return Err(lost("cannot be reached; its log says more")) };
+        let again = ask.may_be_repeated();
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let mut line = serde_json::to_vec(&Call { n, ask }).map_err(|e| lost(&e.to_string()))?;
         line.push(b'\n');
-        let (sender, answer) = oneshot::channel();
-        locked(&connection.pending).insert(n, sender);
-        let _given_up = GivenUp { n, pending: &connection.pending };
-        if connection.lines.send(line).is_err() {
-            return Err(lost("has just ended"));
-        }
-        match answer.await {
-            Ok(Said::Refused(refusal)) => Err(refusal.into()),
-            Ok(said) => Ok(said),
-            Err(_) => Err(lost("ended before it answered")),
+        let mut connection = self.connection.clone();
+        loop {
+            let there = async { connection.wait_for(Option::is_some).await.ok().and_then(|c| c.clone()) };
+            let there = tokio::time::timeout(PATIENCE, there).await.ok().flatten();
+            let Some(there) = there else { return Err(lost("cannot be reached; its log says more")) };
+            let (sender, answer) = oneshot::channel();
+            locked(&there.pending).insert(n, sender);
+            let _given_up = GivenUp { n, pending: &there.pending };
+            let sent = there.lines.send(line.clone()).is_ok();
+            match answer.await {
+                Ok(Said::Refused(refusal)) => return Err(refusal.into()),
+                Ok(said) => return Ok(said),
+                Err(_) if again || !sent => {
+                    // The connection that is lost is not the next one.
+                    let lines = there.lines.clone();
+                    let other =
+                        |c: &Option<Connection>| !c.as_ref().is_some_and(|c| c.lines.same_channel(&lines));
+                    if tokio::time::timeout(PATIENCE, connection.wait_for(other)).await.is_err() {
+                        return Err(lost("cannot be reached; its log says more"));
+                    }
+                }
+                Err(_) => return Err(lost("ended before it answered")),
+            }
         }
     }
 }
@@ -151,6 +162,7 @@ async fn stay_connected(
     happenings: mpsc::UnboundedSender<Happening>,
 ) {
     while !happenings.is_closed() {
+        let begun = Instant::now();
         let stream = tokio::select! {
             stream = connect(&setup) => stream,
             () = happenings.closed() => return,
@@ -164,7 +176,8 @@ async fn stay_connected(
             Ok(()) => tracing::warn!("the keeper has ended"),
             Err(error) => {
                 tracing::error!("keeper: {error}");
-                tokio::time::sleep(AGAIN).await;
+                // One that was there and died is followed at once.
+                tokio::time::sleep(AGAIN.saturating_sub(begun.elapsed())).await;
             }
         }
     }

@@ -26,7 +26,15 @@ const PIECE: usize = 64 << 10;
 
 /// Who follows a domain.
 #[derive(Debug, Default)]
-pub(crate) struct Followers(Vec<Follower>);
+pub(crate) struct Followers {
+    all: Vec<Follower>,
+    /// Number of the last line given.
+    last: u64,
+    /// What has come since there is another keeper, while what came before is looked for in the log, and how many look
+    /// for it.
+    held: Vec<Line>,
+    seekers: u32,
+}
 
 #[derive(Debug)]
 struct Follower {
@@ -46,20 +54,52 @@ impl Followers {
     fn add(&mut self) -> (mpsc::UnboundedReceiver<Piece>, Arc<AtomicU64>) {
         let (lines, receiver) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicU64::new(0));
-        self.0.push(Follower { lines, waiting: waiting.clone(), lost: 0 });
+        self.all.push(Follower { lines, waiting: waiting.clone(), lost: 0 });
         (receiver, waiting)
     }
 
     /// Whether there are any; those that have gone are forgotten.
     pub fn any(&mut self) -> bool {
-        self.0.retain(|f| !f.lines.is_closed());
-        !self.0.is_empty()
+        self.all.retain(|f| !f.lines.is_closed());
+        !self.all.is_empty()
+    }
+
+    /// There is another keeper: what its predecessor has written into the log and could not say any more is to come
+    /// before what is said now. Number of the last line that came; none if nobody follows.
+    fn hold(&mut self) -> Option<u64> {
+        if !self.any() {
+            return None;
+        }
+        self.seekers += 1;
+        Some(self.last)
+    }
+
+    /// Here is what was found, and what was held follows. If that keeper has died too, whoever looks on behalf of the next
+    /// one finds more.
+    fn go_on(&mut self, found: &[Line]) {
+        self.seekers -= 1;
+        if self.seekers > 0 {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        for line in found.iter().chain(&held) {
+            self.give(line);
+        }
     }
 
     /// Gives them what was printed.
     pub fn give(&mut self, line: &Line) {
+        if self.seekers > 0 {
+            self.held.push(line.clone());
+            return;
+        }
+        // It was found in the log before it was said.
+        if line.n <= self.last {
+            return;
+        }
+        self.last = line.n;
         let size = line.log.as_ref().or(line.data.as_ref()).map_or(0, String::len) as u64;
-        self.0.retain_mut(|f| {
+        self.all.retain_mut(|f| {
             if f.waiting.load(Ordering::Relaxed) + size > BEHIND {
                 f.lost += line.bytes().len() as u64;
                 return !f.lines.is_closed();
@@ -73,7 +113,7 @@ impl Followers {
 
     /// Tells them that the keeper left something out.
     pub fn lost(&mut self, bytes: u64) {
-        for follower in &mut self.0 {
+        for follower in &mut self.all {
             follower.lost += bytes;
         }
     }
@@ -197,6 +237,28 @@ impl Core {
             Err(problem) => return Err(problem),
         };
         Ok(Following { core: self.clone(), entry: entry.clone(), recent, lines, waiting, before })
+    }
+
+    /// Goes on following a domain that has another keeper.
+    pub fn follow_again(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let Some(last) = locked(&entry.live).followers.hold() else { return };
+        let (core, entry) = (self.clone(), entry.clone());
+        tokio::spawn(async move {
+            {
+                let _tap = entry.tap.lock().await;
+                // If this keeper dies too, the next one is followed likewise.
+                let _ = core.ask_unless_gone(Ask::Follow { id: entry.id.clone() }).await;
+            }
+            let dir = core.domain_dir(&entry.id);
+            let found = blocking(move || {
+                log::since(&dir, last).map_err(crate::core::failed("read the log in", &dir))
+            });
+            let found = found.await.unwrap_or_else(|problem| {
+                tracing::warn!("{problem}");
+                Vec::new()
+            });
+            locked(&entry.live).followers.go_on(&found);
+        });
     }
 
     /// Gives a domain input.

@@ -25,12 +25,15 @@ impl Core {
         self.ask_services(Ask::UpgradeServices { program, if_other: false }).await
     }
 
-    /// A supervisor of another program than the keeper's has just begun: its services are the newer ones.
+    /// A supervisor of another program than the keeper's has just begun: its keeper and services are the newer ones.
     pub fn bring_services(self: &Arc<Self>) {
         let core = Arc::downgrade(self);
         tokio::spawn(async move {
             let Some(core) = core.upgrade() else { return };
             let program = installed(&core.program);
+            if let Err(p) = core.link.ask(Ask::GiveWay { program: program.clone() }).await {
+                tracing::warn!("{}", p.detail);
+            }
             if let Err(p) = core.ask_services(Ask::UpgradeServices { program, if_other: true }).await {
                 tracing::warn!("{}", p.detail);
             }

@@ -131,6 +131,14 @@ fn stop_keeper(runtime: &Path) {
     if let Some(pid) = keeper(runtime).and_then(rustix::process::Pid::from_raw) {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("the keeper is killed");
     }
+    // Its domains do not end with it.
+    for path in std::fs::read_dir(runtime.join("kept")).into_iter().flatten().flatten() {
+        let record = std::fs::read(path.path()).ok().and_then(|r| serde_json::from_slice(&r).ok());
+        let pid = record.as_ref().and_then(|r: &serde_json::Value| r["birth"]["process"]["pid"].as_i64());
+        if let Some(pid) = pid.and_then(|p| rustix::process::Pid::from_raw(p.try_into().ok()?)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
 }
 
 #[test]

@@ -151,3 +151,30 @@ fn wake_up_requests_are_taken_once() {
     assert_eq!(registers(&map).pending.load(Ordering::Relaxed), 0b111);
     assert_eq!(registers(&map).event_seq.load(Ordering::Relaxed), before + 2);
 }
+
+#[test]
+fn a_successor_goes_on_where_its_predecessor_stopped() {
+    let map = area();
+    let mut out = OutputRing::new(1);
+    produce(&map, out.place, b"one two three");
+    assert_eq!(take(&mut out, &map, 4), b"one ");
+    // Killed after "two " was safe, and before it said so.
+    let mut next = OutputRing::new(1);
+    next.resume(&map, Some(8));
+    assert_eq!(take(&mut next, &map, 64), b"three");
+    // What is behind, or further than anything, is no index.
+    for nonsense in [Some(3), Some(1000), None] {
+        let mut next = OutputRing::new(1);
+        next.resume(&map, nonsense);
+        assert_eq!(next.taken(), 13);
+    }
+    let mut input = InputRing::new(0);
+    assert_eq!(input.push(&map, b"abc").unwrap(), 3);
+    let mut next = InputRing::new(0);
+    next.resume(&map);
+    assert_eq!(next.push(&map, b"de").unwrap(), 2);
+    assert_eq!(next.place.header(&map).head.load(Ordering::Relaxed), 5);
+    assert!(!next.is_closed(&map));
+    next.close(&map);
+    assert!(next.is_closed(&map));
+}

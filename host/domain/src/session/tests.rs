@@ -54,6 +54,7 @@ impl Peer {
             sessions: Mutex::default(),
             guests: Guests::default(),
             group: None,
+            record: None,
         };
         Self { core: Arc::new(core), process }
     }

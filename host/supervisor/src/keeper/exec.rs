@@ -34,7 +34,7 @@ struct Sink {
 }
 
 impl doppel_domain::Sink for Sink {
-    fn put(&mut self, stream: doppel_domain::Stream, bytes: &[u8]) -> io::Result<usize> {
+    fn put(&mut self, stream: doppel_domain::Stream, _: u32, bytes: &[u8]) -> io::Result<usize> {
         let room = WINDOW.saturating_sub(self.waiting.load(Ordering::Relaxed));
         let taken = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         if taken == 0 {
@@ -51,7 +51,7 @@ impl doppel_domain::Sink for Sink {
 struct Nowhere;
 
 impl doppel_domain::Sink for Nowhere {
-    fn put(&mut self, _: doppel_domain::Stream, bytes: &[u8]) -> io::Result<usize> {
+    fn put(&mut self, _: doppel_domain::Stream, _: u32, bytes: &[u8]) -> io::Result<usize> {
         Ok(bytes.len())
     }
 }

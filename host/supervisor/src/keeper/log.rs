@@ -19,6 +19,8 @@ use crate::time;
 
 /// Most bytes kept in memory of what came last.
 const RING: usize = 16 << 10;
+/// Bytes at the end of a file that a successor looks at: longer than a line, however much of it is escaped.
+const TAIL: u64 = 256 << 10;
 /// Name of the current file.
 const FILE: &str = "log";
 
@@ -29,7 +31,7 @@ impl Line {
             Ok(text) => (Some(text.to_owned()), None),
             Err(_) => (None, Some(STANDARD.encode(bytes))),
         };
-        Self { n, time: time::now(), stream, log, data }
+        Self { n, time: time::now(), stream, end: None, log, data }
     }
 
     /// Its bytes.
@@ -75,23 +77,49 @@ impl Journal {
     pub fn open(dir: &Path, limits: Log) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let size = fs::metadata(dir.join(FILE)).map_or(0, |m| m.len());
-        Ok(Self {
+        Ok(Self { size, ..Self::unreadable(dir, limits) })
+    }
+
+    /// The journal of a domain whose keeper has died: half a line at its end goes, since its bytes are still the domain's.
+    /// Also says up to where the last stream it took something of was taken.
+    pub fn resume(dir: &Path, limits: Log) -> io::Result<(Self, Option<(Stream, u32)>)> {
+        let mut journal = Self::open(dir, limits)?;
+        let (whole, mut lines) = last_lines(&file(dir, 0))?;
+        if whole < journal.size {
+            OpenOptions::new().write(true).open(dir.join(FILE))?.set_len(whole)?;
+            journal.size = whole;
+        }
+        if lines.is_empty() {
+            // It may have died just when the files were changed.
+            lines = last_lines(&file(dir, 1))?.1;
+        }
+        let taken = lines.last().and_then(|line| Some((line.stream, line.end?)));
+        journal.last = lines.last().map_or(0, |line| line.n);
+        for line in lines {
+            journal.remember(line);
+        }
+        Ok((journal, taken))
+    }
+
+    /// The same when it cannot be read.
+    pub fn unreadable(dir: &Path, limits: Log) -> Self {
+        Self {
             dir: dir.to_owned(),
             limits,
             last: 0,
-            size,
+            size: 0,
             missing: 0,
             ring: VecDeque::new(),
             ring_bytes: 0,
             total: 0,
-        })
+        }
     }
 
-    /// Notes a piece of output.
-    pub fn add(&mut self, stream: Stream, bytes: &[u8]) -> &Line {
+    /// Notes a piece of output, which ends with the byte `end` of its stream.
+    pub fn add(&mut self, stream: Stream, end: u32, bytes: &[u8]) -> &Line {
         // The time numbers the lines: it goes on over runs without anything to remember.
         self.last = time::nanoseconds().max(self.last + 1);
-        let line = Line::new(self.last, stream, bytes);
+        let line = Line { end: Some(end), ..Line::new(self.last, stream, bytes) };
         self.total += bytes.len() as u64;
         if let Err(error) = self.write(&line) {
             if self.missing == 0 {
@@ -99,12 +127,16 @@ impl Journal {
             }
             self.missing += bytes.len() as u64;
         }
+        self.remember(line);
+        self.ring.back().expect("just added")
+    }
+
+    fn remember(&mut self, line: Line) {
         self.ring_bytes += line.size();
         self.ring.push_back(line);
         while self.ring_bytes > RING && self.ring.len() > 1 {
             self.ring_bytes -= self.ring.pop_front().map_or(0, |l| l.size());
         }
-        self.ring.back().expect("just added")
     }
 
     /// What came last.
@@ -157,6 +189,24 @@ fn append(out: &mut Vec<u8>, line: &Line) -> io::Result<()> {
 
 fn file(dir: &Path, older: u32) -> PathBuf {
     if older == 0 { dir.join(FILE) } else { dir.join(format!("{FILE}.{older}")) }
+}
+
+/// How long a file is without half a line at its end, and its last lines.
+fn last_lines(path: &Path) -> io::Result<(u64, Vec<Line>)> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((0, Vec::new())),
+        Err(e) => return Err(e),
+    };
+    let from = file.metadata()?.len().saturating_sub(TAIL);
+    file.seek(SeekFrom::Start(from))?;
+    let mut text = Vec::new();
+    file.take(TAIL).read_to_end(&mut text)?;
+    let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    text.truncate(whole);
+    // The first one is only the end of a line, unless the file begins with it.
+    let lines = text.split(|b| *b == b'\n').skip(usize::from(from > 0));
+    Ok((from + whole as u64, lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()))
 }
 
 /// Lines of the log in `dir`, oldest first, as far as they satisfy `wanted`; with `tail`, only those that hold the
@@ -217,14 +267,33 @@ pub(crate) fn read(
             let cut = extra.min(n);
             extra -= cut;
             let Some(rest) = after_newlines(&line.bytes(), cut) else { continue };
-            let Line { n, time, stream, .. } = line;
-            line = Line { time, ..Line::new(n, stream, &rest) };
+            let Line { n, time, stream, end, .. } = line;
+            line = Line { time, end, ..Line::new(n, stream, &rest) };
         }
         if !give(line) {
             break;
         }
     }
     Ok(())
+}
+
+/// The lines after number `last`, oldest first, as many as a follower is kept waiting for.
+pub(crate) fn since(dir: &Path, last: u64) -> io::Result<Vec<Line>> {
+    let mut found = Vec::new();
+    for older in 0.. {
+        let file = match File::open(file(dir, older)) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+            Err(e) => return Err(e),
+        };
+        let all: Vec<Line> = lines(file).collect();
+        let complete = all.first().is_some_and(|line| line.n <= last);
+        found.splice(0..0, all.into_iter().filter(|line| line.n > last));
+        if complete {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 fn newlines(line: &Line) -> usize {
@@ -288,12 +357,12 @@ mod tests {
     fn what_was_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(dir.path(), Log::default()).unwrap();
-        journal.add(Stream::Stdout, b"one\ntwo\n");
-        journal.add(Stream::Stderr, b"three\n");
-        journal.add(Stream::Stdout, &[0xff, b'\n']);
+        journal.add(Stream::Stdout, 8, b"one\ntwo\n");
+        journal.add(Stream::Stderr, 6, b"three\n");
+        journal.add(Stream::Stdout, 10, &[0xff, b'\n']);
         assert_eq!(journal.recent().len(), 3);
         assert_eq!(journal.recent()[2].bytes(), [0xff, b'\n']);
-        journal.add(Stream::Stdout, b"four");
+        journal.add(Stream::Stdout, 14, b"four");
         let mut n = 0;
         read(
             dir.path(),
@@ -311,10 +380,10 @@ mod tests {
     #[test]
     fn tails() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(dir.path(), Log { max_bytes: 300, max_files: 3 }).unwrap();
+        let mut journal = Journal::open(dir.path(), Log { max_bytes: 330, max_files: 3 }).unwrap();
         assert_eq!(all(dir.path(), Some(5)), "");
         for i in 0..20 {
-            journal.add(Stream::Stdout, format!("a{i}\nb{i}\n").as_bytes());
+            journal.add(Stream::Stdout, 0, format!("a{i}\nb{i}\n").as_bytes());
         }
         for (tail, expected) in [
             (1, "b19\n"),
@@ -331,7 +400,30 @@ mod tests {
         assert_eq!(all(dir.path(), Some(1000)), text);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
         for entry in fs::read_dir(dir.path()).unwrap() {
-            assert!(entry.unwrap().metadata().unwrap().len() <= 300);
+            assert!(entry.unwrap().metadata().unwrap().len() <= 330);
         }
+    }
+
+    #[test]
+    fn a_successor_goes_on_with_the_next_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(dir.path(), Log::default()).unwrap();
+        journal.add(Stream::Stderr, 4, b"err\n");
+        journal.add(Stream::Stdout, 8, b"one two\n");
+        let last = journal.recent().last().unwrap().n;
+        // Killed in the middle of a write.
+        let mut log = OpenOptions::new().append(true).open(dir.path().join(FILE)).unwrap();
+        log.write_all(b"{\"n\":12345,\"time\":\"x\",\"str").unwrap();
+        let (mut next, taken) = Journal::resume(dir.path(), Log::default()).unwrap();
+        assert_eq!(taken, Some((Stream::Stdout, 8)));
+        assert_eq!(next.recent().len(), 2);
+        assert!(next.add(Stream::Stdout, 14, b"three\n").n > last);
+        assert_eq!(all(dir.path(), None), "err\none two\nthree\n");
+        // Killed between the renaming of the file and the first line of the new one.
+        fs::rename(dir.path().join(FILE), dir.path().join("log.1")).unwrap();
+        let (_, taken) = Journal::resume(dir.path(), Log::default()).unwrap();
+        assert_eq!(taken, Some((Stream::Stdout, 14)));
+        let none = tempfile::tempdir().unwrap();
+        assert_eq!(Journal::resume(none.path(), Log::default()).unwrap().1, None);
     }
 }

@@ -8,6 +8,7 @@
 //! Boundary: it takes orders only from its socket (mode 0600, in a directory of mode 0700); what a domain prints is
 //! bytes to it. A keeper without domains and without a supervisor ends.
 
+mod adopt;
 mod asleep;
 mod exec;
 pub(crate) mod log;
@@ -28,7 +29,6 @@ use std::time::{Duration, Instant};
 
 use doppel_domain::{Fleet, Key, SessionKey};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::FlockOperation;
 
 use log::Journal;
 use peer::Peer;
@@ -83,8 +83,8 @@ struct Domain {
     woke: bool,
     /// Call that waits for it to stand still, or to go on.
     pausing: Option<u64>,
-    /// Call that waits for its limits.
-    limiting: Option<u64>,
+    /// Call that waits for its limits, and what they will be.
+    limiting: Option<(Option<u64>, Limits)>,
     /// Calls that wait until its memory is counted.
     counting: Vec<u64>,
     input: serve::Input,
@@ -94,6 +94,8 @@ struct Domain {
     /// For page-seconds: memory at the last count, and when that was.
     sample: Option<(u64, Instant)>,
     page_seconds: f64,
+    /// What its log is limited to.
+    log: protocol::Log,
     /// Most calls the domain has ever claimed to have served.
     calls: u64,
     /// Its part in the network while it runs.
@@ -122,11 +124,14 @@ struct Sink {
 }
 
 impl doppel_domain::Sink for Sink {
-    fn put(&mut self, stream: doppel_domain::Stream, bytes: &[u8]) -> io::Result<usize> {
+    fn put(&mut self, stream: doppel_domain::Stream, at: u32, bytes: &[u8]) -> io::Result<usize> {
         let stream = protocol::Stream::from(stream);
         let mut journal = locked(&self.journal);
+        let mut end = at;
         for piece in bytes.chunks(PIECE) {
-            let line = journal.add(stream, piece);
+            end = end.wrapping_add(u32::try_from(piece.len()).unwrap_or_default());
+            // The domain is told that it was taken when it is in the log, or known to be missing there.
+            let line = journal.add(stream, end, piece);
             if self.tap.0.load(std::sync::atomic::Ordering::Relaxed) {
                 let news = News::Printed { id: self.id.clone(), line: line.clone() };
                 locked(&self.outbox).push((news, Vec::new()));
@@ -185,7 +190,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.runtime)?;
     let lock =
         File::options().create(true).truncate(false).write(true).open(config.runtime.join("keeper.lock"))?;
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+    adopt::wait_for(&lock).map_err(|_| {
         io::Error::new(io::ErrorKind::AlreadyExists, format!("{} has a keeper", config.runtime.display()))
     })?;
     let path = socket(&config.runtime);
@@ -198,9 +203,6 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut fleet = Fleet::new().map_err(io::Error::other)?;
     fleet.count_usage();
-    let mut out = io::stdout();
-    // Whoever started us may be gone; the next one finds the socket.
-    let _ = out.write_all(b"ready\n").and_then(|()| out.flush());
     let mut keeper = Keeper {
         config,
         fleet,
@@ -217,6 +219,10 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         sleepers: asleep::Sleepers::default(),
         held_back: None,
     };
+    keeper.adopt();
+    let mut out = io::stdout();
+    // Whoever started us may be gone; the next one finds the socket.
+    let _ = out.write_all(b"ready\n").and_then(|()| out.flush());
     let result = keeper.keep(&listener);
     // First the name, so that nobody connects to a keeper that ends.
     let removed = fs::remove_file(&path);
@@ -265,7 +271,7 @@ impl Keeper {
             for event in events {
                 self.happened(event);
             }
-            self.spares.tend(&mut self.fleet, &self.config.store);
+            self.spares.tend(&mut self.fleet, &self.config);
             self.send_printed();
             self.flush();
         }
@@ -390,6 +396,9 @@ impl Keeper {
             // It is still known here until the supervisor has it.
             tracing::error!("cannot write how domain {} ended: {error}", exit.id);
         }
+        if let Some(domain) = self.domains.get(&exit.id) {
+            self.fleet.bury(domain.key);
+        }
     }
 }
 
@@ -398,7 +407,9 @@ impl Domain {
     fn forget_calls(&mut self) {
         self.starting = None;
         self.pausing = None;
-        self.limiting = None;
+        if let Some((call, _)) = &mut self.limiting {
+            *call = None;
+        }
         self.counting.clear();
         self.input.forget_calls();
         self.tap.0.store(false, std::sync::atomic::Ordering::Relaxed);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub(crate) const PROTOCOL: u32 = 7;
+pub(crate) const PROTOCOL: u32 = 8;
 /// Longest line either end accepts.
 pub(crate) const LONGEST: usize = 4 << 20;
 /// Most bytes of a further program's output that are on their way; see [`ExecAsk::Taken`].
@@ -37,6 +37,11 @@ pub(crate) enum Ask {
         program: PathBuf,
         /// Only if they are of another file than this.
         if_other: bool,
+    },
+    /// Lets go of all domains, for a keeper of this program to take over, and ends; nothing if it is of that file itself.
+    GiveWay {
+        /// The program with the command of a keeper.
+        program: PathBuf,
     },
     /// Takes over: the connection before this one is closed. Answered by [`Said::Kept`].
     Hello {
@@ -172,6 +177,14 @@ pub(crate) enum Ask {
         /// What.
         ask: ExecAsk,
     },
+}
+
+impl Ask {
+    /// Whether it may be asked again of another keeper when the one that was asked has died, and may have done it.
+    pub fn may_be_repeated(&self) -> bool {
+        // Input would be given twice, a frozen image is there already, and programs belong to the keeper that runs them.
+        !matches!(self, Self::Input { .. } | Self::Freeze { .. } | Self::Exec { .. } | Self::ToExec { .. })
+    }
 }
 
 /// A further program in a domain; as [`doppel_domain::ExecConfig`].
@@ -498,6 +511,9 @@ pub(crate) struct Line {
     pub time: String,
     /// Of which stream.
     pub stream: Stream,
+    /// Bytes of the stream up to its end, modulo 2^32: whoever goes on with it after a keeper's death does so here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<u32>,
     /// The text, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -522,6 +538,16 @@ impl From<doppel_domain::Stream> for Stream {
             doppel_domain::Stream::Stdout => Self::Stdout,
             doppel_domain::Stream::Stderr => Self::Stderr,
             doppel_domain::Stream::Log => Self::Log,
+        }
+    }
+}
+
+impl From<Stream> for doppel_domain::Stream {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Stdout => Self::Stdout,
+            Stream::Stderr => Self::Stderr,
+            Stream::Log => Self::Log,
         }
     }
 }

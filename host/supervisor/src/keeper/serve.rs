@@ -15,7 +15,7 @@ use super::log::Journal;
 use super::protocol::{
     Ask, Boot, Call, Exit, Fault, Kept, News, PROTOCOL, Refusal, Resume, Said, Spec, Usage, Word,
 };
-use super::{Domain, Keeper, Sink, Tap, domain_dir, exit_file, locked, network};
+use super::{Domain, Keeper, Sink, Tap, adopt, domain_dir, exit_file, locked, network};
 use crate::time;
 
 /// Exit codes for domains whose program did not end by itself.
@@ -104,6 +104,7 @@ impl Keeper {
                 if let Some(domain) = keeper.keys.get(&key).and_then(|id| keeper.domains.get_mut(id)) {
                     domain.killed = true;
                 }
+                keeper.write_note(key);
                 // A domain whose vCPUs stand still dies all the same: they are the host's processes.
                 Some(keeper.fleet.kill(key).map_or_else(|e| failed(&e), |()| Said::Done))
             }),
@@ -183,12 +184,13 @@ impl Keeper {
                     cpus: limits.cpus,
                     resources: limits.resources(),
                 };
-                domain.limiting = Some(n);
+                domain.limiting = Some((Some(n), limits));
                 keeper.set_limits(domain.key, wanted);
                 None
             }),
             Ask::Name { id, name } => Some(self.set_name(&id, &name)),
             Ask::Rules { id, rules } => Some(self.set_rules(&id, rules)),
+            Ask::GiveWay { program } => Some(self.give_way(n, &program)),
             Ask::Services => Some(self.services()),
             Ask::UpgradeServices { program, if_other } => Some(self.upgrade_services(&program, if_other)),
             Ask::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
@@ -256,6 +258,9 @@ impl Keeper {
     }
 
     fn start(&mut self, n: u64, id: String, run: u64, follow: bool, spec: Spec) -> Option<Said> {
+        if let Some(said) = self.start_again(n, &id, run) {
+            return said;
+        }
         if self.domains.get(&id).is_some_and(|d| d.exit.is_none()) {
             return Some(refused(Fault::State, format!("domain {id} runs already")));
         }
@@ -300,6 +305,8 @@ impl Keeper {
             Spec::Resume(resume) => self.resume(label, resume, link),
         };
         let woke = matches!(start, Start::Wake(..));
+        let note = adopt::Note::new(&id, run, log, &limits, woke);
+        let start = adopt::kept(start, &adopt::keep(&self.config, note.to_value()));
         let tap = Tap::default();
         tap.0.store(follow, Ordering::Relaxed);
         let sink =
@@ -327,6 +334,7 @@ impl Keeper {
             input: Input::default(),
             killed: false,
             limits,
+            log,
             sample: None,
             page_seconds: 0.0,
             calls: 0,
@@ -519,11 +527,15 @@ impl Keeper {
         if matches!(event, Event::Started { .. } | Event::Ended(_)) {
             self.spares.stir();
         }
-        if self.spares.note(key, &event) {
+        let spare = self.spares.note(key, &event);
+        let id = self.keys.get(&key).filter(|id| !spare && self.domains.contains_key(*id)).cloned();
+        let Some((id, domain)) = id.and_then(|id| Some((id.clone(), self.domains.get_mut(&id)?))) else {
+            // Nobody is to be told how it ended.
+            if matches!(event, Event::Ended(_)) {
+                self.fleet.bury(key);
+            }
             return;
-        }
-        let Some(id) = self.keys.get(&key).cloned() else { return };
-        let Some(domain) = self.domains.get_mut(&id) else { return };
+        };
         match event {
             Event::Started { warnings, .. } => {
                 let times = self.fleet.get(key).map(|d| stages(d.start_times())).unwrap_or_default();
@@ -565,7 +577,11 @@ impl Keeper {
                 self.reply(call, Said::Done);
             }
             Event::Limited { result, .. } => {
-                let call = domain.limiting.take();
+                let Some((call, limits)) = domain.limiting.take() else { return };
+                if result.is_ok() {
+                    domain.limits = limits;
+                    self.write_note(key);
+                }
                 self.reply(call, result.map_or_else(|e| failed(&e), |()| Said::Done));
             }
             Event::Memory { result, .. } => {
@@ -587,7 +603,12 @@ impl Keeper {
                 let asleep = ended.asleep;
                 // A freeze that ended it is answered when its report is there.
                 let freezing = if asleep { None } else { self.freezes.remove(&key) };
-                let calls = [domain.starting.take(), freezing, domain.pausing.take(), domain.limiting.take()];
+                let calls = [
+                    domain.starting.take(),
+                    freezing,
+                    domain.pausing.take(),
+                    domain.limiting.take().and_then(|(call, _)| call),
+                ];
                 let counting = std::mem::take(&mut domain.counting);
                 let input = std::mem::take(&mut domain.input);
                 let calls: Vec<u64> = calls
@@ -596,14 +617,7 @@ impl Keeper {
                     .chain(input.queue.iter().filter_map(|p| p.call))
                     .chain(counting)
                     .collect();
-                let (code, reason, out_of_memory) = match ended.outcome {
-                    Outcome::Exited(code) => (code, None, false),
-                    // As asked for.
-                    Outcome::Ended { out_of_memory: false, .. } if domain.killed => (KILLED, None, false),
-                    Outcome::Ended { reason, out_of_memory } => {
-                        (if out_of_memory { OUT_OF_MEMORY } else { TOOL_ERROR }, Some(reason), out_of_memory)
-                    }
-                };
+                let (code, reason, out_of_memory) = exit_of(&ended.outcome, domain.killed);
                 let run = domain.run;
                 for n in calls {
                     self.say(&Word::Answer { n, said: gone(&id) });
@@ -641,6 +655,18 @@ impl Domain {
             self.traffic = Some(self.traffic.unwrap_or_default().most(now));
         }
         usage.traffic = self.traffic;
+    }
+}
+
+/// Exit code, reason, and whether it was for want of memory.
+pub(super) fn exit_of(outcome: &Outcome, killed: bool) -> (u8, Option<String>, bool) {
+    match outcome {
+        Outcome::Exited(code) => (*code, None, false),
+        // As asked for.
+        Outcome::Ended { out_of_memory: false, .. } if killed => (KILLED, None, false),
+        Outcome::Ended { reason, out_of_memory } => {
+            (if *out_of_memory { OUT_OF_MEMORY } else { TOOL_ERROR }, Some(reason.clone()), *out_of_memory)
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use doppel_domain::{DomainConfig, Event, Fleet, Key, Output, Start};
 
+use super::{KeeperConfig, adopt};
+
 /// How long nothing must have been started or have ended before one is made: it would be in the way.
 const QUIET: Duration = Duration::from_millis(4);
 /// Most images that have one.
@@ -73,7 +75,7 @@ impl Spares {
     }
 
     /// Ends those that were not wanted, and makes those that are missing.
-    pub fn tend(&mut self, fleet: &mut Fleet, store: &Path) {
+    pub fn tend(&mut self, fleet: &mut Fleet, keeper: &KeeperConfig) {
         let now = Instant::now();
         let (over, kept): (HashMap<_, _>, HashMap<_, _>) =
             self.all.drain().partition(|(_, spare)| spare.until <= now);
@@ -89,7 +91,9 @@ impl Spares {
         }
         for (image, spare) in self.all.iter_mut().filter(|(_, spare)| spare.key.is_none()) {
             let mut config = DomainConfig::new(image.clone(), vec!["held".into()]);
-            config.store = Some(store.to_owned());
+            config.store = Some(keeper.store.clone());
+            // Nobody's, so that a successor of this keeper ends it.
+            config.keep = Some(adopt::keep(keeper, None));
             config.resources.account = true;
             config.hold = true;
             spare.key = Some(fleet.start(Start::Boot(Box::new(config)), Output::Kept));

@@ -1,0 +1,303 @@
+//! What a keeper writes down of its domains for its successor, and how that takes them over.
+//!
+//! The lock on `keeper.lock` decides who speaks for the domains: it goes with the keeper, however that ends. The records in
+//! `kept/` beside it (`host/domain`'s, with a [`Note`] each) say which domains there are. Bytes are taken from a
+//! domain only when they are in its log, and each line of that says how far its stream was taken: one that its keeper wrote
+//! and could not tell the domain of any more is not written again.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use doppel_domain::{Adopted, Adoption, Gone, Keep, Key, Orphan, Output, Start};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::log::Journal;
+use super::protocol::{Exit, Fault, Limits, Log, Said, Usage, Word};
+use super::serve::{self, Input};
+use super::{Domain, Keeper, KeeperConfig, Sink, Tap, domain_dir, locked};
+use crate::time;
+
+/// How long the lock of one that has died may still be held: by a process it was just making.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// Exit code of a domain that is lost with its keeper.
+const LOST: u8 = 137;
+/// Bytes of a page, for page-seconds.
+const PAGE: f64 = 4096.0;
+
+/// What a successor has to know of a domain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Note {
+    id: String,
+    run: u64,
+    started_at: String,
+    log: Log,
+    limits: Limits,
+    woke: bool,
+    killed: bool,
+    page_seconds: f64,
+    /// When that was counted, in seconds since 1970.
+    counted: f64,
+    /// Bytes it had printed then.
+    printed: u64,
+    calls: u64,
+}
+
+impl Note {
+    pub fn new(id: &str, run: u64, log: Log, limits: &Limits, woke: bool) -> Self {
+        Self {
+            id: id.to_owned(),
+            run,
+            started_at: time::now(),
+            log,
+            limits: limits.clone(),
+            woke,
+            killed: false,
+            page_seconds: 0.0,
+            counted: now(),
+            printed: 0,
+            calls: 0,
+        }
+    }
+
+    pub fn to_value(&self) -> Option<Value> {
+        // It is plain data: it always serializes.
+        serde_json::to_value(self).ok()
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// Where domains are written down.
+fn records(config: &KeeperConfig) -> PathBuf {
+    config.runtime.join("kept")
+}
+
+/// How a domain is written down with this note.
+pub(super) fn keep(config: &KeeperConfig, note: Option<Value>) -> Keep {
+    Keep { dir: records(config), note }
+}
+
+/// The same start, of a domain that is written down.
+pub(super) fn kept(mut start: Start, keep: &Keep) -> Start {
+    match &mut start {
+        Start::Boot(config) => config.keep = Some(keep.clone()),
+        Start::Resume(_, config) | Start::Clone { config, .. } | Start::Wake(_, config) => {
+            config.keep = Some(keep.clone());
+        }
+    }
+    start
+}
+
+/// Takes the lock.
+pub(super) fn wait_for(lock: &File) -> rustix::io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+impl Keeper {
+    /// Takes over the domains of a keeper that has died.
+    pub(super) fn adopt(&mut self) {
+        let begun = Instant::now();
+        let (orphans, bad) = Orphan::all(&records(&self.config));
+        for what in bad {
+            tracing::error!("a record of a domain cannot be read: {what}");
+        }
+        if orphans.is_empty() {
+            return;
+        }
+        let count = orphans.len();
+        for orphan in orphans {
+            match orphan.note().map(|note| serde_json::from_value(note.clone())) {
+                Some(Ok(note)) if orphan.has_network() => self.lose(orphan, note),
+                Some(Ok(note)) => self.adopt_one(orphan, note),
+                other => {
+                    if let Some(Err(error)) = other {
+                        tracing::error!("a domain that no supervisor knows is ended: {error}");
+                    }
+                    if let Err(error) = self.fleet.discard(orphan) {
+                        tracing::error!("what is left of a domain's start stays: {error}");
+                    }
+                }
+            }
+        }
+        self.fleet.adopted();
+        tracing::info!("took over {count} domains in {} ms", begun.elapsed().as_millis());
+    }
+
+    /// Ends a domain whose network service has ended with its keeper: its programs would wait for connections for ever.
+    fn lose(&mut self, orphan: Orphan, note: Note) {
+        let Note { id, run, page_seconds, calls, .. } = note;
+        if let Err(error) = self.fleet.discard(orphan) {
+            tracing::error!("domain {id} does not end: {error}");
+        }
+        let usage = Usage { page_seconds, calls: Some(calls), ..Usage::default() };
+        let reason = Some("lost: its network service ended with its keeper".to_owned());
+        self.ended(Exit {
+            id,
+            run,
+            code: LOST,
+            reason,
+            at: time::now(),
+            lost: true,
+            usage,
+            ..Exit::default()
+        });
+    }
+
+    fn adopt_one(&mut self, orphan: Orphan, note: Note) {
+        let dir = domain_dir(&self.config.store, &note.id);
+        let (journal, taken) = match Journal::resume(&dir, note.log) {
+            Ok(found) => found,
+            Err(error) => {
+                // It goes on, and what is missing in its log is said there as soon as that can be.
+                tracing::error!("the log of domain {}: {error}", note.id);
+                (Journal::unreadable(&dir, note.log), None)
+            }
+        };
+        let journal = Arc::new(Mutex::new(journal));
+        let tap = Tap::default();
+        let (id, outbox) = (note.id.clone(), self.outbox.clone());
+        let sink = Sink { id: id.clone(), journal: journal.clone(), tap: tap.clone(), outbox };
+        let adoption = Adoption {
+            output: Output::To(Box::new(sink)),
+            taken: taken.map(|(stream, end)| (stream.into(), end)),
+            memory: note.limits.memory,
+            cpus: note.limits.cpus,
+            resources: note.limits.resources(),
+        };
+        match self.fleet.adopt(orphan, adoption) {
+            Ok(Adopted::Lives(key)) => self.adopted(key, note, journal, tap),
+            Ok(Adopted::Gone(gone)) => self.gone(*gone, &note),
+            Err(error) => tracing::error!("domain {id} goes on without a keeper: {error}"),
+        }
+    }
+
+    fn adopted(&mut self, key: Key, note: Note, journal: Arc<Mutex<Journal>>, tap: Tap) {
+        let live = self.fleet.get(key);
+        let paused = live.is_some_and(doppel_domain::Domain::is_paused);
+        if let Some(live) = live {
+            // All that was taken since is modulo 2^32.
+            let since = live.taken().wrapping_sub((note.printed & 0xffff_ffff) as u32);
+            locked(&journal).total = note.printed + u64::from(since);
+        }
+        let memory = live.and_then(|d| d.usage().memory_bytes).unwrap_or(0);
+        let passed = (now() - note.counted).max(0.0);
+        self.keys.insert(key, note.id.clone());
+        let domain = Domain {
+            run: note.run,
+            key,
+            started_at: Some(note.started_at),
+            paused,
+            exit: None,
+            journal,
+            tap,
+            starting: None,
+            woke: note.woke,
+            pausing: None,
+            limiting: None,
+            counting: Vec::new(),
+            input: Input::default(),
+            killed: note.killed,
+            limits: note.limits,
+            log: note.log,
+            sample: Some((memory, Instant::now())),
+            page_seconds: note.page_seconds + memory as f64 / PAGE * passed,
+            calls: note.calls,
+            network: None,
+            traffic: None,
+            keeps_network: false,
+        };
+        self.domains.insert(note.id, domain);
+    }
+
+    /// A domain has ended while it had no keeper, and took with it how.
+    fn gone(&mut self, gone: Gone, note: &Note) {
+        let (code, reason, out_of_memory) = serve::exit_of(&gone.outcome, note.killed);
+        let mut usage = Usage::from(gone.usage);
+        (usage.page_seconds, usage.calls) = (note.page_seconds, Some(note.calls));
+        let (id, run, at, asleep) = (note.id.clone(), note.run, time::now(), gone.asleep);
+        // Written down before what is left goes.
+        self.ended(Exit { id, run, code, reason, out_of_memory, at, asleep, lost: false, usage });
+        drop(gone);
+    }
+
+    /// Writes down what has changed of a domain.
+    pub(super) fn write_note(&self, key: Key) {
+        let Some((id, live)) = self.keys.get(&key).zip(self.fleet.get(key)) else { return };
+        let Some(domain) = self.domains.get(id) else { return };
+        let note = Note {
+            id: id.clone(),
+            run: domain.run,
+            started_at: domain.started_at.clone().unwrap_or_else(time::now),
+            log: domain.log,
+            limits: domain.limits.clone(),
+            woke: domain.woke,
+            killed: domain.killed,
+            page_seconds: domain.page_seconds,
+            counted: now(),
+            printed: locked(&domain.journal).total,
+            calls: domain.calls,
+        };
+        if let Some(Err(error)) = note.to_value().map(|note| live.set_note(note)) {
+            tracing::warn!("domain {id}: a successor of this keeper will not know of a change: {error}");
+        }
+    }
+
+    /// Ends for a keeper of another program, which takes over all domains as if this one had been killed; what keeps it
+    /// from that is said.
+    pub(super) fn give_way(&mut self, n: u64, program: &Path) -> Said {
+        let file = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino()));
+        match (file(program), file(Path::new("/proc/self/exe"))) {
+            (Ok(theirs), Ok(ours)) if theirs == ours => return Said::Done,
+            (Err(error), _) | (_, Err(error)) => {
+                return serve::refused(Fault::Host, format!("cannot examine {}: {error}", program.display()));
+            }
+            _ => {}
+        }
+        let networked = self.domains.values().any(|d| d.exit.is_none() && d.network.is_some());
+        let why = if networked || !self.sleepers.is_empty() {
+            "it serves the networks of domains, which would end"
+        } else if !self.freezes.is_empty() {
+            "a domain is being frozen"
+        } else if !self.execs.is_empty() {
+            "programs were started in domains (exec), which would be hung up"
+        } else {
+            tracing::info!("gives way to a keeper of {}", program.display());
+            self.say(&Word::Answer { n, said: Said::Done });
+            self.flush();
+            // Nothing is taken apart, and the lock goes last.
+            std::process::exit(0);
+        };
+        serve::refused(Fault::State, format!("the keeper stays: {why}"))
+    }
+
+    /// A start that was asked for before, of which the supervisor has not heard: its answer, or that it comes later.
+    pub(super) fn start_again(&mut self, n: u64, id: &str, run: u64) -> Option<Option<Said>> {
+        let domain = self.domains.get_mut(id).filter(|d| d.run == run)?;
+        let Some(at) = domain.started_at.clone() else {
+            if domain.exit.is_some() {
+                // It could not be started, as is known by now.
+                return Some(Some(serve::gone(id)));
+            }
+            domain.starting = Some(n);
+            return Some(None);
+        };
+        let network = domain.network.as_ref().map(doppel_net::Attachment::place);
+        let pid = self.fleet.get(domain.key).map_or(0, doppel_domain::Domain::pid);
+        Some(Some(Said::Started { pid, at, warnings: Vec::new(), stages: Vec::new(), network }))
+    }
+}
