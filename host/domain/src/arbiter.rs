@@ -140,7 +140,7 @@ impl Seat {
         if !members.runs {
             let work = || Arbiter::new().run(bench());
             // Without it the host's scheduler is all there is; the next domain tries again.
-            members.runs = std::thread::Builder::new().name("arbiter".into()).spawn(work).is_ok();
+            members.runs = doppel_sys::signal::spawn_blocked("arbiter", work).is_ok();
         }
         bench().came.notify_one();
         Self(id)

@@ -7,7 +7,8 @@
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread;
+
+use doppel_sys::signal::spawn_blocked;
 
 use crate::core::lock;
 
@@ -36,14 +37,13 @@ pub(crate) fn workers(name: &str, count: usize) -> io::Result<Sender<Job>> {
     // Nobody ever ends them, so the queue is leaked.
     let queue: &'static Mutex<Receiver<Job>> = Box::leak(Box::new(Mutex::new(receiver)));
     let work = move || {
-        doppel_sys::signal::block_all();
         loop {
             let Ok(job) = lock(queue).recv() else { return };
             job();
         }
     };
     for made in 0..count {
-        match thread::Builder::new().name(name.into()).spawn(work) {
+        match spawn_blocked(name, work) {
             Err(error) if made == 0 => return Err(error),
             // Fewer do as well.
             Err(_) => break,
@@ -58,13 +58,12 @@ pub(crate) fn try_run(job: Job) -> Result<(), Job> {
     let job = Arc::new(Mutex::new(Some(job)));
     let its = job.clone();
     let work = move || {
-        doppel_sys::signal::block_all();
         let job = lock(&its).take();
         if let Some(job) = job {
             job();
         }
     };
-    match thread::Builder::new().spawn(work) {
+    match spawn_blocked("job", work) {
         Ok(_) => Ok(()),
         // No thread, so nobody has taken it.
         Err(_) => lock(&job).take().map_or(Ok(()), Err),

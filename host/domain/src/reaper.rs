@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Domain;
@@ -27,7 +27,7 @@ impl Reaper {
     /// What the host says.
     pub fn new() -> io::Result<Self> {
         let (sender, receiver) = channel();
-        let thread = thread::Builder::new().name("reaper".into()).spawn(move || reap(&receiver))?;
+        let thread = doppel_sys::signal::spawn_blocked("reaper", move || reap(&receiver))?;
         Ok(Self(Some((sender, thread))))
     }
 
@@ -51,7 +51,6 @@ impl Drop for Reaper {
 }
 
 fn reap(domains: &Receiver<Domain>) {
-    doppel_sys::signal::block_all();
     while let Ok(first) = domains.recv() {
         let mut batch = vec![first];
         let until = Instant::now() + DELAY;

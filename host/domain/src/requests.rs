@@ -153,8 +153,7 @@ fn exchange(socket: &Path, letter: &Letter) -> std::io::Result<Option<(Reply, Un
 pub(crate) fn listen(path: &Path, doors: Doors) -> std::io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     let door = listener.try_clone()?;
-    thread::Builder::new().name("door".into()).spawn(move || {
-        doppel_sys::signal::block_all();
+    doppel_sys::signal::spawn_blocked("door", move || {
         loop {
             match door.accept() {
                 // Nobody else can reach the directory; were it otherwise, nobody else is answered.

@@ -2,7 +2,6 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
@@ -20,7 +19,7 @@ impl Sharer {
         if self.0.is_none() {
             let (sender, receiver) = channel();
             // Without a thread nothing is shared, which is no harm; the next domain tries again.
-            let made = thread::Builder::new().name("sharer".into()).spawn(move || rounds(&receiver));
+            let made = doppel_sys::signal::spawn_blocked("sharer", move || rounds(&receiver));
             self.0 = made.is_ok().then_some(sender);
         }
         if let Some(sender) = &self.0 {
@@ -31,7 +30,6 @@ impl Sharer {
 }
 
 fn rounds(fresh: &Receiver<Weak<Core>>) {
-    doppel_sys::signal::block_all();
     let mut members: Vec<Weak<Core>> = Vec::new();
     let mut next = Instant::now() + LOOK_AGAIN;
     loop {

@@ -18,6 +18,8 @@ mod steps;
 
 use steps::{Prepared, STEPS, run};
 
+use crate::signal::Blocked;
+
 /// What the child becomes.
 #[derive(Debug)]
 pub struct ChildPlan<'a> {
@@ -147,29 +149,6 @@ fn life() -> io::Result<&'static (OwnedFd, OwnedFd)> {
     Ok(LIFE.get_or_init(|| fresh))
 }
 
-/// Signals blocked in this thread until dropped, so that no handler of ours runs in the child.
-struct Blocked(libc::sigset_t);
-
-impl Blocked {
-    fn all() -> Self {
-        // SAFETY: sigset_t is plain data, for which all zeros is a value; sigfillset initialises it.
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
-        // SAFETY: valid sets; with these arguments neither call fails.
-        unsafe {
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
-        }
-        Self(before)
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        // SAFETY: the mask that the thread had before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
-    }
-}
-
 /// `clone3`; the child calls `run(argument)` on the stack that `args` has. Returns what the call does in the parent.
 ///
 /// # Safety
@@ -247,6 +226,7 @@ pub fn spawn(plan: &ChildPlan<'_>) -> Result<Child, SpawnError> {
         cgroup: plan.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
         ..CloneArgs::default()
     };
+    // No handler of ours runs in the child.
     let blocked = Blocked::all();
     // SAFETY: the child makes raw system calls only, on memory prepared above, which stays: CLONE_VFORK has us wait
     // until it has executed or ended.

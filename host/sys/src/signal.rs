@@ -21,6 +21,45 @@ pub fn block_all() {
     }
 }
 
+/// Starts a thread that has all signals blocked from its first instruction on, so that those for the process go to threads
+/// that expect them. One that blocked them itself could be given one before it gets to that.
+///
+/// # Errors
+/// What the host says, for instance that it gives no more threads.
+pub fn spawn_blocked(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    let blocked = Blocked::all();
+    // It inherits the mask of whoever makes it.
+    let made = std::thread::Builder::new().name(name.into()).spawn(work);
+    drop(blocked);
+    made
+}
+
+/// Signals blocked in this thread until dropped.
+pub(crate) struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    pub fn all() -> Self {
+        // SAFETY: sigset_t is plain data, for which all zeros is a value; sigfillset initialises it.
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: valid sets; with these arguments neither call fails.
+        unsafe {
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask that the thread had before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
 /// Ends this process as a signal does by default, so that its parent sees that; without an action and a core file of ours.
 /// For one that has such a default action: for others, it ends as the shell would tell it.
 pub fn end_by(signal: i32) -> ! {

@@ -102,7 +102,7 @@ impl Shard {
         let shard =
             Arc::new(Self { state: Mutex::new(state), started: Condvar::new(), thread: Mutex::default() });
         let watched = Arc::downgrade(&shard);
-        let thread = std::thread::Builder::new().name("network".into()).spawn(move || {
+        let thread = doppel_sys::signal::spawn_blocked("network", move || {
             let mut running = Some((child, watchdog));
             loop {
                 let begun = Instant::now();

@@ -32,7 +32,7 @@ impl Canary {
             changed: Condvar::new(),
         });
         let its = shared.clone();
-        let spawned = std::thread::Builder::new().name("canary".into()).spawn(move || its.sing());
+        let spawned = doppel_sys::signal::spawn_blocked("canary", move || its.sing());
         if spawned.is_err() {
             shared.awake.store(u64::MAX, Ordering::Relaxed);
         }
