@@ -3,11 +3,13 @@
 DOPPEL := target/release/doppel
 PYTEST := python3 -m pytest -q
 SDK_PYTEST := target/sdk-venv/bin/python -m pytest -q
+# Where the tests keep their images, away from those of this host's user.
+TEST_STORE := $(or $(DOPPEL_TEST_STORE),/var/lib/doppel-tests)
 CARGO_TEST := cargo test --workspace --locked --no-fail-fast --exclude doppel-guest-image
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: setup build install image image-servers image-runtimes image-browsers demo soak test test-sdk test-all test-cgroup2 loom sanitize check bench
+.PHONY: setup build install image image-servers image-runtimes image-browsers test-images demo soak test test-sdk test-all test-cgroup2 loom sanitize check bench
 
 # Debian packages and the Rust toolchain.
 setup:
@@ -33,24 +35,31 @@ image-servers: build
 image-runtimes: build
 	scripts/mkimages $(DOPPEL) runtimes
 
-# The root image `browsers`, for tests/domain/test_browsers.py, which only `make test-all` runs.
+# The root image `browsers` in that of the tests, for tests/domain/test_browsers.py, which only `make test-all` runs.
+image-browsers: export DOPPEL_STORE = $(TEST_STORE)
 image-browsers: build
 	scripts/mkimages $(DOPPEL) browsers
+
+# All of them, in the tests' own store.
+test-images: export DOPPEL_STORE := $(TEST_STORE)
+test-images: build
+	scripts/mkimages $(DOPPEL) debian busybox servers runtimes
 
 # The main job: unmodified Debian programs in a domain.
 demo: image
 	scripts/demo $(DOPPEL)
 
 # The tests are built while images are made, which is mostly waiting.
+test: export DOPPEL_STORE := $(TEST_STORE)
 test: build
-	$(CARGO_TEST) --no-run & $(MAKE) image image-servers image-runtimes && wait $$!
+	$(CARGO_TEST) --no-run & $(MAKE) test-images && wait $$!
 	$(MAKE) loom test-sdk
 	cargo run --quiet --locked -p xtask -- vectors
 	$(CARGO_TEST) || { echo 'Some failed; all once more:'; $(CARGO_TEST); }
 	scripts/test-python
 
 # The Python SDK: its tests, mypy and ruff.
-test-sdk: image
+test-sdk: test-images
 	scripts/setup-sdk
 	$(SDK_PYTEST) sdk/python/tests || { echo 'What failed, once more and alone:'; $(SDK_PYTEST) --last-failed sdk/python/tests; }
 
@@ -64,7 +73,7 @@ test-all: export TEST_ALL = 1
 test-all: test
 
 # Limits and accounts in a virtual machine with control groups v2 alone, emulated: half an hour; no part of CI.
-test-cgroup2: image
+test-cgroup2: test-images
 	scripts/test-cgroup2 $(DOPPEL)
 
 # The tests of rings, channels and the network service with AddressSanitizer; no part of CI.
@@ -90,7 +99,8 @@ bench: image image-servers image-runtimes
 # domains, 10,000 domains made and removed, 1,000 at once, with and without networks, 10,000
 # connections to one; each with a look for leaks.
 # Fuzz targets for ten minutes each, and the supervisor's interface from its OpenAPI document.
-soak: image-servers
+soak: export DOPPEL_STORE := $(TEST_STORE)
+soak: test-images
 	DOPPEL_FAULT_ROUNDS=100 DOPPEL_FAULT_CYCLES=10000 DOPPEL_SERVERS=1000 $(PYTEST) tests/supervisor/test_supervisor_faults.py \
 	    tests/supervisor/test_pull_faults.py tests/supervisor/test_repeated.py tests/supervisor/test_many_servers.py \
 	    tests/supervisor/test_networked_domains.py

@@ -20,6 +20,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "domain"))
+import store  # noqa: E402, F401
 from conftest import descendants, domain_memory  # noqa: E402
 
 SCRIPTS = HERE / "domain/servers"

@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 VENV = ROOT / "target/soak-venv"
 sys.path.insert(0, str(HERE / "supervisor"))
+import store  # noqa: E402, F401
 from conftest import DOPPELD, Doppeld  # noqa: E402
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"

@@ -28,6 +28,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "domain"))
+import store  # noqa: E402, F401
 from conftest import domain_cgroups  # noqa: E402
 
 PYTHON_EVERY = 8
@@ -212,7 +213,7 @@ def state(doppel, tag):
                     memfds.add(os.stat(fd.path).st_ino)
         except OSError:
             pass
-    store, run, shm = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel")), pathlib.Path("/run/doppel"), os.statvfs("/dev/shm")
+    store, run, shm = pathlib.Path(os.environ["DOPPEL_STORE"]), pathlib.Path("/run/doppel"), os.statvfs("/dev/shm")
     ours = lambda path: sum(tag in str(f) or f.name.startswith(".") for f in below(path))  # noqa: E731
     memory = {x.split(":")[0]: int(x.split()[1]) for x in open("/proc/meminfo")}
     return {

@@ -121,7 +121,7 @@ def doppel():
         pytest.skip(f"no {DOPPEL}: make build")
     for name in ("debian", "busybox"):
         if not have_image(name):
-            pytest.skip(f"no image {name}: make image")
+            pytest.skip(f"no image {name}: make test-images")
     return Domain()
 
 

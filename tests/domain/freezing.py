@@ -62,7 +62,7 @@ def empty_groups():
 
 
 def left_files():
-    store = os.environ.get("DOPPEL_STORE", "/var/lib/doppel")
+    store = os.environ["DOPPEL_STORE"]
     return glob.glob(f"{store}/frozen/.*") + glob.glob("/dev/shm/doppel-frozen*/.*") + [str(n) for n in NAMES.iterdir() if n.name.startswith("fzt-")]
 
 
@@ -72,7 +72,7 @@ def answers(name):
 
 
 def path_of(name):
-    store = os.environ.get("DOPPEL_STORE", "/var/lib/doppel")
+    store = os.environ["DOPPEL_STORE"]
     return next(p for p in [*glob.glob(f"/dev/shm/doppel-frozen*/{name}.frozen"), f"{store}/frozen/{name}.frozen"] if os.path.exists(p))
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from conftest import BUILD, DOPPEL, Native, call, have_image
 
-STORE = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
+STORE = pathlib.Path(os.environ["DOPPEL_STORE"])
 # Long tests run only when asked.
 ALL = os.environ.get("TEST_ALL", "") not in ("", "0")
 ENTER = """
@@ -27,9 +27,9 @@ exec chroot "$0" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/
 APPLETS = "sh true false echo cat ls sleep kill pwd env date hostname head id whoami mkdir rm chmod stty tty seq tail"
 
 
-def need_image(name, target):
+def need_image(name):
     if not have_image(name):
-        pytest.skip(f"no image {name}: make {target}")
+        pytest.skip(f"no image {name}: make test-images")
 
 
 def long(why):
@@ -113,27 +113,19 @@ def both(run, *places):
         return list(pool.map(run, places))
 
 
-def columns(capsys, what, native, domain, known=(), again=None):
+def columns(capsys, what, native, domain, known=()):
     """Compares {test: "ok" | "skip" | text of a failure} of both places, and prints the counts.
 
     A test counts when it passes natively. Those of `known` ({test: why}) may fail in a domain, and must: a difference
-    that is gone is to be taken off the list. `again()` gives the domain's outcomes once more where some differ, for
-    tests which fail now and then on a busy machine.
+    that is gone is to be taken off the list.
     """
     count = {t for t, o in native.items() if o == "ok"}
     known = dict(known)
     bad = {t: domain.get(t, "not run") for t in count if domain.get(t, "not run") != "ok" and t not in known}
-    second = ""
-    for attempt in ("second", "third"):
-        if not bad or not again:
-            break
-        new = again()
-        second += f"; {len(bad)} at the {attempt} try"
-        bad = {t: new.get(t, "not run") for t in bad if new.get(t, "not run") != "ok"}
     gone = [t for t in known if t in count and domain.get(t) == "ok"]
     good = sum(1 for t in count if domain.get(t) == "ok")
     with capsys.disabled():
-        print(f"\n{what}: {len(count)} passed natively, {good} of these in a domain{second}")
+        print(f"\n{what}: {len(count)} passed natively, {good} of these in a domain")
     assert count, f"{what}: nothing passed natively: {list(native.items())[:3]}"
     assert not bad, "\n".join(f"{t}: {o}" for t, o in sorted(bad.items())[:20])
     assert not gone, f"passes now, take it off the list of known differences: {gone}"

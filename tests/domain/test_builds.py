@@ -37,7 +37,7 @@ def tarball(package):
 @pytest.fixture(params=["native", "domain"])
 def build(request, doppel):
     """Unpacks a source package, enters it and runs a script; its output."""
-    need_image(IMAGE, "image-runtimes")
+    need_image(IMAGE)
     place = Chroot() if request.param == "native" else doppel
 
     def run(package, script, timeout=240):

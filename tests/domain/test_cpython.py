@@ -35,13 +35,9 @@ def run(place, modules, jobs):
 
 
 def compare(doppel, capsys, what, modules):
-    need_image(IMAGE, "image-runtimes")
+    need_image(IMAGE)
     native, domain = both(lambda place: run(place, modules, 4), Chroot(), doppel)
-
-    def again():
-        names = {t.split(".")[0] for t, o in native.items() if o == "ok" and domain.get(t) != "ok" and t not in KNOWN}
-        return run(doppel, [m for m in modules if m in names], 1)
-    columns(capsys, what, native, domain, KNOWN, again)
+    columns(capsys, what, native, domain, KNOWN)
 
 
 def test_system_modules(doppel, capsys):

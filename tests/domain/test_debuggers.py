@@ -16,7 +16,7 @@ SOURCE = (HERE / "debuggers/threads.c").read_text()
 @pytest.fixture(params=["native", "domain"])
 def shell(request, doppel):
     """Runs a shell script where ./threads is, built with debug information and without optimisation."""
-    need_image(IMAGE, "image-runtimes")
+    need_image(IMAGE)
     place = Chroot() if request.param == "native" else doppel
     build = "mkdir -p /tmp/d && cd /tmp/d && cat > threads.c && gcc -g -O0 -pthread -o threads threads.c || exit 99\n"
 

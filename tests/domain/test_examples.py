@@ -27,7 +27,7 @@ def test_python_with_the_standard_library(doppel):
 
 @pytest.mark.parametrize("name", ["python", "node", "jvm"])
 def test_runtimes(doppel, name):
-    need_image("runtimes", "image-runtimes")
+    need_image("runtimes")
     out = check("runtimes", name)
     assert name != "python" or "numpy first" in out
 

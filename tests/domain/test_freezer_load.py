@@ -77,18 +77,18 @@ def survives(domain, names, *argv, image):  # noqa: F811
 
 
 def test_redis(domain, names, clean):  # noqa: F811
-    need_image("servers", "image-servers")
+    need_image("servers")
     survives(domain, names, "bash", "-c", script("redis.sh"), image="servers")
 
 
 def test_postgres(domain, names, clean):  # noqa: F811
-    need_image("servers", "image-servers")
+    need_image("servers")
     survives(domain, names, "bash", "-c", script("postgres.sh"), image="servers")
 
 
 def test_traced_again_and_again(domain, names, clean):  # noqa: F811
     """A program under strace, 20 times frozen and cloned, each clone frozen and cloned too: neither tracer nor tracee waits for ever."""
-    need_image("runtimes", "image-runtimes")
+    need_image("runtimes")
     tag, argv = f"fzt-{os.getpid()}-strace", ["bash", "-c", script("strace.sh")]
     p = domain.start(*argv, image="runtimes", opts=["--name", tag])
     try:
@@ -104,19 +104,19 @@ def test_traced_again_and_again(domain, names, clean):  # noqa: F811
 
 def test_debugged(domain, names, clean):  # noqa: F811
     """Threads that a breakpoint stops all the time."""
-    need_image("runtimes", "image-runtimes")
+    need_image("runtimes")
     source = f"cat >/tmp/ticks.c <<'C'\n{(LOAD / 'ticks.c').read_text()}C\ngcc -g -O0 -pthread -o /tmp/ticks /tmp/ticks.c\n"
     survives(domain, names, "bash", "-c", source + script("gdb.sh"), image="runtimes")
 
 
 def test_jvm(domain, names, clean):  # noqa: F811
-    need_image("runtimes", "image-runtimes")
+    need_image("runtimes")
     source = f"cat >/tmp/Load.java <<'J'\n{(LOAD / 'Load.java').read_text()}J\n"
     survives(domain, names, "bash", "-c", source + "exec java -Xmx64m -XX:TieredStopAtLevel=1 /tmp/Load.java", image="runtimes")
 
 
 def test_node(domain, names, clean):  # noqa: F811
-    need_image("runtimes", "image-runtimes")
+    need_image("runtimes")
     survives(domain, names, "node", "-e", (LOAD / "http.js").read_text(), image="runtimes")
 
 
@@ -261,7 +261,7 @@ def memory_differs(pid, inode, spaces, image):
 
 def test_redis_in_clones_is_byte_for_byte_what_was_frozen(domain, names, clean):  # noqa: F811
     """Before they run, that is: every saved page is where it was, in a process of its own for each address space."""
-    need_image("servers", "image-servers")
+    need_image("servers")
     tag, frozen, held = f"fzt-{os.getpid()}-bytes", names("bytes"), 3
     waiting = script("redis.sh").replace("read -r _", "read -r _ || sleep 1000")
     p = domain.start("bash", "-c", waiting, image="servers", opts=["--name", tag])

@@ -44,7 +44,7 @@ def own(text):
 @pytest.mark.parametrize("image", ["servers", "busybox"])
 def test_ip(doppel, image):
     if image == "servers":
-        need_image(image, "image-servers")
+        need_image(image)
     ip = ["ip"] if image == "servers" else ["busybox", "ip"]
     domain = Networked(image)
     out = domain.run("sh", "-c", "; ".join(" ".join([*ip, *what.split()]) for what in (
@@ -81,7 +81,7 @@ def test_go(domain, need):
 
 
 def test_node(domain):
-    need_image("runtimes", "image-runtimes")
+    need_image("runtimes")
     found = json.loads(domain.run("node", "-e", NODE, image="runtimes", opts=("--network", "nat")).ok())
     assert [a["cidr"] for a in found["lo"]] == ["127.0.0.1/8", "::1/128"]
     v4, v6 = found["eth0"]
@@ -91,7 +91,7 @@ def test_node(domain):
 
 
 def test_ss_and_netstat(domain):
-    need_image("servers", "image-servers")
+    need_image("servers")
     code = "import socket as s; l = s.create_server(('', 7000)); c = s.create_connection(('127.0.0.1', 7000)); input()"
     show = "ss -tanH; busybox netstat -tan"
     script = f'python3 -c "{code}" < /tmp/hold & exec 3> /tmp/hold; until ss -tanH | grep -q ESTAB; do sleep 0.05; done; {show}; echo >&3'

@@ -19,7 +19,7 @@ func main() { fmt.Println(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
 @pytest.fixture(params=[1, 2])
 def sized(request, doppel):
     """A domain with that many CPUs and 700 MiB."""
-    need_image(IMAGE, "image-runtimes")
+    need_image(IMAGE)
     if request.param > len(os.sched_getaffinity(0)):
         pytest.skip(f"this host has fewer than {request.param} CPUs")
 

@@ -24,7 +24,7 @@ def serve(domain):
 
     def start(port, *argv, image="debian", opts=()):
         if not have_image(image):
-            pytest.skip(f"no image {image}: make image-{image}")
+            pytest.skip(f"no image {image}: make test-images")
         at = free_port()
         opts = ("--network", "nat", "-p", f"127.0.0.1:{at}:{port}", *opts)
         p = domain.start(*argv, image=image, opts=opts, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -236,7 +236,7 @@ def wheel(directory, name, body):
 
 def test_pip_installs_from_a_local_index_and_requests_asks_it(domain, site):
     if not have_image("runtimes"):
-        pytest.skip("no image runtimes: make image-runtimes")
+        pytest.skip("no image runtimes: make test-images")
     directory, port = site
     wheel(directory, "doppeltest", "answer = 42\n")
     url = f"http://10.88.0.1:{port}/simple"

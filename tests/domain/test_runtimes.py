@@ -11,7 +11,7 @@ IMAGE = "runtimes"
 @pytest.fixture(params=["native", "domain"])
 def same(request, doppel):
     """Runs a command on the files of the image `runtimes`."""
-    need_image(IMAGE, "image-runtimes")
+    need_image(IMAGE)
     place = Chroot() if request.param == "native" else doppel
     return lambda *argv, **kw: place.run(*argv, **{"image": IMAGE, "timeout": 120, **kw})
 

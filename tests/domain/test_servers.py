@@ -22,7 +22,7 @@ def script(name):
 @pytest.fixture
 def run(domain):
     if not have_image("servers"):
-        pytest.skip("no image servers: make image-servers")
+        pytest.skip("no image servers: make test-images")
 
     def call(name, timeout=180, **env):
         return domain.run("bash", "-c", script(name), image="servers", timeout=timeout, env={"SECONDS_OF_LOAD": SECONDS, **env}).ok()

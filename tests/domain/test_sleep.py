@@ -36,7 +36,7 @@ def doppel(*argv, timeout=60):
 
 
 def store():
-    return pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel")) / "frozen"
+    return pathlib.Path(os.environ["DOPPEL_STORE"]) / "frozen"
 
 
 class Sleeper:
@@ -94,7 +94,7 @@ def sleeper(doppel_image_debian):
 @pytest.fixture
 def doppel_image_debian():
     if doppel("image", "inspect", "--quick", "debian").returncode:
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
 
 
 def listed(name):

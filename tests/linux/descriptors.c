@@ -237,7 +237,7 @@ CASE(exec_in_the_middle) {
             fd_at = CHECK_OK(open("a", O_RDONLY | O_CLOEXEC));
             CHECK_OK(dup2(null, 1));
             for (int k = 0; k < 3; k++) go(k ? reader : closer, NULL);
-            msleep(5);
+            pause_ms(5);
             pthread_join(go(exec_it, NULL), NULL);
             _exit(9);
         });

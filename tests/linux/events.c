@@ -384,7 +384,7 @@ CASE(poll_many_processes_thundering) {
             }
         });
     for (int i = 0; i < 10; i++) {
-        msleep(2);
+        pause_ms(2);
         put(p[1]);
     }
     for (int i = 0; i < 10; i++) CHECK_EQ(join(c[i]), 0);

@@ -136,7 +136,7 @@ CASE(private_memory_is_not_shared_after_fork) {
     pid_t p = SPAWN({ CHECK_ERR(fx(&w, FUTEX_WAIT, 0, &MS50, NULL, 0), ETIMEDOUT); });
     for (int i = 0; i < 10; i++) {
         CHECK_EQ(fx(&w, FUTEX_WAKE, 1, NULL, NULL, 0), 0);
-        msleep(5);
+        pause_ms(5);
     }
     CHECK_EQ(join(p), 0);
 }

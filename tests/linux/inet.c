@@ -209,7 +209,7 @@ CASE(tcp_flow_control_nonblocking) {
         else {
             CHECK(errno == EAGAIN);
             idle++;
-            msleep(2);
+            pause_ms(2);
         }
     }
     CHECK(n > 4096 && n < 256u << 20);

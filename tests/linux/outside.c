@@ -98,7 +98,7 @@ static long fill(int s) {
         else {
             CHECK(errno == EAGAIN);
             quiet++;
-            msleep(5);
+            pause_ms(5);
         }
     }
     return total;

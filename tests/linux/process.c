@@ -334,7 +334,7 @@ CASE(orphan_reparented_to_init_or_subreaper) {
     pid_t p = SPAWN({
         pid_t parent = getpid();
         SPAWN({
-            while (getppid() == parent) msleep(1);
+            while (getppid() == parent) pause_ms(1);
             pid_t me = getpid();
             CHECK(write(fd[1], &me, sizeof me) == sizeof me);
             _exit(5);

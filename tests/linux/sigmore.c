@@ -23,7 +23,7 @@ static volatile int tids[8];
 static void *waiter(void *a) {
     mask(SIG_UNBLOCK, SIGUSR1);
     tids[(long)a] = syscall(SYS_gettid);
-    while (!stop) msleep(2);
+    while (!stop) pause_ms(2);
     return NULL;
 }
 CASE(process_signal_goes_to_thread_that_takes_it) {
@@ -48,7 +48,7 @@ CASE(process_signal_goes_to_the_first_thread_whatever_others_do) {
     for (int i = 0; i < 2; i++) pthread_create(&t[i], NULL, caller, NULL);
     pid_t main = syscall(SYS_gettid);
     for (int i = 1; i <= 50; i++) {
-        pid_t c = SPAWN(msleep(2); kill(getppid(), SIGUSR1));
+        pid_t c = SPAWN(until_blocked(main); kill(main, SIGUSR1));
         struct timespec long_time = {5, 0};
         // It is the one whose call ends.
         CHECK_ERR(nanosleep(&long_time, NULL), EINTR);
@@ -282,7 +282,7 @@ static void *flood(void *a) {
             sched_yield();
         }
     }
-    while (received < 4000) msleep(1);
+    while (received < 4000) pause_ms(1);
     return NULL;
 }
 CASE(threads_flood_each_other_without_loss) {

@@ -235,7 +235,7 @@ CASE(stop_cont_restarts_sleep_and_poll) {
     for (int i = 0; i < 4; i++) {
         msleep(20);
         kill(p, SIGSTOP);
-        msleep(5);
+        pause_ms(5);
         kill(p, SIGCONT);
     }
     CHECK_EQ(join(p), 0);
@@ -379,7 +379,7 @@ CASE(signalfd_blocking_and_update) {
 }
 CASE(restart_after_many_signals_no_loss) {
     on_signal(SIGRTMIN, note, SA_RESTART);
-    pid_t me = getpid(), p = SPAWN({ for (int i = 0; i < 2000; i++) while (sigqueue(me, SIGRTMIN, (union sigval){0}) < 0) msleep(1); });
+    pid_t me = getpid(), p = SPAWN({ for (int i = 0; i < 2000; i++) while (sigqueue(me, SIGRTMIN, (union sigval){0}) < 0) pause_ms(1); });
     CHECK_EQ(join(p), 0);
     EVENTUALLY(count == 2000);
 }

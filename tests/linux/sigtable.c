@@ -174,11 +174,11 @@ CASE(flock_restarted) {
 }
 CASE(wait_interrupted) { SPAWN(msleep(1000)); INTERRUPTED(waitpid(-1, NULL, 0)); }
 CASE(wait_restarted) {
-    pid_t c = SPAWN(msleep(150));
+    pid_t c = SPAWN(pause_ms(1500));
     RESTARTED(NULL, waitpid(c, NULL, 0));
 }
 CASE(waitid_restarted) {
-    pid_t c = SPAWN(msleep(150));
+    pid_t c = SPAWN(pause_ms(1500));
     siginfo_t si;
     RESTARTED(NULL, waitid(P_PID, c, &si, WEXITED));
 }

@@ -368,7 +368,7 @@ CASE(epoll_accept_and_writable_edge) {
     char *b = calloc(1, 1 << 20);
     for (int idle = 0; idle < 10;)
         if (write(c, b, 1 << 20) > 0) idle = 0;
-        else idle++, msleep(2);
+        else idle++, pause_ms(2);
     while (epoll_wait(e, &got, 1, 0) > 0);
     while (recv(d, b, 1 << 20, MSG_DONTWAIT) > 0);
     CHECK_EQ(epoll_wait(e, &got, 1, 1000), 1);  // room again

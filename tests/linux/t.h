@@ -3,17 +3,17 @@
 // CASE(name) { ... } defines a case. Each case runs in its own forked process, in a process group of
 // its own, with a time limit, so a crash or a hang costs that case only. CHECK(cond) ends the case
 // when the condition is false; SKIP(reason) ends it as skipped. Output, one line a case:
-//     ok NAME | not ok NAME: file:line expr | skip NAME: reason | again NAME
+//     ok NAME | not ok NAME: file:line expr | skip NAME: reason
 // and a last line "total: N ok, N failed, N skipped". A failing helper process of a case prints its
-// own line first; readers keep the first line of each name. Many cases give others time to get to where
-// they block (`msleep`), which a busy machine may not keep: one that fails is run again, with other
-// pauses, after a line "again NAME", which takes back what was said of it.
+// own line first; readers keep the first line of each name. Where a case gives others time to get to where
+// they block, `msleep` also waits until they do, so that a busy machine changes nothing.
 //
-// Usage: SUITE [-l] [-s] [-a NAME] [NAME...]   (-l lists, -s runs no case again, -a starts after NAME)
+// Usage: SUITE [-l] [-a NAME] [NAME...]   (-l lists, -a starts after NAME)
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -110,27 +110,102 @@ static inline int join(pid_t p) {
     return WIFEXITED(st) ? WEXITSTATUS(st) : WIFSIGNALED(st) ? 128 + WTERMSIG(st) : -1;
 }
 
-// What pauses are multiplied with, in a case's first and further runs.
-static const int t_patience[] = {1, 4, 1, 10};
-static int t_attempt;
-
-static inline void msleep(long ms) {
-    ms *= t_patience[t_attempt];
-    struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
-    while (nanosleep(&ts, &ts) < 0 && errno == EINTR) {}
-}
-
 static inline int64_t now_us(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return ts.tv_sec * 1000000LL + ts.tv_nsec / 1000;
 }
 
+// The first process of the case; none in a helper program, whose group tells.
+static pid_t t_root;
+
+// Parent and state of a process or thread, from its `stat`; false if it is gone.
+static inline bool t_stat(const char *path, pid_t *parent, char *state) {
+    char text[512];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0) return false;
+    text[n] = 0;
+    char *end = strrchr(text, ')');
+    return end && sscanf(end + 1, " %c %d", state, parent) == 2;
+}
+
+// Whether a process is the case's first or descends from it.
+static inline bool t_is_of_case(pid_t p, pid_t root) {
+    char path[64], state;
+    for (int depth = 0; p > 1 && depth < 16; depth++) {
+        if (p == root) return true;
+        snprintf(path, sizeof path, "/proc/%d/stat", p);
+        if (!t_stat(path, &p, &state)) return false;
+    }
+    return false;
+}
+
+// Whether all threads of a process but the caller are blocked, stopped or dead.
+static inline bool t_is_blocked(pid_t p) {
+    char path[80], state;
+    pid_t parent;
+    snprintf(path, sizeof path, "/proc/%d/task", p);
+    DIR *tasks = opendir(path);
+    if (!tasks) return true;
+    bool blocked = true;
+    for (struct dirent *e; blocked && (e = readdir(tasks));) {
+        pid_t t = atoi(e->d_name);
+        if (t == 0 || t == (pid_t)syscall(SYS_gettid)) continue;
+        snprintf(path, sizeof path, "/proc/%d/task/%d/stat", p, t);
+        if (t_stat(path, &parent, &state)) blocked = state != 'R';
+    }
+    closedir(tasks);
+    return blocked;
+}
+
+// Whether all others of the case are. Processes of a case are younger than its first one.
+static inline bool t_all_blocked(void) {
+    pid_t root = t_root ? t_root : getpgrp();
+    DIR *all = opendir("/proc");
+    if (!all) return true;
+    bool blocked = true;
+    for (struct dirent *e; blocked && (e = readdir(all));) {
+        pid_t p = atoi(e->d_name);
+        if (p >= root && t_is_of_case(p, root)) blocked = t_is_blocked(p);
+    }
+    closedir(all);
+    return blocked;
+}
+
+// Lets time pass.
+static inline void pause_ms(long ms) {
+    struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&ts, &ts) < 0 && errno == EINTR) {}
+}
+
+// Waits until a process' first thread is blocked, whatever its others do.
+static inline void until_blocked(pid_t p) {
+    char path[64], state = 'R';
+    pid_t parent;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", p, p);
+    for (int still = 0; still < 3 && t_stat(path, &parent, &state); pause_ms(1)) still = state == 'R' ? 0 : still + 1;
+}
+
+// Lets time pass, and then waits, for two seconds at most, until all other threads and processes of the case are blocked.
+static inline void msleep(long ms) {
+    pause_ms(ms);
+    int kept = errno;
+    // In a row, since a thread may just be on its way from one wait to the next.
+    for (int still = 0, n = 0; still < 2 && n < 400; n++) {
+        still = t_all_blocked() ? still + 1 : 0;
+        if (still < 2) pause_ms(n < 4 ? 1 : 5);
+    }
+    errno = kept;
+}
+
 // Polls the condition for up to half a minute.
 #define EVENTUALLY(cond)                                                     \
     do {                                                                     \
         int n_ = 0;                                                          \
-        while (!(cond)) { if (++n_ > 15000) FAIL("never: %s", #cond); msleep(2); } \
+        while (!(cond)) { if (++n_ > 15000) FAIL("never: %s", #cond); pause_ms(2); } \
     } while (0)
 
 // Makes a fresh directory for the case and moves into it.
@@ -196,6 +271,7 @@ static int t_run(struct t_case *c) {
     }
     if (p == 0) {
         setpgid(0, 0);
+        t_root = getpid();
         c->fn();
         t_end(0, "ok %s", c->name);
     }
@@ -228,12 +304,11 @@ int main(int argc, char **argv) {
     if (argc > 1 && argv[1][0] == '@') return t_helper(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
     if (!realpath("/proc/self/exe", t_self)) snprintf(t_self, sizeof t_self, "%s", argv[0]);
-    bool list = false, strict = false;
+    bool list = false;
     const char *after = NULL;
     int i = 1, ok = 0, bad = 0, skipped = 0;
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (argv[i][1] == 'l') list = true;
-        else if (argv[i][1] == 's') strict = true;
         else if (argv[i][1] == 'a' && i + 1 < argc) after = argv[++i];
     }
     for (struct t_case *c = t_first; c; c = c->next) {
@@ -250,13 +325,7 @@ int main(int argc, char **argv) {
             puts(c->name);
             continue;
         }
-        t_attempt = 0;
-        int r = t_run(c), last = strict ? 0 : (int)(sizeof t_patience / sizeof *t_patience) - 1;
-        while (r != 0 && r != 77 && t_attempt < last) {
-            printf("again %s\n", c->name);
-            t_attempt++;
-            r = t_run(c);
-        }
+        int r = t_run(c);
         if (r == 0) ok++;
         else if (r == 77) skipped++;
         else bad++;

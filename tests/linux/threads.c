@@ -250,7 +250,7 @@ static void note_tid(int s, siginfo_t *si, void *u) {
 }
 static void *wait_stop(void *a) {
     *(volatile pid_t *)a = syscall(SYS_gettid);
-    while (!stop) msleep(1);
+    while (!stop) pause_ms(1);
     return NULL;
 }
 CASE(pthread_kill_targets_thread) {

@@ -22,7 +22,7 @@ CASE(itimer_real_once) {
     on_signal(SIGALRM, tick, 0);
     struct itimerval it = {{0, 0}, {0, 20000}}, o;
     CHECK(setitimer(ITIMER_REAL, &it, NULL) == 0);
-    msleep(5);
+    pause_ms(5);
     CHECK(getitimer(ITIMER_REAL, &o) == 0);
     CHECK(o.it_value.tv_usec > 0 && o.it_value.tv_usec <= 20000);
     EVENTUALLY(count);

@@ -21,7 +21,7 @@ static void race(void *(*look)(void *), void (*change)(int)) {
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&t[i], NULL, look, NULL) == 0);
     int64_t end = now_us() + 300000;
     for (int i = 0; !stop && now_us() < end; i++) change(i);
-    while (!stop && looked < 100 && now_us() < end + 30000000) msleep(1);
+    while (!stop && looked < 100 && now_us() < end + 30000000) pause_ms(1);
     stop = 1;
     for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
     if (first_error[0]) FAIL("%s", first_error);

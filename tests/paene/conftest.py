@@ -58,7 +58,7 @@ def possible():
     if os.geteuid() != 0:
         pytest.skip("paene domains need root")
     if not have_image("busybox"):
-        pytest.skip("no image busybox: make image")
+        pytest.skip("no image busybox: make test-images")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def image():
 
     def need(name):
         if not have_image(name):
-            pytest.skip(f"no image {name}: make image, image-servers")
+            pytest.skip(f"no image {name}: make test-images")
         return name
 
     return need

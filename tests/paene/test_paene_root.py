@@ -8,7 +8,7 @@ import pytest
 from conftest import DOPPEL, Doppeld, argv, eventually, run, text
 
 UNPACKED = {**os.environ, "DOPPEL_PAENE_ROOT": "unpacked"}
-STORE = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
+STORE = pathlib.Path(os.environ["DOPPEL_STORE"])
 # All of a file that does not tell how it is stored.
 LIST = """
 import hashlib, os, stat

@@ -22,7 +22,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
 DOPPELD = os.environ.get("DOPPELD", str(pathlib.Path(DOPPEL).parent / "doppeld"))
-STORE = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
+STORE = pathlib.Path(os.environ["DOPPEL_STORE"])
 
 
 class Connection(http.client.HTTPConnection):
@@ -283,5 +283,5 @@ def new_doppeld(binaries):
 @pytest.fixture(scope="session")
 def busybox(binaries):
     if not have_image("busybox"):
-        pytest.skip("no image busybox: make image")
+        pytest.skip("no image busybox: make test-images")
     return "busybox"

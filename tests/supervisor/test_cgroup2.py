@@ -145,7 +145,7 @@ def test_weights_divide_a_cpu(kind, start):
 @supervised
 def test_block_io_is_throttled(start):
     if not have_image("debian"):
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
     # A file of some 6 MiB, which is in no cache.
     script = "sleep 3; cat /usr/bin/python3.11 > /dev/null; sleep 1000"
     group = start(script, "--device-read-bps", f"{disk()}:1m", image="debian")

@@ -77,7 +77,7 @@ def test_refusals(supervisor):
 def test_doctor(supervisor):
     p = supervisor.cli("doctor", "--json")
     checks = {c["name"]: c for c in map(json.loads, p.stdout.splitlines())}
-    assert len(checks) == 13 and "paene domains" in checks
+    assert len(checks) == 18 and "paene domains" in checks
     assert checks["supervisor"]["verdict"] == "ok"
     assert (p.returncode == 1) == any(c["verdict"] == "failed" for c in checks.values())
     assert all("remedy" in c for c in checks.values() if c["verdict"] != "ok")

@@ -17,7 +17,7 @@ RESTLESS = "import os, time\nfor _ in range(119):\n    if os.fork() == 0: break\
 @pytest.fixture
 def d(supervisor):
     if not have_image("debian"):
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
     if len(os.sched_getaffinity(0)) > 4:
         pytest.skip("this host has more CPUs than these loads fill")
     yield supervisor

@@ -26,7 +26,7 @@ def sharded(new_doppeld):
     """A supervisor with two network services, and ports of a server on each of two networks."""
     d = new_doppeld(config="network_shards = 2\n").start()
     if not have_image("debian"):
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
     ports = {}
     for name in ("red", "blue"):
         body = {"image": "debian", "name": f"shard-{name}", "command": ["python3", "-c", ECHO], "network": nat(PORT, name=name)}

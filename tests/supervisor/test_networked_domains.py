@@ -48,7 +48,7 @@ scp -q $o /tmp/data root@%(host)s:there && ssh $o root@%(host)s cat there | cmp 
 @pytest.fixture
 def servers(binaries):
     if not have_image("servers"):
-        pytest.skip("no image servers: make image-servers")
+        pytest.skip("no image servers: make test-images")
     return "servers"
 
 

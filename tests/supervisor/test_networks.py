@@ -274,7 +274,7 @@ def sleeper(new_doppeld, request):
     """A supervisor of its own with a server in a domain; its ports for TCP and UDP."""
     d = new_doppeld().start()
     if not have_image("debian"):
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
     ports = nat(PORT, {**PORT, "port": 53, "protocol": "udp"})
     body = {"image": "debian", "name": "sleeper", "command": ["python3", "-c", UPPER], "network": ports}
     tcp, udp = (m["host_port"] for m in d.post("/v1/domains?start=true", body).ok()["domain"]["network"]["ports"])

@@ -70,7 +70,7 @@ for to in sys.argv[1:]:
 
 def test_domains_of_a_network_echo_and_no_others(supervisor, made):
     if not have_image("debian"):
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
     own = made("byname-echo", {"name": "byname-echoes"})["network"]
     made("byname-asks-echo", {"name": "byname-echoes"}, image="debian")
     made("byname-asks-other", {}, image="debian")

@@ -56,14 +56,19 @@ def processes(pid):
 
 def stand_still(pid):
     """Stops a domain's processes behind the supervisor's back; gives them."""
-    state = lambda p: open(f"/proc/{p}/stat").read().rpartition(")")[2].split()[0]
-    while True:
+    def stands(p):
+        # A dead one that nobody has waited for does so too.
+        return open(f"/proc/{p}/stat").read().rpartition(")")[2].split()[0] in "TZ"
+
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         pids = processes(pid)
         for p in pids:
             os.kill(p, signal.SIGSTOP)
         # What was being forked meanwhile is found in the next round.
-        if all(state(p) == "T" for p in pids) and processes(pid) == pids:
+        if all(map(stands, pids)) and processes(pid) == pids:
             return pids
+    raise AssertionError(f"{pids} do not stop")
 
 
 def test_a_client_that_goes_away_cancels(supervisor, web):

@@ -48,7 +48,7 @@ while True:
 @pytest.fixture
 def d(supervisor):
     if not have_image("debian"):
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
     yield supervisor
     for line in supervisor.cli("ps", "-aq", "--no-trunc").stdout.decode().split():
         supervisor.cli("rm", "-f", line)

@@ -30,7 +30,7 @@ def served(new_doppeld, installed):
     d.program = str(installed)
     d.start()
     if not have_image("debian"):
-        pytest.skip("no image debian: make image")
+        pytest.skip("no image debian: make test-images")
     ports = []
     for name in NETWORKS:
         body = {"image": "debian", "name": f"up-{name}", "command": ["python3", "-c", ECHO], "network": nat(PORT, name=name)}

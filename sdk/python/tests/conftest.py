@@ -33,6 +33,10 @@ def load(path):
     return module
 
 
+# Sets the tests' own image store.
+load("tests/store.py")
+
+
 def of_supervisor_tests():
     """The fixtures of tests/supervisor, which start `doppeld`."""
     return load("tests/supervisor/conftest.py")
