@@ -343,13 +343,15 @@ CASE(output_is_bounded) {
     char b[4096];
     memset(b, 'z', sizeof b);
     long n = 0, r;
-    while ((r = write(s, b, sizeof b)) > 0) {
-        n += r;
-        CHECK(n < 4 << 20);
-    }
-    CHECK_EQ(errno, EAGAIN);
+    // Linux moves what is written to the other side from a worker, which makes room for a little more.
+    do {
+        while ((r = write(s, b, sizeof b)) > 0) {
+            n += r;
+            CHECK(n < 4 << 20);
+        }
+        CHECK_EQ(errno, EAGAIN);
+    } while (events(s, POLLOUT, 0) & POLLOUT);
     CHECK(n >= 4096);
-    CHECK(!(events(s, POLLOUT, 0) & POLLOUT));
     long k = 0;
     while (k < n) {
         r = read(m, b, sizeof b);
