@@ -60,6 +60,29 @@ def test_names_that_mean_something_else(d):
     assert ok(d.cli("run", "--rm", "--network", "bridge", "busybox", "true")) == ""
 
 
+def test_dockers_templates(d):
+    name = ok(d.cli("run", "-d", "busybox", "sleep", "1000")).strip()
+    inspect = lambda template: d.cli("inspect", "-f", template, name)
+    assert ok(inspect("{{.State.Running}} {{.RestartCount}} {{.NetworkSettings.IPAddress}}")) == "true 0 \n"
+    for wrong in ("{{.State.Nope}}", "{{.Config.Nope}}", "{{.Nope}}"):
+        done = inspect(wrong)
+        assert done.returncode != 0 and b"Nope" in done.stderr and done.stdout == b"", done
+    assert int(ok(d.cli("info", "--format", "{{.NCPU}}"))) == len(os.sched_getaffinity(0))
+    missing = d.cli("exec", name, "no-such-program")
+    assert missing.returncode == 127 and b"no such file or directory: no-such-program" in missing.stderr
+    missing = d.cli("cp", f"{name}:/nope", "-")
+    assert missing.returncode != 0 and b"no such file or directory: /nope" in missing.stderr
+
+
+def test_no_more_than_the_host_has(d):
+    done = d.cli("run", "--rm", "--cpus", "200", "busybox", "nproc")
+    assert int(ok(done)) == len(os.sched_getaffinity(0)) and b"warning" in done.stderr
+    done = d.cli("create", "-m", "100t", "busybox", "true")
+    assert b"the host has" in done.stderr
+    detail = d.post("/v1/domains", {"image": "busybox", "resources": {"memory_bytes": 1 << 20}}).problem(400, "invalid_request")
+    assert str(8 << 20) in detail
+
+
 def test_run_with_input(d):
     data = os.urandom(300_000)
     p = d.cli("run", "--rm", "-i", "busybox", "cat", stdin=data)

@@ -18,6 +18,7 @@ mod network;
 mod problem;
 mod system;
 pub mod validate;
+mod words;
 
 pub use domain::{
     AttachOptions, CreateDomain, Created, Domain, DomainState, DomainStats, ExitInfo, HealthCheck,
@@ -29,6 +30,7 @@ pub use exec::{CreateExec, Exec, InputOptions, Output};
 pub use files::{
     FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, RenameFile, WriteFile,
 };
+
 pub use frozen::{
     CloneFrozen, CloneResult, Cloned, FreezeDomain, FreezeReport, FrozenImage, FrozenPruneOptions,
     FrozenPruneReport, Hibernated,
@@ -42,6 +44,7 @@ pub use problem::{Code, Problem};
 pub use system::{
     Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, Version,
 };
+pub use words::in_words;
 
 pub use validate::Validate;
 

@@ -17,6 +17,8 @@ const MAX_STRING: usize = 128 << 10;
 const MAX_STRINGS: usize = 4096;
 /// Most CPUs anybody may ask for.
 const MAX_CPUS: f64 = 4096.0;
+/// Least memory that a domain can have.
+const LEAST_MEMORY: u64 = 8 << 20;
 /// Most block devices with limits.
 const MAX_DEVICES: usize = 64;
 /// A year: longest of all times.
@@ -168,6 +170,22 @@ fn between<T: PartialOrd + std::fmt::Display>(
     }
 }
 
+/// Brings limits down to what the host has, so that a domain is told the truth about CPUs and memory; says what it changed.
+pub fn within_host(limits: &mut Resources, host_cpus: f64, host_memory: u64) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(cpus) = limits.cpus.as_mut().filter(|c| **c > host_cpus) {
+        said.push(format!("{cpus} CPUs were asked for, and the host has {host_cpus}: it gets those"));
+        *cpus = host_cpus;
+    }
+    if let Some(memory) = limits.memory_bytes.as_mut().filter(|m| **m > host_memory) {
+        said.push(format!(
+            "{memory} bytes of memory were asked for, and the host has {host_memory}: they are its limit"
+        ));
+        *memory = host_memory;
+    }
+    said
+}
+
 impl Validate for Resources {
     fn validate(&self) -> Result<(), Problem> {
         // What a host can have: 2^52 bytes are more than x86-64 can address.
@@ -176,9 +194,9 @@ impl Validate for Resources {
         cpus("resources.cpu_reservation", self.cpu_reservation)?;
         between("resources.cpu_weight", self.cpu_weight, 1, 10_000)?;
         between("resources.io_weight", self.io_weight, 1, 10_000)?;
-        between("resources.memory_bytes", self.memory_bytes, 1 << 20, MOST)?;
+        between("resources.memory_bytes", self.memory_bytes, LEAST_MEMORY, MOST)?;
         between("resources.memory_reservation_bytes", self.memory_reservation_bytes, 0, MOST)?;
-        between("resources.memory_target_bytes", self.memory_target_bytes, 1 << 20, MOST)?;
+        between("resources.memory_target_bytes", self.memory_target_bytes, LEAST_MEMORY, MOST)?;
         between("resources.pids", self.pids, 1, 4 << 20)?;
         between("resources.disk_bytes", self.disk_bytes, 64 << 10, MOST)?;
         between("resources.disk_inodes", self.disk_inodes, 1, MOST)?;
@@ -363,6 +381,16 @@ mod tests {
         for bad in ["", "-a", ".", "..", "a/b", "a b", "ä", "a\0", &"x".repeat(MAX_NAME + 1)] {
             assert!(name("name", bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn no_more_than_the_host_has() {
+        let mut limits =
+            Resources { cpus: Some(64.0), memory_bytes: Some(100 << 40), ..Resources::default() };
+        assert_eq!(within_host(&mut limits, 2.0, 1 << 30).len(), 2);
+        assert_eq!((limits.cpus, limits.memory_bytes), (Some(2.0), Some(1 << 30)));
+        assert!(within_host(&mut limits, 2.0, 1 << 30).is_empty());
+        assert!(within_host(&mut Resources::default(), 2.0, 1 << 30).is_empty());
     }
 
     #[test]

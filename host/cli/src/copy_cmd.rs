@@ -65,6 +65,16 @@ impl Side {
 
 /// Copies.
 pub fn run(args: &CopyArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    copy(args).map_err(|error| match error.downcast_ref::<Error>() {
+        Some(Error::Config(text)) => match text.strip_prefix("in the domain: ") {
+            Some(complaint) => format!("in the domain: {}", doppel_api::in_words(complaint)).into(),
+            None => error,
+        },
+        _ => error,
+    })
+}
+
+fn copy(args: &CopyArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match (Side::parse(&args.source)?, Side::parse(&args.target)?) {
         (Side::Domain(domain, path), Side::Path(to)) => out(&Domain::find(domain)?, &path, &to)?,
         (Side::Domain(domain, path), Side::Stream) => {

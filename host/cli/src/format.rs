@@ -119,7 +119,7 @@ impl Template {
             match piece {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Call { function, path, argument } => {
-                    out.push_str(&call(function, find(row, path)?, argument.as_deref())?);
+                    out.push_str(&call(function, &find(row, path)?, argument.as_deref())?);
                 }
             }
         }
@@ -169,9 +169,129 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
-fn find<'v>(row: &'v Value, path: &[String]) -> Result<&'v Value, String> {
+/// Fields that answers leave out when they have no value.
+const OPTIONAL: [&str; 57] = [
+    "allow",
+    "attributes",
+    "calls",
+    "cloned_from",
+    "count",
+    "cpu_reservation",
+    "cpu_weight",
+    "cpus",
+    "deadline",
+    "disk_bytes",
+    "disk_inodes",
+    "dns",
+    "entrypoint",
+    "exit",
+    "exit_code",
+    "freeze_as",
+    "health",
+    "host_address",
+    "host_port",
+    "hostname",
+    "in_memory",
+    "io_devices",
+    "io_read_bytes",
+    "io_weight",
+    "io_write_bytes",
+    "labels",
+    "limit_bytes",
+    "memory_bytes",
+    "memory_reservation_bytes",
+    "memory_target_bytes",
+    "name",
+    "network",
+    "pid",
+    "pids",
+    "platform",
+    "problem",
+    "rate",
+    "read_bps",
+    "read_iops",
+    "reason",
+    "received",
+    "restart",
+    "result",
+    "rules",
+    "sent",
+    "signal",
+    "started_at",
+    "stop_signal",
+    "stop_timeout_seconds",
+    "terminal",
+    "timeout_seconds",
+    "total_bytes",
+    "usage",
+    "user",
+    "working_dir",
+    "write_bps",
+    "write_iops",
+];
+
+fn find(row: &Value, path: &[String]) -> Result<Value, String> {
+    let own = ours(row, path);
+    // What Docker's users write, where ours has it by another name.
+    own.or_else(|why| docker(row, path).ok_or(why))
+}
+
+/// A field of Docker's `inspect` or `info`, of what we have.
+fn docker(row: &Value, path: &[String]) -> Option<Value> {
+    let path = path.iter().map(|name| plain(name)).collect::<Vec<_>>().join(".");
+    let or = |value: &Value, other: Value| if value.is_null() { other } else { value.clone() };
+    let sum = |states: &[&str]| -> Value {
+        let of = |state: &&str| row["domains"][*state].as_u64().unwrap_or(0);
+        states.iter().map(of).sum::<u64>().into()
+    };
+    let all = ["created", "running", "paused", "hibernated", "exited", "restarting", "dead"];
+    if row["domains"].is_object() {
+        return Some(match path.as_str() {
+            "ncpu" => row["cpus"].clone(),
+            "memtotal" => row["memory_bytes"].clone(),
+            "dockerrootdir" => row["store"].clone(),
+            "containers" => sum(&all),
+            "containersrunning" => sum(&["running"]),
+            "containerspaused" => sum(&["paused"]),
+            "containersstopped" => sum(&["created", "hibernated", "exited", "restarting", "dead"]),
+            _ => return None,
+        });
+    }
+    let state = row["state"].as_str().filter(|_| row["config"].is_object())?;
+    let resources = &row["config"]["resources"];
+    Some(match path.as_str() {
+        "state.status" => state.into(),
+        "state.running" => matches!(state, "running" | "paused").into(),
+        "state.paused" => (state == "paused").into(),
+        "state.restarting" => (state == "restarting").into(),
+        "state.dead" => (state == "dead").into(),
+        "state.pid" => or(&row["pid"], 0.into()),
+        "state.exitcode" => or(&row["exit"]["exit_code"], 0.into()),
+        "state.startedat" => or(&row["started_at"], "".into()),
+        "state.finishedat" => or(&row["exit"]["at"], "".into()),
+        "state.health.status" => or(&row["health"], "none".into()),
+        "created" => row["created_at"].clone(),
+        "image" => row["image_digest"].clone(),
+        "config.cmd" => row["command"].clone(),
+        "config.workingdir" => or(&row["config"]["working_dir"], "".into()),
+        "restartcount" => row["restarts"].clone(),
+        "networksettings.ipaddress" => or(&row["network"]["ip4"], "".into()),
+        "networksettings.globalipv6address" => or(&row["network"]["ip6"], "".into()),
+        "networksettings.ports" => or(&row["network"]["ports"], Value::Array(Vec::new())),
+        "hostconfig.memory" => or(&resources["memory_bytes"], 0.into()),
+        "hostconfig.pidslimit" => or(&resources["pids"], 0.into()),
+        "hostconfig.nanocpus" => {
+            let cpus = resources["cpus"].as_f64().unwrap_or(0.0);
+            // Billionths of a CPU, of which there are few enough.
+            ((cpus * 1e9).round() as u64).into()
+        }
+        _ => return None,
+    })
+}
+
+fn ours(row: &Value, path: &[String]) -> Result<Value, String> {
     let mut value = row;
-    for name in path {
+    for (depth, name) in path.iter().enumerate() {
         value = match value {
             Value::Object(fields) => {
                 let found = fields
@@ -179,18 +299,26 @@ fn find<'v>(row: &'v Value, path: &[String]) -> Result<&'v Value, String> {
                     .or_else(|| fields.iter().find(|(field, _)| plain(field) == plain(name)).map(|(_, v)| v));
                 match found {
                     Some(found) => found,
-                    // What has no value is left out of answers.
-                    None if value == row && path.len() == 1 => {
+                    None if OPTIONAL.iter().any(|known| plain(known) == plain(name)) => &Value::Null,
+                    None => {
                         let names: Vec<&str> = fields.keys().map(String::as_str).collect();
-                        return Err(format!("--format: no field {name}; there are {}", names.join(", ")));
+                        let within = match depth {
+                            0 => String::new(),
+                            _ => format!(" in .{}", path[..depth].join(".")),
+                        };
+                        let names = names.join(", ");
+                        return Err(format!("--format: no field {name}{within}; there are {names}"));
                     }
-                    None => &Value::Null,
                 }
             }
-            _ => &Value::Null,
+            Value::Null => &Value::Null,
+            _ => {
+                let of = path[..depth].join(".");
+                return Err(format!("--format: .{of} has no fields, so no {name}"));
+            }
         };
     }
-    Ok(value)
+    Ok(value.clone())
 }
 
 fn call(function: &str, value: &Value, argument: Option<&str>) -> Result<String, String> {
@@ -236,7 +364,7 @@ mod tests {
             ("{{join .list \",\"}}", "a,b"),
             ("{{index .labels \"k\"}}{{index .labels \"z\"}}", "v"),
             ("{{upper .Names}}\\t{{len .list}}", "WEB\t2"),
-            ("{{.exit.nothing}}.", "."),
+            ("{{.exit.reason}}{{.started_at.x}}.", "."),
             ("plain", "plain"),
         ] {
             assert_eq!(
@@ -249,7 +377,30 @@ mod tests {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
         assert!(Template::parse("{{.Colour}}").unwrap().fill(&row).unwrap_err().contains("Names"));
+        let nested = Template::parse("{{.exit.nothing}}").unwrap().fill(&row).unwrap_err();
+        assert!(nested.contains("in .exit") && nested.contains("exit_code"), "{nested}");
+        assert!(Template::parse("{{.ID.x}}").unwrap().fill(&row).is_err());
         assert!(Template::parse("{{json .}}").unwrap().fill(&row).unwrap().starts_with('{'));
+    }
+
+    #[test]
+    fn dockers_names() {
+        let domain = json!({"state": "running", "config": {"resources": {"cpus": 0.5}}, "restarts": 2, "network": {"ip4": "10.88.0.2"}});
+        let info = json!({"cpus": 2, "memory_bytes": 5, "domains": {"running": 3, "paused": 1}});
+        for (row, template, filled) in [
+            (&domain, "{{.State}} {{.State.Running}} {{.State.ExitCode}}", "running true 0"),
+            (&domain, "{{.NetworkSettings.IPAddress}} {{.RestartCount}}", "10.88.0.2 2"),
+            (&domain, "{{.HostConfig.NanoCpus}} {{.HostConfig.Memory}}", "500000000 0"),
+            (&info, "{{.NCPU}} {{.MemTotal}} {{.Containers}} {{.ContainersRunning}}", "2 5 4 3"),
+        ] {
+            assert_eq!(
+                Template::parse(template).and_then(|t| t.fill(row)).as_deref(),
+                Ok(filled),
+                "{template}"
+            );
+        }
+        assert!(Template::parse("{{.State.Nope}}").unwrap().fill(&domain).is_err());
+        assert!(Template::parse("{{.Mounts}}").unwrap().fill(&domain).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::format::Format;
 use crate::image_cmd;
 use crate::out::{self, say};
 use crate::remote;
+use crate::remote::images;
 use crate::remote::show::Printed;
 use crate::run_cmd::{frozen_store, place};
 use crate::time;
@@ -150,6 +151,18 @@ fn prune_here(which: &FrozenPruneOptions) -> Result<FrozenPruneReport, Box<dyn E
 
 /// Does it.
 pub fn run(command: FrozenCommand) -> Result<(), Box<dyn Error>> {
+    if let Some(client) = images::elsewhere(false)? {
+        return match command {
+            FrozenCommand::Ls { printed, quiet } => images::frozen_list(&client, quiet, &printed.get()?),
+            FrozenCommand::Inspect { printed, frozen } => {
+                images::frozen_inspect(&client, &frozen, &printed.get()?)
+            }
+            FrozenCommand::Rm { frozen } => images::frozen_remove(&client, &frozen),
+            FrozenCommand::Prune(args) => prune(&args),
+            FrozenCommand::Export { .. } => Err(images::not_over_there("frozen export")),
+            FrozenCommand::Import { .. } => Err(images::not_over_there("frozen import")),
+        };
+    }
     let store = frozen_store();
     match command {
         FrozenCommand::Ls { printed, quiet } => list(&printed.get()?, quiet)?,

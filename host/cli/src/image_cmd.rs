@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
+use doppel_client::Client;
 use doppel_image::patch::PatchReport;
 use doppel_image::{Build, Counts, Inspection, Limits, Record, Source, Store};
 use doppel_oci::Platform;
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use crate::format::Format;
 use crate::image_oci_cmd::{self, ImportArgs, PullArgs, PushArgs, SaveArgs};
 use crate::out::{self, say, tell};
+use crate::remote::images;
 use crate::time;
 
 /// Arguments of `doppel image`.
@@ -24,6 +26,9 @@ pub struct Args {
     /// Print JSON.
     #[arg(long, global = true)]
     json: bool,
+    /// On the store of this host, even if DOPPEL_HOST names a supervisor on another
+    #[arg(long, global = true)]
+    local: bool,
 }
 
 #[derive(Subcommand)]
@@ -135,6 +140,9 @@ pub struct ShortArgs<T: clap::Args> {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// On the store of this host, even if DOPPEL_HOST names a supervisor on another
+    #[arg(long)]
+    local: bool,
 }
 
 impl<T: clap::Args> ShortArgs<T> {
@@ -146,7 +154,7 @@ impl<T: clap::Args> ShortArgs<T> {
             Short::Ls(args) => Verb::Ls(args),
             Short::Rm(args) => Verb::Rm(args),
         };
-        Args { verb, json: self.json }
+        Args { verb, json: self.json, local: self.local }
     }
 }
 
@@ -170,8 +178,27 @@ impl From<LimitArgs> for Limits {
 /// Why the verb failed.
 pub type Error = Box<dyn std::error::Error>;
 
+/// Runs the verb on the store of another host.
+fn there(client: &Client, verb: Verb, json: bool) -> Result<(), Error> {
+    match verb {
+        Verb::Pull(args) => images::pull(client, &args.over_there()?, json),
+        Verb::Push(args) => images::push(client, &args.over_there(), json),
+        Verb::Prune => images::prune(client, json),
+        Verb::Import { source, name, .. } => images::import(client, &source, &name, json),
+        Verb::Ls(args) => images::list(client, args.quiet, &Format::new(json, args.format.as_deref())?),
+        Verb::Rm(args) => images::remove(client, &args.names, args.force, json),
+        Verb::Inspect { name, .. } => images::inspect(client, &name),
+        Verb::Tag { .. } => Err(images::not_over_there("image tag")),
+        Verb::Save(_) => Err(images::not_over_there("image save")),
+        Verb::Build { .. } => Err(images::not_over_there("image build")),
+    }
+}
+
 /// Runs the verb.
 pub fn run(args: Args) -> Result<(), Error> {
+    if let Some(client) = images::elsewhere(args.local)? {
+        return there(&client, args.verb, args.json);
+    }
     let store = Store::from_env();
     let mut out = out::stdout();
     let json = args.json;
@@ -207,9 +234,14 @@ pub fn run(args: Args) -> Result<(), Error> {
         }
         Verb::Rm(args) => {
             for name in args.names {
-                match store.find(&name).and_then(|found| store.remove(&found)) {
-                    Err(doppel_image::Error::NotFound(_)) if args.force => {}
-                    done => drop(done?),
+                let found = match store.find(&name) {
+                    Err(doppel_image::Error::NotFound(_)) if args.force => continue,
+                    found => found?,
+                };
+                store.remove(&found)?;
+                match json {
+                    true => writeln!(out, "{}", json!({ "removed": found }))?,
+                    false => writeln!(out, "removed: {found}")?,
                 }
             }
             Ok(())

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use doppel_api::{PullImage, PushImage};
 use doppel_image::{Limits, Record, Source, Store};
 use doppel_oci::{Blobs, Cancel, Event, Import, Platform, Progress, Pull, Pulled, Push, Reference};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -65,6 +66,34 @@ struct RegistryArgs {
     /// Give up on a registry that says nothing for so long
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
+}
+
+impl PullArgs {
+    /// What a supervisor on another host is asked for.
+    pub fn over_there(self) -> Result<PullImage, Error> {
+        if self.no_patch {
+            return Err(crate::remote::images::not_over_there("pull --no-patch"));
+        }
+        Ok(PullImage {
+            reference: self.reference.to_string(),
+            name: self.name,
+            platform: Some(self.platform.to_string()),
+            plain_http: self.registry.plain_http,
+            ..PullImage::default()
+        })
+    }
+}
+
+impl PushArgs {
+    /// What a supervisor on another host is asked for.
+    pub fn over_there(self) -> PushImage {
+        PushImage {
+            reference: self.reference.map_or_else(|| self.name.clone(), |r| r.to_string()),
+            name: self.name,
+            plain_http: self.registry.plain_http,
+            ..PushImage::default()
+        }
+    }
 }
 
 /// What `pull --json` prints.

@@ -109,7 +109,18 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
-    let network = args.network.attach(args.memory)?;
+    let mut limits = doppel_api::Resources {
+        cpus: args.cpus,
+        memory_bytes: args.memory,
+        ..doppel_api::Resources::default()
+    };
+    let host_cpus = std::thread::available_parallelism().map_or(f64::MAX, |n| n.get() as f64);
+    let memory = rustix::system::sysinfo();
+    let memory = u64::from(memory.mem_unit) * memory.totalram;
+    for warning in doppel_api::validate::within_host(&mut limits, host_cpus, memory) {
+        tell!("doppel: warning: {warning}");
+    }
+    let network = args.network.attach(limits.memory_bytes)?;
     let config = DomainConfig {
         kind: args.kind.choose(),
         disk: args.kind.disk(),
@@ -125,8 +136,8 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         groups: launch.user.groups,
         name: args.name,
         hostname: args.hostname.unwrap_or_default(),
-        cpus: args.cpus,
-        memory: args.memory,
+        cpus: limits.cpus,
+        memory: limits.memory_bytes,
         tty: args.tty,
         stdin: args.interactive,
         trace: args.trace,

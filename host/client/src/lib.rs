@@ -39,6 +39,13 @@ pub enum Error {
         /// What the host says.
         error: io::Error,
     },
+    /// It is there, and cannot be talked to: certificates, TLS or not.
+    Unsafe {
+        /// Where it is.
+        place: String,
+        /// Why, in words.
+        why: String,
+    },
     /// It refused.
     Problem(Box<Problem>),
     /// The connection broke, or what came is no answer.
@@ -62,6 +69,7 @@ impl fmt::Display for Error {
             Self::Unreachable { place, error } => {
                 write!(f, "no supervisor at {place} ({error}); is doppeld running?")
             }
+            Self::Unsafe { place, why } => write!(f, "the supervisor at {place}: {why}"),
             Self::Problem(problem) => f.write_str(&problem.detail),
             Self::Broken(why) => write!(f, "the supervisor's answer: {why}"),
         }
@@ -115,6 +123,12 @@ impl Client {
         self.target.to_string()
     }
 
+    /// Whether it is reached over the network, and so may be on another host.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.target, Target::Tcp { .. })
+    }
+
     fn send(&self, method: &str, path: &str, body: Upload<'_>) -> Result<(u16, Connection)> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
         let retry = matches!(body, Upload::None | Upload::Json(_));
@@ -132,8 +146,11 @@ impl Client {
     }
 
     fn fresh(&self, method: &str, path: &str, body: Upload<'_>) -> Result<(u16, Connection)> {
-        let mut connection = Connection::open(&self.target)
-            .map_err(|error| Error::Unreachable { place: self.target.to_string(), error })?;
+        let mut connection =
+            Connection::open(&self.target).map_err(|error| match wire::tls_in_words(&error) {
+                Some(why) => Error::Unsafe { place: self.target.to_string(), why },
+                None => Error::Unreachable { place: self.target.to_string(), error },
+            })?;
         let status = connection.exchange(method, path, self.token.as_deref(), &self.target, body)?;
         Ok((status, connection))
     }

@@ -215,6 +215,14 @@ impl Connection {
         };
         match self.stream.fill_buf() {
             Ok([]) | Err(_) => return Err(Failed::Stale(body)),
+            // The beginning of an alert: it understood nothing.
+            Ok([0x15, 0x03, ..]) => {
+                return Err(Error::Unsafe {
+                    place: target.to_string(),
+                    why: "it speaks TLS there: https://".into(),
+                }
+                .into());
+            }
             Ok(_) => {}
         }
         Ok(self.head()?)
@@ -398,7 +406,37 @@ fn secure(host: &str, stream: TcpStream) -> io::Result<StreamOwned<ClientConnect
         .with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
-    Ok(StreamOwned::new(connection, stream))
+    let mut secured = StreamOwned::new(connection, stream);
+    // What is wrong with it is known before anything is sent.
+    secured.sock.set_read_timeout(Some(PATIENCE))?;
+    while secured.conn.is_handshaking() {
+        secured.conn.complete_io(&mut secured.sock)?;
+    }
+    secured.sock.set_read_timeout(None)?;
+    Ok(secured)
+}
+
+/// What is wrong with a server's TLS, if that is what an error is about.
+pub(crate) fn tls_in_words(error: &io::Error) -> Option<String> {
+    use rustls::{CertificateError as C, Error as E};
+    let what = error.get_ref()?.downcast_ref::<E>()?;
+    Some(match what {
+        E::InvalidCertificate(C::UnknownIssuer) => format!(
+            "its certificate is signed by nobody who is trusted here; {ROOTS_VARIABLE} names a file with its certificate authority"
+        ),
+        E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => "its certificate has expired".into(),
+        E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
+            "its certificate is not valid yet; is the clock right?".into()
+        }
+        E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => {
+            "its certificate is for another name than this".into()
+        }
+        E::InvalidCertificate(other) => format!(
+            "its certificate is not accepted ({other}); one that signed itself cannot be the authority in {ROOTS_VARIABLE} unless it says that it is one"
+        ),
+        E::InvalidMessage(_) => "it does not speak TLS there; is it http://, or another port?".into(),
+        other => format!("TLS: {other}"),
+    })
 }
 
 #[cfg(test)]

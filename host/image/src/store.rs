@@ -213,12 +213,30 @@ pub struct Store {
     patch: bool,
 }
 
+/// Where the store is, as [`Store::from_env`] says.
+fn default_root(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    if let Some(named) = variable("DOPPEL_STORE") {
+        return named;
+    }
+    let data = || {
+        // The specification of base directories: what is not absolute does not count.
+        variable("XDG_DATA_HOME")
+            .filter(|p| p.is_absolute())
+            .or_else(|| variable("HOME").map(|home| home.join(".local/share")))
+    };
+    match (!root).then(data).flatten() {
+        Some(data) => data.join("doppel"),
+        None => DEFAULT_ROOT.into(),
+    }
+}
+
 impl Store {
-    /// The store the environment names (`DOPPEL_STORE`), or `/var/lib/doppel`.
+    /// The store the environment names (`DOPPEL_STORE`); else root's is `/var/lib/doppel`, and that of any other user
+    /// `doppel` in the user's data directory (`XDG_DATA_HOME`, `~/.local/share`).
     #[must_use]
     pub fn from_env() -> Self {
-        let root = std::env::var_os("DOPPEL_STORE").filter(|v| !v.is_empty());
-        Self::at(root.map_or_else(|| DEFAULT_ROOT.into(), PathBuf::from))
+        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        Self::at(default_root(rustix::process::geteuid().is_root(), variable))
     }
 
     /// The store at `root`; nothing is created before the first import.
@@ -320,8 +338,14 @@ impl Store {
             tries.push(format!("{short}:latest"));
         }
         check_name(name)?;
-        let found = tries.into_iter().find(|n| check_name(n).is_ok() && self.name_path(n).exists());
-        found.ok_or_else(|| Error::NotFound(name.into()))
+        for name in tries.into_iter().filter(|n| check_name(n).is_ok()) {
+            let path = self.name_path(&name);
+            // One that may not be looked for is not one that is missing.
+            if path.try_exists().doing("look for", &path)? {
+                return Ok(name);
+            }
+        }
+        Err(Error::NotFound(name.into()))
     }
 
     /// Opens image `name` for a domain. Checks what is cheap to check: that record, file size and superblock
@@ -583,5 +607,26 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         Ok(())
     } else {
         Err(Error::BadName(name.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_a_store() {
+        let of = |root, set: &[(&str, &str)]| {
+            default_root(root, |name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| PathBuf::from(v)))
+        };
+        let home = ("HOME", "/home/u");
+        assert_eq!(of(true, &[home]), Path::new("/var/lib/doppel"));
+        assert_eq!(of(false, &[home]), Path::new("/home/u/.local/share/doppel"));
+        assert_eq!(of(false, &[home, ("XDG_DATA_HOME", "/data")]), Path::new("/data/doppel"));
+        assert_eq!(of(false, &[home, ("XDG_DATA_HOME", "data")]), Path::new("/home/u/.local/share/doppel"));
+        assert_eq!(of(false, &[]), Path::new("/var/lib/doppel"));
+        for root in [true, false] {
+            assert_eq!(of(root, &[home, ("DOPPEL_STORE", "/s")]), Path::new("/s"));
+        }
     }
 }

@@ -150,14 +150,15 @@ impl Core {
             return self.made_before(entry, start).await;
         }
         let root = self.root(&wanted.image).await?;
-        let config = complete(wanted, &root.config)?;
+        let mut config = complete(wanted, &root.config)?;
+        let (cpus, memory) = capacity();
+        let mut warnings = api::validate::within_host(&mut config.resources, cpus, memory);
         let user = self.user(&root, config.user.clone().unwrap_or_default()).await?;
         wanted::check(&config)?;
         let entry = self.add(config, &root.path, root.digest, user, Origin::Boot)?;
         locked(&entry.row).request = request;
-        let mut warnings = Vec::new();
         if start {
-            warnings = self.settle_and_launch(&entry).await?;
+            warnings.extend(self.settle_and_launch(&entry).await?);
         } else {
             self.settle(&entry).await?;
         }

@@ -41,7 +41,7 @@ fn complaint(text: &[u8]) -> Problem {
     };
     Problem::new(
         code,
-        if text.is_empty() { "the domain gives no reason".to_owned() } else { text.to_owned() },
+        if text.is_empty() { "the domain gives no reason".to_owned() } else { doppel_api::in_words(text) },
     )
 }
 

@@ -297,6 +297,10 @@ impl Core {
             return self.clone().made_before(entry, true).await.map(|made| made.domain);
         }
         let name = how.name.as_ref().map(|n| if count > 1 { format!("{n}-{index}") } else { n.clone() });
+        let mut resources = how.resources.clone();
+        let (cpus, memory) = crate::create::capacity();
+        // What it is then is in the answer.
+        let _ = api::validate::within_host(&mut resources, cpus, memory);
         let config = api::CreateDomain {
             image: from.shown.clone(),
             name,
@@ -306,7 +310,7 @@ impl Core {
             stdin: how.stdin,
             auto_remove: how.auto_remove,
             labels: how.labels.clone(),
-            resources: how.resources.clone(),
+            resources,
             network: how.network.clone(),
             timeout_seconds: how.timeout_seconds,
             stop_signal: Some("SIGTERM".into()),

@@ -14,7 +14,7 @@ use doppel_supervisor::keeper::KeeperConfig;
 
 /// Domain 0: serves the interface over domains, images and frozen images.
 #[derive(Parser)]
-#[command(name = "doppeld", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+#[command(name = "doppeld", version, max_term_width = 100, subcommand_negates_reqs = true)]
 struct Cli {
     #[command(flatten)]
     serve: Serve,
@@ -25,7 +25,7 @@ struct Cli {
 #[derive(clap::Args)]
 struct Serve {
     /// Configuration file; the default one may be missing
-    #[arg(long, value_name = "FILE", env = "DOPPELD_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "DOPPELD_CONFIG", global = true)]
     config: Option<PathBuf>,
     /// Directory of images, frozen images and state
     #[arg(long, value_name = "DIR")]
@@ -54,9 +54,6 @@ struct Serve {
 enum Verb {
     /// Bearer tokens for TCP
     Token {
-        /// Configuration file, which names the file of tokens
-        #[arg(long, value_name = "FILE", env = "DOPPELD_CONFIG")]
-        config: Option<PathBuf>,
         #[command(subcommand)]
         what: daemon::token::TokenVerb,
     },
@@ -88,7 +85,7 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let result = match cli.verb {
-        Some(Verb::Token { config, what }) => daemon::token::run(config.as_deref(), &what),
+        Some(Verb::Token { what }) => daemon::token::run(cli.serve.config.as_deref(), &what),
         Some(Verb::Keep { store, runtime, network_shards }) => {
             daemon::keep(KeeperConfig { store, runtime, network_shards })
         }

@@ -8,6 +8,7 @@ mod block_io;
 pub mod clones;
 pub mod create;
 pub mod exec;
+pub mod images;
 pub mod lifecycle;
 pub mod run;
 pub mod services;

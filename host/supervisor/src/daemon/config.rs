@@ -187,6 +187,20 @@ impl Settings {
         }
     }
 
+    /// Refuses TCP that nobody could use.
+    pub fn check_tokens(&self) -> Result<(), String> {
+        let Some(address) = self.tcp.listen else { return Ok(()) };
+        let file = &self.tcp.tokens;
+        match doppel_supervisor::http::token::read(file) {
+            Ok(tokens) if !tokens.is_empty() => Ok(()),
+            Ok(_) => Err(format!(
+                "tcp.listen: {address} needs a token, and {} has none; `doppeld token add NAME` makes one",
+                file.display()
+            )),
+            Err(e) => Err(format!("tcp.tokens: {}: {e}", file.display())),
+        }
+    }
+
     /// The settings as a file would have them.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()

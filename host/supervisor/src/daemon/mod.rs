@@ -24,6 +24,7 @@ use log::Logs;
 pub fn serve(file: Option<PathBuf>, overrides: Overrides, check: bool) -> Result<(), Box<dyn Error>> {
     let settings = Settings::read(file.as_deref(), &overrides)?;
     if check {
+        settings.check_tokens()?;
         print!("{}", settings.to_toml());
         return Ok(());
     }

@@ -33,8 +33,8 @@ class AsyncClient:
     """A connection to a supervisor, which any number of sandboxes may share.
 
     `host` is `unix:///path`, a path, or `https://host:port`; without it `DOPPEL_HOST`, and without that the local
-    supervisor's socket. `token` (`DOPPEL_TOKEN`) is for servers on TCP, `ca` a file with the certificate that signed
-    theirs. `timeout` is for requests that the supervisor answers at once.
+    supervisor's socket. `token` (`DOPPEL_TOKEN`) is for servers on TCP, `ca` (`DOPPEL_CA`) a file with the certificate
+    that signed theirs. `timeout` is for requests that the supervisor answers at once.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class AsyncClient:
         self._unlimited = httpx.Timeout(None, connect=10.0)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         # Nothing to verify on a Unix socket, and reading the certificates takes longer than a request.
-        verify = False if socket else ssl.create_default_context(cafile=ca)
+        verify = False if socket else ssl.create_default_context(cafile=ca or os.environ.get("DOPPEL_CA") or None)
         self._http = httpx.AsyncClient(
             base_url=self.base_url,
             headers={"authorization": f"Bearer {token}"} if token and not socket else None,
