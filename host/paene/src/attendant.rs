@@ -190,8 +190,7 @@ fn attend(
 
 /// Passes the host's events on to a descriptor.
 fn listen(map: Arc<SharedMap>, wake: Arc<OwnedFd>) -> io::Result<()> {
-    let work = move || {
-        doppel_sys::signal::block_all();
+    doppel_sys::signal::spawn_blocked("events", move || {
         let registers: &VirtualRegisters = map.get(place(control::VREGS));
         loop {
             let seen = registers.event_seq.load(Ordering::SeqCst);
@@ -201,8 +200,8 @@ fn listen(map: Arc<SharedMap>, wake: Arc<OwnedFd>) -> io::Result<()> {
             // Any outcome is followed by another look.
             let _ = futex::wait(&registers.event_seq, futex::Flags::empty(), seen, None);
         }
-    };
-    std::thread::Builder::new().spawn(work).map(drop)
+    })
+    .map(drop)
 }
 
 struct Attendant<'a> {

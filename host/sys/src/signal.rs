@@ -10,17 +10,6 @@ pub struct SignalFd {
     previous: libc::sigset_t,
 }
 
-/// Blocks all signals in the calling thread, so that those for the process go to threads that expect them.
-pub fn block_all() {
-    // SAFETY: sigset_t is plain data, for which all zeros is a value; sigfillset initialises it.
-    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: set is a valid sigset_t; with valid arguments neither call fails.
-    unsafe {
-        libc::sigfillset(&raw mut set);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-    }
-}
-
 /// Starts a thread that has all signals blocked from its first instruction on, so that those for the process go to threads
 /// that expect them. One that blocked them itself could be given one before it gets to that.
 ///
