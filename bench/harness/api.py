@@ -73,7 +73,7 @@ class Supervisor:
                 argv = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
             except OSError:
                 continue
-            if b"keep" in argv and str(self.dir / "run").encode() in argv:
+            if b"keep" in argv and any(a.startswith(bytes(self.dir / "run")) for a in argv):
                 found.append(int(entry.name))
         return found
 

@@ -145,7 +145,25 @@ class Doppeld:
 
     def keepers(self):
         """Process ids of the keepers over this directory."""
-        found = []
+        return list(self.keepers_by_directory())
+
+    def keeper_of(self, domain):
+        """Process id of the keeper that has written this domain down."""
+        for path in self.runtime.glob("keepers/*/kept/*"):
+            try:
+                record = json.loads(path.read_text())
+            except (OSError, ValueError):
+                continue  # it is going, or is being written
+            if (record["note"] or {}).get("id") == domain:
+                of = [pid for pid, argv in self.keepers_by_directory().items() if str(path.parent.parent).encode() in argv]
+                # One that is just starting another program looks like it for a moment.
+                return of[0] if len(of) == 1 else None
+        return None
+
+    def keepers_by_directory(self):
+        """Arguments of the keepers over this directory, by process id."""
+        runtime = str(self.runtime).encode()
+        found = {}
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
@@ -154,14 +172,14 @@ class Doppeld:
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if state != "Z" and b"keep" in argv and str(self.runtime).encode() in argv:
-                found.append(int(entry.name))
+            if state != "Z" and b"keep" in argv and any(a == runtime or a.startswith(runtime + b"/") for a in argv):
+                found[int(entry.name)] = argv
         return found
 
     def kept(self, spares=True):
         """Process ids of the domains that its keepers have written down and that live."""
         found = []
-        for path in self.runtime.glob("kept/*"):
+        for path in self.runtime.glob("keepers/*/kept/*"):
             try:
                 record = json.loads(path.read_text())
                 process = (record["birth"] or {}).get("process")

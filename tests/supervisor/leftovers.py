@@ -89,7 +89,7 @@ def none_at_all(supervisor):
         *supervisor.keepers(),
         *(p.name for k in keepers for p in (RUNTIME / "holders").glob(f"{k}-*")),
         *(n for k in keepers for part in ("ids", "names") for n in links(part, k)),
-        *(p.name for p in supervisor.runtime.glob("*.sock")),
+        *(str(p) for p in supervisor.runtime.rglob("*.sock")),
     ]
     deadline = time.monotonic() + 60
     while there := traces():

@@ -156,6 +156,19 @@ def test_what_was_set_stays(own):
     assert x["name"] == "b0"
 
 
+def test_a_keeper_dies_just_after_a_restart(own):
+    start(own, "b0", "exec sleep 1000")
+    for _ in range(5):
+        own.post("/v1/domains/b0/restart", {"timeout_seconds": 0}).ok()
+        pid = own.get("/v1/domains/b0").ok()["pid"]
+        # What is left of the run before is not taken for the domain.
+        kill_keeper(own)
+        own.post("/v1/domains/b0/exec", {"command": ["true"]}).ok()
+        assert own.get("/v1/domains/b0").ok()["pid"] == pid
+    own.post("/v1/domains/b0/kill", {"signal": "KILL"}).ok()
+    assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 137
+
+
 def test_supervisor_and_keeper_die_together(own):
     start(own, "b0", BUSY % 4)
     start(own, "s0", "usleep 300000; exit 6")

@@ -19,11 +19,11 @@ impl Core {
         let mut memory = (0, 0);
         if is_live(entry.state()) {
             // One that has ended meanwhile has the figures of its end in its row.
-            if let Ok(Said::Usage(usage)) = self.link.ask(Ask::Usage { id: entry.id.clone() }).await {
+            if let Ok(Said::Usage(usage)) = self.ask(&entry, Ask::Usage { id: entry.id.clone() }).await {
                 now = *usage;
             }
             if let Ok(Said::Memory { private_bytes, shared_bytes }) =
-                self.link.ask(Ask::Memory { id: entry.id.clone() }).await
+                self.ask(&entry, Ask::Memory { id: entry.id.clone() }).await
             {
                 memory = (private_bytes, shared_bytes);
             }
@@ -79,7 +79,7 @@ impl Core {
         for entry in self.all() {
             let live = is_live(entry.state());
             let now = match live {
-                true => match self.link.ask(Ask::Usage { id: entry.id.clone() }).await {
+                true => match self.ask(&entry, Ask::Usage { id: entry.id.clone() }).await {
                     Ok(Said::Usage(usage)) => *usage,
                     _ => Usage::default(),
                 },

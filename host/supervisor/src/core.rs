@@ -1,11 +1,12 @@
 //! What all parts of the supervisor share.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use doppel_api::{Code, EventKind, Problem};
 use doppel_freezer::FrozenStore;
@@ -16,6 +17,8 @@ use crate::audit::Audit;
 use crate::domains::{Entry, Row, World};
 use crate::events::Events;
 use crate::execs::Execs;
+use crate::keeper::protocol::{Ask, Kept, Said};
+use crate::keepers::{Keepers, Plan};
 use crate::link::{Happening, Link, Setup};
 use crate::operations::Operations;
 use crate::origins::Notes;
@@ -25,6 +28,9 @@ use crate::state::{State, Table};
 use crate::supervisor::Config;
 use crate::{keeper, locked};
 
+/// How long keepers may take to say what they keep when a supervisor begins.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The supervisor's parts. Lock order: see `domains.rs`; the others' locks are taken last and alone.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -33,7 +39,7 @@ pub(crate) struct Core {
     pub frozen: FrozenStore,
     pub state: State,
     pub world: Mutex<World>,
-    pub link: Link,
+    pub keepers: Keepers,
     /// The keeper's and the services' program, as it was called when this process began.
     pub program: PathBuf,
     pub events: Events,
@@ -48,7 +54,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Opens everything; returns when the world is as the keeper says.
+    /// Opens everything; returns when the world is as the keepers say.
     pub async fn open(config: Config) -> Result<Arc<Self>, Problem> {
         let private = |dir: &Path| {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make", dir))
@@ -63,14 +69,17 @@ impl Core {
             world.insert(Entry::new(row));
         }
         let Config { store, runtime, network_shards, program, .. } = config.clone();
+        // Keepers are of this program, also when another lies in its place by now.
+        let keeper = program.clone().unwrap_or_else(|| "/proc/self/exe".into());
         let program = match program {
             Some(program) => program,
             None => std::env::current_exe().map_err(|e| {
                 Problem::new(Code::Internal, format!("cannot tell what program this is: {e}"))
             })?,
         };
-        let setup = Setup { store, runtime, network_shards, program: program.clone() };
-        let (link, mut happenings) = Link::new(setup);
+        let setup = Setup { store, runtime, network_shards, program: keeper };
+        let plan = Plan { setup, most: config.keeper_domains, idle: config.keeper_idle };
+        let (keepers, mut happenings) = Keepers::new(plan)?;
         let core = Arc::new(Self {
             images: Store::at(config.store.clone()),
             frozen: FrozenStore::new(&config.store),
@@ -83,7 +92,7 @@ impl Core {
             store: config.store,
             state,
             world: Mutex::new(world),
-            link,
+            keepers,
             program,
             execs: Execs::default(),
             events: Events::new(),
@@ -92,29 +101,92 @@ impl Core {
         core.sweep();
         core.settle_images();
         core.settle_origins();
-        match happenings.recv().await {
-            Some(Happening::Connected(kept)) => core.connected(kept, true),
-            _ => return Err(Problem::new(Code::Internal, "the keeper cannot be reached")),
+        let mut kept = Vec::new();
+        let mut early = Vec::new();
+        let mut missing = core.keepers.numbers();
+        let all_there = async {
+            while !missing.is_empty() {
+                match happenings.recv().await {
+                    Some((number, Happening::Connected(domains))) if missing.remove(&number) => {
+                        kept.push((number, domains));
+                    }
+                    Some(other) => early.push(other),
+                    None => return,
+                }
+            }
+        };
+        // What those keep that say nothing is known when they do.
+        let _ = tokio::time::timeout(PATIENCE, all_there).await;
+        if kept.is_empty() {
+            return Err(Problem::new(
+                Code::Internal,
+                "no keeper can be reached; supervisor/keeper.log says more",
+            ));
         }
+        core.found(kept, &missing);
         core.bring_services();
+        for (number, happening) in early {
+            core.happened(number, happening);
+        }
         let weak = Arc::downgrade(&core);
         tokio::spawn(async move {
-            while let Some(happening) = happenings.recv().await {
+            while let Some((number, happening)) = happenings.recv().await {
                 let Some(core) = weak.upgrade() else { return };
-                match happening {
-                    Happening::Connected(kept) => core.connected(kept, false),
-                    Happening::Lost => {
-                        tracing::error!("the keeper has died; its domains go on with the next one");
-                        core.execs_lost();
-                    }
-                    Happening::News(news) => core.news(news),
-                    Happening::Printed(exec, stream, bytes) => core.exec_printed(&exec, stream, bytes),
-                }
+                core.happened(number, happening);
             }
         });
         core.tend();
         core.collect_temporary();
         Ok(core)
+    }
+
+    /// Something happened with a keeper.
+    fn happened(self: &Arc<Self>, number: u64, happening: Happening) {
+        match happening {
+            Happening::Connected(kept) => self.connected(number, kept, false),
+            Happening::Lost => {
+                tracing::error!("keeper {number} has died; its domains go on with the next one");
+                self.execs_lost(number);
+            }
+            Happening::News(news) => self.news(number, news),
+            Happening::Printed(exec, stream, bytes) => self.exec_printed(&exec, stream, bytes),
+        }
+    }
+
+    /// The first that all keepers say; `missing` ones say nothing yet.
+    fn found(self: &Arc<Self>, kept: Vec<(u64, Vec<Kept>)>, missing: &BTreeSet<u64>) {
+        // A crash may have come between a start and its row, which then names the keeper of a run before.
+        for (number, kept) in kept.iter().flat_map(|(n, all)| all.iter().map(move |k| (*n, k))) {
+            let Ok(entry) = self.find(&kept.id) else { continue };
+            let mut row = locked(&entry.row);
+            if kept.exit.is_none() && kept.run >= row.run {
+                row.keeper = Some(number);
+            }
+        }
+        let (known, silent): (BTreeSet<u64>, _) = (kept.iter().map(|(n, _)| *n).collect(), missing);
+        for (number, kept) in kept {
+            self.connected(number, kept, true);
+        }
+        for entry in self.all() {
+            let keeper = locked(&entry.row).keeper;
+            if !keeper.is_some_and(|n| known.contains(&n) || silent.contains(&n)) {
+                self.gone(&entry);
+            }
+            self.start_by_policy(&entry);
+        }
+    }
+
+    /// The keeper that holds a domain, or held it last.
+    pub fn keeper_of(&self, entry: &Entry) -> Result<Arc<Link>, Problem> {
+        let number = locked(&entry.row).keeper;
+        self.keepers
+            .get(number)
+            .ok_or_else(|| Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())))
+    }
+
+    /// Asks the keeper of a domain.
+    pub async fn ask(&self, entry: &Entry, ask: Ask) -> Result<Said, Problem> {
+        self.keeper_of(entry)?.ask(ask).await
     }
 
     /// A domain by name, id or beginning of an id.

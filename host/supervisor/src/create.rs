@@ -13,6 +13,7 @@ use crate::core::{Core, blocking, is_full};
 use crate::domains::{Entry, Origin, Row, User, World};
 use crate::keeper::protocol::Usage;
 use crate::stages::What;
+use crate::supervisor::Asker;
 use crate::{locked, names, time, wanted};
 
 /// What the host has: CPUs and bytes of memory.
@@ -143,10 +144,10 @@ impl Core {
         self: Arc<Self>,
         wanted: api::CreateDomain,
         start: bool,
-        request: Option<String>,
+        asker: Asker,
     ) -> Result<api::Created, Problem> {
         wanted::check(&wanted)?;
-        if let Some(entry) = self.made_by(request.as_deref()) {
+        if let Some(entry) = self.made_by(asker.request.as_deref()) {
             return self.made_before(entry, start).await;
         }
         let root = self.root(&wanted.image).await?;
@@ -155,8 +156,7 @@ impl Core {
         let mut warnings = api::validate::within_host(&mut config.resources, cpus, memory);
         let user = self.user(&root, config.user.clone().unwrap_or_default()).await?;
         wanted::check(&config)?;
-        let entry = self.add(config, &root.path, root.digest, user, Origin::Boot)?;
-        locked(&entry.row).request = request;
+        let entry = self.add(config, &root.path, root.digest, user, Origin::Boot, asker)?;
         if start {
             warnings.extend(self.settle_and_launch(&entry).await?);
         } else {
@@ -223,6 +223,7 @@ impl Core {
         image_digest: String,
         user: User,
         origin: Origin,
+        asker: Asker,
     ) -> Result<Arc<Entry>, Problem> {
         let mut world = locked(&self.world);
         let taken = |name: &str| world.names.contains_key(name) || world.domains.contains_key(name);
@@ -259,7 +260,9 @@ impl Core {
             asleep: None,
             deadline: None,
             used: Usage::default(),
-            request: None,
+            owner: asker.owner,
+            keeper: None,
+            request: asker.request,
         };
         let entry = Entry::new(row);
         world.insert(entry.clone());

@@ -50,12 +50,24 @@ pub(crate) struct Row {
     pub deadline: Option<f64>,
     /// What it used in its former runs.
     pub used: Usage,
+    /// On whose behalf it is there.
+    #[serde(default = "crate::supervisor::root")]
+    pub owner: String,
+    /// Number of the keeper that holds it, or held it last.
+    #[serde(default)]
+    pub keeper: Option<u64>,
     /// The request that made it, if that may come again ([`crate::supervisor::REQUEST`]).
     #[serde(default)]
     pub request: Option<String>,
 }
 
 impl Row {
+    /// The network it is on, by name.
+    pub fn network(&self) -> Option<String> {
+        let network = &self.config.network;
+        (network.kind == api::NetworkKind::Nat).then(|| network::name(network))
+    }
+
     /// What runs in it: its own command, or in a clone without one that of the domain it was cloned from.
     pub fn command(&self) -> &[String] {
         match &self.origin {
@@ -124,6 +136,8 @@ pub(crate) struct Ending {
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub pid: Option<i32>,
+    /// A keeper has been asked to start it, or will be when there is a connection, and has not answered yet.
+    pub launching: bool,
     pub health: Option<api::HealthState>,
     /// Where it is in its network.
     pub network: Option<api::Attached>,

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::core::Core;
 use crate::domains::Entry;
 use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Said, Stream, WINDOW};
+use crate::link::Link;
 use crate::streams::{self, ByteStream, LineStream, next};
 use crate::{locked, names, wanted};
 
@@ -36,6 +37,8 @@ pub(crate) const AHEAD: usize = 4;
 pub(crate) struct Exec {
     pub id: String,
     pub domain: String,
+    /// Of its domain.
+    pub keeper: Arc<Link>,
     config: api::CreateExec,
     pid: Mutex<i32>,
     printed: Mutex<Printed>,
@@ -174,13 +177,13 @@ pub(crate) struct Program {
 /// not begun to.
 struct Unanswered<'a> {
     core: &'a Core,
-    exec: &'a str,
+    exec: &'a Exec,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        locked(&self.core.execs.0).remove(self.exec);
-        self.core.link.tell(Ask::ToExec { exec: self.exec.to_owned(), ask: ExecAsk::Release });
+        locked(&self.core.execs.0).remove(&self.exec.id);
+        self.exec.keeper.tell(Ask::ToExec { exec: self.exec.id.clone(), ask: ExecAsk::Release });
     }
 }
 
@@ -249,12 +252,10 @@ impl Core {
             let (core, exec) = (Arc::downgrade(&self), exec.clone());
             tokio::spawn(async move {
                 let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-                if tokio::time::timeout(time, exec.ended()).await.is_err()
-                    && let Some(core) = core.upgrade()
-                {
+                if tokio::time::timeout(time, exec.ended()).await.is_err() && core.strong_count() > 0 {
                     let ask = ExecAsk::Signal { signal: wanted::KILL };
                     // One that has just ended is what is wanted.
-                    let _ = core.link.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
+                    let _ = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
                 }
             });
         }
@@ -284,9 +285,11 @@ impl Core {
         spec: ExecSpec,
     ) -> Result<Arc<Exec>, Problem> {
         check_runs(entry)?;
+        let keeper = self.keeper_of(entry)?;
         let exec = Arc::new(Exec {
             id: names::id(),
             domain: entry.id.clone(),
+            keeper: keeper.clone(),
             config,
             pid: Mutex::new(0),
             printed: Mutex::default(),
@@ -295,9 +298,9 @@ impl Core {
         });
         // Before it is asked for: its first words may come before the answer.
         locked(&self.execs.0).insert(exec.id.clone(), exec.clone());
-        let unanswered = Unanswered { core: self, exec: &exec.id };
+        let unanswered = Unanswered { core: self, exec: &exec };
         let ask = Ask::Exec { id: entry.id.clone(), exec: exec.id.clone(), spec: Box::new(spec) };
-        let said = self.link.ask(ask).await;
+        let said = keeper.ask(ask).await;
         std::mem::forget(unanswered);
         match said {
             Ok(Said::ExecStarted { pid }) => {
@@ -333,10 +336,10 @@ impl Core {
         }
     }
 
-    /// The keeper has died, and all programs with it.
-    pub fn execs_lost(&self) {
+    /// A keeper has died, and all its programs with it.
+    pub fn execs_lost(&self, keeper: u64) {
         for exec in self.execs.all() {
-            if exec.state.borrow().end.is_none() {
+            if exec.keeper.number == keeper && exec.state.borrow().end.is_none() {
                 self.exec_ended(&exec.id, 137, Some("lost: the keeper ended".into()));
             }
         }
@@ -392,7 +395,7 @@ impl Core {
         if let Some(bytes) = exec.read(at)
             && exec.state.borrow().end.is_none()
         {
-            self.link.tell(Ask::ToExec { exec: exec.id.clone(), ask: ExecAsk::Taken { bytes } });
+            exec.keeper.tell(Ask::ToExec { exec: exec.id.clone(), ask: ExecAsk::Taken { bytes } });
         }
     }
 
@@ -412,7 +415,7 @@ impl Core {
     }
 
     async fn to_exec(&self, exec: &Exec, ask: ExecAsk) -> Result<(), Problem> {
-        self.link.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await.map(drop)
+        exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await.map(drop)
     }
 
     pub async fn exec_input(&self, exec: &Exec, mut bytes: ByteStream, close: bool) -> Result<(), Problem> {

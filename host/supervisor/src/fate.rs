@@ -45,10 +45,10 @@ fn pause_before(failures: u32) -> Duration {
 }
 
 impl Core {
-    /// Something happened in the keeper.
-    pub fn news(self: &Arc<Self>, news: News) {
+    /// Something happened in a keeper.
+    pub fn news(self: &Arc<Self>, keeper: u64, news: News) {
         match news {
-            News::Ended(exit) => self.ended(*exit),
+            News::Ended(exit) => self.ended(Some(keeper), *exit),
             News::Started { id, run, pid, at, network } => {
                 if let Ok(entry) = self.find(&id)
                     && locked(&entry.row).run == run
@@ -102,37 +102,52 @@ impl Core {
         }
     }
 
-    /// Tells the keeper that the end of a run is written down.
-    fn acknowledge(self: &Arc<Self>, id: String, run: u64) {
-        let core = self.clone();
-        tokio::spawn(async move {
-            // A keeper that has died has nothing to forget.
-            let _ = core.link.ask(Ask::Ack { ended: vec![(id, run)] }).await;
-        });
+    /// Tells a keeper that the end of a run is written down.
+    fn acknowledge(&self, keeper: Option<u64>, id: String, run: u64) {
+        match self.keepers.get(keeper) {
+            // One that has died has nothing to forget.
+            Some(keeper) => drop(tokio::spawn(async move {
+                let _ = keeper.ask(Ask::Ack { ended: vec![(id, run)] }).await;
+            })),
+            None => self.forget_exit(&id),
+        }
     }
 
-    /// A run of a domain has ended.
-    pub fn ended(self: &Arc<Self>, exit: Exit) {
+    /// Without a keeper nobody else removes what it has written down.
+    fn forget_exit(&self, id: &str) {
+        let file = crate::keeper::exit_file(&self.store, id);
+        match std::fs::remove_file(&file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!("cannot remove {}: {e}", file.display());
+            }
+            _ => {}
+        }
+    }
+
+    /// A run of a domain has ended, says its keeper, if that is still there.
+    pub fn ended(self: &Arc<Self>, keeper: Option<u64>, exit: Exit) {
         let Ok(entry) = self.find(&exit.id) else {
             // Its creation was never completed, or it has been removed.
-            self.acknowledge(exit.id.clone(), exit.run);
+            self.keepers.left(keeper, &exit.id);
+            self.acknowledge(keeper, exit.id.clone(), exit.run);
             self.remove_dir(&self.domain_dir(&exit.id));
             return;
         };
         let (run, id) = (exit.run, exit.id.clone());
         let Some(next) = self.note_end(&entry, &exit) else {
-            self.acknowledge(id, run);
+            self.acknowledge(keeper, id, run);
             return;
         };
+        if entry.state() != DomainState::Hibernated {
+            self.keepers.left(keeper, &id);
+        }
         let saved = self.save_unhurried(&entry);
         self.tell_end(&entry, &exit);
         let core = self.clone();
         tokio::spawn(async move {
             // Forgotten by the keeper only when it is durable here.
             match saved.await {
-                Ok(()) => {
-                    let _ = core.link.ask(Ask::Ack { ended: vec![(id, run)] }).await;
-                }
+                Ok(()) => core.acknowledge(keeper, id, run),
                 Err(problem) => {
                     tracing::error!("the end of domain {id} is not written down yet: {problem}");
                     core.save_soon(&entry);
@@ -240,42 +255,53 @@ impl Core {
         }
     }
 
-    /// There is a connection to a keeper: what it says is true. `first`: since this supervisor's start.
-    pub fn connected(self: &Arc<Self>, kept: Vec<Kept>, first: bool) {
+    /// There is a connection to a keeper: what it says of its domains is true. `first`: since this supervisor's start.
+    pub fn connected(self: &Arc<Self>, keeper: u64, kept: Vec<Kept>, first: bool) {
         let mut known: HashMap<String, Kept> = kept.into_iter().map(|k| (k.id.clone(), k)).collect();
         for entry in self.all() {
-            let (state, run, ended_run) = {
+            let (run, its) = {
                 let row = locked(&entry.row);
-                (row.state, row.run, row.ended_run)
+                (row.run, row.keeper)
             };
+            if its != Some(keeper) {
+                continue;
+            }
             match known.remove(&entry.id) {
-                Some(Kept { exit: Some(exit), .. }) => self.ended(exit),
-                Some(kept) if kept.run >= run => self.adopt(&entry, kept, first),
+                Some(Kept { exit: Some(exit), .. }) => self.ended(Some(keeper), exit),
+                Some(kept) if kept.run >= run => self.adopt(keeper, &entry, kept, first),
                 Some(kept) => {
                     tracing::error!("domain {}: the keeper is in run {} of {run}", entry.id, kept.run)
                 }
-                // Its start is asked for again, if it was under way.
-                None if !first && !is_live(state) => {}
-                None => self.gone(&entry, state, run, ended_run),
-            }
-            if first {
-                self.start_by_policy(&entry);
+                // Its start is asked for yet, or again.
+                None if locked(&entry.live).launching => {}
+                None => {
+                    self.gone(&entry);
+                    let row = entry.row();
+                    if row.state == DomainState::Hibernated {
+                        // Its connections may be there.
+                        self.keepers.holds(keeper, &entry.id, row.network().as_deref());
+                    }
+                }
             }
         }
         for (id, kept) in known {
             match kept.exit {
-                Some(exit) => self.ended(exit),
+                Some(exit) => self.ended(Some(keeper), exit),
                 None => {
                     tracing::warn!("domain {id} runs although nobody knows it; it is killed");
-                    let core = self.clone();
-                    tokio::spawn(async move { core.ask_unless_gone(Ask::Kill { id }).await });
+                    self.keepers.holds(keeper, &id, None);
+                    let link = self.keepers.get(Some(keeper));
+                    // One that has ended meanwhile is what is wanted.
+                    tokio::spawn(async move { link?.ask(Ask::Kill { id }).await.ok() });
                 }
             }
         }
     }
 
     /// Takes on a domain that runs.
-    fn adopt(self: &Arc<Self>, entry: &Arc<Entry>, kept: Kept, first: bool) {
+    fn adopt(self: &Arc<Self>, keeper: u64, entry: &Arc<Entry>, kept: Kept, first: bool) {
+        let network = locked(&entry.row).network();
+        self.keepers.holds(keeper, &entry.id, network.as_deref());
         // Those who look after this run of it do so still.
         let watched = !first && is_live(entry.state()) && locked(&entry.row).run == kept.run;
         {
@@ -298,16 +324,20 @@ impl Core {
         self.follow_again(entry);
     }
 
-    /// The keeper does not know a domain.
-    fn gone(self: &Arc<Self>, entry: &Arc<Entry>, state: DomainState, run: u64, ended_run: u64) {
+    /// A domain's keeper does not know it, or is no more.
+    pub fn gone(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let (state, run, ended_run, keeper) = {
+            let row = locked(&entry.row);
+            (row.state, row.run, row.ended_run, row.keeper)
+        };
         let exit = read_exit(&self.store, &entry.id);
         if let Some(exit) = exit
             && exit.run >= run
         {
             // Removed when it is written down, or now if it has been before.
-            self.ended(exit);
+            self.ended(keeper, exit);
         } else if is_live(state) {
-            self.ended(Exit {
+            let lost = Exit {
                 id: entry.id.clone(),
                 run,
                 code: LOST,
@@ -315,7 +345,8 @@ impl Core {
                 at: time::now(),
                 lost: true,
                 ..Exit::default()
-            });
+            };
+            self.ended(keeper, lost);
         } else if run > ended_run {
             // Its start was intended and never happened.
             locked(&entry.row).ended_run = run;
@@ -324,7 +355,7 @@ impl Core {
     }
 
     /// Starts what is to run when the supervisor starts.
-    fn start_by_policy(self: &Arc<Self>, entry: &Arc<Entry>) {
+    pub fn start_by_policy(self: &Arc<Self>, entry: &Arc<Entry>) {
         let wanted = {
             let mut row = locked(&entry.row);
             let ended = matches!(row.state, DomainState::Exited | DomainState::Dead);
@@ -378,12 +409,13 @@ impl Core {
                 for some in live.chunks(COUNTS) {
                     for entry in some {
                         // One that has just ended was counted at its end.
-                        let _ = core.link.ask(Ask::Usage { id: entry.id.clone() }).await;
+                        let _ = core.ask(entry, Ask::Usage { id: entry.id.clone() }).await;
                     }
                     if live.len() > COUNTS {
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 }
+                core.keepers.let_idle_go();
                 core.answers.forget_old(&core.state);
                 core.execs.forget_old();
             }

@@ -10,6 +10,7 @@ use crate::core::{Core, blocking};
 use crate::domains::{Entry, Origin, User, is_live};
 use crate::keeper::protocol::{Ask, Said};
 use crate::stages::What;
+use crate::supervisor::Asker;
 use crate::{locked, names, network, time, wanted};
 
 /// Most clones of one request.
@@ -52,7 +53,7 @@ impl Core {
     ) -> Result<api::FreezeReport, Problem> {
         let (run, begun) = (locked(&entry.row).run, Instant::now());
         let ask = Ask::Freeze { id: entry.id.clone(), to, stop, keep_network };
-        match self.link.ask(ask).await? {
+        match self.ask(entry, ask).await? {
             Said::Frozen { bytes, stop_us, pause_us } => {
                 self.stages.note_us(What::Freeze, [("stop", stop_us), ("pause", pause_us)]);
                 self.stages.note(What::Freeze, "all", begun.elapsed());
@@ -240,7 +241,7 @@ impl Core {
         self: Arc<Self>,
         name: String,
         how: api::CloneFrozen,
-        request: Option<String>,
+        asker: Asker,
     ) -> Result<api::Cloned, Problem> {
         let count = how.count.unwrap_or(1);
         if !(1..=MOST_CLONES).contains(&count) {
@@ -268,8 +269,9 @@ impl Core {
         let mut tasks = Vec::new();
         for index in 1..=count {
             let (core, how, from) = (self.clone(), how.clone(), from.clone());
-            let request = request.as_ref().map(|r| format!("{r} {index}"));
-            tasks.push(tokio::spawn(async move { core.clone_one(&how, &from, index, count, request).await }));
+            let request = asker.request.as_ref().map(|r| format!("{r} {index}"));
+            let asker = Asker { request, ..asker.clone() };
+            tasks.push(tokio::spawn(async move { core.clone_one(&how, &from, index, count, asker).await }));
         }
         let mut results = Vec::new();
         for task in tasks {
@@ -291,9 +293,9 @@ impl Core {
         from: &From,
         index: u32,
         count: u32,
-        request: Option<String>,
+        asker: Asker,
     ) -> Result<api::Domain, Problem> {
-        if let Some(entry) = self.made_by(request.as_deref()) {
+        if let Some(entry) = self.made_by(asker.request.as_deref()) {
             return self.clone().made_before(entry, true).await.map(|made| made.domain);
         }
         let name = how.name.as_ref().map(|n| if count > 1 { format!("{n}-{index}") } else { n.clone() });
@@ -324,8 +326,7 @@ impl Core {
             args: how.args.clone(),
             command: from.command.clone(),
         };
-        let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin)?;
-        locked(&entry.row).request = request;
+        let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin, asker)?;
         self.settle_and_launch(&entry).await?;
         self.event(EventKind::Clone, &entry, &[("frozen", from.name.clone())]);
         Ok(entry.describe())

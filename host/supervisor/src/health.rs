@@ -66,7 +66,7 @@ impl Core {
         if ended.is_err() {
             let ask = ExecAsk::Signal { signal: wanted::KILL };
             // One that has just ended is what is wanted.
-            let _ = self.link.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
+            let _ = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
         }
         self.release(&exec).await;
         matches!(ended, Ok((0, None)))

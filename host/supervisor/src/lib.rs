@@ -25,6 +25,7 @@ mod histogram;
 pub mod http;
 mod images;
 pub mod keeper;
+mod keepers;
 mod lifecycle;
 mod link;
 mod names;

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::create::admit;
 use crate::domains::{Ending, Entry, Origin, is_live};
 use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
+use crate::keepers::Homeless;
 use crate::stages::What;
 use crate::state::Table;
 use crate::{locked, names, network, time, wanted};
@@ -52,8 +53,16 @@ impl Core {
     /// Has the keeper start it, or wake it; whoever calls has its turn.
     pub async fn launch(self: &Arc<Self>, entry: &Arc<Entry>, wake: bool) -> Result<Vec<String>, Problem> {
         let spec = self.spec(entry, wake)?;
+        let (owner, network, last) = {
+            let row = locked(&entry.row);
+            (row.owner.clone(), row.network(), row.keeper)
+        };
+        let homeless = Homeless { id: &entry.id, last, owner: &owner, network: network.as_deref() };
+        let (number, keeper) = self.keepers.place(homeless)?;
+        locked(&entry.live).launching = true;
         let run = {
             let mut row = locked(&entry.row);
+            row.keeper = Some(number);
             row.run += 1;
             row.stopped = false;
             row.run
@@ -68,9 +77,9 @@ impl Core {
         let answer = {
             let _tap = entry.tap.lock().await;
             let follow = locked(&entry.live).followers.any();
-            self.link.ask(Ask::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
+            keeper.ask(Ask::Start { id: entry.id.clone(), run, follow, spec: Box::new(spec) }).await
         };
-        match answer {
+        let result = match answer {
             Ok(Said::Started { pid, at, warnings, stages, network }) => {
                 self.stages.note_us(what, stages);
                 self.stages.note(what, "all", begun.elapsed());
@@ -80,6 +89,9 @@ impl Core {
             }
             Ok(_) => Err(Problem::new(Code::Internal, "the keeper answered something else")),
             Err(problem) => {
+                if !wake {
+                    self.keepers.left(Some(number), &entry.id);
+                }
                 let mut row = locked(&entry.row);
                 if row.ended_run < run {
                     row.ended_run = run;
@@ -97,7 +109,9 @@ impl Core {
                 self.save_soon(entry);
                 Err(problem)
             }
-        }
+        };
+        locked(&entry.live).launching = false;
+        result
     }
 
     /// Notes that a run of a domain has begun.
@@ -245,7 +259,7 @@ impl Core {
         self.event(EventKind::Stop, entry, &[]);
         let id = || entry.id.clone();
         if state == DomainState::Paused {
-            self.ask_unless_gone(Ask::Unpause { id: id() }).await?;
+            self.ask_unless_gone(entry, Ask::Unpause { id: id() }).await?;
         }
         let signal = match signal {
             Some(signal) => signal,
@@ -253,7 +267,7 @@ impl Core {
         };
         let timeout = timeout.or(own_timeout).unwrap_or(10);
         if signal != wanted::KILL && timeout > 0 {
-            self.ask_unless_gone(Ask::Signal { id: id(), signal }).await?;
+            self.ask_unless_gone(entry, Ask::Signal { id: id(), signal }).await?;
             let patience = Duration::from_secs(timeout.into());
             if tokio::time::timeout(patience, ended(entry, run)).await.is_ok() {
                 return Ok(());
@@ -263,7 +277,7 @@ impl Core {
     }
 
     pub async fn kill_and_wait(&self, entry: &Entry, run: u64) -> Result<(), Problem> {
-        self.ask_unless_gone(Ask::Kill { id: entry.id.clone() }).await?;
+        self.ask_unless_gone(entry, Ask::Kill { id: entry.id.clone() }).await?;
         match tokio::time::timeout(LAST_PATIENCE, ended(entry, run)).await {
             Ok(()) => Ok(()),
             Err(_) => Err(Problem::new(Code::Timeout, format!("domain {} does not end", entry.name()))),
@@ -271,8 +285,8 @@ impl Core {
     }
 
     /// Asks the keeper; that the domain has ended meanwhile is no failure.
-    pub async fn ask_unless_gone(&self, ask: Ask) -> Result<(), Problem> {
-        match self.link.ask(ask).await {
+    pub async fn ask_unless_gone(&self, entry: &Entry, ask: Ask) -> Result<(), Problem> {
+        match self.ask(entry, ask).await {
             Err(problem) if problem.code != Code::WrongState => Err(problem),
             _ => Ok(()),
         }
@@ -307,7 +321,7 @@ impl Core {
         } else {
             Ask::Signal { id, signal }
         };
-        self.link.ask(ask).await?;
+        self.ask(entry, ask).await?;
         self.event(EventKind::Kill, entry, &[("signal", signal.to_string())]);
         Ok(())
     }
@@ -323,7 +337,7 @@ impl Core {
             return Err(wrong_state(&entry, if pause { "does not run" } else { "is not paused" }));
         }
         let id = entry.id.clone();
-        self.link.ask(if pause { Ask::Pause { id } } else { Ask::Unpause { id } }).await?;
+        self.ask(&entry, if pause { Ask::Pause { id } } else { Ask::Unpause { id } }).await?;
         {
             let mut row = locked(&entry.row);
             if row.state == wanted {
@@ -355,7 +369,7 @@ impl Core {
         }
         if locked(&entry.row).config.network.kind == api::NetworkKind::Nat {
             // One that neither runs nor sleeps has none.
-            let _ = self.link.ask(Ask::Name { id: entry.id.clone(), name: to.name }).await;
+            let _ = self.ask(&entry, Ask::Name { id: entry.id.clone(), name: to.name }).await;
         }
         self.event(EventKind::Rename, &entry, &[("old_name", old)]);
         Ok(entry.describe())
@@ -398,14 +412,14 @@ impl Core {
         let mut done = Ok(());
         if is_live(old.state) && resources != old.config.resources {
             let ask = Ask::Update { id: entry.id.clone(), limits: wanted::limits(&resources) };
-            done = self.ask_unless_gone(ask).await;
+            done = self.ask_unless_gone(&entry, ask).await;
         }
         // One that is hibernated may still be called.
         let reached = is_live(old.state) || old.state == DomainState::Hibernated;
         if let (true, true, Some(rules)) = (done.is_ok(), reached, rules)
             && network != old.config.network
         {
-            done = self.ask_unless_gone(Ask::Rules { id: entry.id.clone(), rules }).await;
+            done = self.ask_unless_gone(&entry, Ask::Rules { id: entry.id.clone(), rules }).await;
         }
         if done.is_ok() {
             done = self.save(&entry).await;
@@ -429,7 +443,7 @@ impl Core {
             }
             // Before the turn: somebody may be waiting for its end.
             locked(&entry.row).stopped = true;
-            self.ask_unless_gone(Ask::Kill { id: entry.id.clone() }).await?;
+            self.ask_unless_gone(&entry, Ask::Kill { id: entry.id.clone() }).await?;
         }
         let _turn = entry.turn.lock().await;
         if self.check_there(&entry).is_err() {
@@ -461,9 +475,10 @@ impl Core {
         let asleep = locked(&entry.row).asleep.take();
         if asleep.is_some() {
             // A keeper that does not answer has nothing of it, or will end.
-            let _ = self.link.ask(Ask::Release { id: entry.id.clone() }).await;
+            let _ = self.ask(entry, Ask::Release { id: entry.id.clone() }).await;
         }
         self.discard_asleep(asleep);
+        self.keepers.left(locked(&entry.row).keeper, &entry.id);
         self.tell_removed(entry);
         Ok(())
     }
@@ -473,6 +488,7 @@ impl Core {
         locked(&self.world).remove(entry);
         // What was to be written of it some time must not come after all.
         self.state.remove_soon(Table::Domains, &entry.id);
+        self.keepers.left(locked(&entry.row).keeper, &entry.id);
         self.tell_removed(entry);
     }
 

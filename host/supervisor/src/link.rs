@@ -1,8 +1,8 @@
 //! The supervisor's end of the connection to the keeper.
 //!
-//! A [`Link`] connects to the keeper of the runtime directory, or starts one, and keeps doing so: when a keeper dies, the
+//! A [`Link`] connects to the keeper of a directory, or starts one, and keeps doing so: when a keeper dies, the
 //! next one takes its domains over; which, [`Happening::Connected`] tells. Calls wait for a connection, and those that may
-//! be repeated are.
+//! be repeated are. `keepers` has one for each keeper.
 
 use std::collections::HashMap;
 use std::os::unix::fs::OpenOptionsExt;
@@ -43,11 +43,26 @@ pub(crate) enum Happening {
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub store: PathBuf,
+    /// Directory of its socket.
     pub runtime: PathBuf,
     /// How many network services a keeper is to have.
     pub network_shards: usize,
     /// The program with the `keep` command.
     pub program: PathBuf,
+}
+
+/// Where what happens is told.
+#[derive(Clone, Debug)]
+struct Out {
+    number: u64,
+    happenings: mpsc::UnboundedSender<(u64, Happening)>,
+}
+
+impl Out {
+    /// Without a supervisor nobody wants to know.
+    fn tell(&self, happening: Happening) {
+        let _ = self.happenings.send((self.number, happening));
+    }
 }
 
 type Pending = Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>;
@@ -61,6 +76,8 @@ struct Connection {
 /// The link.
 #[derive(Debug)]
 pub(crate) struct Link {
+    /// The keeper's.
+    pub number: u64,
     connection: watch::Receiver<Option<Connection>>,
     next: AtomicU64,
     task: tokio::task::AbortHandle,
@@ -74,12 +91,17 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Sets it up; what happens comes out of the channel, [`Happening::Connected`] first.
-    pub fn new(setup: Setup) -> (Self, mpsc::UnboundedReceiver<Happening>) {
+    /// Sets it up; what happens goes into the channel with this number, [`Happening::Connected`] first.
+    pub fn new(setup: Setup, number: u64, happenings: mpsc::UnboundedSender<(u64, Happening)>) -> Self {
         let (sender, connection) = watch::channel(None);
-        let (happenings, out) = mpsc::unbounded_channel();
-        let task = tokio::spawn(stay_connected(setup, sender, happenings)).abort_handle();
-        (Self { connection, next: AtomicU64::new(1), task }, out)
+        let out = Out { number, happenings };
+        let task = tokio::spawn(stay_connected(setup, sender, out)).abort_handle();
+        Self { number, connection, next: AtomicU64::new(1), task }
+    }
+
+    /// Ends the connection; there is no other.
+    pub fn close(&self) {
+        self.task.abort();
     }
 
     /// Tells the keeper something, whose answer nobody waits for. One that has gone need not know.
@@ -156,26 +178,22 @@ impl From<Refusal> for Problem {
     }
 }
 
-async fn stay_connected(
-    setup: Setup,
-    connection: watch::Sender<Option<Connection>>,
-    happenings: mpsc::UnboundedSender<Happening>,
-) {
-    while !happenings.is_closed() {
+async fn stay_connected(setup: Setup, connection: watch::Sender<Option<Connection>>, out: Out) {
+    while !out.happenings.is_closed() {
         let begun = Instant::now();
         let stream = tokio::select! {
             stream = connect(&setup) => stream,
-            () = happenings.closed() => return,
+            () = out.happenings.closed() => return,
         };
         let result = match stream {
-            Ok(stream) => converse(stream, &connection, &happenings).await,
+            Ok(stream) => converse(stream, &connection, &out).await,
             Err(error) => Err(error),
         };
         connection.send_replace(None);
         match result {
-            Ok(()) => tracing::warn!("the keeper has ended"),
+            Ok(()) => tracing::warn!("keeper {} has ended", out.number),
             Err(error) => {
-                tracing::error!("keeper: {error}");
+                tracing::error!("keeper {}: {error}", out.number);
                 // One that was there and died is followed at once.
                 tokio::time::sleep(AGAIN.saturating_sub(begun.elapsed())).await;
             }
@@ -195,6 +213,7 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
         .mode(0o600)
         .open(setup.store.join("supervisor").join("keeper.log"))?;
     let mut child = tokio::process::Command::new(&setup.program)
+        .arg0("doppeld")
         .arg("keep")
         .arg("--store")
         .arg(&setup.store)
@@ -228,7 +247,7 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
 async fn converse(
     stream: UnixStream,
     connection: &watch::Sender<Option<Connection>>,
-    happenings: &mpsc::UnboundedSender<Happening>,
+    out: &Out,
 ) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let hello = serde_json::to_vec(&Call { n: 0, ask: Ask::Hello { protocol: PROTOCOL } })?;
@@ -248,8 +267,7 @@ async fn converse(
     };
     let pending = Pending::default();
     let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
-    // Without a supervisor nobody wants to know.
-    let _ = happenings.send(Happening::Connected(domains));
+    out.tell(Happening::Connected(domains));
     connection.send_replace(Some(Connection { lines, pending: pending.clone() }));
     let write = async {
         while let Some(mut bytes) = queue.recv().await {
@@ -275,10 +293,10 @@ async fn converse(
                     }
                     let mut printed = vec![0; bytes];
                     reader.read_exact(&mut printed).await?;
-                    let _ = happenings.send(Happening::Printed(exec, stream, printed.into()));
+                    out.tell(Happening::Printed(exec, stream, printed.into()));
                 }
                 Word::News(news) => {
-                    let _ = happenings.send(Happening::News(news));
+                    out.tell(Happening::News(news));
                 }
             }
         }
@@ -287,11 +305,11 @@ async fn converse(
     let result = tokio::select! {
         result = read => result,
         result = write => result,
-        () = happenings.closed() => return Ok(()),
+        () = out.happenings.closed() => return Ok(()),
     };
     connection.send_replace(None);
     locked(&pending).clear();
-    let _ = happenings.send(Happening::Lost);
+    out.tell(Happening::Lost);
     result
 }
 

@@ -16,6 +16,11 @@ const LEAST_RATE: u64 = 1024;
 /// The network of domains that name none.
 const DEFAULT: &str = "default";
 
+/// The network that is meant.
+pub(crate) fn name(network: &api::Network) -> String {
+    network.name.as_deref().unwrap_or(DEFAULT).to_ascii_lowercase()
+}
+
 /// What the network service is to be told; none without a network.
 pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> {
     let api::Network { kind, name, ports, rules, allow, rate, dns } = network;
@@ -41,7 +46,7 @@ pub(crate) fn wanted(network: &api::Network) -> Result<Option<Wanted>, Problem> 
     }
     let resolver = dns.as_ref().map(|text| doppel_net::resolver(text));
     Ok(Some(Wanted {
-        network: name.as_deref().unwrap_or(DEFAULT).to_ascii_lowercase(),
+        network: self::name(network),
         // Whoever starts the domain knows what it is called.
         name: String::new(),
         rules: Rules { rates: rates(rate)?, ..self::rules(rules, allow)? },

@@ -229,7 +229,7 @@ impl Core {
         let before = locked(&entry.row).ended_run;
         let (lines, waiting) = locked(&entry.live).followers.add();
         let _tap = entry.tap.lock().await;
-        let recent = match self.link.ask(Ask::Follow { id: entry.id.clone() }).await {
+        let recent = match self.ask(entry, Ask::Follow { id: entry.id.clone() }).await {
             Ok(Said::Printed(recent)) => recent,
             Ok(_) => Vec::new(),
             // It does not run yet, or no more: what it prints when it does comes as news once it is followed.
@@ -247,7 +247,7 @@ impl Core {
             {
                 let _tap = entry.tap.lock().await;
                 // If this keeper dies too, the next one is followed likewise.
-                let _ = core.ask_unless_gone(Ask::Follow { id: entry.id.clone() }).await;
+                let _ = core.ask_unless_gone(&entry, Ask::Follow { id: entry.id.clone() }).await;
             }
             let dir = core.domain_dir(&entry.id);
             let found = blocking(move || {
@@ -278,11 +278,11 @@ impl Core {
             |data: &[u8], close| Ask::Input { id: entry.id.clone(), data: STANDARD.encode(data), close };
         while let Some(piece) = next(&mut bytes).await {
             for part in piece?.chunks(PIECE) {
-                self.link.ask(ask(part, false)).await?;
+                self.ask(&entry, ask(part, false)).await?;
             }
         }
         if options.close {
-            self.link.ask(ask(&[], true)).await?;
+            self.ask(&entry, ask(&[], true)).await?;
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ impl Core {
         if to.rows == 0 || to.columns == 0 {
             return Err(Problem::new(Code::InvalidRequest, "a terminal has at least one row and one column"));
         }
-        self.link.ask(Ask::Resize { id: entry.id.clone(), rows: to.rows, columns: to.columns }).await?;
+        self.ask(&entry, Ask::Resize { id: entry.id.clone(), rows: to.rows, columns: to.columns }).await?;
         Ok(())
     }
 }
@@ -386,7 +386,7 @@ impl Drop for Following {
                 let followed = locked(&entry.live).followers.any();
                 if !followed {
                     // A keeper that has gone sends nothing.
-                    let _ = core.ask_unless_gone(Ask::Unfollow { id }).await;
+                    let _ = core.ask_unless_gone(&entry, Ask::Unfollow { id }).await;
                 }
             });
         }

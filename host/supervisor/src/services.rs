@@ -16,13 +16,13 @@ const DELETED: &str = " (deleted)";
 impl Core {
     /// How the service domains are.
     pub async fn services(&self) -> Result<Vec<api::Service>, Problem> {
-        self.ask_services(Ask::Services).await
+        self.ask_services(|| Ask::Services).await
     }
 
     /// Replaces them by those of the program that lies where this one did when it was started.
     pub async fn upgrade_services(self: Arc<Self>) -> Result<Vec<api::Service>, Problem> {
         let program = installed(&self.program);
-        self.ask_services(Ask::UpgradeServices { program, if_other: false }).await
+        self.ask_services(|| Ask::UpgradeServices { program: program.clone(), if_other: false }).await
     }
 
     /// A supervisor of another program than the keeper's has just begun: its keeper and services are the newer ones.
@@ -31,20 +31,28 @@ impl Core {
         tokio::spawn(async move {
             let Some(core) = core.upgrade() else { return };
             let program = installed(&core.program);
-            if let Err(p) = core.link.ask(Ask::GiveWay { program: program.clone() }).await {
-                tracing::warn!("{}", p.detail);
+            // What one does not do is its own business.
+            let give_way = || Ask::GiveWay { program: program.clone() };
+            for problem in core.keepers.ask_all(give_way).await.into_iter().filter_map(Result::err) {
+                tracing::warn!("{}", problem.detail);
             }
-            if let Err(p) = core.ask_services(Ask::UpgradeServices { program, if_other: true }).await {
+            let ask = || Ask::UpgradeServices { program: program.clone(), if_other: true };
+            if let Err(p) = core.ask_services(ask).await {
                 tracing::warn!("{}", p.detail);
             }
         });
     }
 
-    async fn ask_services(&self, ask: Ask) -> Result<Vec<api::Service>, Problem> {
-        match self.link.ask(ask).await? {
-            Said::Services(all) => Ok((0..).zip(all).map(described).collect()),
-            _ => Err(Problem::new(api::Code::Internal, "the keeper answers something else")),
+    /// Those of all keepers; all are asked, whatever one answers.
+    async fn ask_services(&self, ask: impl Fn() -> Ask) -> Result<Vec<api::Service>, Problem> {
+        let mut all = Vec::new();
+        for answer in self.keepers.ask_all(ask).await {
+            match answer? {
+                Said::Services(some) => all.extend(some),
+                _ => return Err(Problem::new(api::Code::Internal, "a keeper answers something else")),
+            }
         }
+        Ok((0..).zip(all).map(described).collect())
     }
 
     /// Their part of the Prometheus endpoint; nothing while there are none.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use doppel_api as api;
 use doppel_api::Problem;
@@ -14,6 +15,30 @@ tokio::task_local! {
     /// Who sent the request that is carried out, and its idempotency key and digest. What it makes is marked with that,
     /// so that it is not made twice if this process dies before it could keep the answer.
     pub(crate) static REQUEST: String;
+    /// On whose behalf it is carried out.
+    pub(crate) static OWNER: String;
+}
+
+/// The owner of what nobody says whose it is.
+pub(crate) fn root() -> String {
+    "uid 0".into()
+}
+
+/// Who wants something made.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker {
+    /// A user of this host, or whose a token is.
+    pub owner: String,
+    /// The request, if it may come again.
+    pub request: Option<String>,
+}
+
+impl Asker {
+    /// Of the request that is carried out.
+    fn now() -> Self {
+        let owner = OWNER.try_with(Clone::clone).unwrap_or_else(|_| root());
+        Self { owner, request: REQUEST.try_with(Clone::clone).ok() }
+    }
 }
 
 /// How the supervisor is set up (`/etc/doppel/doppeld.toml`).
@@ -25,8 +50,12 @@ pub struct Config {
     pub runtime: PathBuf,
     /// How long after a start another domain of the same image is kept ready for the next; 0: never.
     pub spare_seconds: u32,
-    /// Network services among which networks are spread, when a keeper is started.
+    /// Network services of a keeper among which networks are spread, when it is started.
     pub network_shards: usize,
+    /// Most domains of a keeper.
+    pub keeper_domains: usize,
+    /// How long a keeper without domains stays.
+    pub keeper_idle: Duration,
     /// The program whose `keep` command is the keeper; this one if missing.
     pub program: Option<PathBuf>,
 }
@@ -43,7 +72,7 @@ type Answer<T> = Result<T, Problem>;
 /// even if the future is dropped on the way.
 #[allow(clippy::unused_async, missing_docs, reason = "the interface is described in docs/api.md, once")]
 impl Supervisor {
-    /// Opens the state, finds or starts the keeper, and adopts what lives.
+    /// Opens the state, finds or starts keepers, and adopts what lives.
     pub async fn open(config: Config) -> Answer<Arc<Self>> {
         Ok(Arc::new(Self { core: Core::open(config).await? }))
     }
@@ -56,7 +85,7 @@ impl Supervisor {
         Ok(self.core.info())
     }
     pub async fn create(&self, wanted: api::CreateDomain, start: bool) -> Answer<api::Created> {
-        whole(self.core.clone().create(wanted, start, REQUEST.try_with(Clone::clone).ok())).await
+        whole(self.core.clone().create(wanted, start, Asker::now())).await
     }
     pub async fn list(&self, options: api::ListOptions) -> Answer<Vec<api::Domain>> {
         let state = options.state.as_deref();
@@ -234,8 +263,7 @@ impl Supervisor {
         self.core.clone().frozen_prune(which).await
     }
     pub async fn clone_frozen(&self, name: &str, how: api::CloneFrozen) -> Answer<api::Cloned> {
-        let request = REQUEST.try_with(Clone::clone).ok();
-        whole(self.core.clone().clone_frozen(name.into(), how, request)).await
+        whole(self.core.clone().clone_frozen(name.into(), how, Asker::now())).await
     }
     pub async fn image_list(&self) -> Answer<Vec<api::Image>> {
         self.core.clone().image_list().await

@@ -40,6 +40,8 @@ impl Place {
             runtime: self.dir.path().join("run"),
             spare_seconds: 1,
             network_shards: 1,
+            keeper_domains: 256,
+            keeper_idle: Duration::from_secs(60),
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_doppeld"))),
         }
     }

@@ -18,8 +18,12 @@ pub struct Settings {
     pub runtime: PathBuf,
     /// How long after a start another domain of the same image is kept ready for the next; 0: never.
     pub spare_seconds: u32,
-    /// Network services among which networks are spread.
+    /// Network services of a keeper among which networks are spread.
     pub network_shards: usize,
+    /// Most domains of a keeper.
+    pub keeper_domains: usize,
+    /// How long a keeper without domains stays.
+    pub keeper_idle_seconds: u32,
     /// The Unix socket, and bounds for all connections.
     pub http: Http,
     /// TCP.
@@ -92,6 +96,8 @@ impl Default for Settings {
             runtime: "/run/doppel".into(),
             spare_seconds: 10,
             network_shards: 1,
+            keeper_domains: 256,
+            keeper_idle_seconds: 60,
             http: Http::default(),
             tcp: Tcp::default(),
             log: Log::default(),
@@ -169,6 +175,12 @@ impl Settings {
         }
         if !(1..=doppel_net::SHARDS).contains(&self.network_shards) {
             return Err(format!("network_shards: must be between 1 and {}", doppel_net::SHARDS));
+        }
+        if !(1..=10_000).contains(&self.keeper_domains) {
+            return Err("keeper_domains: must be between 1 and 10,000".into());
+        }
+        if self.keeper_idle_seconds > 86_400 {
+            return Err("keeper_idle_seconds: must be at most 86,400".into());
         }
         if !(1..=1_000_000).contains(&self.http.connections) {
             return Err("http.connections: must be between 1 and 1,000,000".into());

@@ -74,6 +74,8 @@ async fn run(
         runtime: settings.runtime.clone(),
         spare_seconds: settings.spare_seconds,
         network_shards: settings.network_shards,
+        keeper_domains: settings.keeper_domains,
+        keeper_idle: Duration::from_secs(settings.keeper_idle_seconds.into()),
         program: None,
     };
     let supervisor = Supervisor::open(config).await?;

@@ -19,7 +19,7 @@ use super::answer::{Answer, Incoming, Response};
 use super::route::{BodyKind, Called, MAX_JSON, Route, Taken};
 use super::token::Tokens;
 use crate::ByteStream;
-use crate::supervisor::REQUEST;
+use crate::supervisor::{OWNER, REQUEST};
 
 /// A body that is read whole must be there by then.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -248,7 +248,8 @@ impl<S: Ledger> Service<S> {
             Some(key) if matches!(head.method, Method::POST | Method::PUT) => key,
             _ => {
                 let called = Called { state: self.state.clone(), name };
-                return (self.routes[at].call)(called, &query, taken).await;
+                let call = (self.routes[at].call)(called, &query, taken);
+                return OWNER.scope(owner(who).to_owned(), call).await;
             }
         };
         let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= MAX_KEY).ok_or_else(|| {
@@ -273,13 +274,14 @@ impl<S: Ledger> Service<S> {
         };
         let _waiting = turn.wait();
         let patience = self.patience;
-        let once = tokio::spawn(async move {
+        let owner = owner(who).to_owned();
+        let once = tokio::spawn(OWNER.scope(owner, async move {
             let work = self.once(at, name, query, taken, &turn, key, digest);
             tokio::select! {
                 answer = work => answer,
                 () = turn.abandoned(patience) => Err(Problem::new(Code::Cancelled, "the client went away")),
             }
-        });
+        }));
         once.await.unwrap_or_else(|e| Err(Problem::new(Code::Internal, e.to_string())))
     }
 
@@ -365,6 +367,12 @@ fn who<B>(request: &hyper::Request<B>, peer: &Peer) -> Result<String, Problem> {
             })
         }
     }
+}
+
+/// Whose domains those are that this one makes.
+fn owner(who: &str) -> &str {
+    let (owner, _) = who.split_once(" gid ").filter(|_| who.starts_with("uid ")).unwrap_or((who, ""));
+    owner.rsplit_once(" from ").map_or(owner, |(token, _)| token)
 }
 
 /// Reads a body whole, within bounds of size and time.

@@ -5,9 +5,10 @@
 //! domain only when they are in its log, and each line of that says how far its stream was taken: one that its keeper wrote
 //! and could not tell the domain of any more is not written again.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,7 @@ use serde_json::Value;
 use super::log::Journal;
 use super::protocol::{Exit, Fault, Limits, Log, Said, Usage, Word};
 use super::serve::{self, Input};
-use super::{Domain, Keeper, KeeperConfig, Sink, Tap, domain_dir, locked};
+use super::{Domain, Keeper, KeeperConfig, Sink, Tap, domain_dir, locked, records};
 use crate::time;
 
 /// How long the lock of one that has died may still be held: by a process it was just making.
@@ -74,14 +75,9 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Where domains are written down.
-fn records(config: &KeeperConfig) -> PathBuf {
-    config.runtime.join("kept")
-}
-
 /// How a domain is written down with this note.
 pub(super) fn keep(config: &KeeperConfig, note: Option<Value>) -> Keep {
-    Keep { dir: records(config), note }
+    Keep { dir: records(&config.runtime), note }
 }
 
 /// The same start, of a domain that is written down.
@@ -112,7 +108,7 @@ impl Keeper {
     /// Takes over the domains of a keeper that has died.
     pub(super) fn adopt(&mut self) {
         let begun = Instant::now();
-        let (orphans, bad) = Orphan::all(&records(&self.config));
+        let (orphans, bad) = Orphan::all(&records(&self.config.runtime));
         for what in bad {
             tracing::error!("a record of a domain cannot be read: {what}");
         }
@@ -120,7 +116,7 @@ impl Keeper {
             return;
         }
         let count = orphans.len();
-        for orphan in orphans {
+        for orphan in self.without_older_runs(orphans) {
             match orphan.note().map(|note| serde_json::from_value(note.clone())) {
                 Some(Ok(note)) if orphan.has_network() => self.lose(orphan, note),
                 Some(Ok(note)) => self.adopt_one(orphan, note),
@@ -136,6 +132,27 @@ impl Keeper {
         }
         self.fleet.adopted();
         tracing::info!("took over {count} domains in {} ms", begun.elapsed().as_millis());
+    }
+
+    /// One whose domain runs again is just going: its end was heard, or the next run would not have been asked for.
+    fn without_older_runs(&mut self, orphans: Vec<Orphan>) -> Vec<Orphan> {
+        let run = |orphan: &Orphan| {
+            let note = Note::deserialize(orphan.note()?).ok()?;
+            Some((note.id, note.run))
+        };
+        let mut newest: HashMap<String, u64> = HashMap::new();
+        for (id, run) in orphans.iter().filter_map(run) {
+            let known = newest.entry(id).or_default();
+            *known = run.max(*known);
+        }
+        let older = |o: &Orphan| run(o).is_some_and(|(id, run)| newest.get(&id).is_some_and(|n| *n > run));
+        let (older, rest): (Vec<_>, Vec<_>) = orphans.into_iter().partition(older);
+        for orphan in older {
+            if let Err(error) = self.fleet.discard(orphan) {
+                tracing::error!("what is left of a domain's run before stays: {error}");
+            }
+        }
+        rest
     }
 
     /// Ends a domain whose network service has ended with its keeper: its programs would wait for connections for ever.

@@ -56,6 +56,16 @@ pub(crate) fn socket(runtime: &Path) -> PathBuf {
     runtime.join("keeper.sock")
 }
 
+/// The file whose lock a keeper holds as long as it lives.
+pub(crate) fn lock(runtime: &Path) -> PathBuf {
+    runtime.join("keeper.lock")
+}
+
+/// Where it writes its domains down for its successor.
+pub(crate) fn records(runtime: &Path) -> PathBuf {
+    runtime.join("kept")
+}
+
 /// Directory of a domain's log and exit.
 pub(crate) fn domain_dir(store: &Path, id: &str) -> PathBuf {
     store.join("domains").join(id)
@@ -188,8 +198,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
     // Fails if we lead a session already, which is as good.
     let _ = rustix::process::setsid();
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.runtime)?;
-    let lock =
-        File::options().create(true).truncate(false).write(true).open(config.runtime.join("keeper.lock"))?;
+    let lock = File::options().create(true).truncate(false).write(true).open(self::lock(&config.runtime))?;
     adopt::wait_for(&lock).map_err(|_| {
         io::Error::new(io::ErrorKind::AlreadyExists, format!("{} has a keeper", config.runtime.display()))
     })?;

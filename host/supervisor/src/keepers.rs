@@ -1,0 +1,360 @@
+//! The keepers there are: whose domains each holds, and how many of them there need to be.
+//!
+//! A keeper holds domains of one owner, and no more than a limit: what ends it touches only these. Each has a number, and
+//! a directory of it (`keepers/N` in the runtime directory) with its socket, its lock and its owner's name. Keepers are
+//! started when they are needed, and let go when they have had nothing to keep for a while; the last one stays, so that the
+//! next start need not wait for one. The first is started for whoever comes first.
+//!
+//! Lock order: `table` is taken last.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use doppel_api::{Code, Problem};
+use rustix::fs::FlockOperation;
+use tokio::sync::mpsc;
+
+use crate::keeper::protocol::{Ask, Said};
+use crate::link::{Happening, Link, Setup};
+use crate::{keeper, locked};
+
+/// Number of the keeper of a supervisor that knew only one, whose directory is the runtime directory itself.
+const OLD: u64 = 0;
+/// Between two looks whether a keeper that was let go has ended, and how many there are.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOKS: u32 = 60;
+
+/// How keepers are started, and how much each may hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Of each; the directory is that of all of them.
+    pub setup: Setup,
+    /// Most domains of one.
+    pub most: usize,
+    /// How long one without domains stays.
+    pub idle: Duration,
+}
+
+/// What a keeper holds, as the supervisor knows.
+#[derive(Debug, Default)]
+struct Holding {
+    /// Whose domains it holds; none: it waits for the first.
+    owner: Option<String>,
+    /// The domains, also those that sleep, with the network of each.
+    domains: HashMap<String, Option<String>>,
+    /// Since when it has none.
+    idle: Option<Instant>,
+}
+
+impl Holding {
+    fn is_of(&self, owner: &str) -> bool {
+        self.owner.as_deref() == Some(owner)
+    }
+
+    fn put(&mut self, id: &str, network: Option<&str>) {
+        self.domains.insert(id.to_owned(), network.map(str::to_owned));
+        self.idle = None;
+    }
+}
+
+/// A domain that is to have a keeper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Homeless<'a> {
+    pub id: &'a str,
+    /// The keeper that held it last.
+    pub last: Option<u64>,
+    pub owner: &'a str,
+    pub network: Option<&'a str>,
+}
+
+/// The keeper for a domain: the one that holds it already, one that has others of its network, whatever the limit (they
+/// reach each other through their keeper's services), the fullest of its owner with room, so that others become empty, or
+/// one that is nobody's yet. None: there has to be another.
+fn choose<'a>(
+    all: impl Iterator<Item = (u64, &'a Holding)> + Clone,
+    domain: Homeless<'_>,
+    most: usize,
+) -> Option<u64> {
+    let Homeless { id, last, owner, network } = domain;
+    let of_owner = || all.clone().filter(|(_, h)| h.is_of(owner));
+    let on_network = |h: &Holding| h.domains.values().any(|n| n.is_some() && n.as_deref() == network);
+    let held = || all.clone().find(|(n, h)| Some(*n) == last && h.domains.contains_key(id));
+    let with_others = || of_owner().find(|(_, h)| on_network(h));
+    let with_room =
+        || of_owner().filter(|(_, h)| h.domains.len() < most).max_by_key(|(_, h)| h.domains.len());
+    let nobodys = || all.clone().find(|(_, h)| h.owner.is_none());
+    held().or_else(with_others).or_else(with_room).or_else(nobodys).map(|(number, _)| number)
+}
+
+/// A keeper as the supervisor sees it.
+#[derive(Debug)]
+struct One {
+    link: Arc<Link>,
+    holding: Holding,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    keepers: BTreeMap<u64, One>,
+    /// Number of the next one.
+    next: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Keepers {
+    plan: Plan,
+    table: Mutex<Table>,
+    happenings: mpsc::UnboundedSender<(u64, Happening)>,
+}
+
+impl Keepers {
+    /// Connects to those there are, or starts one. What happens with each comes out of the channel.
+    pub fn new(plan: Plan) -> Result<(Self, mpsc::UnboundedReceiver<(u64, Happening)>), Problem> {
+        let (happenings, out) = mpsc::unbounded_channel();
+        let keepers = Self { plan, table: Mutex::default(), happenings };
+        let dir = keepers.plan.setup.runtime.join("keepers");
+        let problem =
+            |e: io::Error| Problem::new(Code::Internal, format!("cannot use {}: {e}", dir.display()));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(problem)?;
+        let mut table = locked(&keepers.table);
+        table.next = OLD + 1;
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(&dir).map_err(problem)?.flatten() {
+            let Some(number) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+            table.next = table.next.max(number + 1);
+            // One that ended as it should has removed its socket. What another has left its successor finds.
+            if in_use(&entry.path()) {
+                found.insert(number);
+            } else {
+                remove(&entry.path());
+            }
+        }
+        if in_use(&keepers.plan.setup.runtime) {
+            found.insert(OLD);
+        }
+        for number in &found {
+            let owner = match *number {
+                // Nobody's new ones.
+                OLD => Some(String::new()),
+                number => fs::read_to_string(owner_file(&keepers.dir(number))).ok(),
+            };
+            keepers.link(&mut table, *number, owner).map_err(problem)?;
+        }
+        if found.is_empty() {
+            keepers.begin(&mut table, None).map_err(problem)?;
+        }
+        drop(table);
+        Ok((keepers, out))
+    }
+
+    fn dir(&self, number: u64) -> PathBuf {
+        let runtime = &self.plan.setup.runtime;
+        if number == OLD { runtime.clone() } else { runtime.join("keepers").join(number.to_string()) }
+    }
+
+    /// Connects to one, which is started if it is not there.
+    fn link(&self, table: &mut Table, number: u64, owner: Option<String>) -> io::Result<Arc<Link>> {
+        let runtime = self.dir(number);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&runtime)?;
+        let setup = Setup { runtime, ..self.plan.setup.clone() };
+        let link = Arc::new(Link::new(setup, number, self.happenings.clone()));
+        let one = One { link: link.clone(), holding: Holding { owner, ..Holding::default() } };
+        table.keepers.insert(number, one);
+        Ok(link)
+    }
+
+    /// Starts another one.
+    fn begin(&self, table: &mut Table, owner: Option<&str>) -> io::Result<(u64, Arc<Link>)> {
+        let number = table.next;
+        table.next += 1;
+        let link = self.link(table, number, owner.map(str::to_owned))?;
+        if let Some(owner) = owner {
+            fs::write(owner_file(&self.dir(number)), owner)?;
+        }
+        Ok((number, link))
+    }
+
+    /// Numbers of all.
+    pub fn numbers(&self) -> BTreeSet<u64> {
+        locked(&self.table).keepers.keys().copied().collect()
+    }
+
+    /// The one of this number.
+    pub fn get(&self, number: Option<u64>) -> Option<Arc<Link>> {
+        Some(locked(&self.table).keepers.get(&number?)?.link.clone())
+    }
+
+    /// The keeper for a domain that is to start, which is started if need be.
+    pub fn place(&self, domain: Homeless<'_>) -> Result<(u64, Arc<Link>), Problem> {
+        let failed = |e: io::Error| Problem::new(Code::Internal, format!("cannot start a keeper: {e}"));
+        let mut table = locked(&self.table);
+        let holdings = table.keepers.iter().map(|(number, one)| (*number, &one.holding));
+        let number = match choose(holdings, domain, self.plan.most) {
+            Some(number) => number,
+            None => self.begin(&mut table, Some(domain.owner)).map_err(failed)?.0,
+        };
+        let dir = self.dir(number);
+        let gone = || Problem::new(Code::Internal, "the keeper has been let go");
+        let one = table.keepers.get_mut(&number).ok_or_else(gone)?;
+        if one.holding.owner.is_none() {
+            fs::write(owner_file(&dir), domain.owner).map_err(failed)?;
+            one.holding.owner = Some(domain.owner.to_owned());
+        }
+        one.holding.put(domain.id, domain.network);
+        Ok((number, one.link.clone()))
+    }
+
+    /// One holds this domain, as it says.
+    pub fn holds(&self, number: u64, id: &str, network: Option<&str>) {
+        if let Some(one) = locked(&self.table).keepers.get_mut(&number) {
+            one.holding.put(id, network);
+        }
+    }
+
+    /// A domain is not held any more.
+    pub fn left(&self, number: Option<u64>, id: &str) {
+        let mut table = locked(&self.table);
+        if let Some(one) = number.and_then(|n| table.keepers.get_mut(&n)) {
+            one.holding.domains.remove(id);
+        }
+    }
+
+    /// Asks all of them; the answers are in order of their numbers.
+    pub async fn ask_all(&self, ask: impl Fn() -> Ask) -> Vec<Result<Said, Problem>> {
+        let links: Vec<_> = locked(&self.table).keepers.values().map(|one| one.link.clone()).collect();
+        // At once: one that does not answer keeps nobody from hearing the others.
+        let asked: Vec<_> = links
+            .into_iter()
+            .map(|link| {
+                let ask = ask();
+                tokio::spawn(async move { link.ask(ask).await })
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for answer in asked {
+            let failed = |e| Err(Problem::new(Code::Internal, format!("a task failed: {e}")));
+            answers.push(answer.await.unwrap_or_else(failed));
+        }
+        answers
+    }
+
+    /// Lets go of those that have had nothing to keep for a while. They end by themselves.
+    pub fn let_idle_go(&self) {
+        let mut over = Vec::new();
+        {
+            let mut table = locked(&self.table);
+            let mut left = table.keepers.len();
+            for (number, one) in &mut table.keepers {
+                let since = match one.holding.domains.is_empty() {
+                    true => *one.holding.idle.get_or_insert_with(Instant::now),
+                    false => continue,
+                };
+                if left > 1 && since.elapsed() >= self.plan.idle {
+                    left -= 1;
+                    over.push(*number);
+                }
+            }
+            for number in &over {
+                if let Some(one) = table.keepers.remove(number) {
+                    one.link.close();
+                }
+            }
+        }
+        for number in over.into_iter().filter(|n| *n != OLD) {
+            let dir = self.dir(number);
+            tokio::spawn(async move {
+                for _ in 0..LOOKS {
+                    tokio::time::sleep(LOOK).await;
+                    if !in_use(&dir) {
+                        return remove(&dir);
+                    }
+                }
+                tracing::warn!("keeper {number} has nothing to keep, and does not end");
+            });
+        }
+    }
+}
+
+fn owner_file(dir: &Path) -> PathBuf {
+    dir.join("owner")
+}
+
+/// Whether there is a keeper, or one that died without cleaning up, or domains without one.
+fn in_use(dir: &Path) -> bool {
+    let orphans = || fs::read_dir(keeper::records(dir)).is_ok_and(|mut all| all.next().is_some());
+    if keeper::socket(dir).exists() || orphans() {
+        return true;
+    }
+    let Ok(lock) = fs::File::open(keeper::lock(dir)) else { return false };
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+fn remove(dir: &Path) {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!("cannot remove {}: {e}", dir.display())
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holding(owner: Option<&str>, domains: &[(&str, Option<&str>)]) -> Holding {
+        let mut holding = Holding { owner: owner.map(str::to_owned), ..Holding::default() };
+        domains.iter().for_each(|(id, network)| holding.put(id, *network));
+        holding
+    }
+
+    #[test]
+    fn where_domains_go() {
+        let all = [
+            (1, holding(Some("a"), &[("a1", None), ("a2", Some("net"))])),
+            (2, holding(Some("a"), &[("a3", None)])),
+            (3, holding(Some("b"), &[("b1", Some("other"))])),
+        ];
+        let put = |most, last, owner, network| {
+            let domain = Homeless { id: "a1", last, owner, network };
+            choose(all.iter().map(|(n, h)| (*n, h)), domain, most)
+        };
+        // The fullest with room; those of the network whatever the limit; never another owner's.
+        assert_eq!(put(3, None, "a", None), Some(1));
+        assert_eq!(put(2, None, "a", None), Some(2));
+        assert_eq!(put(1, None, "a", None), None);
+        assert_eq!(put(1, None, "a", Some("net")), Some(1));
+        assert_eq!(put(2, None, "a", Some("other")), Some(2));
+        assert_eq!(put(1, None, "b", Some("net")), None);
+        assert_eq!(put(9, None, "c", Some("net")), None);
+        // Where it is held it stays, as one that sleeps with its connections is.
+        assert_eq!(put(1, Some(1), "a", None), Some(1));
+        assert_eq!(put(2, Some(2), "a", None), Some(2));
+        assert_eq!(put(1, Some(2), "a", None), None);
+        let more = [(4, holding(None, &[]))];
+        let domain = Homeless { id: "x", last: None, owner: "c", network: None };
+        assert_eq!(choose(all.iter().chain(&more).map(|(n, h)| (*n, h)), domain, 2), Some(4));
+    }
+
+    #[test]
+    fn what_a_keeper_left_is_in_use() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let one = dir.path().join("1");
+        assert!(!in_use(&one));
+        fs::create_dir_all(keeper::records(&one)).expect("its directory");
+        fs::write(keeper::lock(&one), "").expect("its lock");
+        assert!(!in_use(&one));
+        fs::write(keeper::records(&one).join("7"), "{}").expect("a record");
+        assert!(in_use(&one));
+        fs::remove_file(keeper::records(&one).join("7")).expect("a record");
+        let lock = fs::File::open(keeper::lock(&one)).expect("its lock");
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("it is free");
+        assert!(in_use(&one));
+    }
+}
