@@ -54,7 +54,7 @@ def keeper(d, domain):
 
 def all_of(d):
     """Name, state and first process of each domain."""
-    return {x["name"]: (x["state"], x["pid"]) for x in d.get("/v1/domains?all=true").ok()}
+    return {x["name"]: (x["state"], x.get("pid")) for x in d.get("/v1/domains?all=true").ok()}
 
 
 def remove_all(d):
@@ -65,6 +65,8 @@ def remove_all(d):
 def runs(d, *names):
     """That somebody speaks for these domains."""
     for name in names:
+        # Asked of the next keeper if one dies; an exec is not, which may have run.
+        d.get(f"/v1/domains/{name}/stats").ok()
         d.post(f"/v1/domains/{name}/exec", {"command": ["true"]}).ok()
 
 
