@@ -145,3 +145,30 @@ def test_gdb_attaches_and_detaches(shell):
     again = gdb("attach '$P'", "print watched > 1000000", "kill", args=None).replace("'attach '$P''", "\"attach $P\"")
     out = shell(f"./threads loop > pid & P=$!; until [ -s pid ]; do sleep 0.05; done; {attach}; sleep 0.3; kill -0 $P && echo alive; {again}; wait $P; echo code $?")
     assert re.search(r"#\d+ .*main \(argc=2", out) and "alive\n" in out and "$1 = 1" in out and "code 137" in out, out
+
+
+CRASH = r"""
+cat > crash.c <<'C'
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *waits(void *a) { for (;;) pause(); }
+static void deep(int n) { if (n == 0) abort(); deep(n - 1); }
+int main(void) { pthread_t t; pthread_create(&t, NULL, waits, NULL); usleep(1000); deep(3); }
+C
+gcc -g -O0 -pthread -o crash crash.c
+ulimit -c unlimited; ./crash; echo code $?
+"""
+
+
+def test_gdb_opens_a_core_file(shell):
+    if shell.place == "native" and open("/proc/sys/kernel/core_pattern").read() != "core\n":
+        pytest.skip("this host keeps core files elsewhere")
+    script = gdb("info threads", "bt", "thread apply all bt", args=None)
+    out = shell(CRASH + script.replace("</dev/null", "./crash core* </dev/null"))
+    assert "code 134" in out, out
+    assert "Program terminated with signal SIGABRT" in out and len(set(re.findall(r"Thread 0x\w+ \(LWP (\d+)\)", out))) == 2, out
+    frames = re.findall(r"deep \(n=(\d)\) at crash.c", out.split("bt")[-1])
+    assert frames[:4] == ["0", "1", "2", "3"], out
+    assert re.search(r"in main \(\) at crash.c", out) and re.search(r"in waits \(", out) and "pause" in out, out
+    assert "warning: core file may not match" not in out and "Cannot access memory" not in out, out

@@ -116,8 +116,9 @@ impl Inner {
     }
 
     /// Puts a mapping into the tree and the accounts (the charge was made before).
-    pub fn put(&mut self, start: u64, end: u64, v: Vma) {
+    pub fn put(&mut self, start: u64, end: u64, mut v: Vma) {
         let n = end - start;
+        v.note_written();
         self.total += n;
         if is_data(&v) {
             self.data += n;
@@ -327,6 +328,7 @@ impl Mm {
             g.map.update(s, e, |s, e, v| {
                 less += if is_data(v) { e - s } else { 0 };
                 v.prot = prot;
+                v.note_written();
                 if v.chargeable() {
                     v.flags |= vm::CHARGED;
                     charged += e - s;

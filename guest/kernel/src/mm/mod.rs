@@ -12,6 +12,7 @@ mod advise;
 pub mod calls;
 pub mod calls_more;
 mod commit;
+mod dump;
 mod fault;
 mod late;
 mod layout;
@@ -28,6 +29,7 @@ use alloc::sync::Arc;
 use crate::Result;
 
 pub use commit::Commit;
+pub use dump::DumpVma;
 pub use fault::{FaultOutcome, FutexPlace, handle_fault, object_shrunk};
 pub use late::trapped;
 pub use layout::{Layout, random_u64};

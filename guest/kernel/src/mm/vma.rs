@@ -37,6 +37,8 @@ pub mod vm {
     /// Some of its private pages are mapped from the frozen image: the host would bring them back where the
     /// program asks for fresh ones.
     pub const THAWED: u32 = 4096;
+    /// Private and writable at some time: it may hold pages of its own.
+    pub const WRITTEN: u32 = 8192;
 }
 
 /// What a mapping shows.
@@ -196,6 +198,13 @@ impl Vma {
     /// Pages of an object or a file from `offset` on.
     pub fn object(prot: u32, flags: u32, backing: Backing, file: Option<Arc<File>>, offset: u64) -> Self {
         Self { prot, max_prot: 7, flags, backing, file, write_guard: None, offset, present: 0 }
+    }
+
+    /// Remembers that it may get pages of its own.
+    pub fn note_written(&mut self) {
+        if self.prot & 2 != 0 && !self.shared() {
+            self.flags |= vm::WRITTEN;
+        }
     }
 
     /// Whether it counts against the commit limit when writable.

@@ -10,9 +10,8 @@ use doppel_abi_linux::syscalls::nr;
 use super::state::Action;
 use super::{
     DEFAULT_IGNORE, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig, stop,
-    terminate,
 };
-use crate::task::{Thread, ptrace};
+use crate::task::{Thread, coredump, ptrace};
 use crate::{Errno, console, kernel};
 
 /// Runs before every return to a program when work was posted: acts on pending signals (default actions,
@@ -84,8 +83,7 @@ fn default_action(t: &Arc<Thread>, info: &SigInfo, forced: bool, continues: u64)
         }
         return;
     }
-    // No core file is ever written, so the status is the one Linux gives without a core dump.
-    terminate(&t.process, info.signo);
+    coredump::end_by_signal(t, info);
 }
 
 fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {

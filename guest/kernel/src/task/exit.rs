@@ -88,6 +88,7 @@ pub fn end_if_exiting() {
 
 /// Everything the end of a thread does, except leaving its stack.
 fn finish(t: &Arc<Thread>) {
+    super::coredump::stand_still(t);
     // A statement of its own: nobody may wait in a ptrace stop with the lock held.
     let status = group_status(&t.process);
     ptrace::exit_event(t, status);

@@ -6,6 +6,7 @@
 
 pub mod attrs;
 pub mod clone;
+pub mod coredump;
 pub mod cred_calls;
 mod elf;
 pub mod exec;

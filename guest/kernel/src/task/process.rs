@@ -191,6 +191,8 @@ pub struct Process {
     pub last_comm: SpinLock<[u8; 16]>,
     /// Monotonic time of its start, nanoseconds.
     pub start_ns: u64,
+    /// Its core file, while it is written.
+    pub dump: super::coredump::Dump,
     /// CPU time.
     pub used: crate::time::cpu::ProcessUse,
     /// Largest memory in bytes: of an ended process, and of reaped children.
@@ -253,6 +255,7 @@ impl Process {
             oom_score_adj: AtomicI32::new(0),
             last_comm: SpinLock::new([0; 16]),
             start_ns: crate::time::monotonic_ns(),
+            dump: super::coredump::Dump::default(),
             used: crate::time::cpu::ProcessUse::default(),
             max_rss: AtomicU64::new(0),
             child_max_rss: AtomicU64::new(0),

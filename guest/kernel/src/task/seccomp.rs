@@ -14,7 +14,7 @@ use doppel_algo::bpf::{Insn, MAX_INSNS, Program};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
-use super::{Thread, exit, ptrace};
+use super::{Thread, coredump, exit, ptrace};
 use crate::signal::{self, SigInfo, sig};
 use crate::syscall::Args;
 use crate::{Errno, Result};
@@ -150,17 +150,23 @@ pub fn enter(t: &Arc<Thread>) -> bool {
 
 /// SIGSYS for the program; its handler decides what the call returned.
 fn trap(t: &Arc<Thread>, number: u64, datum: u32) {
+    let info = refusal(t, number, datum);
+    t.task.set_result(number);
+    signal::force(t, info);
+}
+
+/// What SIGSYS tells of the refused call `number`.
+fn refusal(t: &Thread, number: u64, datum: u32) -> SigInfo {
     const SYS_SECCOMP: i32 = 1;
     let address = t.space().mm.original_pc(t.task.regs().rip);
-    t.task.set_result(number);
-    let info = SigInfo::from_user(sig::SIGSYS, SYS_SECCOMP, number as i32, datum, address);
-    signal::force(t, info);
+    SigInfo::from_user(sig::SIGSYS, SYS_SECCOMP, number as i32, datum, address)
 }
 
 /// Ends the thread, or the process if asked or if it is the only thread.
 fn end(t: &Arc<Thread>, signo: i32, process: bool) {
     if process || t.process.threads.lock().len() == 1 {
-        exit::do_group_exit(t, signo);
+        let number = t.task.syscall_args().0;
+        coredump::end_by_signal(t, &SigInfo { signo, ..refusal(t, number, 0) });
     } else {
         exit::mark_exiting(t);
     }

@@ -471,7 +471,8 @@ fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
     put(
         &mut s,
         format_args!(
-            "CoreDumping:\t0\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            "CoreDumping:\t{}\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            u8::from(p.dump.is_under_way()),
             p.threads().len().max(1),
             p.rlimit(crate::task::rlimit::SIGPENDING),
             p.signals.pending()

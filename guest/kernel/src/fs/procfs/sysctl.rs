@@ -2,9 +2,11 @@
 
 use alloc::format;
 use alloc::string::String;
+use core::sync::atomic::Ordering;
 
 use super::super::synthetic::{Entries, Node, dir, fixed, text, writable};
 use super::empty;
+use crate::task::coredump::Settings;
 use crate::{Errno, Result, kernel};
 
 /// /proc/sys.
@@ -60,8 +62,8 @@ fn fs() -> Node {
 fn kernel_dir() -> Node {
     let e: Entries = alloc::vec![
         ("cap_last_cap", || fixed("40\n")),
-        ("core_pattern", || fixed("core\n")),
-        ("core_uses_pid", || fixed("0\n")),
+        ("core_pattern", core_pattern),
+        ("core_uses_pid", core_uses_pid),
         ("domainname", || fixed("(none)\n")),
         ("hostname", hostname),
         ("io_uring_disabled", || fixed("2\n")),
@@ -95,6 +97,33 @@ fn kernel_dir() -> Node {
         ("yama", || dir(alloc::vec![("ptrace_scope", || fixed("1\n"))])),
     ];
     dir(e)
+}
+
+fn core_pattern() -> Node {
+    let settings = || kernel().service::<Settings>();
+    writable(
+        0o644,
+        move || {
+            let mut text = String::from_utf8_lossy(&settings().pattern()).into_owned();
+            text.push('\n');
+            Ok(text)
+        },
+        move |b| settings().set_pattern(b),
+    )
+}
+
+fn core_uses_pid() -> Node {
+    let settings = || kernel().service::<Settings>();
+    writable(
+        0o644,
+        move || Ok(format!("{}\n", u8::from(settings().uses_pid.load(Ordering::Relaxed)))),
+        move |b| {
+            let text = core::str::from_utf8(b).map_err(|_| Errno::EINVAL)?;
+            let n: i32 = text.trim_ascii().parse().map_err(|_| Errno::EINVAL)?;
+            settings().uses_pid.store(n != 0, Ordering::Relaxed);
+            Ok(())
+        },
+    )
 }
 
 fn hostname() -> Node {

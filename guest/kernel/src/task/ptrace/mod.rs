@@ -20,6 +20,7 @@ use super::{Process, Thread};
 use crate::signal::{self, SigInfo, code, sig};
 
 pub use calls::CALLS;
+pub use regs::{fp_bytes, general_bytes, xstate_bytes};
 pub use stop::{
     after_frame, before_frame, clone_event, exit_event, group_stop, inherit, seccomp_event, single_step,
     stop_for_interrupt, stop_for_signal, syscall_enter, syscall_leave, vfork_done,

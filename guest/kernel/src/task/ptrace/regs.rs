@@ -84,7 +84,7 @@ pub(super) fn set_general(t: &Thread, new: &UserRegs) -> Result<()> {
 }
 
 /// Bytes of the general registers.
-pub(super) fn general_bytes(t: &Thread) -> Vec<u8> {
+pub fn general_bytes(t: &Thread) -> Vec<u8> {
     bytes_of(&general(t)).to_vec()
 }
 
@@ -117,7 +117,7 @@ fn xsave(t: &Thread) -> Vec<u8> {
 }
 
 /// The extended state (NT_X86_XSTATE).
-pub(super) fn xstate_bytes(t: &Thread) -> Vec<u8> {
+pub fn xstate_bytes(t: &Thread) -> Vec<u8> {
     let mut out = xsave(t);
     out[XCR0_AT..XCR0_AT + 8].copy_from_slice(&enabled_features().to_le_bytes());
     out
@@ -138,7 +138,7 @@ pub(super) fn set_xstate_bytes(t: &Thread, bytes: &[u8]) -> Result<()> {
 }
 
 /// The x87 and SSE state (NT_PRFPREG).
-pub(super) fn fp_bytes(t: &Thread) -> Vec<u8> {
+pub fn fp_bytes(t: &Thread) -> Vec<u8> {
     let mut out = xsave(t);
     out.truncate(FPREGS);
     out
