@@ -83,12 +83,6 @@ impl Header {
         }
         fence(Ordering::SeqCst);
     }
-
-    /// Whether something was produced that was not consumed, if both sides tell the truth: for somebody who is neither.
-    #[must_use]
-    pub fn has_entries(&self) -> bool {
-        self.head.load(Ordering::Acquire) != self.tail.load(Ordering::Relaxed)
-    }
 }
 
 /// Sets a word that asks the peer for a notification. The caller then looks again.

@@ -18,12 +18,12 @@ mod pulse;
 pub use account::{Account, Tally};
 pub use pulse::Pulse;
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use doppel_ring::{Dirty, Entries, Header, Marks, Slot};
 
 /// Both sides must have the same.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// First word of a channel: "doppelch".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"doppelch");
 
@@ -86,6 +86,19 @@ pub struct ChannelHeader {
     pub bell: AtomicU32,
     /// The guest kernel's: 1 while a vCPU sleeps on [`Self::bell`]. Then no event is posted for it.
     pub watched: AtomicU32,
+    /// The service domain's: another number at each news that a program may wait for. The end of a socket that a program
+    /// has closed is none, so a hibernated domain is not woken for it.
+    pub calls: AtomicU32,
+    /// The guest kernel's: [`Self::calls`] before it took the news it has taken last.
+    pub heard: AtomicU32,
+}
+
+impl ChannelHeader {
+    /// Whether there is news for a program that the guest kernel has not taken.
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.calls.load(Ordering::SeqCst) != self.heard.load(Ordering::SeqCst)
+    }
 }
 
 /// Which objects want a look: one side marks, the other takes.
@@ -154,7 +167,7 @@ impl Answers {
 
 // Pinned: docs/services.md.
 const _: () = {
-    assert!(size_of::<ChannelHeader>() == 40);
+    assert!(size_of::<ChannelHeader>() == 48);
     assert!(size_of::<Bells>() <= 4096);
     assert!(layout::REQUESTS + size_of::<Requests>() as u64 <= layout::ANSWERS);
     assert!(layout::ANSWERS + size_of::<Answers>() as u64 <= layout::SERVICE);

@@ -48,6 +48,8 @@ pub struct Channel {
     full: bool,
     /// Something was published or marked since the guest kernel was last woken.
     news: bool,
+    /// Whether a program may wait for some of them.
+    calls: bool,
     /// How often there were news; what the header's bell says.
     count: u32,
     /// The guest kernel was to look at the last news by itself.
@@ -95,6 +97,7 @@ impl Channel {
             answers: Producer::default(),
             full: false,
             news: false,
+            calls: false,
             count,
             owed: false,
         };
@@ -203,14 +206,16 @@ impl Channel {
         let _ = rustix::io::read(&self.doorbell, &mut [0; 8]);
     }
 
-    /// Puts an answer into the ring; false if it is full. It is seen after [`Self::wake`].
+    /// Puts an answer into the ring; false if it is full. It is seen after [`Self::wake`]. Only a `call` wakes a domain that is
+    /// hibernated.
     ///
     /// # Errors
     /// The guest kernel broke the protocol.
-    pub fn answer(&mut self, entry: &Entry) -> Result<bool, Broken> {
+    pub fn answer(&mut self, entry: &Entry, call: bool) -> Result<bool, Broken> {
         let answers: &Answers = self.map.get(at(layout::ANSWERS));
         let fits = self.answers.push(&answers.ring(), entry)?;
         self.news |= fits;
+        self.calls |= fits && call;
         self.full = !fits;
         Ok(fits)
     }
@@ -219,7 +224,7 @@ impl Channel {
     pub fn mark(&mut self, object: u32) {
         let bells: &Bells = self.map.get(at(layout::TO_GUEST));
         bells.mark(object);
-        self.news = true;
+        (self.news, self.calls) = (true, true);
     }
 
     /// Tells the guest kernel of the epoch, whoever was to wake it before: that one may have died meanwhile.
@@ -246,6 +251,9 @@ impl Channel {
         // All news wake by one word, so the ring's own is not looked at.
         let _ = self.answers.publish(&answers.ring());
         self.count = self.count.wrapping_add(1);
+        if std::mem::take(&mut self.calls) {
+            self.header().calls.fetch_add(1, Ordering::SeqCst);
+        }
         let header = self.header();
         header.bell.store(self.count, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -272,6 +280,9 @@ impl Channel {
     /// Wakes the guest kernel if it wants to be woken: the vCPU that sleeps on the bell, or by an event.
     fn rouse(&self) {
         let header = self.header();
+        if header.guest_sleeps.load(Ordering::Relaxed) == sleeps::HIBERNATED && !header.is_called() {
+            return;
+        }
         match header.guest_sleeps.swap(sleeps::NOT, Ordering::AcqRel) {
             sleeps::NOT => return,
             sleeps::HIBERNATED => return ring(self.bell.as_deref()),

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use doppel_abi_service::{Answers, Bells, ChannelHeader, layout, sleeps};
+use doppel_abi_service::{ChannelHeader, layout, sleeps};
 use doppel_sys::shared::SharedMap;
 
 use crate::channel::at;
@@ -25,16 +25,13 @@ impl Hibernated {
         Ok(Self(map))
     }
 
-    /// Whether there is news for the domain: some that it has not taken before it slept, or some since.
+    /// Whether there is news for a program of the domain: some that it has not taken before it slept, or some since.
     #[must_use]
     pub fn has_news(&self) -> bool {
         fence(Ordering::SeqCst);
         let header: &ChannelHeader = self.0.get(at(layout::HEADER));
-        let bells: &Bells = self.0.get(at(layout::TO_GUEST));
-        let answers: &Answers = self.0.get(at(layout::ANSWERS));
         header.guest_sleeps.load(Ordering::Relaxed) != sleeps::HIBERNATED
             || header.epoch.load(Ordering::Relaxed) != header.guest_epoch.load(Ordering::Relaxed)
-            || bells.any()
-            || answers.header.has_entries()
+            || header.is_called()
     }
 }

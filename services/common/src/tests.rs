@@ -1,13 +1,15 @@
 //! Who is woken for news, and who is not.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use doppel_abi_machine::{VirtualRegisters, event};
 use doppel_abi_service::{Bells, ChannelHeader, layout, sleeps};
+use doppel_ring::Entry;
 use doppel_sys::shared::SharedMap;
 
-use crate::{Channel, make};
+use crate::{Channel, Hibernated, make};
 
 const SIZE: u64 = layout::SERVICE;
 
@@ -90,4 +92,35 @@ fn who_is_about_to_look_is_woken_if_it_does_not() {
         assert_eq!(c.sleep(), Ok(true));
         assert_eq!(posted(&map), !looks);
     }
+}
+
+#[test]
+fn a_hibernated_domain_is_called_by_what_its_programs_may_wait_for_only() {
+    let (memory, doorbell) = make(SIZE).unwrap();
+    let map = SharedMap::new(memory.as_fd(), at(SIZE)).unwrap();
+    let bell = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap());
+    let rung = || rustix::io::read(&*bell, &mut [0; 8]).is_ok();
+    let mut c = Channel::open(&memory, doorbell, Some(bell.clone()), SIZE).unwrap();
+    header(&map).guest_epoch.store(header(&map).epoch.load(Ordering::SeqCst), Ordering::SeqCst);
+    assert!(c.agreed());
+    let asleep = Hibernated::new(&memory).unwrap();
+    assert!(!asleep.has_news());
+
+    assert_eq!(c.answer(&Entry::default(), false), Ok(true));
+    c.wake();
+    assert!(!rung() && !asleep.has_news(), "of a socket that was closed");
+    assert_eq!(c.sleep(), Ok(true));
+    assert!(!rung() && !asleep.has_news());
+
+    assert_eq!(c.answer(&Entry::default(), true), Ok(true));
+    c.wake();
+    assert!(rung() && asleep.has_news());
+
+    // It wakes, takes what there is, and sleeps again.
+    header(&map).heard.store(header(&map).calls.load(Ordering::SeqCst), Ordering::SeqCst);
+    let asleep = Hibernated::new(&memory).unwrap();
+    assert!(!asleep.has_news());
+    c.mark(1);
+    c.wake();
+    assert!(rung() && asleep.has_news());
 }

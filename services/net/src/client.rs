@@ -144,8 +144,8 @@ pub(crate) struct Client {
     /// Numbers of accepted connections that were given back; beyond them, those from `fresh` on.
     pub free: Vec<u32>,
     pub fresh: u32,
-    /// Answers for which the ring had no room.
-    pub answers: VecDeque<Entry>,
+    /// Answers for which the ring had no room, and whether a program may wait for them.
+    pub answers: VecDeque<(Entry, bool)>,
     /// Sockets with something to do.
     busy: Busy,
     pub share: Share,
@@ -283,8 +283,8 @@ impl Client {
     }
 
     fn flush(&mut self) -> Result<(), Broken> {
-        while let Some(entry) = self.answers.front() {
-            if !self.channel.answer(entry)? {
+        while let Some((entry, call)) = self.answers.front() {
+            if !self.channel.answer(entry, *call)? {
                 break;
             }
             self.answers.pop_front();
@@ -294,7 +294,7 @@ impl Client {
     }
 
     fn answer(&mut self, answer: Answer) {
-        self.answers.push_back(answer.encode());
+        self.answers.push_back((answer.encode(), true));
     }
 
     fn done(&mut self, ticket: Ticket, result: Result<End, Errno>) {
@@ -303,6 +303,12 @@ impl Client {
             Err(e) => (u16::try_from(e.raw_os_error()).unwrap_or(u16::MAX), End::default()),
         };
         self.answer(Answer::Done { ticket, error, local });
+    }
+
+    /// A socket that a program has closed is no more. Nobody waits for that, but who lingers, as long as it runs.
+    fn closed(&mut self, ticket: Ticket) {
+        let done = Answer::Done { ticket, error: 0, local: End::default() };
+        self.answers.push_back((done.encode(), false));
     }
 
     fn asked(&mut self, request: Request, ticket: Ticket, scratch: &mut [u8]) -> Result<(), Broken> {
@@ -401,13 +407,14 @@ impl Client {
             }
             Some(entity) => {
                 if let Entity::Stream(s) = entity {
+                    s.closed_by = Some(ticket);
                     // What was written before is sent as far as the host takes it at once; the rest is dropped, and the
                     // peer sees a reset.
                     s.send(&mut self.channel, BUFFER as usize, &mut self.share)?;
                     let _ = SockRef::from(s.link()).set_linger(Some(std::time::Duration::ZERO));
                 }
                 self.forget(number);
-                self.done(ticket, Ok(End::default()));
+                self.closed(ticket);
             }
             None => self.done(ticket, Err(Errno::BADF)),
         }
@@ -593,7 +600,7 @@ impl Client {
         } else if over {
             self.forget(number);
             if let Some(ticket) = ticket {
-                self.done(ticket, Ok(End::default()));
+                self.closed(ticket);
             }
         }
         Ok(())

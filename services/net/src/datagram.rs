@@ -304,7 +304,7 @@ impl Datagrams {
             done += room;
             around.share.moved(Direction::Out, head.len.into());
             let stream = self.header(around.channel).up();
-            if self.up.advance(&stream, room) {
+            if self.up.advance(&stream, room) && self.closed_by.is_none() {
                 around.channel.mark(self.number);
             }
         }
@@ -490,7 +490,7 @@ impl Datagrams {
 
     /// An error for the guest kernel. As on Linux, one of UDP without a peer hears of none.
     pub fn tell(&mut self, channel: &mut Channel, error: Errno) {
-        if self.peer.is_some() || self.is_echo() {
+        if self.closed_by.is_none() && (self.peer.is_some() || self.is_echo()) {
             let header = self.header(channel);
             header.error.store(error.raw_os_error().unsigned_abs(), Ordering::Release);
             channel.mark(self.number);

@@ -166,7 +166,7 @@ impl Stream {
                     share.moved(Direction::Out, n);
                     self.counts.sent().moved(n);
                     if self.up.advance(&stream, n) {
-                        channel.mark(self.number);
+                        self.mark(channel);
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
@@ -221,7 +221,7 @@ impl Stream {
                 Ok(0) => {
                     self.down_ended = true;
                     if self.down.close(&self.header(channel).down()) {
-                        channel.mark(self.number);
+                        self.mark(channel);
                     }
                 }
                 Ok(n) => {
@@ -231,7 +231,7 @@ impl Stream {
                     // Less than asked for: the host's socket is empty, and says so when it is no more.
                     self.readable = n == want || self.ending || self.urging;
                     if self.down.advance(&stream, n) {
-                        channel.mark(self.number);
+                        self.mark(channel);
                         if n >= LARGE {
                             // The domain takes these while more are fetched.
                             channel.wake();
@@ -255,6 +255,13 @@ impl Stream {
         self.fail(channel, &rustix::io::Errno::CONNRESET.into());
     }
 
+    /// Has the guest kernel look at it, as long as a program may.
+    pub(crate) fn mark(&self, channel: &mut Channel) {
+        if self.closed_by.is_none() {
+            channel.mark(self.number);
+        }
+    }
+
     /// The connection is no more: an error for the guest kernel, and the end in both directions.
     fn fail(&mut self, channel: &mut Channel, error: &io::Error) {
         let number = crate::address::errno(error).raw_os_error();
@@ -265,7 +272,7 @@ impl Stream {
         let _ = self.up.hang_up(&header.up());
         self.up_ended = true;
         self.down_ended = true;
-        channel.mark(self.number);
+        self.mark(channel);
     }
 }
 

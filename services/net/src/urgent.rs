@@ -66,7 +66,7 @@ impl Stream {
         if self.urged != Some(count) {
             self.urged = Some(count);
             self.header(channel).down_urgent.put(count);
-            channel.mark(self.number);
+            self.mark(channel);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use doppel_abi_service::net::{
     ACCEPTED, BUFFERS, End, Request, SIZE, SOCKETS, SocketHeader, SocketOption, up_buffer,
 };
-use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests, layout};
+use doppel_abi_service::{Bells, ChannelHeader, OBJECTS, Requests, layout};
 use doppel_ring::{Producer, Ticket, Writer};
 use doppel_sys::shared::SharedMap;
 
@@ -206,13 +206,11 @@ impl Hostile {
     }
 
     fn take_answers(&self) {
-        let answers: &Answers = self.map.get(at(layout::ANSWERS));
         // It says to have taken all there are, without a look.
         let head = at(layout::ANSWERS);
         let mut word = [0; 4];
         self.map.read(head, &mut word);
         self.map.write(head + 64, &word);
-        let _ = answers.header.has_entries();
     }
 
     /// Near what it is, where indices and words of rings are.

@@ -104,10 +104,12 @@ impl Network {
     /// Takes what the service has said and sees to it. It will tell of more in this way ([`sleeps`]).
     fn serve(&self, how: u32) {
         loop {
-            let bell = channel::header().bell.load(Ordering::SeqCst);
+            let header = channel::header();
+            let (bell, calls) = (header.bell.load(Ordering::SeqCst), header.calls.load(Ordering::SeqCst));
             let news = self.link.lock().hear();
             self.carry_out(news);
             self.heard.store(bell, Ordering::SeqCst);
+            header.heard.store(calls, Ordering::SeqCst);
             // From here on the service tells; what came before that is taken now.
             if !self.link.lock().sleep(how) {
                 return;
