@@ -9,7 +9,7 @@ use doppel_client::{Client, Upload, segment};
 use doppel_image::{Limits, Store};
 use doppel_oci::{Cancel, Platform, Pull};
 
-use crate::image_oci_cmd::Bars;
+use crate::bars::Bars;
 
 /// When an image is pulled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -49,7 +49,8 @@ fn here(image: &str, when: PullPolicy) -> Result<(), Box<dyn Error>> {
         timeout: Duration::from_secs(30),
         limits: Limits::default(),
     };
-    pull.run(&store, &Bars::new(), &Cancel::default())?;
+    let bars = Bars::new();
+    pull.run(&bars.watch(&store), &bars, &Cancel::default())?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use doppel_oci::Platform;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::bars::Bars;
 use crate::format::Format;
 use crate::image_oci_cmd::{self, ImportArgs, PullArgs, PushArgs, SaveArgs};
 use crate::out::{self, say, tell};
@@ -224,7 +225,11 @@ pub fn run(args: Args) -> Result<(), Error> {
             let build = Build { suite, packages, mirror };
             let record = match reuse && store.is_built(&name, &build) {
                 true => store.record(&name)?,
-                false => store.build(&name, &build, limits.into())?,
+                false => {
+                    let bars = Bars::new();
+                    bars.begin("installing packages");
+                    bars.watch(&store).build(&name, &build, limits.into())?
+                }
             };
             made(&mut out, &record, json)
         }

@@ -1,18 +1,16 @@
 //! `doppel image pull`, `push`, `save`, and what `import` does with archives of images.
 
-use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use doppel_api::{PullImage, PushImage};
 use doppel_image::{Limits, Record, Source, Store};
-use doppel_oci::{Blobs, Cancel, Event, Import, Platform, Progress, Pull, Pulled, Push, Reference};
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use doppel_oci::{Blobs, Cancel, Import, Platform, Pull, Pulled, Push, Reference};
 use serde::Serialize;
 
+use crate::bars::Bars;
 use crate::image_cmd::{Error, LimitArgs, bytes, made, print_json};
 use crate::out;
 
@@ -122,11 +120,11 @@ pub fn pull(
         timeout: Duration::from_secs(args.registry.timeout),
         limits: args.limits.into(),
     };
-    let done = if args.no_patch {
-        pull.run(&store.clone().without_patches(), &Bars::new(), &Cancel::default())?
-    } else {
-        pull.run(store, &Bars::new(), &Cancel::default())?
-    };
+    let bars = Bars::new();
+    let store = bars.watch(store);
+    let store = if args.no_patch { store.without_patches() } else { store };
+    let done = pull.run(&store, &bars, &Cancel::default())?;
+    drop(bars);
     Ok(pulled(out, &done, json))
 }
 
@@ -210,10 +208,12 @@ pub struct ImportArgs {
 /// Imports a directory or an archive, of a root file system or of images.
 pub fn import(store: &Store, args: ImportArgs) -> Result<(Record, Vec<String>), Error> {
     let ImportArgs { path, name, pick, platform, limits } = args;
+    let bars = Bars::new();
+    let store = &bars.watch(store);
     let images = |file, path| {
         let import =
             Import { path, file, name: name.clone(), pick: pick.clone(), platform: platform.clone(), limits };
-        Ok((doppel_oci::import(store, import, &Bars::new(), &Cancel::default())?.record, Vec::new()))
+        Ok((doppel_oci::import(store, import, &bars, &Cancel::default())?.record, Vec::new()))
     };
     if path.is_dir() {
         if doppel_oci::is_layout(&path) {
@@ -245,52 +245,4 @@ pub fn import(store: &Store, args: ImportArgs) -> Result<(Record, Vec<String>), 
         return Err(format!("the archive is more than {most} bytes (--max-bytes)").into());
     }
     images(Some(copy), full)
-}
-
-/// Bars on a terminal; nothing elsewhere.
-pub struct Bars {
-    all: Option<MultiProgress>,
-    blobs: Mutex<BTreeMap<String, ProgressBar>>,
-}
-
-impl Bars {
-    /// Bars, or not.
-    pub fn new() -> Self {
-        let all = out::stderr().is_terminal().then(MultiProgress::new);
-        Self { all, blobs: Mutex::default() }
-    }
-}
-
-impl Progress for Bars {
-    fn event(&self, event: Event<'_>) {
-        let Some(all) = &self.all else { return };
-        let mut blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            Event::Begin { blob, size, have } => {
-                let style = "{prefix} [{bar:30}] {bytes:>10}/{total_bytes:10} {bytes_per_sec:12} {msg}";
-                let style =
-                    ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
-                let bar =
-                    all.add(ProgressBar::new(size).with_style(style).with_prefix(blob.short().to_owned()));
-                bar.set_position(have);
-                blobs.insert(blob.hex().into(), bar);
-            }
-            Event::Bytes { blob, done } => {
-                if let Some(bar) = blobs.get(blob.hex()) {
-                    bar.set_position(done);
-                }
-            }
-            Event::Retry { blob, why } => {
-                if let Some(bar) = blobs.get(blob.hex()) {
-                    bar.set_message(why.to_owned());
-                }
-            }
-            Event::Done { blob, .. } => {
-                if let Some(bar) = blobs.get(blob.hex()) {
-                    bar.finish_with_message("");
-                }
-            }
-            Event::Resolved { .. } | Event::Apply { .. } | Event::Write => {}
-        }
-    }
 }

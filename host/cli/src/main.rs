@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod bars;
 mod clones;
 mod copy_cmd;
 mod debug_cmd;

@@ -28,6 +28,7 @@ mod pins;
 mod store;
 mod tree;
 mod unpacked;
+mod watcher;
 mod writer;
 
 pub use archive::from_tar;
@@ -43,4 +44,5 @@ pub use launch::{Launch, Wanted, launch};
 pub use store::{Counts, NameVersion, OpenImage, Record, Source, Staged, Store};
 pub use tree::{Content, Data, Limits, Meta, Tree};
 pub use unpacked::{Unpacked, unpacked};
+pub use watcher::{Step, Watcher};
 pub use writer::{Written, write};

@@ -31,6 +31,7 @@ use crate::config::Oci;
 use crate::error::Doing;
 use crate::patch::{PatchReport, SCANNER};
 use crate::tree::{Content, Limits, Tree};
+use crate::watcher::Watcher;
 use crate::{Error, Result, archive, compressed, dir, writer};
 
 /// Where images are kept unless `DOPPEL_STORE` says otherwise.
@@ -159,7 +160,7 @@ impl Staged<'_> {
         let broken = |e: io::Error| Error::source(b"", format!("cannot be read: {e}"));
         let limits = self.tree.limits();
         let most = compressed.saturating_mul(RATIO_MAX).saturating_add(RATIO_FREE);
-        let plain = compressed::plain(source).map_err(broken)?;
+        let plain = self.store.watcher.watch(compressed::plain(source).map_err(broken)?);
         let mut metered = Metered { source: plain, hash: Sha256::new(), left: most, over: false };
         let applied = archive::apply_layer(&mut metered, &self.spool, &mut self.spooled, &mut self.tree);
         // What follows the end marker belongs to the digest.
@@ -211,6 +212,7 @@ impl<R: Read> Read for Metered<R> {
 pub struct Store {
     root: PathBuf,
     patch: bool,
+    watcher: Watcher,
 }
 
 /// Where the store is, as [`Store::from_env`] says.
@@ -242,7 +244,14 @@ impl Store {
     /// The store at `root`; nothing is created before the first import.
     #[must_use]
     pub const fn at(root: PathBuf) -> Self {
-        Self { root, patch: true }
+        Self { root, patch: true, watcher: Watcher::nobody() }
+    }
+
+    /// The same store, which tells of images that are made in it.
+    #[must_use]
+    pub fn watched(mut self, watcher: Watcher) -> Self {
+        self.watcher = watcher;
+        self
     }
 
     /// The store, making images without a patch section from now on.
@@ -288,7 +297,7 @@ impl Store {
     /// Reads an archive completely, without giving it a name yet.
     pub(crate) fn stage_tar(&self, archive: impl Read, limits: Limits) -> Result<Staged<'_>> {
         let staged = self.stage(limits)?;
-        let tree = archive::from_tar(archive, &staged.spool, limits)?;
+        let tree = archive::from_tar(self.watcher.watch(archive), &staged.spool, limits)?;
         Ok(Staged { tree, ..staged })
     }
 
@@ -466,7 +475,7 @@ impl Store {
     ) -> Result<Record> {
         check_name(name)?;
         let tmp = self.temporary()?;
-        let written = writer::write(tree, spool, tmp.as_file(), tmp.path(), self.patch)?;
+        let written = writer::write(tree, spool, tmp.as_file(), tmp.path(), self.patch, &self.watcher)?;
         tmp.as_file().set_permissions(Permissions::from_mode(0o444)).doing("chmod", tmp.path())?;
         tmp.as_file().sync_all().doing("sync", tmp.path())?;
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());

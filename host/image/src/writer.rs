@@ -18,6 +18,7 @@ use crate::error::Doing;
 use crate::patch::{PatchReport, section};
 use crate::store::Counts;
 use crate::tree::{Content, Data, Tree, split_xattr};
+use crate::watcher::{Step, Watcher};
 use crate::{Error, Result};
 
 const BLOCK: usize = abi::BLOCK_SIZE;
@@ -55,8 +56,15 @@ struct Plan {
 }
 
 /// Writes the image of `tree` to `out`. `spool` holds the data of [`Data::Spool`] files; `path` is for messages.
-/// With `patch`, the patch section follows; `out` must be readable then.
-pub fn write(tree: &Tree, spool: Option<&File>, out: &File, path: &Path, patch: bool) -> Result<Written> {
+/// With `patch`, the patch section follows; `out` must be readable then. `watcher` is told how far it is.
+pub fn write(
+    tree: &Tree,
+    spool: Option<&File>,
+    out: &File,
+    path: &Path,
+    patch: bool,
+    watcher: &Watcher,
+) -> Result<Written> {
     let mut plans = order(tree)?;
     let meta_len = place(tree, &mut plans)?;
     let blocks = assign_blocks(tree, &mut plans, meta_len / BLOCK)?;
@@ -79,9 +87,11 @@ pub fn write(tree: &Tree, spool: Option<&File>, out: &File, path: &Path, patch: 
         if let Content::File(data) = &tree.nodes[plan.node].content {
             copy(data, spool, &mut sink)?;
             sink.pad()?;
+            watcher.tell(Step::Write { done: sink.at, total: u64::from(blocks) * BLOCK as u64 });
         }
     }
-    let patches = if patch { Some(append_patches(tree, &plans, &nids, out, &mut sink)?) } else { None };
+    let patches =
+        if patch { Some(append_patches(tree, &plans, &nids, out, &mut sink, watcher)?) } else { None };
     let size = sink.at;
     sink.out.flush().doing("write", path)?;
     let digest = sink.hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
@@ -95,6 +105,7 @@ fn append_patches(
     nids: &[u64],
     out: &File,
     sink: &mut Sink<'_>,
+    watcher: &Watcher,
 ) -> Result<PatchReport> {
     let files: Vec<_> = plans
         .iter()
@@ -109,7 +120,7 @@ fn append_patches(
     sink.out.flush().doing("write", sink.path)?;
     // Only added to from here on: what is mapped does not change.
     let image = doppel_sys::FileMap::new(out).doing("map", sink.path)?;
-    section::write(&image, &files, &|node| path_of(tree, plans, node), |bytes| sink.put(bytes))
+    section::write(&image, &files, &|node| path_of(tree, plans, node), watcher, |bytes| sink.put(bytes))
 }
 
 /// A path of a file, for people.

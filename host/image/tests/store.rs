@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use doppel_erofs::{Erofs, Inode};
-use doppel_image::{Error, Limits, Record, Source, Store};
+use doppel_image::{Error, Limits, Record, Source, Step, Store, Watcher};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 
 struct Fixture {
@@ -226,6 +227,32 @@ fn without_patches() {
     let (long, short) = (f.store.open("with").unwrap(), f.store.open("without").unwrap());
     assert_eq!(long.verify().unwrap(), short.verify().unwrap());
     assert!(fs::read(long.path).unwrap().starts_with(&fs::read(short.path).unwrap()));
+}
+
+/// A watched store tells of each step of its work, from nothing to all of it.
+#[test]
+fn a_watcher_is_told_how_far_it_is() {
+    let f = Fixture::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let list = told.clone();
+    let store = f.store.clone().watched(Watcher::new(move |step| list.lock().unwrap().push(step)));
+    let mut tar = Vec::new();
+    let image = f.import("x", &f.tree("one"));
+    let open = f.store.open("x").unwrap();
+    doppel_image::write_tar(&open.file, &open.path, &mut tar).unwrap();
+    let again =
+        store.import_tar("y", &tar[..], Source::Archive { path: "-".into() }, Limits::default()).unwrap();
+    assert_eq!(again.digest, image.digest);
+    let told = told.lock().unwrap();
+    let read = told.iter().filter_map(|s| if let Step::Read { done } = s { Some(*done) } else { None });
+    assert_eq!(read.max(), Some(tar.len() as u64));
+    let end = |of: fn(&Step) -> Option<(u64, u64)>| told.iter().filter_map(of).next_back().unwrap();
+    let (done, total) =
+        end(|s| if let Step::Write { done, total } = s { Some((*done, *total)) } else { None });
+    assert!(done == total && total > 0, "{done} of {total}");
+    let (done, total) =
+        end(|s| if let Step::Patch { done, total } = s { Some((*done, *total)) } else { None });
+    assert!(done == total && total > 0, "{done} of {total}");
 }
 
 /// An image that somebody has pinned stays when its name goes to another one or is removed, until it is given up.

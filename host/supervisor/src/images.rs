@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use doppel_api::{self as api, Code, EventKind, Problem};
-use doppel_image::{Record, Source};
+use doppel_image::{Record, Source, Store, Watcher};
 
 use tokio::io::AsyncWriteExt;
 
@@ -109,13 +109,25 @@ impl Tally {
     }
 }
 
+/// Tells of an image that is made.
+fn made(handle: &Handle, step: doppel_image::Step) {
+    use doppel_image::Step;
+    let (step, done_bytes, total_bytes) = match step {
+        Step::Read { done } => ("apply", done, None),
+        Step::Write { done, total } => ("write", done, Some(total)),
+        Step::Patch { done, total } => ("patch", done, Some(total)),
+    };
+    handle.progress(api::Progress { step: step.into(), done_bytes, total_bytes });
+}
+
 impl Core {
-    /// Does something with a registry on a thread of its own, as an operation.
+    /// Does something with a registry on a thread of its own, as an operation. The job's store tells of its work.
     async fn transfer(
         self: &Arc<Self>,
         kind: &str,
         job: impl FnOnce(
             &Self,
+            &Store,
             &dyn doppel_oci::Progress,
             &doppel_oci::Cancel,
         ) -> Result<serde_json::Value, Problem>
@@ -126,8 +138,10 @@ impl Core {
         self.operate(kind, |handle| async move {
             let cancel = doppel_oci::Cancel::default();
             let (told, given_up, tally) = (handle.clone(), cancel.clone(), Tally::default());
+            let watcher = handle.clone();
+            let store = core.images.clone().watched(Watcher::new(move |step| made(&watcher, step)));
             let work = blocking(move || {
-                job(&core, &|event: doppel_oci::Event<'_>| tally.note(&event, &told), &given_up)
+                job(&core, &store, &|event: doppel_oci::Event<'_>| tally.note(&event, &told), &given_up)
             });
             tokio::pin!(work);
             tokio::select! {
@@ -154,8 +168,8 @@ impl Core {
             timeout: PATIENCE,
             limits: doppel_image::Limits::default(),
         };
-        self.transfer("image_pull", move |core, progress, cancel| {
-            let pulled = pull.run(&core.images, progress, cancel).map_err(|e| oci_problem(&e))?;
+        self.transfer("image_pull", move |core, store, progress, cancel| {
+            let pulled = pull.run(store, progress, cancel).map_err(|e| oci_problem(&e))?;
             let name = pulled.record.name.clone();
             core.events.add(EventKind::ImagePull, &name, None, &[("digest", pulled.record.digest.clone())]);
             json(&describe(name, pulled.record))
@@ -172,8 +186,8 @@ impl Core {
             credentials: credentials(what.username, what.password),
             timeout: PATIENCE,
         };
-        self.transfer("image_push", move |core, progress, cancel| {
-            let pushed = push.run(&core.images, progress, cancel).map_err(|e| oci_problem(&e))?;
+        self.transfer("image_push", move |core, store, progress, cancel| {
+            let pushed = push.run(store, progress, cancel).map_err(|e| oci_problem(&e))?;
             core.events.add(
                 EventKind::ImagePush,
                 &push.name,

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
 
 use doppel_api::{
     Code, FrozenImage, Image, ImagePruneReport, Operation, OperationState, PullImage, PushImage,
@@ -15,10 +16,14 @@ use doppel_client::{Client, Upload, query, segment};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::bars::Bars;
 use crate::format::Format;
 use crate::image_cmd::bytes;
 use crate::out::say;
 use crate::time;
+
+/// How often a terminal's bars are brought up to date.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The supervisor of another host, if `DOPPEL_HOST` names one and `local` does not ask for the store here.
 pub fn elsewhere(local: bool) -> Result<Option<Client>, Box<dyn Error>> {
@@ -92,8 +97,19 @@ pub fn inspect(client: &Client, name: &str) -> Result<(), Box<dyn Error>> {
 
 /// Waits for the end of an operation.
 fn finished(client: &Client, begun: &Operation) -> Result<Value, Box<dyn Error>> {
-    let path = format!("/v1/operations/{}?wait=true", segment(&begun.id));
-    let done: Operation = client.json("GET", &path, Upload::None)?;
+    let path = format!("/v1/operations/{}", segment(&begun.id));
+    let bars = Bars::new();
+    let done = loop {
+        // Whoever looks at a terminal is told how far it is.
+        let path = if bars.are_shown() { path.clone() } else { format!("{path}?wait=true") };
+        let now: Operation = client.json("GET", &path, Upload::None)?;
+        if now.state != OperationState::Running {
+            break now;
+        }
+        bars.told(&now.progress.step, now.progress.done_bytes, now.progress.total_bytes);
+        std::thread::sleep(LOOK);
+    };
+    drop(bars);
     match (done.state, done.problem) {
         (OperationState::Succeeded, _) => Ok(done.result.unwrap_or_default()),
         (_, Some(problem)) => Err(problem.detail.into()),

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use doppel_api::{
-    KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain, UpdateNetwork,
+    Code, KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain, UpdateNetwork,
 };
 
 use super::block_io::BlockIo;
 use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
 use crate::image_cmd::bytes;
-use crate::out::{self, say};
+use crate::out::{self, say, tell};
 use crate::rates::RateArgs;
 use crate::rules::RuleArgs;
 use crate::values;
@@ -160,7 +160,14 @@ pub fn remove(args: &RmArgs) -> Outcome {
     let RmArgs { force, volumes: _, names } = args;
     let client = supervisor()?;
     let how = RemoveOptions { force: *force };
-    each(names, |name| client.remove(name, &how))
+    each(names, |name| match client.remove(name, &how) {
+        // As with Docker: what is to be gone is gone.
+        Err(e) if *force && e.code() == Some(Code::DomainNotFound) => {
+            tell!("doppel: {e}");
+            Ok(())
+        }
+        done => done,
+    })
 }
 
 /// Gives a domain a new name.

@@ -33,12 +33,13 @@ fn an_archive_of_an_image_gives_the_same_image() {
     tree.link(b"z", b"a").unwrap();
     let (first, second, mut archive) =
         (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
-    let one = crate::write(&tree, None, &first, Path::new("x"), false).unwrap();
+    let one = crate::write(&tree, None, &first, Path::new("x"), false, &crate::Watcher::default()).unwrap();
     write_tar(&first, Path::new("x"), &archive).unwrap();
     archive.rewind().unwrap();
     let spool = tempfile::tempfile().unwrap();
     let again = from_tar(&archive, &spool, Limits::default()).unwrap();
-    let two = crate::write(&again, Some(&spool), &second, Path::new("x"), false).unwrap();
+    let two = crate::write(&again, Some(&spool), &second, Path::new("x"), false, &crate::Watcher::default())
+        .unwrap();
     assert_eq!(one, two);
     assert_eq!(small_file(&first, "/a").unwrap(), b"some data");
     assert_eq!(small_file(&first, "/b/link"), None);

@@ -12,7 +12,7 @@ fn image() -> Vec<u8> {
     tree.insert(b"program", Meta::default(), program).unwrap();
     tree.link(b"hard", b"dir0/file0").unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
-    crate::write(&tree, None, file.as_file(), file.path(), true).unwrap();
+    crate::write(&tree, None, file.as_file(), file.path(), true, &crate::Watcher::default()).unwrap();
     let mut bytes = std::fs::read(file.path()).unwrap();
     // No checksum, so that damage gets past the superblock.
     bytes[1024 + 8] &= !1;

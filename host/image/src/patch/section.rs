@@ -4,6 +4,7 @@ use doppel_abi_image::patch::{FOOTER_FROM_END, PATCH_MAGIC, PATCH_VERSION, Patch
 use doppel_erofs::{Erofs, Kind};
 
 use super::{FileReport, PAGE, PatchReport, SCANNER, TOP, check, scan};
+use crate::watcher::{Step, Watcher};
 
 /// A regular file of the image.
 pub(crate) struct Place {
@@ -18,11 +19,12 @@ pub(crate) struct Place {
 }
 
 /// Scans `files` (in order of nodes) of the file system `image` and gives the section's bytes to `put`, piece by
-/// piece. `path` names a file for the report.
+/// piece. `path` names a file for the report; `watcher` is told how far it is.
 pub(crate) fn write<E>(
     image: &[u8],
     files: &[Place],
     path: &dyn Fn(usize) -> String,
+    watcher: &Watcher,
     mut put: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<PatchReport, E> {
     let start = image.len() as u64;
@@ -30,7 +32,11 @@ pub(crate) fn write<E>(
     let mut report = PatchReport { scanner: SCANNER, ..PatchReport::default() };
     let mut all = Vec::new();
     let mut entries = Vec::new();
+    let total = files.iter().map(|f| f.len).sum();
+    let mut done = 0;
     for file in files {
+        done += file.len;
+        watcher.tell(Step::Patch { done, total });
         let data = usize::try_from(file.offset).ok().zip(usize::try_from(file.len).ok());
         let Some(data) = data.and_then(|(at, len)| image.get(at..at.checked_add(len)?)) else { continue };
         let Some(scan) = scan(data) else { continue };

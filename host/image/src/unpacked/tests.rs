@@ -38,7 +38,7 @@ fn store() -> (tempfile::TempDir, File, crate::Written) {
     fs::create_dir(dir.path().join("images")).unwrap();
     let made = dir.path().join("made");
     let file = File::create_new(&made).unwrap();
-    let written = crate::write(&tree(), None, &file, &made, false).unwrap();
+    let written = crate::write(&tree(), None, &file, &made, false, &crate::Watcher::default()).unwrap();
     let path = dir.path().join(format!("images/sha256-{}.erofs", written.digest));
     fs::rename(made, &path).unwrap();
     (dir, File::open(path).unwrap(), written)
@@ -64,7 +64,10 @@ fn an_unpacked_image_is_the_image() {
     let (again, notes) = crate::from_dir(&unpacked.path, Limits::default()).unwrap();
     assert!(notes.is_empty(), "{notes:?}");
     let file = tempfile::tempfile().unwrap();
-    assert_eq!(crate::write(&again, None, &file, Path::new("x"), false).unwrap().digest, written.digest);
+    assert_eq!(
+        crate::write(&again, None, &file, Path::new("x"), false, &crate::Watcher::default()).unwrap().digest,
+        written.digest
+    );
     let holes = fs::metadata(unpacked.path.join("holes")).unwrap();
     assert_eq!((holes.len(), holes.blocks()), (100_000, 0));
     let above = fs::metadata(unpacked.path.parent().unwrap()).unwrap();

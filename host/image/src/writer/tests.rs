@@ -11,7 +11,7 @@ use crate::tree::{Limits, Meta};
 /// The image of a tree, as bytes.
 fn image(tree: &Tree) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let written = write(tree, None, file.as_file(), file.path(), true).unwrap();
+    let written = write(tree, None, file.as_file(), file.path(), true, &Watcher::default()).unwrap();
     let bytes = std::fs::read(file.path()).unwrap();
     assert_eq!(written.size, bytes.len() as u64);
     bytes
@@ -175,7 +175,7 @@ fn erofs_utils_accept_it() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut tree = sample();
     insert(&mut tree, "program", Content::File(Data::Bytes(crate::patch::tests::sample())));
-    let written = write(&tree, None, file.as_file(), file.path(), true).unwrap();
+    let written = write(&tree, None, file.as_file(), file.path(), true, &Watcher::default()).unwrap();
     let patches = written.patches.unwrap();
     assert_eq!((patches.files, patches.sites, patches.rule_a, patches.rule_b), (1, 2, 1, 1));
     assert_eq!(patches.top[0].path, "/program");
@@ -207,7 +207,7 @@ fn a_file_that_changes_is_noticed() {
         let mut tree = Tree::new(Limits::default());
         insert(&mut tree, "f", Content::File(Data::Host { path: dir.path().join("f"), len }));
         let out = tempfile::tempfile().unwrap();
-        let error = write(&tree, None, &out, Path::new("out"), true).unwrap_err();
+        let error = write(&tree, None, &out, Path::new("out"), true, &Watcher::default()).unwrap_err();
         assert!(error.to_string().contains("changed while it was read"), "{error}");
     }
 }
