@@ -42,7 +42,8 @@ pub use network::{
 };
 pub use problem::{Code, Problem};
 pub use system::{
-    Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, Version,
+    Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, UpgradeCheck,
+    UpgradeReport, UpgradedKeeper, Version,
 };
 pub use words::in_words;
 

@@ -174,6 +174,47 @@ pub enum OperationState {
     Cancelled,
 }
 
+/// `GET /v1/upgrade`: what `POST /v1/upgrade` would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpgradeCheck {
+    /// What runs.
+    pub running: Version,
+    /// What is installed; it begins on this host, and takes the configuration.
+    pub installed: Version,
+    /// Whether they are one file: the supervisor stays, and keepers and services are looked after.
+    pub same: bool,
+    /// Programs in domains (exec) that would be hung up.
+    pub execs: u64,
+    /// Operations that would be ended.
+    pub operations: u64,
+}
+
+/// What an operation of kind `upgrade` gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UpgradeReport {
+    /// What the supervisor was.
+    pub before: Version,
+    /// What it is.
+    pub after: Version,
+    /// The keepers.
+    pub keepers: Vec<UpgradedKeeper>,
+    /// The service domains.
+    pub services: Vec<Service>,
+    /// Why service domains stay as they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services_stay: Option<String>,
+}
+
+/// What became of a keeper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UpgradedKeeper {
+    /// Its number.
+    pub number: u64,
+    /// Why it stays what it was; none: it is of the supervisor's program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stays: Option<String>,
+}
+
 /// Something that takes long. `GET /v1/operations/{id}?wait=true` answers when it has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {

@@ -100,6 +100,8 @@ enum Verb {
     /// List and replace service domains.
     #[command(subcommand)]
     Service(remote::services::ServiceCommand),
+    /// Go on with the supervisor's program as it is installed now: supervisor, keepers and service domains.
+    Upgrade(remote::upgrade::UpgradeArgs),
     /// Show versions.
     Version(remote::show::Printed),
     /// Check what this host needs to run domains.
@@ -192,6 +194,7 @@ fn main() -> ExitCode {
         Verb::Top(args) => remote::watch::top(&args),
         Verb::Info(args) => remote::show::info(&args),
         Verb::Service(command) => remote::services::run(&command),
+        Verb::Upgrade(args) => remote::upgrade::run(&args),
         Verb::Version(args) => remote::show::version(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completion(args) => manual::completion(&args),

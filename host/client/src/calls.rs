@@ -71,6 +71,12 @@ impl Client {
     pub fn upgrade_services(&self) -> Result<Vec<api::Service>> {
         self.json("POST", "/v1/services/upgrade", Upload::None)
     }
+    pub fn upgrade_check(&self) -> Result<api::UpgradeCheck> {
+        self.json("GET", "/v1/upgrade", Upload::None)
+    }
+    pub fn upgrade(&self) -> Result<api::Operation> {
+        self.json("POST", "/v1/upgrade", Upload::None)
+    }
     pub fn events(&self, which: &api::EventOptions) -> Result<Lines<api::Event>> {
         self.lines(&query("/v1/events", which))
     }

@@ -1,6 +1,7 @@
 //! What all parts of the supervisor share.
 
 use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use doppel_api::{Code, EventKind, Problem};
 use doppel_freezer::FrozenStore;
 use doppel_image::Store;
+use tokio::sync::watch;
 
 use crate::answers::Answers;
 use crate::audit::Audit;
@@ -26,6 +28,7 @@ use crate::roots::Roots;
 use crate::stages::Stages;
 use crate::state::{State, Table};
 use crate::supervisor::Config;
+use crate::upgrade::Replacement;
 use crate::{keeper, locked};
 
 /// How long keepers may take to say what they keep when a supervisor begins.
@@ -50,6 +53,10 @@ pub(crate) struct Core {
     pub roots: Roots,
     pub spare_seconds: u32,
     pub audit: Audit,
+    /// What this program was called with, if another may go on in its process.
+    pub arguments: Option<Vec<OsString>>,
+    /// That one, when there is to be one.
+    pub replaced: watch::Sender<Option<Replacement>>,
     pub stages: Stages,
 }
 
@@ -80,11 +87,14 @@ impl Core {
         let setup = Setup { store, runtime, network_shards, program: keeper };
         let plan = Plan { setup, most: config.keeper_domains, idle: config.keeper_idle };
         let (keepers, mut happenings) = Keepers::new(plan)?;
+        let goes_on = config.replacement.as_ref().map(|r| r.operation.as_str());
         let core = Arc::new(Self {
             images: Store::at(config.store.clone()),
             frozen: FrozenStore::new(&config.store),
             audit: Audit::open(&config.store.join("supervisor/audit.log"))?,
-            operations: Operations::new(&state, rows.take(Table::Operations)),
+            operations: Operations::new(&state, rows.take(Table::Operations), goes_on),
+            arguments: config.arguments,
+            replaced: watch::channel(None).0,
             answers: Answers::new(rows.take(Table::Answers)),
             origins: Notes::new(rows.take(Table::Frozen)),
             roots: Roots::default(),
@@ -124,7 +134,7 @@ impl Core {
             ));
         }
         core.found(kept, &missing);
-        core.bring_services();
+        core.begun(config.replacement);
         for (number, happening) in early {
             core.happened(number, happening);
         }

@@ -143,6 +143,11 @@ impl Execs {
         locked(&self.0).get(id).cloned().ok_or_else(none)
     }
 
+    /// How many run.
+    pub fn under_way(&self) -> u64 {
+        self.all().iter().filter(|e| locked(&e.ended).is_none()).count() as u64
+    }
+
     fn all(&self) -> Vec<Arc<Exec>> {
         locked(&self.0).values().cloned().collect()
     }

@@ -225,21 +225,21 @@ impl Keepers {
         }
     }
 
-    /// Asks all of them; the answers are in order of their numbers.
-    pub async fn ask_all(&self, ask: impl Fn() -> Ask) -> Vec<Result<Said, Problem>> {
+    /// Asks all of them; the answers are with their numbers, in order.
+    pub async fn ask_all(&self, ask: impl Fn() -> Ask) -> Vec<(u64, Result<Said, Problem>)> {
         let links: Vec<_> = locked(&self.table).keepers.values().map(|one| one.link.clone()).collect();
         // At once: one that does not answer keeps nobody from hearing the others.
         let asked: Vec<_> = links
             .into_iter()
             .map(|link| {
                 let ask = ask();
-                tokio::spawn(async move { link.ask(ask).await })
+                (link.number, tokio::spawn(async move { link.ask(ask).await }))
             })
             .collect();
         let mut answers = Vec::new();
-        for answer in asked {
+        for (number, answer) in asked {
             let failed = |e| Err(Problem::new(Code::Internal, format!("a task failed: {e}")));
-            answers.push(answer.await.unwrap_or_else(failed));
+            answers.push((number, answer.await.unwrap_or_else(failed)));
         }
         answers
     }

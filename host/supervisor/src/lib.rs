@@ -40,10 +40,12 @@ mod state;
 mod streams;
 mod supervisor;
 mod time;
+mod upgrade;
 mod wanted;
 
 pub use streams::{ByteStream, LineStream};
 pub use supervisor::{Config, Supervisor};
+pub use upgrade::{Replacement, version};
 
 fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Nothing that these protect is ever left half done: no code between lock and unlock panics but by a bug, which

@@ -70,6 +70,9 @@ enum Verb {
         #[arg(long, value_name = "N", default_value_t = 1)]
         network_shards: usize,
     },
+    /// Says what this program is; a supervisor that is to go on as it asks
+    #[command(hide = true)]
+    About,
     /// A network service domain; the keeper starts it
     #[command(name = doppel_net::SERVICE, hide = true)]
     NetworkService {
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Some(Verb::Keep { store, runtime, network_shards }) => {
             daemon::keep(KeeperConfig { store, runtime, network_shards })
         }
+        Some(Verb::About) => daemon::about(),
         Some(Verb::NetworkService { no_polling }) => {
             doppel_net::serve(std::io::stdin().as_fd(), !no_polling).map_err(Into::into)
         }

@@ -36,6 +36,11 @@ impl Handle {
         self.0.status.send_modify(|operation| operation.progress = progress);
     }
 
+    /// Its id.
+    pub fn id(&self) -> String {
+        self.0.status.borrow().id.clone()
+    }
+
     /// Waits until it is to end.
     pub async fn cancelled(&self) {
         // The sender lives as long as this.
@@ -44,11 +49,11 @@ impl Handle {
 }
 
 impl Operations {
-    /// With what is left of former ones.
-    pub fn new(state: &State, rows: Vec<(String, Operation)>) -> Self {
+    /// With what is left of former ones; one may go on.
+    pub fn new(state: &State, rows: Vec<(String, Operation)>, goes_on: Option<&str>) -> Self {
         let operations = Self(Mutex::default());
         for (_, mut operation) in rows {
-            if operation.state == OperationState::Running {
+            if operation.state == OperationState::Running && goes_on != Some(&operation.id) {
                 operation.state = OperationState::Failed;
                 operation.problem = Some(Problem::new(
                     Code::Internal,
@@ -77,6 +82,18 @@ impl Operations {
     fn get(&self, id: &str) -> Result<Arc<Known>, Problem> {
         let none = || Problem::new(Code::OperationNotFound, format!("no operation {id:?}"));
         locked(&self.0).1.get(id).cloned().ok_or_else(none)
+    }
+
+    /// How many of a kind run.
+    pub fn under_way_of(&self, kind: &str) -> u64 {
+        let is = |o: &Operation| o.state == OperationState::Running && o.kind == kind;
+        locked(&self.0).1.values().filter(|k| is(&k.status.borrow())).count() as u64
+    }
+
+    /// How many run but those of a kind.
+    pub fn under_way(&self, but: &str) -> u64 {
+        let is = |o: &Operation| o.state == OperationState::Running && o.kind != but;
+        locked(&self.0).1.values().filter(|k| is(&k.status.borrow())).count() as u64
     }
 
     pub fn list(&self) -> Vec<Operation> {
@@ -131,22 +148,34 @@ impl crate::core::Core {
         let core = self.clone();
         tokio::spawn(async move {
             let result = job.await;
-            known.status.send_modify(|o| match result {
-                Ok(value) => {
-                    o.state = OperationState::Succeeded;
-                    o.result = Some(value);
-                }
-                Err(problem) => {
-                    let cancelled = problem.code == Code::Cancelled;
-                    o.state = if cancelled { OperationState::Cancelled } else { OperationState::Failed };
-                    o.problem = Some(problem);
-                }
-            });
-            let done = known.status.borrow().clone();
-            core.state.put_soon(Table::Operations, &done.id, &done);
-            core.forget_operations();
+            core.conclude_known(&known, result);
         });
         Ok(operation)
+    }
+
+    /// Notes how an operation ended that the program before has begun.
+    pub fn conclude(&self, id: &str, result: Result<serde_json::Value, Problem>) {
+        match self.operations.get(id) {
+            Ok(known) => self.conclude_known(&known, result),
+            Err(problem) => tracing::error!("{problem}"),
+        }
+    }
+
+    fn conclude_known(&self, known: &Known, result: Result<serde_json::Value, Problem>) {
+        known.status.send_modify(|o| match result {
+            Ok(value) => {
+                o.state = OperationState::Succeeded;
+                o.result = Some(value);
+            }
+            Err(problem) => {
+                let cancelled = problem.code == Code::Cancelled;
+                o.state = if cancelled { OperationState::Cancelled } else { OperationState::Failed };
+                o.problem = Some(problem);
+            }
+        });
+        let done = known.status.borrow().clone();
+        self.state.put_soon(Table::Operations, &done.id, &done);
+        self.forget_operations();
     }
 
     fn forget_operations(&self) {

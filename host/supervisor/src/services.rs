@@ -25,28 +25,10 @@ impl Core {
         self.ask_services(|| Ask::UpgradeServices { program: program.clone(), if_other: false }).await
     }
 
-    /// A supervisor of another program than the keeper's has just begun: its keeper and services are the newer ones.
-    pub fn bring_services(self: &Arc<Self>) {
-        let core = Arc::downgrade(self);
-        tokio::spawn(async move {
-            let Some(core) = core.upgrade() else { return };
-            let program = installed(&core.program);
-            // What one does not do is its own business.
-            let give_way = || Ask::GiveWay { program: program.clone() };
-            for problem in core.keepers.ask_all(give_way).await.into_iter().filter_map(Result::err) {
-                tracing::warn!("{}", problem.detail);
-            }
-            let ask = || Ask::UpgradeServices { program: program.clone(), if_other: true };
-            if let Err(p) = core.ask_services(ask).await {
-                tracing::warn!("{}", p.detail);
-            }
-        });
-    }
-
     /// Those of all keepers; all are asked, whatever one answers.
-    async fn ask_services(&self, ask: impl Fn() -> Ask) -> Result<Vec<api::Service>, Problem> {
+    pub async fn ask_services(&self, ask: impl Fn() -> Ask) -> Result<Vec<api::Service>, Problem> {
         let mut all = Vec::new();
-        for answer in self.keepers.ask_all(ask).await {
+        for (_, answer) in self.keepers.ask_all(ask).await {
             match answer? {
                 Said::Services(some) => all.extend(some),
                 _ => return Err(Problem::new(api::Code::Internal, "a keeper answers something else")),
@@ -96,7 +78,7 @@ fn described((shard, (health, networks)): (u32, (Health, usize))) -> api::Servic
 }
 
 /// Where a program lies that may have been replaced since this process was started from it.
-fn installed(program: &Path) -> PathBuf {
+pub(crate) fn installed(program: &Path) -> PathBuf {
     let text = program.as_os_str().to_str();
     text.and_then(|t| t.strip_suffix(DELETED)).map_or_else(|| program.to_owned(), PathBuf::from)
 }

@@ -140,6 +140,12 @@ impl State {
         async { change.await.unwrap_or_else(closed) }
     }
 
+    /// When all changes so far are durable.
+    pub fn settled(&self) -> impl Future<Output = Outcome> + use<> {
+        // Of a row that is not there.
+        self.remove(Table::Operations, "")
+    }
+
     fn change(
         &self,
         table: Table,

@@ -1,5 +1,6 @@
 //! What can be asked of domain 0.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use doppel_api::Problem;
 use crate::core::{Core, whole};
 use crate::domains::{Entry, is_live};
 use crate::streams::{ByteStream, LineStream};
+use crate::upgrade::Replacement;
 
 tokio::task_local! {
     /// Who sent the request that is carried out, and its idempotency key and digest. What it makes is marked with that,
@@ -58,6 +60,10 @@ pub struct Config {
     pub keeper_idle: Duration,
     /// The program whose `keep` command is the keeper; this one if missing.
     pub program: Option<PathBuf>,
+    /// What this process' program was called with, if it may go on as another one ([`Supervisor::replaced`]).
+    pub arguments: Option<Vec<OsString>>,
+    /// How this process came to be this program, if it was another one before.
+    pub replacement: Option<Replacement>,
 }
 
 /// Domain 0.
@@ -310,6 +316,20 @@ impl Supervisor {
     }
     pub async fn services(&self) -> Answer<Vec<api::Service>> {
         self.core.services().await
+    }
+    pub async fn upgrade_check(&self) -> Answer<api::UpgradeCheck> {
+        self.core.upgrade_check().await
+    }
+    pub async fn upgrade(&self) -> Answer<api::Operation> {
+        whole(self.core.clone().upgrade()).await
+    }
+    /// When this process is to go on as another program.
+    pub async fn replaced(&self) -> Replacement {
+        self.core.replaced().await
+    }
+    /// When all that has changed is written down.
+    pub async fn written(&self) -> Answer<()> {
+        self.core.state.settled().await
     }
     pub async fn upgrade_services(&self) -> Answer<Vec<api::Service>> {
         whole(self.core.clone().upgrade_services()).await

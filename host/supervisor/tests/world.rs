@@ -43,6 +43,8 @@ impl Place {
             keeper_domains: 256,
             keeper_idle: Duration::from_secs(60),
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_doppeld"))),
+            arguments: None,
+            replacement: None,
         }
     }
 

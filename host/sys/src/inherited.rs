@@ -24,6 +24,26 @@ pub fn next_to_streams<const N: usize>() -> [std::io::Result<OwnedFd>; N] {
     })
 }
 
+/// Takes descriptors that this process has kept for the program it is now, by their numbers, close-on-exec; only the first call
+/// does.
+///
+/// To be called before anything else opens descriptors: it believes that these numbers are from the program before.
+///
+/// # Errors
+/// If one is not open, or is said twice; none is taken then.
+pub fn kept(numbers: &[RawFd]) -> std::io::Result<Vec<OwnedFd>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let twice = numbers.iter().enumerate().any(|(i, fd)| numbers.iter().take(i).any(|other| other == fd));
+    // SAFETY: F_SETFD only changes a flag, and fails for a number that is no descriptor.
+    let open = |fd: &RawFd| *fd >= FIRST && unsafe { libc::fcntl(*fd, libc::F_SETFD, libc::FD_CLOEXEC) == 0 };
+    if twice || !numbers.iter().all(open) || TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    // SAFETY: each is open and said once, and by agreement with the program before nobody's but ours; TAKEN keeps it from being
+    // owned twice.
+    Ok(numbers.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }).collect())
+}
+
 /// Takes the descriptors that `LISTEN_PID` and `LISTEN_FDS` hand to this process, close-on-exec; none on a second call.
 ///
 /// To be called before anything else opens descriptors for good: it believes the environment that these numbers are

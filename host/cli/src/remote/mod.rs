@@ -13,6 +13,7 @@ pub mod lifecycle;
 pub mod run;
 pub mod services;
 pub mod show;
+pub mod upgrade;
 pub mod watch;
 
 use std::error::Error;

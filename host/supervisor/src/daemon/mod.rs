@@ -1,6 +1,7 @@
 //! The process around the supervisor: configuration, logs, signals, the service manager.
 
 pub mod config;
+mod handover;
 mod log;
 mod notify;
 pub mod token;
@@ -11,24 +12,43 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use doppel_supervisor::http::{Listen, Server, Tls};
+use doppel_supervisor::http::{Ending, Listen, Listener, Server, Source, Tls};
 use doppel_supervisor::keeper::{self, KeeperConfig};
-use doppel_supervisor::{Config, Supervisor};
+use doppel_supervisor::{Config, Replacement, Supervisor};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use tokio::signal::unix::{SignalKind, signal};
 
 use config::{Overrides, Settings};
+use handover::Handover;
 use log::Logs;
 
 /// Serves until SIGTERM or SIGINT; domains live on.
 pub fn serve(file: Option<PathBuf>, overrides: Overrides, check: bool) -> Result<(), Box<dyn Error>> {
-    let settings = Settings::read(file.as_deref(), &overrides)?;
     if check {
+        let settings = Settings::read(file.as_deref(), &overrides)?;
         settings.check_tokens()?;
         print!("{}", settings.to_toml());
         return Ok(());
     }
-    let inherited = doppel_sys::inherited::take();
+    // What the program before has left, until this one serves: if it does not get there, that one goes on.
+    let mut handed = handover::take()?;
+    match (serve_as(file, overrides, &mut handed), handed) {
+        (Err(e), Some(handed)) if !handed.failed() => Err(handed.back(&e.to_string())),
+        (result, _) => result,
+    }
+}
+
+fn serve_as(
+    file: Option<PathBuf>,
+    overrides: Overrides,
+    handed: &mut Option<Handover>,
+) -> Result<(), Box<dyn Error>> {
+    let settings = Settings::read(file.as_deref(), &overrides)?;
+    let managers = |fd| Listener { source: Source::Manager, fd };
+    let inherited = match handed {
+        Some(handed) => handed.listeners()?,
+        None => doppel_sys::inherited::take().into_iter().map(managers).collect(),
+    };
     let logs = Logs::start(&settings.log)?;
     raise_descriptor_limit();
     std::fs::create_dir_all(&settings.runtime)
@@ -37,21 +57,29 @@ pub fn serve(file: Option<PathBuf>, overrides: Overrides, check: bool) -> Result
     let mode = std::fs::metadata(&settings.runtime)?.permissions().mode();
     std::fs::set_permissions(&settings.runtime, Permissions::from_mode(mode & 0o7777 | 0o111))?;
     // Held until the process ends: two supervisors would undo each other's work.
-    let _lock = lock(&settings)?;
+    let lock = match handed {
+        Some(handed) => handed.lock.try_clone()?,
+        None => lock(&settings)?,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(run(file, overrides, &settings, inherited, &logs));
+    let result = runtime.block_on(run(file, overrides, &settings, inherited, handed, &logs));
+    if let Ok(Some((listeners, replacement))) = result {
+        // At once: nothing of this program goes on.
+        return Err(handover::replace(lock, listeners, replacement));
+    }
     // What blocks in a thread of the runtime must not keep the process.
     runtime.shutdown_timeout(Duration::from_millis(200));
-    result
+    result.map(|_| ())
 }
 
 async fn run(
     file: Option<PathBuf>,
     overrides: Overrides,
     settings: &Settings,
-    inherited: Vec<std::os::fd::OwnedFd>,
+    inherited: Vec<Listener>,
+    handed: &mut Option<Handover>,
     logs: &Logs,
-) -> Result<(), Box<dyn Error>> {
+) -> Result<Option<(Vec<Listener>, Replacement)>, Box<dyn Error>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
     let server = Server::bind(Listen {
@@ -77,16 +105,27 @@ async fn run(
         keeper_domains: settings.keeper_domains,
         keeper_idle: Duration::from_secs(settings.keeper_idle_seconds.into()),
         program: None,
+        arguments: Some(std::env::args_os().skip(1).collect()),
+        replacement: handed.as_ref().map(|h| h.replacement.clone()),
     };
+    if handed.is_some() {
+        handover::collect_children()?;
+    }
     let supervisor = Supervisor::open(config).await?;
-    let kernel = format!("{:016x}", doppel_domain::kernel_digest());
+    *handed = None;
+    let doppel_api::Version { version, kernel, .. } = doppel_supervisor::version();
     notify::send("READY=1");
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), kernel, store = %settings.store.display(), "ready");
-    let end = async {
+    tracing::info!(version, kernel, store = %settings.store.display(), "ready");
+    let next = supervisor.clone();
+    let end = async move {
         loop {
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
+                replacement = next.replaced() => {
+                    tracing::info!(program = %replacement.program.display(), "goes on as another program");
+                    return Ending::Replaced(replacement);
+                }
                 _ = hangup.recv() => match Settings::read(file.as_deref(), &overrides) {
                     Ok(now) => logs.set_level(&now.log),
                     Err(e) => tracing::error!("the configuration stays as it was: {e}"),
@@ -95,8 +134,18 @@ async fn run(
         }
         notify::send("STOPPING=1");
         tracing::info!("ends; domains live on");
+        Ending::Stop
     };
-    server.serve(supervisor, kernel, end).await;
+    let replaced = server.serve(supervisor.clone(), end).await;
+    if replaced.is_some() {
+        supervisor.written().await?;
+    }
+    Ok(replaced)
+}
+
+/// Says what this program is.
+pub fn about() -> Result<(), Box<dyn Error>> {
+    println!("{}", serde_json::to_string(&doppel_supervisor::version())?);
     Ok(())
 }
 

@@ -20,4 +20,4 @@ pub mod token;
 #[cfg(test)]
 mod tests;
 
-pub use server::{Listen, Server, Tls};
+pub use server::{Ending, Listen, Listener, Server, Source, Tls};

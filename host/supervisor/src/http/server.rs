@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -30,7 +31,7 @@ use super::openapi;
 use super::service::{Peer, Service};
 use super::table::{self, Site};
 use super::token::{self, Tokens};
-use crate::Supervisor;
+use crate::{Replacement, Supervisor};
 
 /// Largest head of a request.
 pub(super) const MAX_HEAD: usize = 64 << 10;
@@ -38,6 +39,8 @@ pub(super) const MAX_HEAD: usize = 64 << 10;
 const MAX_FIELDS: usize = 100;
 /// How long connections may take to end when the server does.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// As that, if another program goes on.
+const SHORT_FAREWELL: Duration = Duration::from_millis(200);
 
 /// Certificate and key, as PEM files.
 #[derive(Clone, Debug)]
@@ -48,6 +51,33 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
+/// Where a socket that listens comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// The service manager, who decides where it listens.
+    Manager,
+    /// Made here, or by the program that this process was before.
+    Own,
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where it comes from.
+    pub source: Source,
+    /// The socket.
+    pub fd: OwnedFd,
+}
+
+/// Why a server ends.
+#[derive(Debug)]
+pub enum Ending {
+    /// It is to stop.
+    Stop,
+    /// This process goes on as another program.
+    Replaced(Replacement),
+}
+
 /// Where to listen, and within what bounds.
 #[derive(Debug)]
 pub struct Listen {
@@ -55,8 +85,8 @@ pub struct Listen {
     pub socket: PathBuf,
     /// Group that may use it.
     pub group: Option<String>,
-    /// Sockets from the service manager.
-    pub inherited: Vec<OwnedFd>,
+    /// Sockets that this process has already.
+    pub inherited: Vec<Listener>,
     /// TCP besides.
     pub tcp: Option<SocketAddr>,
     /// TLS for TCP.
@@ -75,6 +105,8 @@ pub struct Server {
     tcp: Vec<(TcpListener, Option<TlsAcceptor>)>,
     /// The socket that was made here, and is removed at the end.
     made: Option<PathBuf>,
+    /// All of them once more, for the next program.
+    kept: Vec<Listener>,
     tokens: Arc<Tokens>,
     connections: Arc<Semaphore>,
     head_time: Duration,
@@ -90,35 +122,60 @@ impl Server {
             unix: Vec::new(),
             tcp: Vec::new(),
             made: None,
+            kept: Vec::new(),
             tokens: Arc::new(Tokens::new(listen.tokens.clone())),
             connections: Arc::new(Semaphore::new(listen.connections)),
             head_time: listen.head_time,
         };
         let tls = listen.tls.as_ref().map(acceptor).transpose()?;
-        for fd in listen.inherited {
+        let mut tcp = listen.tcp;
+        for Listener { source, fd } in listen.inherited {
+            let own = source == Source::Own;
             match rustix::net::getsockname(&fd)?.address_family() {
                 rustix::net::AddressFamily::UNIX => {
                     let listener = std::os::unix::net::UnixListener::from(fd);
-                    listener.set_nonblocking(true)?;
-                    server.unix.push(UnixListener::from_std(listener)?);
+                    let at = listener.local_addr()?;
+                    if own && at.as_pathname() != Some(&listen.socket) {
+                        tracing::warn!("no longer listens at {at:?}");
+                        continue;
+                    }
+                    server.add_unix(listener, source)?;
+                    server.made = server.made.take().or(own.then(|| listen.socket.clone()));
                 }
-                _ => server.add_tcp(std::net::TcpListener::from(fd), tls.as_ref(), &listen.tokens)?,
+                _ => {
+                    let listener = std::net::TcpListener::from(fd);
+                    let at = listener.local_addr()?;
+                    if own && tcp.take_if(|address| *address == at).is_none() {
+                        tracing::warn!("no longer listens at {at}");
+                        continue;
+                    }
+                    server.add_tcp(listener, source, tls.as_ref(), &listen.tokens)?;
+                }
             }
         }
         if server.unix.is_empty() {
             let listener = bind_unix(&listen.socket, listen.group.as_deref())?;
-            server.unix.push(UnixListener::from_std(listener)?);
+            server.add_unix(listener, Source::Own)?;
             server.made = Some(listen.socket);
         }
-        if let Some(address) = listen.tcp {
-            server.add_tcp(std::net::TcpListener::bind(address)?, tls.as_ref(), &listen.tokens)?;
+        if let Some(address) = tcp {
+            let listener = std::net::TcpListener::bind(address)?;
+            server.add_tcp(listener, Source::Own, tls.as_ref(), &listen.tokens)?;
         }
         Ok(server)
+    }
+
+    fn add_unix(&mut self, listener: std::os::unix::net::UnixListener, source: Source) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        self.kept.push(Listener { source, fd: listener.try_clone()?.into() });
+        self.unix.push(UnixListener::from_std(listener)?);
+        Ok(())
     }
 
     fn add_tcp(
         &mut self,
         listener: std::net::TcpListener,
+        source: Source,
         tls: Option<&TlsAcceptor>,
         tokens: &Path,
     ) -> io::Result<()> {
@@ -135,24 +192,26 @@ impl Server {
             return Err(io::Error::other(text));
         }
         listener.set_nonblocking(true)?;
+        self.kept.push(Listener { source, fd: listener.try_clone()?.into() });
         self.tcp.push((TcpListener::from_std(listener)?, tls.cloned()));
         tracing::info!(%address, tls = tls.is_some(), "listening");
         Ok(())
     }
 
-    /// Serves until `end`, then lets what is under way finish for a moment.
-    pub async fn serve(self, supervisor: Arc<Supervisor>, kernel: String, end: impl Future<Output = ()>) {
+    /// Serves until `end`, then lets what is under way finish for a moment. Gives the sockets if another program is to go on
+    /// with them.
+    pub async fn serve(
+        self,
+        supervisor: Arc<Supervisor>,
+        end: impl Future<Output = Ending>,
+    ) -> Option<(Vec<Listener>, Replacement)> {
         let routes = table::routes();
         let site = Arc::new(Site {
             supervisor,
             meter: Meter::new(routes.len()),
             names: routes.iter().map(|r| (r.method.to_string(), r.path)).collect(),
             document: openapi::document(&routes),
-            version: doppel_api::Version {
-                version: env!("CARGO_PKG_VERSION").into(),
-                api: doppel_api::VERSION_PREFIX.trim_start_matches('/').into(),
-                kernel,
-            },
+            version: crate::version(),
         });
         let service = Arc::new(Service::new(routes, site));
         let (ending, ended) = watch::channel(());
@@ -168,18 +227,28 @@ impl Server {
             listeners.spawn(accept_tcp(listener, tls, self.tokens.clone(), self.head_time, shared.clone()));
         }
         drop(shared);
-        end.await;
+        let why = end.await;
         listeners.shutdown().await;
-        if let Some(path) = self.made
+        let (farewell, replaced) = match why {
+            Ending::Stop => {
+                drop(self.kept);
+                (FAREWELL, None)
+            }
+            // Who connects meanwhile waits.
+            Ending::Replaced(by) => (SHORT_FAREWELL, Some((self.kept, by))),
+        };
+        if replaced.is_none()
+            && let Some(path) = self.made
             && let Err(e) = std::fs::remove_file(&path)
         {
             tracing::warn!("{}: {e}", path.display());
         }
         ending.send_replace(());
         // Each connection holds a receiver.
-        if tokio::time::timeout(FAREWELL, ending.closed()).await.is_err() {
+        if tokio::time::timeout(farewell, ending.closed()).await.is_err() {
             tracing::info!("streams are cut");
         }
+        replaced
     }
 }
 
@@ -297,7 +366,6 @@ fn bind_unix(path: &Path, group: Option<&str>) -> io::Result<std::os::unix::net:
     let listener = std::os::unix::net::UnixListener::bind(path).map_err(named);
     rustix::process::umask(before);
     let listener = listener?;
-    listener.set_nonblocking(true)?;
     if let Some(gid) = group.and_then(group_id) {
         std::os::unix::fs::chown(path, None, Some(gid)).map_err(named)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660)).map_err(named)?;

@@ -94,6 +94,15 @@ fn system() -> Vec<Route<Site>> {
             "Replace service domains by those of the installed program",
             |c: Call, (), ()| async move { c.state.supervisor.upgrade_services().await.map(List) },
         ),
+        Route::new(Method::GET, "/v1/upgrade", "What an upgrade would do", |c: Call, (), ()| async move {
+            c.state.supervisor.upgrade_check().await.map(Json)
+        }),
+        Route::new(
+            Method::POST,
+            "/v1/upgrade",
+            "Replace supervisor, keepers and service domains by those of the installed program",
+            |c: Call, (), ()| async move { c.state.supervisor.upgrade().await.map(With::<202, _>) },
+        ),
         Route::new(
             Method::GET,
             "/v1/openapi.json",
