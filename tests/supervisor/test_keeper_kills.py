@@ -169,6 +169,52 @@ def test_a_keeper_dies_just_after_a_restart(own):
     assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 137
 
 
+def test_a_keeper_that_hangs_is_replaced(own):
+    start(own, "b0", BUSY % 4)
+    pid = own.get("/v1/domains/b0").ok()["pid"]
+    for supervisor_too in (False, True):
+        keeper = the_keeper(own)
+        os.kill(keeper, signal.SIGSTOP)
+        if supervisor_too:
+            own.kill()
+            own.start()
+        # Asked of the next keeper.
+        own.get("/v1/domains/b0/stats").ok()
+        eventually(lambda: keeper not in own.keepers(), "it is killed")
+        own.post("/v1/domains/b0/exec", {"command": ["true"]}).ok()
+        assert own.get("/v1/domains/b0").ok()["pid"] == pid
+    own.post("/v1/domains/b0/kill", {"signal": "TERM"}).ok()
+    assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 4
+    out, err, _ = output_of(own.get("/v1/domains/b0/logs").lines)
+    assert check(out, "out") == check(err, "err")
+
+
+def test_a_freeze_whose_keeper_dies(own):
+    # So much memory that writing it takes longer than the keeper lives.
+    start(own, "b0", "dd if=/dev/urandom of=/dev/shm/much bs=1M count=64 2>/dev/null; echo ready; " + BUSY % 3)
+    logs = lambda: own.get("/v1/domains/b0/logs").body  # noqa: E731
+    eventually(lambda: b"end" in logs() or len(logs()) > 1000, "it has its memory")
+    pid = own.get("/v1/domains/b0").ok()["pid"]
+    for i, stop in enumerate((False, True)):
+        answers = []
+        ask = lambda: answers.append(own.post("/v1/domains/b0/freeze", {"frozen": f"z{i}", "stop": stop}))  # noqa: E731, B023
+        freeze = threading.Thread(target=ask)
+        freeze.start()
+        time.sleep(0.005)
+        kill_keeper(own)
+        freeze.join()
+        # It is whole, or there is nothing of it and the domain goes on.
+        made = [f["name"] for f in own.get("/v1/frozen").ok()]
+        assert (f"z{i}" in made) == (answers[0].status == 200), (answers[0].body, made)
+        if stop and f"z{i}" in made:
+            return
+        printed = logs()
+        eventually(lambda: logs() != printed, "it goes on")  # noqa: B023
+        assert own.get("/v1/domains/b0").ok()["pid"] == pid
+    own.post("/v1/domains/b0/kill", {"signal": "TERM"}).ok()
+    assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 3
+
+
 def test_supervisor_and_keeper_die_together(own):
     start(own, "b0", BUSY % 4)
     start(own, "s0", "usleep 300000; exit 6")

@@ -33,6 +33,7 @@ mod network;
 mod operations;
 mod origins;
 mod output;
+mod pulse;
 mod roots;
 mod services;
 mod stages;

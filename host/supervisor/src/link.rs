@@ -19,10 +19,13 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::keeper::protocol::{Ask, Call, Fault, Kept, LONGEST, News, PROTOCOL, Refusal, Said, Stream, Word};
+use crate::pulse::{ANSWER, GREETING, Patient};
 use crate::{keeper, locked};
 
 /// How long a keeper may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two questions whether it answers.
+const PULSE: Duration = Duration::from_secs(2);
 /// How long to wait before the next try to get one.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -249,13 +252,14 @@ async fn converse(
     connection: &watch::Sender<Option<Connection>>,
     out: &Out,
 ) -> std::io::Result<()> {
+    let patient = Patient::of(&stream);
     let (reader, mut writer) = stream.into_split();
     let hello = serde_json::to_vec(&Call { n: 0, ask: Ask::Hello { protocol: PROTOCOL } })?;
     writer.write_all(&hello).await?;
     writer.write_all(b"\n").await?;
     let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
-    let domains = match next(&mut reader, &mut line).await? {
+    let domains = match patient.answers(GREETING, next(&mut reader, &mut line)).await? {
         Some(Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains } }) => domains,
         Some(Word::Answer { said: Said::Kept { protocol, .. }, .. }) => {
             return Err(std::io::Error::other(format!(
@@ -268,7 +272,7 @@ async fn converse(
     let pending = Pending::default();
     let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
     out.tell(Happening::Connected(domains));
-    connection.send_replace(Some(Connection { lines, pending: pending.clone() }));
+    connection.send_replace(Some(Connection { lines: lines.clone(), pending: pending.clone() }));
     let write = async {
         while let Some(mut bytes) = queue.recv().await {
             while let Ok(more) = queue.try_recv() {
@@ -305,12 +309,33 @@ async fn converse(
     let result = tokio::select! {
         result = read => result,
         result = write => result,
+        result = keep_asking(&patient, &pending, &lines) => result,
         () = out.happenings.closed() => return Ok(()),
     };
     connection.send_replace(None);
     locked(&pending).clear();
     out.tell(Happening::Lost);
     result
+}
+
+/// Asks now and then whether it answers; ends when it does not.
+async fn keep_asking(
+    patient: &Patient,
+    pending: &Pending,
+    lines: &mpsc::UnboundedSender<Vec<u8>>,
+) -> std::io::Result<()> {
+    // Nothing is acknowledged by this.
+    let mut question = serde_json::to_vec(&Call { n: 0, ask: Ask::Ack { ended: Vec::new() } })?;
+    question.push(b'\n');
+    loop {
+        tokio::time::sleep(PULSE).await;
+        let (sender, answer) = oneshot::channel();
+        locked(pending).insert(0, sender);
+        // That the connection has ended is told by who reads from it.
+        let _ = lines.send(question.clone());
+        let answer = async { answer.await.map_err(std::io::Error::other) };
+        patient.answers(ANSWER, answer).await?;
+    }
 }
 
 async fn next(
