@@ -172,16 +172,26 @@ fn between<T: PartialOrd + std::fmt::Display>(
 
 /// Brings limits down to what the host has, so that a domain is told the truth about CPUs and memory; says what it changed.
 pub fn within_host(limits: &mut Resources, host_cpus: f64, host_memory: u64) -> Vec<String> {
+    let asked = limits.clone();
+    limits.cpus = limits.cpus.map(|cpus| cpus.min(host_cpus));
+    limits.memory_bytes = limits.memory_bytes.map(|memory| memory.min(host_memory));
+    brought_down(&asked, limits)
+}
+
+/// What a domain was given less of than was asked for, in words.
+pub fn brought_down(asked: &Resources, got: &Resources) -> Vec<String> {
     let mut said = Vec::new();
-    if let Some(cpus) = limits.cpus.as_mut().filter(|c| **c > host_cpus) {
-        said.push(format!("{cpus} CPUs were asked for, and the host has {host_cpus}: it gets those"));
-        *cpus = host_cpus;
+    if let (Some(asked), Some(got)) = (asked.cpus, got.cpus)
+        && got < asked
+    {
+        said.push(format!("{asked} CPUs were asked for, and the host has {got}: it gets those"));
     }
-    if let Some(memory) = limits.memory_bytes.as_mut().filter(|m| **m > host_memory) {
+    if let (Some(asked), Some(got)) = (asked.memory_bytes, got.memory_bytes)
+        && got < asked
+    {
         said.push(format!(
-            "{memory} bytes of memory were asked for, and the host has {host_memory}: they are its limit"
+            "{asked} bytes of memory were asked for, and the host has {got}: they are its limit"
         ));
-        *memory = host_memory;
     }
     said
 }

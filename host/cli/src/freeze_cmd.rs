@@ -15,7 +15,7 @@ use crate::TOOL_ERROR;
 use crate::clones::Clones;
 use crate::out::{say, tell};
 use crate::remote;
-use crate::run_cmd::{exit_code, frozen_store, place};
+use crate::run_cmd::{exit_code, frozen_store, place, within_host};
 use crate::{image_cmd, values};
 
 /// Options of `doppel freeze`.
@@ -163,7 +163,14 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         args.network.none_alone()?;
     }
     let called = Instant::now();
-    let network = args.network.attach(args.memory)?;
+    crate::defaults::read()?.choose();
+    let mut limits = doppel_api::Resources {
+        cpus: args.cpus,
+        memory_bytes: args.memory,
+        ..doppel_api::Resources::default()
+    };
+    within_host(&mut limits);
+    let network = args.network.attach(limits.memory_bytes)?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);
     let config = CloneConfig {
@@ -175,8 +182,8 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         stdin: args.interactive,
         capture: args.json || args.n > 1 || args.warm || args.repeat > 0,
         store: Some(Store::from_env().root().to_owned()),
-        memory: args.memory,
-        cpus: args.cpus,
+        memory: limits.memory_bytes,
+        cpus: limits.cpus,
         share: if args.share { Some(Sharing::new()?) } else { None },
         network: network.as_ref().map(crate::network::Network::link),
         freeze_to: match &args.freeze_as {

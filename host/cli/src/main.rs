@@ -9,6 +9,7 @@ mod bars;
 mod clones;
 mod copy_cmd;
 mod debug_cmd;
+mod defaults;
 mod doctor;
 mod exec_cmd;
 mod first_pull;

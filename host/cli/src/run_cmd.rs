@@ -10,10 +10,10 @@ use doppel_domain::{Domain, DomainConfig, Outcome};
 use doppel_freezer::{FrozenStore, Place};
 use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
 
-use crate::TOOL_ERROR;
 use crate::first_pull::{self, PullPolicy};
 use crate::out::tell;
 use crate::values;
+use crate::{TOOL_ERROR, defaults};
 
 /// Exit code when the host killed the domain for want of memory, as Docker's.
 const OUT_OF_MEMORY: u8 = 137;
@@ -104,6 +104,7 @@ impl RunArgs {
 pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     // What it asks for happens anyway.
     let RunArgs { rm: _, .. } = args;
+    defaults::read()?.choose();
     first_pull::pull(&args.image, args.pull, None)?;
     let (path, image) = image(&args.image)?;
     let wanted =
@@ -114,12 +115,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         memory_bytes: args.memory,
         ..doppel_api::Resources::default()
     };
-    let host_cpus = std::thread::available_parallelism().map_or(f64::MAX, |n| n.get() as f64);
-    let memory = rustix::system::sysinfo();
-    let memory = u64::from(memory.mem_unit) * memory.totalram;
-    for warning in doppel_api::validate::within_host(&mut limits, host_cpus, memory) {
-        tell!("doppel: warning: {warning}");
-    }
+    within_host(&mut limits);
     let network = args.network.attach(limits.memory_bytes)?;
     let config = DomainConfig {
         kind: args.kind.choose(),
@@ -152,6 +148,16 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut domain = Domain::start(&config, &mut |text| tell!("doppel: warning: {text}"))?;
     let name = domain.name();
     Ok(exit_code(&name, &domain.wait()?))
+}
+
+/// Brings limits down to what the host has, with a warning.
+pub fn within_host(limits: &mut doppel_api::Resources) {
+    let host_cpus = std::thread::available_parallelism().map_or(f64::MAX, |n| n.get() as f64);
+    let memory = rustix::system::sysinfo();
+    let memory = u64::from(memory.mem_unit) * memory.totalram;
+    for warning in doppel_api::validate::within_host(limits, host_cpus, memory) {
+        tell!("doppel: warning: {warning}");
+    }
 }
 
 /// The exit code for how a domain ended; says so if its program did not.

@@ -50,6 +50,7 @@ pub fn hibernate(args: &HibernateArgs) -> Outcomes {
     if let Some(done) = remote::clones::hibernate(&args.domain, args.json)? {
         return Ok(done);
     }
+    crate::defaults::read()?.choose();
     let name = asleep(&args.domain);
     let store = frozen_store();
     // One that is there may be what the domain woke from. Whether it is, the domain's own process knows.
@@ -68,6 +69,7 @@ pub fn wake(args: &WakeArgs) -> Outcomes {
     if let Some(done) = remote::clones::wake(&args.domain)? {
         return Ok(done);
     }
+    crate::defaults::read()?.choose();
     let name = asleep(&args.domain);
     let store = frozen_store();
     let image = Arc::new(store.open_to_wake(&name, !args.no_prefetch)?);

@@ -116,6 +116,16 @@ fn it_lives_in_namespaces_of_its_own() {
             .to_owned()
     };
     assert_eq!(field("Seccomp:"), "2");
+    // Where the host leaves it to each process: forbidden once and for all. It has the last word elsewhere.
+    let ours = std::fs::read_to_string("/proc/self/status").unwrap();
+    let branches = ours.lines().find_map(|l| l.strip_prefix("SpeculationIndirectBranch:")).map(str::trim);
+    match branches {
+        Some("conditional enabled" | "conditional disabled") => {
+            assert_eq!(field("SpeculationIndirectBranch:"), "conditional force disabled");
+        }
+        Some(other) => assert_eq!(field("SpeculationIndirectBranch:"), other),
+        None => {}
+    }
     for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }

@@ -54,5 +54,11 @@ pub const FIRST_UID: u32 = 0x7000_0000;
 /// How many domain ids (and host uids) there are.
 pub const UID_COUNT: u32 = 0x0100_0000;
 
+/// Guesses of the CPU that a process can forswear (`PR_SPEC_*` of `linux/prctl.h`): where indirect branches go, and that a
+/// load does not overlap an earlier store.
+pub const INDIRECT_BRANCH: u64 = 1;
+/// See [`INDIRECT_BRANCH`].
+pub const STORE_BYPASS: u64 = 0;
+
 /// `oom_score_adj` of domain processes: when the host runs out of memory, domains go before services.
 pub const OOM_SCORE_ADJ: i32 = 300;

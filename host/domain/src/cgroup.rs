@@ -90,6 +90,8 @@ pub struct Resources {
 pub(crate) struct Limits {
     /// Bytes of host memory.
     pub memory: Option<u64>,
+    /// The same if nobody has asked for a limit: as far as the host can do it.
+    pub by_default: Option<u64>,
     /// CPUs.
     pub cpus: Option<f64>,
     pub resources: Resources,
@@ -452,7 +454,7 @@ impl View {
                 write("pids.max", &u64::from(most).min(MAX_TASKS).to_string())?;
             }
             if is("memory") {
-                if let Some(bytes) = limits.memory {
+                if let Some(bytes) = limits.memory.or(limits.by_default) {
                     self.limit_memory(dir, bytes, limits.pauses)?;
                 }
                 if let Some(bytes) = resources.memory_reservation {

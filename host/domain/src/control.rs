@@ -10,6 +10,7 @@ use doppel_abi_machine::{
 use doppel_sys::shared::SharedMap;
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use crate::defaults::{host_memory, memory_bound};
 use crate::frozen::Resume;
 use crate::{DomainConfig, Error};
 
@@ -79,7 +80,8 @@ impl Memory {
             filter_len: u32::try_from(filter.len() / 8).expect("bounded by FILTER_MAX"),
             boot_args_len: u32::try_from(boot_args.len()).expect("bounded by BOOT_ARGS_MAX"),
             seed,
-            host_memory: host_memory(),
+            // What it cannot have is not there for it.
+            host_memory: memory_bound().map_or_else(host_memory, |bound| bound.min(host_memory())),
             boot_realtime_ns: realtime_ns(),
             frozen_tables: header.map_or(0, |h| h.tables_len),
             resume_flags: facts.resume.map_or_else(|| Resume::held(config.hold), Resume::flags)
@@ -211,11 +213,6 @@ fn too_long(room: u64) -> Error {
         "the command and its environment are longer than {} KiB; pass long input on standard input or in files",
         room >> 10
     ))
-}
-
-fn host_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(u64::from(info.mem_unit.max(1)))
 }
 
 fn realtime_ns() -> u64 {

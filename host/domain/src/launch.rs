@@ -179,6 +179,7 @@ impl Domain {
             cgroup: birth.cgroup_dir(),
             cgroup_tasks: &birth.tasks(),
             limits: &limits,
+            speculation: crate::defaults::forsworn(),
             tied: !config.outlives_parent && record.is_none(),
             oom_score_adj: &oom_score_adj,
         };
@@ -313,7 +314,11 @@ fn make_cgroup(
     identity: &Identity,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Option<Cgroup>, Error> {
-    let limits = limits(config.kind, config.vcpus(), config.memory, config.cpus, config.resources.clone());
+    let mut limits =
+        limits(config.kind, config.vcpus(), config.memory, config.cpus, config.resources.clone());
+    if config.memory.is_none() {
+        limits.by_default = crate::defaults::memory_bound();
+    }
     let unlimited = Resources { account: config.resources.account, ..Resources::default() };
     match Cgroup::create(&identity.cgroup(), limits) {
         Ok(group) => Ok(Some(group)),
@@ -345,7 +350,7 @@ pub(crate) fn limits(
         // A guest kernel keeps the limit itself (`VirtualRegisters::task_limit`); the host's bounds one that does not.
         resources.pids = resources.pids.map(|tasks| tasks.saturating_mul(vcpus).saturating_add(KERNEL_TASKS));
     }
-    cgroup::Limits { memory, cpus, resources, pauses: kind == Kind::Paene, service: false }
+    cgroup::Limits { memory, by_default: None, cpus, resources, pauses: kind == Kind::Paene, service: false }
 }
 
 /// Host tasks of a guest kernel besides its programs' vCPUs: PID 1's, and address spaces kept ready for exec.

@@ -75,7 +75,7 @@ impl Core {
         for (_, row) in rows.take::<Row>(Table::Domains) {
             world.insert(Entry::new(row));
         }
-        let Config { store, runtime, network_shards, program, .. } = config.clone();
+        let Config { store, runtime, network_shards, defaults, program, .. } = config.clone();
         // Keepers are of this program, also when another lies in its place by now.
         let keeper = program.clone().unwrap_or_else(|| "/proc/self/exe".into());
         let program = match program {
@@ -84,7 +84,7 @@ impl Core {
                 Problem::new(Code::Internal, format!("cannot tell what program this is: {e}"))
             })?,
         };
-        let setup = Setup { store, runtime, network_shards, program: keeper };
+        let setup = Setup { store, runtime, network_shards, defaults, program: keeper };
         let plan = Plan { setup, most: config.keeper_domains, idle: config.keeper_idle };
         let (keepers, mut happenings) = Keepers::new(plan)?;
         let goes_on = config.replacement.as_ref().map(|r| r.operation.as_str());

@@ -383,7 +383,10 @@ impl Core {
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         let old = entry.row();
-        let resources = wanted::merge(&old.config.resources, &to.resources);
+        let mut resources = wanted::merge(&old.config.resources, &to.resources);
+        let (cpus, memory) = crate::create::capacity();
+        // What it has then is in the answer.
+        let _ = api::validate::within_host(&mut resources, cpus, memory);
         wanted::resources(&resources)?;
         if let Some(labels) = &to.labels {
             wanted::labels(labels)?;

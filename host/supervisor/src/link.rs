@@ -50,6 +50,8 @@ pub(crate) struct Setup {
     pub runtime: PathBuf,
     /// How many network services a keeper is to have.
     pub network_shards: usize,
+    /// What all domains of a keeper have in common.
+    pub defaults: doppel_domain::Defaults,
     /// The program with the `keep` command.
     pub program: PathBuf,
 }
@@ -224,6 +226,8 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
         .arg(&setup.runtime)
         .arg("--network-shards")
         .arg(setup.network_shards.to_string())
+        .arg("--defaults")
+        .arg(serde_json::to_string(&setup.defaults)?)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)

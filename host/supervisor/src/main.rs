@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use daemon::config::{Format, Overrides};
+use doppel_domain::Defaults;
 use doppel_supervisor::keeper::KeeperConfig;
 
 /// Domain 0: serves the interface over domains, images and frozen images.
@@ -69,6 +70,9 @@ enum Verb {
         /// How many network services
         #[arg(long, value_name = "N", default_value_t = 1)]
         network_shards: usize,
+        /// What all domains have in common
+        #[arg(long, value_name = "JSON", default_value = "{}", value_parser = defaults)]
+        defaults: Defaults,
     },
     /// Says what this program is; a supervisor that is to go on as it asks
     #[command(hide = true)]
@@ -82,6 +86,10 @@ enum Verb {
     },
 }
 
+fn defaults(json: &str) -> Result<Defaults, serde_json::Error> {
+    serde_json::from_str(json)
+}
+
 fn main() -> ExitCode {
     if let Some(code) = doppel_paene::attend() {
         return code;
@@ -89,7 +97,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.verb {
         Some(Verb::Token { what }) => daemon::token::run(cli.serve.config.as_deref(), &what),
-        Some(Verb::Keep { store, runtime, network_shards }) => {
+        Some(Verb::Keep { store, runtime, network_shards, defaults }) => {
+            defaults.choose();
             daemon::keep(KeeperConfig { store, runtime, network_shards })
         }
         Some(Verb::About) => daemon::about(),

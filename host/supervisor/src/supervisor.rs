@@ -58,6 +58,8 @@ pub struct Config {
     pub keeper_domains: usize,
     /// How long a keeper without domains stays.
     pub keeper_idle: Duration,
+    /// What all domains of a keeper that is started have in common.
+    pub defaults: doppel_domain::Defaults,
     /// The program whose `keep` command is the keeper; this one if missing.
     pub program: Option<PathBuf>,
     /// What this process' program was called with, if it may go on as another one ([`Supervisor::replaced`]).

@@ -42,6 +42,7 @@ impl Place {
             network_shards: 1,
             keeper_domains: 256,
             keeper_idle: Duration::from_secs(60),
+            defaults: doppel_domain::Defaults::default(),
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_doppeld"))),
             arguments: None,
             replacement: None,

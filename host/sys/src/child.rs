@@ -49,6 +49,8 @@ pub struct ChildPlan<'a> {
     pub cgroup_tasks: &'a [BorrowedFd<'a>],
     /// `(RLIMIT_*, value)`, soft and hard alike.
     pub limits: &'a [(u32, u64)],
+    /// Guesses of the CPU (`PR_SPEC_*`) that it and what it starts shall never have made again, where the host can do so.
+    pub speculation: &'a [u64],
     /// Kill the child when the calling *thread* ends.
     pub tied: bool,
     /// `oom_score_adj`, in decimal.

@@ -53,6 +53,7 @@ fn it_is_born_in_its_control_group() {
         cgroup: Some(dir.as_fd()),
         cgroup_tasks: &[],
         limits: &[],
+        speculation: &[],
         tied: true,
         oom_score_adj: c"0",
     })
@@ -86,6 +87,7 @@ fn a_failing_step_is_named() {
         cgroup: None,
         cgroup_tasks: &[],
         limits: &[],
+        speculation: &[],
         tied: true,
         oom_score_adj: c"0",
     })
@@ -104,6 +106,7 @@ fn a_failing_step_is_named() {
         cgroup: None,
         cgroup_tasks: &[],
         limits: &[],
+        speculation: &[],
         tied: true,
         oom_score_adj: c"5000",
     })

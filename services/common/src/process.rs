@@ -112,6 +112,7 @@ impl Program {
             cgroup: group.as_ref().and_then(|g| g.directory()),
             cgroup_tasks: &group.as_ref().map(|g| g.tasks()).unwrap_or_default(),
             limits: &limits,
+            speculation: &[],
             tied: true,
             oom_score_adj: &oom_score_adj,
         })

@@ -53,6 +53,11 @@ pub fn wake(domain: &str) -> Result<Option<ExitCode>, Box<dyn std::error::Error>
 pub fn clone(frozen: &str, how: &CloneFrozen, json: bool) -> Outcome {
     let mut code = ExitCode::SUCCESS;
     for result in supervisor()?.clone_frozen(frozen, how)?.results {
+        if let CloneResult::Domain(domain) = &result {
+            for warning in doppel_api::validate::brought_down(&how.resources, &domain.config.resources) {
+                tell!("doppel: warning: {}: {warning}", domain.name);
+            }
+        }
         match result {
             CloneResult::Domain(domain) if json => say!("{}", serde_json::to_string(&domain)?)?,
             CloneResult::Domain(domain) => say!("{}", domain.id)?,

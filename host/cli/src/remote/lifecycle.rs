@@ -212,7 +212,13 @@ pub fn update(args: &UpdateArgs) -> Outcome {
         timeout_seconds: args.timeout,
         labels: (!args.label.is_empty()).then(|| create::labels(&args.label)),
     };
-    each(&args.names, |name| client.update(name, &to))
+    each(&args.names, |name| {
+        let domain = client.update(name, &to)?;
+        for warning in doppel_api::validate::brought_down(&to.resources, &domain.config.resources) {
+            tell!("doppel: warning: {name}: {warning}");
+        }
+        Ok(domain)
+    })
 }
 
 /// Removes domains that have ended.

@@ -24,6 +24,8 @@ pub struct Settings {
     pub keeper_domains: usize,
     /// How long a keeper without domains stays.
     pub keeper_idle_seconds: u32,
+    /// What all domains have in common.
+    pub domains: doppel_domain::Defaults,
     /// The Unix socket, and bounds for all connections.
     pub http: Http,
     /// TCP.
@@ -98,6 +100,7 @@ impl Default for Settings {
             network_shards: 1,
             keeper_domains: 256,
             keeper_idle_seconds: 60,
+            domains: doppel_domain::Defaults::default(),
             http: Http::default(),
             tcp: Tcp::default(),
             log: Log::default(),
@@ -252,6 +255,8 @@ mod tests {
     fn nonsense_is_refused() {
         for (text, says) in [
             ("stroe = '/x'", "stroe"),
+            ("[domains]\nspeculation = 'wild'", "speculation"),
+            ("[domains]\nmemory = 'much'", "memory"),
             ("store = 'x'", "absolute"),
             ("[log]\nlevel = 'loud'", "log.level"),
             ("[log]\nformat = 'xml'", "format"),

@@ -104,6 +104,7 @@ async fn run(
         network_shards: settings.network_shards,
         keeper_domains: settings.keeper_domains,
         keeper_idle: Duration::from_secs(settings.keeper_idle_seconds.into()),
+        defaults: settings.domains.clone(),
         program: None,
         arguments: Some(std::env::args_os().skip(1).collect()),
         replacement: handed.as_ref().map(|h| h.replacement.clone()),

@@ -25,6 +25,7 @@ pub(super) const STEPS: &[&str] = &[
     "tie the domain's life to this process",
     "execute the guest kernel",
     "join namespaces",
+    "keep the CPU from guessing",
 ];
 const SIGNALS: u32 = 0;
 const CGROUP: u32 = 1;
@@ -40,10 +41,14 @@ const LIMITS: u32 = 10;
 const LIFE: u32 = 11;
 const EXECUTE: u32 = 12;
 const JOIN: u32 = 13;
+const SPECULATION: u32 = 14;
 
 /// Descriptors are first moved here and above, so that no move overwrites a source.
 const PARKING: RawFd = 64;
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
+/// Of `linux/prctl.h`.
+const PR_SET_SPECULATION_CTRL: u32 = 53;
+const PR_SPEC_FORCE_DISABLE: u32 = 8;
 
 /// Everything the child needs, in the form in which system calls take it.
 pub(super) struct Prepared<'a> {
@@ -144,6 +149,7 @@ fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
         write_file(USER_MAP, c"/proc/self/uid_map", &p.uid_map)?;
         write_file(USER_MAP, c"/proc/self/gid_map", &p.gid_map)?;
     }
+    forswear(plan.speculation)?;
     call!(SESSION, SYS_setsid)?;
     call!(SESSION, SYS_personality, 0)?;
     match plan.join {
@@ -274,6 +280,18 @@ fn set_limits(limits: &[(u32, u64)]) -> Result<(), Failure> {
         let value = (*value).min(old[1]);
         let new = [value, value];
         call!(LIMITS, SYS_prlimit64, 0, *resource, new.as_ptr(), ptr::null::<u64>())?;
+    }
+    Ok(())
+}
+
+/// Ends these guesses of the CPU in this process and all it starts. A host whose CPUs do not make them, or that was booted
+/// without such controls, refuses: there is nothing to be had then.
+fn forswear(guesses: &[u64]) -> Result<(), Failure> {
+    for guess in guesses {
+        match call!(SPECULATION, SYS_prctl, PR_SET_SPECULATION_CTRL, *guess, PR_SPEC_FORCE_DISABLE, 0, 0) {
+            Ok(_) | Err((_, libc::ENODEV | libc::ENXIO | libc::EPERM | libc::EINVAL)) => {}
+            Err(failure) => return Err(failure),
+        }
     }
     Ok(())
 }

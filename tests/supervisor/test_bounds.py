@@ -1,0 +1,72 @@
+"""Bounds of domains for which nothing was asked: one that eats memory is ended by its own, and its neighbour lives."""
+import os
+import subprocess
+
+import pytest
+
+from conftest import DOPPEL
+
+EATER = ["awk", 'BEGIN { s = "0123456789abcdef"; while (1) s = s s }']
+BOUND = '[domains]\nmemory = "128m"\n'
+
+pytestmark = pytest.mark.usefixtures("busybox")
+
+
+def said(p):
+    assert p.returncode == 0, (p.args, p.stderr)
+    return p.stdout.decode().strip()
+
+
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_one_that_eats_memory_ends_alone(new_doppeld, kind):
+    d = new_doppeld(config=BOUND).start()
+    neighbour = said(d.cli("run", "-d", "--kind", kind, "busybox", "sleep", "1000"))
+    eater = said(d.cli("run", "-d", "--kind", kind, "busybox", *EATER))
+    assert said(d.cli("wait", eater)) == "137"
+    assert said(d.cli("inspect", "--format", "{{.state}}", neighbour)) == "running"
+    assert said(d.cli("exec", neighbour, "echo", "here")) == "here"
+
+
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_alone_too(binaries, kind, tmp_path):
+    config = tmp_path / "doppeld.toml"
+    config.write_text(BOUND)
+    argv = [DOPPEL, "run", "--standalone", "--kind", kind, "busybox", "--", *EATER]
+    p = subprocess.run(argv, env={**os.environ, "DOPPELD_CONFIG": str(config)}, capture_output=True, timeout=120)
+    assert p.returncode == 137, (p.returncode, p.stderr)
+
+
+def test_what_it_cannot_have_is_not_shown(new_doppeld):
+    d = new_doppeld(config=BOUND).start()
+    assert said(d.cli("run", "--rm", "busybox", "awk", "/MemTotal/ { print $2 }", "/proc/meminfo")) == str(128 << 10)
+
+
+def test_more_is_had_by_asking(new_doppeld):
+    """A limit that was asked for counts, above the bound too."""
+    d = new_doppeld(config=BOUND).start()
+    fill = ["awk", 'BEGIN { s = "0123456789abcdef"; while (length(s) < 134217728) s = s s; print length(s) }']
+    assert said(d.cli("run", "--rm", "--memory", "2g", "busybox", *fill)) == str(128 << 20)
+
+
+def test_a_bound_that_is_none_is_refused(new_doppeld):
+    d = new_doppeld(config='[domains]\nmemory = "much"\n').start(wait=False)
+    assert d.process.wait(timeout=60) != 0 and "memory" in d.logged(), d.logged()
+
+
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_more_than_the_host_has_is_brought_down_and_said(new_doppeld, kind):
+    d = new_doppeld().start()
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = lambda name: said(d.cli("inspect", "--format", "{{.config.resources.memory_bytes}} {{.config.resources.cpus}}", name)).split()  # noqa: E731
+
+    def brought_down(p):
+        assert b"the host has" in p.stderr and p.stderr.count(b"warning") == 2, p.stderr
+        memory, cpus = limits("big")
+        assert int(memory) <= host and float(cpus) <= os.cpu_count()
+
+    brought_down(d.cli("run", "-d", "--kind", kind, "--name", "big", "--memory", "900t", "--cpus", "256", "busybox", "sleep", "1000"))
+    said(d.cli("update", "--memory", "64m", "--cpus", "0.5", "big"))
+    assert limits("big") == [str(64 << 20), "0.5"]
+    brought_down(d.cli("update", "--memory", "900t", "--cpus", "256", "big"))
+    alone = subprocess.run([DOPPEL, "run", "--standalone", "--kind", kind, "--memory", "900t", "--cpus", "256", "busybox", "true"], capture_output=True, timeout=60)
+    assert alone.returncode == 0 and alone.stderr.count(b"the host has") == 2, alone.stderr
