@@ -56,11 +56,39 @@ fn digest(mut file: &File, path: &Path) -> Result<String> {
 
 /// Walks the whole image. The error is a sentence for people.
 pub fn verify(image: &[u8]) -> std::result::Result<Inspection, String> {
+    let result = walk(image)?;
+    let fs = Erofs::open(image).map_err(|e| e.to_string())?;
+    patch::verify(image, &fs, blocks_end(image))?;
+    Ok(result)
+}
+
+/// Whether another reader, the host's kernel, can be given the file system: the whole tree is sound, and the image has
+/// nothing that is not checked here. The error is a sentence for people.
+pub fn check_for_mount(image: &[u8]) -> std::result::Result<(), String> {
+    let raw = image.get(abi::SUPER_OFFSET..).and_then(|rest| rest.first_chunk::<{ abi::Superblock::SIZE }>());
+    let of = abi::Superblock::decode(raw.ok_or("not an EROFS image")?);
+    let known = abi::COMPAT_SB_CHKSUM | abi::COMPAT_MTIME | XATTR_FILTER;
+    let beyond = of.feature_compat & !known != 0
+        || of.sb_extslots != 0
+        || of.compr_algs != 0
+        || of.devt_slotoff != 0
+        || (of.xattr_prefix_count, of.xattr_prefix_start) != (0, 0)
+        || of.packed_nid != 0
+        || of.xattr_filter_reserved != 0
+        || of.reserved != [0; 23];
+    if beyond {
+        return Err("its superblock has more than is checked before an image is mounted".into());
+    }
+    walk(image).map(drop)
+}
+
+fn walk(image: &[u8]) -> std::result::Result<Inspection, String> {
     let fs = Erofs::open(image).map_err(|e| e.to_string())?;
     let mut walk = Walk {
         fs,
         result: Inspection { counts: Counts::default(), names: 0, with_xattrs: 0, set_id: 0 },
         links: HashMap::new(),
+        single: HashSet::new(),
         dirs: HashSet::new(),
         stack: Vec::new(),
     };
@@ -71,12 +99,11 @@ pub fn verify(image: &[u8]) -> std::result::Result<Inspection, String> {
     while let Some((dir, parent, path)) = walk.stack.pop() {
         walk.directory(&dir, parent, &path)?;
     }
-    for (inode, (nlink, path)) in &walk.links {
-        if fs.inode(*inode).is_ok_and(|i| i.nlink != *nlink) {
-            return Err(at(path, "its link count is wrong"));
+    for (names, inode, path) in walk.links.values() {
+        if inode.nlink != *names {
+            return Err(at(path, LINKS));
         }
     }
-    patch::verify(image, &walk.fs, blocks_end(image))?;
     Ok(walk.result)
 }
 
@@ -93,11 +120,19 @@ fn at(path: &[u8], why: impl std::fmt::Display) -> String {
 struct Walk<'a> {
     fs: Erofs<'a>,
     result: Inspection,
-    /// Names seen so far of every inode that is not a directory, and the first of them.
-    links: HashMap<u64, (u32, Vec<u8>)>,
+    /// How many names were seen so far of every file that is no directory and has one; with several to come, itself and the
+    /// first of them.
+    links: HashMap<u64, (u32, Inode, Vec<u8>)>,
+    /// Files with a single name.
+    single: HashSet<u64>,
     dirs: HashSet<u64>,
     stack: Vec<(Inode, u64, Vec<u8>)>,
 }
+
+/// A hint in each inode about which attributes it has not; feature of newer writers.
+const XATTR_FILTER: u32 = 0x4;
+/// What is wrong with a file that has other than as many names as it says.
+const LINKS: &str = "its link count is wrong";
 
 type Check<T> = std::result::Result<T, String>;
 
@@ -155,12 +190,20 @@ impl Walk<'_> {
             self.stack.push((inode, parent, path));
             return Ok(());
         }
-        if let Some((names, _)) = self.links.get_mut(&inode.nid) {
+        // Most have one name, and need no more memory than that they were seen.
+        if inode.nlink == 1 {
+            return if self.single.insert(inode.nid) {
+                self.count(&inode, &path)
+            } else {
+                Err(at(&path, LINKS))
+            };
+        }
+        if let Some((names, ..)) = self.links.get_mut(&inode.nid) {
             *names = names.saturating_add(1);
             return Ok(());
         }
         self.count(&inode, &path)?;
-        self.links.insert(inode.nid, (1, path));
+        self.links.insert(inode.nid, (1, inode, path));
         Ok(())
     }
 

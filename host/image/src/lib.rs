@@ -39,7 +39,7 @@ pub use dir::from_dir;
 pub use error::{Error, Result};
 pub use export::{small_file, write_tar};
 pub use identity::{IDENTITY_FILE_MAX, Identity, identity};
-pub use inspect::{Inspection, verify};
+pub use inspect::{Inspection, check_for_mount, verify};
 pub use launch::{Launch, Wanted, launch};
 pub use store::{Counts, NameVersion, OpenImage, Record, Source, Staged, Store};
 pub use tree::{Content, Data, Limits, Meta, Tree};

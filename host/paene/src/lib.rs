@@ -6,7 +6,7 @@
 //! signals and exits between that and the rings. Everything above (fleets, the supervisor, logs, exec, copies) cannot tell
 //! the two kinds apart, and control groups, names and ends are those of any domain.
 //!
-//! * `request`: what the host asks for. `lower`: the image, shared and read-only. `root`: a layer of the domain's own over it.
+//! * `request`: what the host asks for. `lower`: the image, shared and read-only. `confined`: what it gives up. `check`: that the host's kernel can be given it. `root`: a layer of the domain's own over it.
 //!   `bundle`: the container as OCI describes one. `container`: made by libcontainer.
 //!   `groups`: its control groups. `network`: its device, and who moves that one's packets. `program`: becoming a program inside. `session`, `enter`: further programs. `builtin`: the host's own commands.
 //! * `ring`, `streams`: the guest kernel's ends of the rings. `attendant`: the loop around all of it.
@@ -19,6 +19,8 @@
 mod attendant;
 mod builtin;
 mod bundle;
+mod check;
+pub mod confined;
 mod container;
 mod enter;
 mod groups;
@@ -50,4 +52,5 @@ pub fn attend() -> Option<ExitCode> {
         Some(network::process::VERB) => network::process::run(),
         _ => attendant::run(&first, args),
     })
+        Some(check::VERB) => check::run(args.next().as_deref().and_then(|user| user.to_str())),
 }

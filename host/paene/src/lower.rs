@@ -14,6 +14,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, open_tree,
 };
 
+use crate::check;
 use crate::root::{Failure, Owners, cannot};
 
 /// How the image's files come to be below the layer.
@@ -46,10 +47,13 @@ impl Lower {
         };
         let why = match form {
             Form::Unpacked => String::new(),
-            Form::Any => match mounted(image).and_then(|mount| mapped(mount, None)) {
-                Ok(lower) => return Ok(lower),
-                Err(why) => format!("{why}, and "),
-            },
+            Form::Any => {
+                check::check(image, owners)?;
+                match mounted(image).and_then(|mount| mapped(mount, None)) {
+                    Ok(lower) => return Ok(lower),
+                    Err(why) => format!("{why}, and "),
+                }
+            }
         };
         let unpacked = doppel_image::unpacked(image)
             .map_err(|error| format!("{why}cannot unpack the image in its store: {error}"))?;

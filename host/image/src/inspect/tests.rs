@@ -101,3 +101,25 @@ fn mutations_never_panic() {
         }
     }
 }
+
+#[test]
+fn what_is_mounted_has_nothing_unchecked() {
+    let good = image();
+    check_for_mount(&good).expect("our own writer's");
+    // Of the superblock: extension slots, algorithms, further devices and their table, prefixes, fragments, reserved.
+    for at in [13, 84, 86, 88, 91, 92, 96, 104, 110] {
+        let mut bytes = good.clone();
+        bytes[1024 + at] = 1;
+        assert!(check_for_mount(&bytes).is_err(), "byte {at}");
+    }
+    let file = inode_at(&good, &[b"dir0", b"file3"]);
+    let mut bytes = good.clone();
+    bytes[file + 17] = 0xff;
+    assert!(check_for_mount(&bytes).unwrap_err().contains("outside the image"));
+    // What the kernel does not look at is no reason not to mount it.
+    bytes = good.clone();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 0xff;
+    check_for_mount(&bytes).expect("patches are the guest kernel's business");
+    assert!(check_for_mount(&good[..1100]).is_err() && check_for_mount(&[]).is_err());
+}

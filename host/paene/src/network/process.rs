@@ -74,7 +74,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
 }
 
 /// Becomes a user that owns nothing.
-fn drop_rights(user: u32) -> io::Result<()> {
+pub(crate) fn drop_rights(user: u32) -> io::Result<()> {
     rustix::thread::set_thread_groups(&[])?;
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
@@ -88,7 +88,7 @@ fn drop_rights(user: u32) -> io::Result<()> {
 }
 
 /// Confines the calling thread to what moving packets takes.
-fn filter() -> io::Result<()> {
+pub(crate) fn filter() -> io::Result<()> {
     let filter: Vec<[u8; 8]> = doppel_confine::packets::filter().iter().map(|i| i.to_bytes()).collect();
     doppel_sys::filter::install(&filter)
 }
