@@ -1,6 +1,7 @@
 """What `make install` puts where."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -38,3 +39,18 @@ def test_units(binaries, tmp_path):
     # It also speaks of units of this host.
     said = [line for line in p.stderr.splitlines() if "doppeld" in line]
     assert p.returncode == 0 and not said, p.stderr
+
+
+def test_the_service_is_confined_as_far_as_it_can_be(tmp_path):
+    """SECURITY.md says what is left, and why."""
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze")
+    unit = tmp_path / "doppeld.service"
+    shutil.copy(ROOT / "packaging/systemd/doppeld.service", unit)
+    p = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], capture_output=True, text=True, timeout=60)
+    if p.returncode != 0 and "unrecognized option" in p.stderr:
+        pytest.skip("this systemd-analyze looks at units of a running systemd only")
+    found = re.search(r"Overall exposure level for doppeld.service: ([0-9.]+)", p.stdout)
+    assert found, (p.stdout[-500:], p.stderr)
+    # Versions of systemd weigh a little differently.
+    assert float(found[1]) < 7, p.stdout

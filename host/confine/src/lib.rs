@@ -4,6 +4,7 @@
 //! * [`compile`]: turns that table into a seccomp program that decides by instruction pointer.
 //! * [`container`]: what a paene domain's programs may ask of the host's kernel.
 //! * [`service`]: what a service domain's process may ask of it.
+//! * [`supervisor`]: what our own privileged processes keep of root's rights.
 //! * [`limits`]: resource limits and namespaces every domain process is born with.
 //!
 //! Boundary: this crate makes no system call. `host/sys` applies what it describes and the guest
@@ -16,6 +17,7 @@ pub mod limits;
 pub mod packets;
 mod rules;
 pub mod service;
+pub mod supervisor;
 mod table;
 
 pub use bpf::{Instruction, Sites, compile};

@@ -21,6 +21,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::futex;
 
+use crate::confined;
 use crate::container::{self, Container};
 use crate::lower::{Form, Lower};
 use crate::network::{Addresses, Link};
@@ -87,7 +88,8 @@ pub(crate) fn place(offset: u64) -> usize {
 pub(crate) fn run(_name: &OsStr, args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok((host, image, link)) = born() else { return ExitCode::FAILURE };
     let (quota, form, groups) = wanted(args);
-    match attend(&host, &image, quota, form, &groups, link.as_ref()) {
+    let ended = confined::unless_inherited().map_err(cannot("give up rights that are not needed"));
+    match ended.and_then(|()| attend(&host, &image, quota, form, &groups, link.as_ref())) {
         Ok(status) => host.ended(status),
         Err(why) => {
             host.log(&why);
@@ -181,6 +183,8 @@ fn attend(
         host.registers().state.store(state::RUNNING, Ordering::Release);
         host.ring();
     }
+    // Before there is another thread, which would keep what it has.
+    confined::further().map_err(cannot("give up rights that are not needed"))?;
     let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(cannot("make an event"))?;
     let wake = Arc::new(wake);

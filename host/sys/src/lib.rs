@@ -13,6 +13,7 @@
 //! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
 //! * [`filter`]: seccomp programs.
 //! * [`stream`]: streams with urgent bytes.
+//! * [`privileges`]: capabilities given up.
 //! * [`tunnel`]: network devices whose packets a program moves.
 //!
 //! Boundary: mechanism only. What a domain is confined to is said by `host/confine`, and nothing here
@@ -31,6 +32,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod shared;
 pub mod signal;
+pub mod privileges;
 pub mod stream;
 pub mod tunnel;
 

@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use doppel_paene::confined;
 use doppel_supervisor::http::{Ending, Listen, Listener, Server, Source, Tls};
 use doppel_supervisor::keeper::{self, KeeperConfig};
 use doppel_supervisor::{Config, Replacement, Supervisor};
@@ -44,6 +45,9 @@ fn serve_as(
     handed: &mut Option<Handover>,
 ) -> Result<(), Box<dyn Error>> {
     let settings = Settings::read(file.as_deref(), &overrides)?;
+    // The program before has done so, unless it did not know how.
+    let confined = if handed.is_some() { confined::unless_inherited() } else { confined::now() };
+    confined.map_err(unconfined)?;
     let managers = |fd| Listener { source: Source::Manager, fd };
     let inherited = match handed {
         Some(handed) => handed.listeners()?,
@@ -152,6 +156,7 @@ pub fn about() -> Result<(), Box<dyn Error>> {
 
 /// Keeps domains until there are none and no supervisor; its log is standard error.
 pub fn keep(config: KeeperConfig) -> Result<(), Box<dyn Error>> {
+    confined::unless_inherited().map_err(unconfined)?;
     let _logs = Logs::start(&config::Log { format: config::Format::Text, ..config::Log::default() })?;
     raise_descriptor_limit();
     Ok(keeper::run(config)?)
@@ -169,6 +174,10 @@ fn lock(settings: &Settings) -> Result<std::os::fd::OwnedFd, Box<dyn Error>> {
         }
         Err(e) => Err(format!("{}: {e}", path.display()).into()),
     }
+}
+
+fn unconfined(error: std::io::Error) -> String {
+    format!("cannot give up rights that are not needed: {error}")
 }
 
 /// Each connection is a descriptor, and each domain several.
