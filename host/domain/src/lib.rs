@@ -25,6 +25,8 @@ mod error;
 mod fleet;
 mod foreground;
 mod frozen;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod holder;
 mod identity;
 mod images;
@@ -47,16 +49,16 @@ mod shadow;
 mod share;
 mod sharer;
 mod shelf;
+mod speculation;
 mod terminal;
 mod wake;
-mod speculation;
 
 pub use adopt::{Adopted, Adoption, Gone, Orphan};
 pub use cgroup::{IoLimit, Resources, ServiceGroups, Usage, all_tasks, cgroups, tasks_bound};
 pub use config::{Disk, DomainConfig, Kind, LEAST_MEMORY, MOST_CPUS, NetworkLink};
+pub use defaults::{Bound, Defaults};
 pub use domain::{Domain, Killer, Outcome, StartTimes};
 pub use elf::Gates;
-pub use defaults::{Bound, Defaults};
 pub use error::Error;
 pub use fleet::{Ended, Event, Fleet, Key, NewLimits, SessionEvent, SessionKey, Start};
 pub use frozen::{CloneConfig, FreezeReport, Resume, image_digest};

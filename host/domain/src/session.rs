@@ -227,7 +227,7 @@ pub(crate) fn ring_bells(core: &Core) {
 #[derive(Debug)]
 pub struct Session {
     core: Arc<Core>,
-    slot: usize,
+    pub(crate) slot: usize,
     input: InputRing,
     input_open: bool,
     /// Somebody waits for room in the input ring.

@@ -36,6 +36,9 @@ mod talk;
 
 use std::process::ExitCode;
 
+#[cfg(feature = "fuzz")]
+pub use network::fuzz::packets as fuzz_packets;
+
 use doppel_abi_machine::ATTENDANT;
 
 /// To be called first by programs that start domains: if this process is an attendant, or one of its helpers, does its
@@ -49,8 +52,8 @@ pub fn attend() -> Option<ExitCode> {
     let first = args.next()?;
     Some(match first.to_str() {
         Some(enter::VERB) => enter::run(),
+        Some(check::VERB) => check::run(args.next().as_deref().and_then(|user| user.to_str())),
         Some(network::process::VERB) => network::process::run(),
         _ => attendant::run(&first, args),
     })
-        Some(check::VERB) => check::run(args.next().as_deref().and_then(|user| user.to_str())),
 }

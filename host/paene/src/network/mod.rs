@@ -14,6 +14,8 @@
 
 mod channel;
 mod device;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod grams;
 pub(crate) mod names;
 mod netlink;

@@ -11,6 +11,8 @@
 mod adopt;
 mod asleep;
 mod exec;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub(crate) mod log;
 mod network;
 mod peer;

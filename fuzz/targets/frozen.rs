@@ -1,7 +1,7 @@
 //! Arbitrary bytes as a frozen image, as an export of one, and as its working set.
 #![no_main]
 
-#[path = "../../tests/common/mod.rs"]
+#[path = "../../host/freezer/tests/common/mod.rs"]
 mod common;
 
 use std::sync::LazyLock;
