@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ use doppel_api::Code;
 use doppel_client::Client;
 use doppel_domain::archive::{Limits, pack, unpack};
 use doppel_domain::{Error, Piped};
+use rustix::fs::{Mode, OFlags};
 
 use crate::remote::keeper_of;
 
@@ -252,6 +254,12 @@ fn out(domain: &Domain, path: &[u8], to: &Path) -> Result<(), Error> {
         }
     };
     let limits = Limits::of(&dir)?;
+    // The archive is a stranger's. `unpack` lets none of its names lead elsewhere; nor does the host, where it can.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(&dir, flags, Mode::empty())
+        .map_err(io::Error::from)
+        .and_then(|dir| doppel_sys::landlock::change_only_below(dir.as_fd()))
+        .map_err(|error| Error::Host { doing: format!("stay below {}", dir.display()), error })?;
     let unpacked = unpack(&mut archive, &dir, top, limits);
     let ended = archive.finish();
     // What the domain could not read is the reason for an archive that ends in the middle.

@@ -2,7 +2,7 @@
 //!
 //! The list is that of Docker's default profile (moby, `profiles/seccomp/default.json`, Apache-2.0) for x86-64, with the
 //! capabilities a paene domain's programs have in their own user namespace: what takes `CAP_SYS_ADMIN`, `CAP_BPF`,
-//! `CAP_SYS_MODULE`, `CAP_PERFMON` and the like is not on it, nor are io_uring, userfaultfd, keyrings and
+//! `CAP_SYS_MODULE`, `CAP_PERFMON` and the like is not on it, nor are rare kinds of sockets, `memfd_secret`, io_uring, userfaultfd, keyrings and
 //! `open_by_handle_at`. What is not on the list fails with EPERM.
 
 use crate::bpf::{Instruction, program};
@@ -29,18 +29,17 @@ const CONDITIONAL: &[Rule] = &[
         number: 41,
         name: "socket",
         site: Site::Gate,
-        // All families there are but 40.
         any_of: &[
-            &[Check { arg: 0, name: "domain", test: Test::Masked { mask: 0xffff_ffff_ffff_ffe0, value: 0 } }],
-            &[Check {
-                arg: 0,
-                name: "domain",
-                test: Test::Masked { mask: 0xffff_ffff_ffff_fff8, value: 32 },
-            }],
-            &[Check { arg: 0, name: "domain", test: Test::OneOf(&[41, 42, 43, 44, 45]) }],
+            // AF_UNIX, AF_INET, AF_INET6, AF_PACKET
+            &[Check { arg: 0, name: "domain", test: Test::OneOf(&[1, 2, 10, 17]) }],
+            // AF_NETLINK of routes, sockets, audit, events of devices, and the generic one
+            &[
+                Check { arg: 0, name: "domain", test: Test::Is(16) },
+                Check { arg: 2, name: "protocol", test: Test::OneOf(&[0, 4, 9, 15, 16]) },
+            ],
         ],
-        arguments: "domain other than AF_VSOCK",
-        why: "a hypervisor's sockets reach past every network namespace",
+        arguments: "domain AF_UNIX, AF_INET, AF_INET6 or AF_PACKET; AF_NETLINK without IPsec and netfilter",
+        why: "what programs use; a hypervisor's sockets reach past every network namespace, the others are code of the host that few have looked at",
     },
     Rule {
         number: 135,
@@ -349,7 +348,6 @@ pub const ALLOWED: &[(u32, &str)] = &[
     (444, "landlock_create_ruleset"),
     (445, "landlock_add_rule"),
     (446, "landlock_restrict_self"),
-    (447, "memfd_secret"),
     (448, "process_mrelease"),
     (449, "futex_waitv"),
     (451, "cachestat"),

@@ -3,6 +3,7 @@
 //! * [`child`]: fork a domain's first process, confine it, execute the guest kernel in it.
 //! * [`shared`]: memory shared with a domain, read and written without ever making a `&[u8]` of it.
 //! * [`signal`]: signals as a descriptor.
+//! * [`landlock`]: where files may be changed.
 //! * [`memory`]: copies of other processes' memory.
 //! * [`cpu`]: the features of this CPU.
 //! * [`FileMap`]: a file mapped read-only.
@@ -12,8 +13,8 @@
 //! * [`disk`]: an image file as a block device.
 //! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
 //! * [`filter`]: seccomp programs.
-//! * [`stream`]: streams with urgent bytes.
 //! * [`privileges`]: capabilities given up.
+//! * [`stream`]: streams with urgent bytes.
 //! * [`tunnel`]: network devices whose packets a program moves.
 //!
 //! Boundary: mechanism only. What a domain is confined to is said by `host/confine`, and nothing here
@@ -27,12 +28,13 @@ mod file_map;
 pub mod filter;
 pub mod huge;
 pub mod inherited;
+pub mod landlock;
 pub mod memory;
 pub mod namespace;
 pub mod netlink;
+pub mod privileges;
 pub mod shared;
 pub mod signal;
-pub mod privileges;
 pub mod stream;
 pub mod tunnel;
 
