@@ -257,12 +257,9 @@ fn text(field: &[u8]) -> &[u8] {
 
 /// A number in octal digits, or binary as GNU writes large ones.
 fn number(field: &[u8]) -> Result<u64, Bad> {
-    if field[0] == 0x80 {
-        let (high, low) = field.split_at(field.len() - 8);
-        if high[1..].iter().any(|&b| b != 0) {
-            return Err(Bad::Number);
-        }
-        return low.try_into().map(u64::from_be_bytes).map_err(|_| Bad::Number);
+    if let [0x80, bytes @ ..] = field {
+        let more = |value: u64, byte: &u8| (value >> 56 == 0).then(|| value << 8 | u64::from(*byte));
+        return bytes.iter().try_fold(0, more).ok_or(Bad::Number);
     }
     let digits = text(field).trim_ascii();
     let mut value = 0u64;
@@ -515,5 +512,14 @@ mod tests {
             let mut r = Reader { awaited: b'x', ..Reader::default() };
             assert_eq!(r.extension(bad), Err(Bad::Number), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn binary_numbers_of_all_fields() {
+        assert_eq!(number(&[0x80, 0, 0, 0, 0, 1, 2, 3]), Ok(0x1_0203), "eight bytes, as of a user id");
+        assert_eq!(number(&[0x80, 1, 2, 3, 4, 5, 6, 7]), Ok(0x1_0203_0405_0607));
+        assert_eq!(number(&[0x80, 0, 0, 0, 0xff, 2, 3, 4, 5, 6, 7, 8]), Ok(0xff02_0304_0506_0708));
+        assert_eq!(number(&[0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Err(Bad::Number), "more than 64 bits");
+        assert_eq!(number(b"0000755\0"), Ok(0o755));
     }
 }
