@@ -151,12 +151,12 @@ impl<T> PortTable<T> {
         self.ports.entry(port).or_default().connections.insert(b.id, b);
     }
 
-    /// Binds a free port, looking from a random one on.
-    pub fn bind_any(&mut self, random: u32, b: Binding<T>) -> Result<u16, InUse> {
-        let n = u32::from(EPHEMERAL_LAST - EPHEMERAL_FIRST) + 1;
+    /// Binds a free port of a range, looking from a random one on.
+    pub fn bind_any(&mut self, random: u32, (first, last): (u16, u16), b: Binding<T>) -> Result<u16, InUse> {
+        let n = u32::from(last.saturating_sub(first)) + 1;
         let start = random % n;
         for i in 0..n {
-            let port = EPHEMERAL_FIRST + ((start + i) % n) as u16;
+            let port = first + ((start + i) % n) as u16;
             // A port nobody uses at all: even sharing would confuse whoever asked for "any".
             if !self.ports.contains_key(&port) {
                 self.ports.entry(port).or_default().bound.push(b);

@@ -27,7 +27,7 @@ pub const CALLS: &[Syscall] = &[
         socket,
         Partial,
         &[Int, Hex, Int],
-        "AF_UNIX; AF_INET and AF_INET6 TCP, UDP and ICMP echo (SOCK_DGRAM), over loopback or, with a network, through the network service; AF_NETLINK NETLINK_ROUTE, read-only",
+        "AF_UNIX; AF_INET and AF_INET6 TCP, UDP and ICMP echo (SOCK_DGRAM), UDP-Lite over loopback, the others over loopback or, with a network, through the network service; AF_NETLINK NETLINK_ROUTE, read-only",
     ),
     call(nr::SOCKETPAIR, socketpair, Full, &[Int, Hex, Int, Ptr], ""),
     call(nr::BIND, bind, Full, &[Fd, Ptr, Int], ""),
@@ -49,7 +49,7 @@ pub const CALLS: &[Syscall] = &[
         setsockopt,
         Partial,
         &[Fd, Int, Int, Ptr, Int],
-        "no socket filters; multicast groups are joined without effect",
+        "no socket filters; multicast groups are the domain's own",
     ),
     call(nr::GETSOCKOPT, getsockopt, Full, &[Fd, Int, Int, Ptr, Ptr], ""),
 ];
@@ -60,6 +60,9 @@ const UIO_MAXIOV: u32 = 1024;
 const OPTION_MAX: i32 = 4096;
 /// Size of `struct mmsghdr`.
 const MMSGHDR: u64 = 64;
+
+/// Size of `struct sockaddr_in`.
+const IPV4_SIZE: i32 = 16;
 
 /// An argument that is a socket.
 struct Sock<'a> {
@@ -133,6 +136,7 @@ fn inet_socket(a: &Args, domain: u16, kind: u32) -> Result<Arc<dyn SocketOps>> {
     match (kind, protocol) {
         (c::SOCK_STREAM, 0 | c::SOL_TCP) => Ok(Tcp::new(domain)),
         (c::SOCK_DGRAM, 0 | c::SOL_UDP) => Ok(Udp::new(domain)),
+        (c::SOCK_DGRAM, c::SOL_UDPLITE) => Ok(Udp::lite(domain)),
         (c::SOCK_DGRAM, c::IPPROTO_ICMP) if domain == AF_INET => Ok(Udp::echo(domain)),
         (c::SOCK_DGRAM, c::IPPROTO_ICMPV6) if domain == AF_INET6 => Ok(Udp::echo(domain)),
         // Programs that do without try the above then, if they are told that they may not.
@@ -180,7 +184,6 @@ fn socketpair(a: &Args) -> Result<u64> {
 
 /// The address argument of bind and connect. To an IPv4 socket another family is wrong, however long its addresses.
 fn address(a: &Args, domain: u16) -> Result<Addr> {
-    const IPV4_SIZE: i32 = 16;
     let addr = read_addr(a.ptr(1), a.i32(2));
     if addr.is_err() && domain == AF_INET && a.i32(2) >= IPV4_SIZE && a.ptr(1).read::<u16>()? != AF_INET {
         return Err(Errno::EAFNOSUPPORT);
@@ -190,7 +193,15 @@ fn address(a: &Args, domain: u16) -> Result<Addr> {
 
 fn bind(a: &Args) -> Result<u64> {
     let s = sock(a)?;
-    s.ops.bind(&address(a, s.ops.common().domain)?)?;
+    let domain = s.ops.common().domain;
+    let mut addr = address(a, domain)?;
+    if addr == Addr::Unspec && domain == AF_INET {
+        // Old programs leave the family out where they mean any address.
+        let [_, port, ip @ ..]: [u16; 4] = a.ptr(1).read()?;
+        let any = a.i32(2) >= IPV4_SIZE && ip == [0, 0];
+        addr = if any { Addr::V4 { ip: [0; 4], port: u16::from_be(port) } } else { Addr::Other(0) };
+    }
+    s.ops.bind(&addr)?;
     Ok(0)
 }
 
@@ -296,8 +307,7 @@ fn recv_one(s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
     let mut h: MsgHdr = at.read()?;
     let mut out = Output::iovecs(h.iovecs()?);
     let mut r: Received = s.ops.recv(&mut out, recv_flags(flags, h.name != 0) | wait_flag(&s.file))?;
-    let passcred = s.ops.common().passcred();
-    h.store(&mut r, flags, passcred)?;
+    h.store(&mut r, flags, s.ops.common())?;
     // Only what the kernel returns: the program's pointers stay as they are.
     if h.name != 0 {
         at.add(8).write(&h.namelen)?;

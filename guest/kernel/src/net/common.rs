@@ -1,11 +1,17 @@
 //! What all sockets have: identity, `socket(7)` options, the pending error, wait queues, blocking.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use doppel_algo::net::sockaddr::AF_UNIX;
+use doppel_machine::sync::SpinLock;
+use doppel_machine::user::bytes_of;
 
-use super::consts::{DEFAULT_BUF, SO_PASSCRED};
+use super::consts::{self as c, DEFAULT_BUF, SO_PASSCRED};
+use super::errqueue::{ErrorQueue, Problem, origin};
 use crate::fs::file::poll;
 use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
 use crate::task::current;
@@ -13,6 +19,15 @@ use crate::{Errno, Result, kernel, time};
 
 /// Bookkeeping cost of one message, counted against the sender's buffer as Linux counts it.
 pub const MSG_OVERHEAD: usize = 768;
+
+/// Most bytes in flight, whatever buffers were asked for: the memory is the domain's own, but one socket must not
+/// take it all.
+const MOST_IN_FLIGHT: usize = 64 << 20;
+
+/// Where an on/off option is kept. Those that have a number beyond 64 use one below that no such option has.
+const fn bit(so: i32) -> u64 {
+    1 << (if so < 64 { so } else { so - 20 })
+}
 
 /// State every socket has.
 pub struct Common {
@@ -26,7 +41,7 @@ pub struct Common {
     pub ino: u64,
     /// File-system user of who made it.
     pub uid: u32,
-    /// On/off options, a bit for each SO_ number below 64.
+    /// On/off options, a bit for each ([`bit`]).
     switches: AtomicU64,
     /// SO_SNDBUF, as it is counted (twice what was asked).
     pub sndbuf: AtomicUsize,
@@ -40,8 +55,12 @@ pub struct Common {
     pub mark: AtomicU32,
     /// SO_BINDTODEVICE: the number of an interface, 0 for none.
     pub device: AtomicU32,
-    /// SO_LINGER seconds, -1 when off.
-    pub linger: AtomicI64,
+    /// SO_LINGER seconds, or when it is off -1 less these.
+    linger: AtomicI64,
+    /// SO_BUF_LOCK
+    pub buf_lock: AtomicU32,
+    /// Options that are only shown again, where any was set.
+    kept: SpinLock<Option<Box<BTreeMap<i32, u64>>>>,
     /// SO_PEEK_OFF, -1 when off.
     pub peek_off: AtomicI32,
     /// SO_RCVTIMEO in nanoseconds, 0 for none.
@@ -50,6 +69,8 @@ pub struct Common {
     pub sndtimeo: AtomicU64,
     /// SO_ERROR, 0 for none.
     err: AtomicU32,
+    /// What is read with MSG_ERRQUEUE.
+    pub errors: ErrorQueue,
     /// Receive buffer of the peer, which adds to what may be in flight (TCP).
     pub peer_buf: AtomicUsize,
     /// Bytes sent that the receiver has not taken.
@@ -82,10 +103,13 @@ impl Common {
             mark: AtomicU32::new(0),
             device: AtomicU32::new(0),
             linger: AtomicI64::new(-1),
+            buf_lock: AtomicU32::new(0),
+            kept: SpinLock::default(),
             peek_off: AtomicI32::new(-1),
             rcvtimeo: AtomicU64::new(0),
             sndtimeo: AtomicU64::new(0),
             err: AtomicU32::new(0),
+            errors: ErrorQueue::default(),
             peer_buf: AtomicUsize::new(0),
             wmem: AtomicUsize::new(0),
             rq: Arc::default(),
@@ -98,6 +122,9 @@ impl Common {
         self.switches.store(from.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         self.sndbuf.store(from.sndbuf.load(Ordering::Relaxed), Ordering::Relaxed);
         self.rcvbuf.store(from.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.buf_lock.store(from.buf_lock.load(Ordering::Relaxed), Ordering::Relaxed);
+        let kept = from.kept.lock().clone();
+        *self.kept.lock() = kept;
         self.linger.store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
         self.rcvtimeo.store(from.rcvtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
         self.sndtimeo.store(from.sndtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -109,15 +136,73 @@ impl Common {
 
     /// Whether the on/off option `so` is set.
     pub fn on(&self, so: i32) -> bool {
-        self.switches.load(Ordering::Relaxed) & (1 << so) != 0
+        self.switches.load(Ordering::Relaxed) & bit(so) != 0
+    }
+
+    /// An option that was only kept to be shown again.
+    pub fn kept(&self, so: i32) -> Option<u64> {
+        self.kept.lock().as_ref()?.get(&so).copied()
+    }
+
+    /// See [`Self::kept`].
+    pub fn keep(&self, so: i32, value: u64) {
+        self.kept.lock().get_or_insert_default().insert(so, value);
+    }
+
+    /// SO_LINGER: whether it is on, and the seconds last set.
+    pub fn linger(&self) -> (bool, u32) {
+        let l = self.linger.load(Ordering::Relaxed);
+        (l >= 0, if l >= 0 { l } else { -1 - l } as u32)
+    }
+
+    /// See [`Self::linger`].
+    pub fn set_linger(&self, on: bool, seconds: u32) {
+        let l = i64::from(seconds);
+        self.linger.store(if on { l } else { -1 - l }, Ordering::Relaxed);
+    }
+
+    /// Whether closing throws away what was not sent yet.
+    pub fn aborts(&self) -> bool {
+        self.linger() == (true, 0)
+    }
+
+    /// A type of service was set, which says how urgent it is too (SO_PRIORITY).
+    pub fn set_class(&self, tos: i32) {
+        const PRIORITIES: [u32; 4] = [0, 2, 6, 4];
+        self.priority.store(PRIORITIES[(tos >> 3 & 3) as usize], Ordering::Relaxed);
+    }
+
+    /// Control messages with the time of arrival, as they were asked for.
+    pub fn stamp(&self, at: impl FnOnce() -> u64, control: &mut Vec<(i32, i32, Vec<u8>)>) {
+        const RX_SOFTWARE: u64 = 1 << 3;
+        const SOFTWARE: u64 = 1 << 4;
+        const ASKED: u64 = bit(c::SO_TIMESTAMP) | bit(c::SO_TIMESTAMPNS) | bit(c::SO_TIMESTAMPING);
+        if self.switches.load(Ordering::Relaxed) & ASKED == 0 {
+            return;
+        }
+        let at = at();
+        let (sec, nsec) = (at / 1_000_000_000, at % 1_000_000_000);
+        let new = self.on(c::SO_TIMESTAMP_NEW);
+        if self.on(c::SO_TIMESTAMPNS) {
+            let name = if new { c::SO_TIMESTAMPNS_NEW } else { c::SO_TIMESTAMPNS };
+            control.push((c::SOL_SOCKET, name, bytes_of(&[sec, nsec]).to_vec()));
+        } else if self.on(c::SO_TIMESTAMP) {
+            let name = if new { c::SO_TIMESTAMP_NEW } else { c::SO_TIMESTAMP };
+            control.push((c::SOL_SOCKET, name, bytes_of(&[sec, nsec / 1000]).to_vec()));
+        }
+        let both = RX_SOFTWARE | SOFTWARE;
+        if self.on(c::SO_TIMESTAMPING) && self.kept(c::SO_TIMESTAMPING).is_some_and(|f| f & both == both) {
+            let name = if new { c::SO_TIMESTAMPING_NEW } else { c::SO_TIMESTAMPING };
+            control.push((c::SOL_SOCKET, name, bytes_of(&[sec, nsec, 0, 0, 0, 0]).to_vec()));
+        }
     }
 
     /// Sets or clears an on/off option.
     pub fn switch(&self, so: i32, on: bool) {
         if on {
-            self.switches.fetch_or(1 << so, Ordering::Relaxed);
+            self.switches.fetch_or(bit(so), Ordering::Relaxed);
         } else {
-            self.switches.fetch_and(!(1 << so), Ordering::Relaxed);
+            self.switches.fetch_and(!bit(so), Ordering::Relaxed);
         }
     }
 
@@ -143,9 +228,34 @@ impl Common {
         }
     }
 
-    /// Whether an error is pending.
+    /// Whether an error is pending, or something is in the queue of errors.
     pub fn has_error(&self) -> bool {
-        self.err.load(Ordering::SeqCst) != 0
+        self.err.load(Ordering::SeqCst) != 0 || !self.errors.is_empty()
+    }
+
+    /// The error pending is now this one.
+    pub fn replace_error(&self, e: u32) {
+        self.err.store(e, Ordering::SeqCst);
+    }
+
+    /// A send with MSG_ZEROCOPY is done, by a copy: the memory is the program's again.
+    pub fn copied(&self, flags: u32) {
+        const COPIED: u8 = 1;
+        if flags & c::MSG_ZEROCOPY == 0 || !self.on(c::SO_ZEROCOPY) {
+            return;
+        }
+        let n = self.errors.next_copy();
+        self.report(Problem {
+            errno: 0,
+            origin: origin::ZEROCOPY,
+            kind: 0,
+            code: COPIED,
+            info: n,
+            data: n,
+            offender: None,
+            to: None,
+            payload: Arc::default(),
+        });
     }
 
     /// Wakes readers and pollers.
@@ -173,7 +283,7 @@ impl Common {
     }
 
     fn limit(&self) -> usize {
-        self.sndbuf.load(Ordering::Relaxed) + self.peer_buf.load(Ordering::Relaxed)
+        (self.sndbuf.load(Ordering::Relaxed) + self.peer_buf.load(Ordering::Relaxed)).min(MOST_IN_FLIGHT)
     }
 
     /// How much may be in flight while poll still says POLLOUT: a quarter of the buffer for AF_UNIX, half for

@@ -20,6 +20,7 @@ pub const MSG_EOR: u32 = 0x80;
 pub const MSG_WAITALL: u32 = 0x100;
 pub const MSG_ERRQUEUE: u32 = 0x2000;
 pub const MSG_NOSIGNAL: u32 = 0x4000;
+pub const MSG_ZEROCOPY: u32 = 0x400_0000;
 pub const MSG_WAITFORONE: u32 = 0x10000;
 pub const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 
@@ -28,6 +29,7 @@ pub const SOL_SOCKET: i32 = 1;
 pub const IPPROTO_ICMP: i32 = 1;
 pub const SOL_TCP: i32 = 6;
 pub const SOL_UDP: i32 = 17;
+pub const SOL_UDPLITE: i32 = 136;
 pub const SOL_IPV6: i32 = 41;
 pub const IPPROTO_ICMPV6: i32 = 58;
 /// Type of service, as an option and as a control message.
@@ -42,6 +44,7 @@ pub const SOL_NETLINK: i32 = 270;
 
 pub const SCM_RIGHTS: i32 = 1;
 pub const SCM_CREDENTIALS: i32 = 2;
+pub const SCM_PIDFD: i32 = 4;
 
 pub const SO_DEBUG: i32 = 1;
 pub const SO_REUSEADDR: i32 = 2;
@@ -95,6 +98,24 @@ pub const SO_SNDTIMEO_NEW: i32 = 67;
 pub const SO_DETACH_REUSEPORT_BPF: i32 = 68;
 pub const SO_TIMESTAMP_NEW: i32 = 63;
 pub const SO_TIMESTAMPNS_NEW: i32 = 64;
+pub const SO_BSDCOMPAT: i32 = 14;
+pub const SO_WIFI_STATUS: i32 = 41;
+pub const SO_NOFCS: i32 = 43;
+pub const SO_BPF_EXTENSIONS: i32 = 48;
+pub const SO_TXTIME: i32 = 61;
+pub const SO_BINDTOIFINDEX: i32 = 62;
+pub const SO_TIMESTAMPING_NEW: i32 = 65;
+pub const SO_PREFER_BUSY_POLL: i32 = 69;
+pub const SO_BUSY_POLL_BUDGET: i32 = 70;
+pub const SO_BUF_LOCK: i32 = 72;
+pub const SO_TXREHASH: i32 = 74;
+pub const SO_RCVMARK: i32 = 75;
+pub const SO_PASSPIDFD: i32 = 76;
+pub const SO_PEERPIDFD: i32 = 77;
+/// SO_BUF_LOCK: somebody has set the size of the send buffer, of the receive buffer.
+pub const SNDBUF_LOCK: u32 = 1;
+/// See [`SNDBUF_LOCK`].
+pub const RCVBUF_LOCK: u32 = 2;
 
 pub const FIONREAD: u32 = 0x541b;
 pub const SIOCOUTQ: u32 = 0x5411;
@@ -117,5 +138,7 @@ pub const SEND_SHUTDOWN: u8 = 2;
 pub const DEFAULT_BUF: usize = 212_992;
 /// Most that SO_SNDBUF and SO_RCVBUF accept before doubling (`net.core.wmem_max`).
 pub const MAX_BUF: i32 = 212_992;
+/// Most that TCP makes of a receive buffer (`net.ipv4.tcp_rmem`).
+pub const TCP_MOST_RCVBUF: i32 = 6_291_456;
 /// `net.core.somaxconn`
 pub const SOMAXCONN: usize = 4096;

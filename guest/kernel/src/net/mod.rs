@@ -10,6 +10,7 @@
 pub mod calls;
 pub mod common;
 pub mod consts;
+pub mod errqueue;
 pub mod inet;
 pub mod interfaces;
 pub mod ioctl;

@@ -2,15 +2,18 @@
 
 use alloc::vec::Vec;
 
+use doppel_algo::net::ports::mapped;
 use doppel_algo::net::sockaddr::{self, Addr, MAX};
 use doppel_machine::pod_struct;
 use doppel_machine::user::{UserPtr, bytes_of};
 
+use super::Common;
 use super::consts as c;
 use super::socket::{Received, SendMsg};
 use super::unix::scm::{Fds, SCM_MAX_FD, Ucred};
 use crate::fs::Input;
 use crate::fs::io::IoVec;
+use crate::ipc::pidfd;
 use crate::task::Process;
 use crate::task::current_ref;
 use crate::{Errno, Result};
@@ -46,6 +49,10 @@ pod_struct! {
     }
 }
 
+const UDP_SEGMENT: i32 = 103;
+const IP_PKTINFO: i32 = 8;
+const IPV6_2292PKTINFO: i32 = 2;
+const IPV6_PKTINFO: i32 = 50;
 /// Size of `struct cmsghdr`.
 const CMSG_HDR: usize = 16;
 const fn align8(n: usize) -> usize {
@@ -151,6 +158,23 @@ impl MsgHdr {
                     msg.cred = Some(cred);
                 }
                 (c::SOL_SOCKET, _) if unix => return Err(Errno::EINVAL),
+                (c::SOL_UDP, UDP_SEGMENT) if !unix => {
+                    let size: [u8; 2] = data.try_into().map_err(|_| Errno::EINVAL)?;
+                    msg.segment = u16::from_ne_bytes(size);
+                }
+                (c::SOL_IP, IP_PKTINFO) if !unix => {
+                    // Interface, the address to send from, and one that is not looked at.
+                    let [a, b, c, d, e, f, g, h, _, _, _, _] = *data else { return Err(Errno::EINVAL) };
+                    msg.index = u32::from_ne_bytes([a, b, c, d]);
+                    msg.source = ([e, f, g, h] != [0; 4]).then(|| mapped([e, f, g, h]));
+                }
+                (c::SOL_IPV6, IPV6_PKTINFO | IPV6_2292PKTINFO) if !unix => {
+                    let (Some(ip), 20) = (data.first_chunk::<16>(), data.len()) else {
+                        return Err(Errno::EINVAL);
+                    };
+                    msg.source = (*ip != [0; 16]).then_some(*ip);
+                    msg.index = word(at + CMSG_HDR + 16) as u32;
+                }
                 (c::SOL_IP | c::SOL_IPV6, kind) if !unix => {
                     let v6 = word(at + 8) == c::SOL_IPV6;
                     let place = match (v6, kind) {
@@ -184,7 +208,7 @@ impl MsgHdr {
     }
 
     /// Stores what came with a received message. Updates the lengths and flags in `self`.
-    pub fn store(&mut self, r: &mut Received, flags: u32, passcred: bool) -> Result<()> {
+    pub fn store(&mut self, r: &mut Received, flags: u32, common: &Common) -> Result<()> {
         if self.name != 0 {
             let mut b = [0; MAX];
             let len = r.addr.as_ref().map_or(0, |a| a.encode(&mut b));
@@ -200,11 +224,14 @@ impl MsgHdr {
         for (level, kind, data) in &r.control {
             w.put(*level, *kind, data)?;
         }
-        if let Some(cred) = r.cred.filter(|_| passcred) {
+        if let Some(cred) = r.cred.filter(|_| common.passcred()) {
             w.put(c::SOL_SOCKET, c::SCM_CREDENTIALS, bytes_of(&cred))?;
         }
         if let Some(fds) = r.fds.take() {
             w.put_fds(&fds, flags & c::MSG_CMSG_CLOEXEC != 0)?;
+        }
+        if let Some(cred) = r.cred.filter(|_| common.on(c::SO_PASSPIDFD)) {
+            w.put_process(cred.pid)?;
         }
         self.controllen = (room - w.left) as u64;
         self.flags = w.flags | (flags & c::MSG_CMSG_CLOEXEC);
@@ -245,6 +272,17 @@ impl ControlWriter {
         self.at.add(CMSG_HDR as u64).write_bytes(&data[..len - CMSG_HDR])?;
         self.advance(len);
         Ok(())
+    }
+
+    /// A descriptor of the sending process, or in its place why there is none.
+    fn put_process(&mut self, pid: i32) -> Result<()> {
+        if self.left < CMSG_HDR + 4 {
+            self.flags |= c::MSG_CTRUNC;
+            return Ok(());
+        }
+        let opened = crate::kernel().process(pid).map_err(|_| Errno::ESRCH).and_then(|p| pidfd::open(&p));
+        let fd = opened.unwrap_or_else(|e| -i32::from(e.0));
+        self.put(c::SOL_SOCKET, c::SCM_PIDFD, &fd.to_ne_bytes())
     }
 
     /// Installs as many descriptors as there is room for; the others are closed.

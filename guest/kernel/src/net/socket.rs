@@ -30,6 +30,12 @@ pub struct SendMsg {
     pub cred: Option<Ucred>,
     /// Hop limit and traffic class of this packet (IP_TTL, IP_TOS, IPV6_HOPLIMIT, IPV6_TCLASS).
     pub marks: Marks,
+    /// Address it shall come from, and interface it shall take (IP_PKTINFO, IPV6_PKTINFO).
+    pub source: Option<[u8; 16]>,
+    /// See `source`; 0 for any.
+    pub index: u32,
+    /// Bytes of each datagram it is cut into (UDP_SEGMENT), 0 for one.
+    pub segment: u16,
 }
 
 /// Fields of an IP header that control messages can set; -1 is the socket's own value.

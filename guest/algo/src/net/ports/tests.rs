@@ -1,5 +1,7 @@
 use super::*;
 
+const ALL: (u16, u16) = (EPHEMERAL_FIRST, EPHEMERAL_LAST);
+
 fn b(id: u64, scope: Scope) -> Binding<u64> {
     Binding { id, scope, reuse_addr: false, reuse_port: None, listening: false, what: id }
 }
@@ -51,12 +53,12 @@ fn ephemeral_ports_run_out() {
     let mut t = PortTable::default();
     let n = EPHEMERAL_LAST - EPHEMERAL_FIRST;
     for i in 0..=n {
-        assert!(t.bind_any(u32::from(i) * 7919, b(u64::from(i), Scope::V4)).unwrap() >= EPHEMERAL_FIRST);
+        assert!(t.bind_any(u32::from(i) * 7919, ALL, b(u64::from(i), Scope::V4)).unwrap() >= EPHEMERAL_FIRST);
     }
-    assert_eq!(t.bind_any(1, b(99999, Scope::V4)), Err(InUse));
+    assert_eq!(t.bind_any(1, ALL, b(99999, Scope::V4)), Err(InUse));
     let (port, id) = t.iter().next().map(|(p, b)| (p, b.id)).unwrap();
     t.unbind(port, id);
-    assert_eq!(t.bind_any(1, b(99999, Scope::V4)), Ok(port));
+    assert_eq!(t.bind_any(1, ALL, b(99999, Scope::V4)), Ok(port));
 }
 
 #[test]

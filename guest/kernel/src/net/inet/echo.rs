@@ -46,6 +46,8 @@ impl Udp {
             from: to,
             to: from,
             marks,
+            index: 0,
+            segment: 0,
             at: time::realtime_ns(),
         });
         Ok(())

@@ -83,6 +83,7 @@ impl Tcp {
         let Some(far) = far else { return };
         match result {
             Ok(()) => {
+                self.widen();
                 tcpopts::tell(self, &network, &far);
                 self.common.wake_all(WRITABLE);
             }
@@ -126,7 +127,7 @@ impl Tcp {
     pub(super) fn leave_far(&self, far: Option<Arc<Far>>, listener: Option<u32>, abort: bool) {
         let Some(network) = remote::network() else { return };
         if let Some(f) = far {
-            let lingers = self.common.linger.load(Ordering::Relaxed) > 0;
+            let lingers = matches!(self.common.linger(), (true, 1..));
             network.part(f.number(), abort || f.available() > 0, lingers.then(|| self.me()));
         }
         if let Some(n) = listener {
@@ -145,9 +146,8 @@ impl Tcp {
     /// SO_LINGER: has the closing thread wait until all has been sent, a signal comes or the time is over. It is sent
     /// in any case.
     pub(super) fn linger(&self) {
-        let seconds = self.common.linger.load(Ordering::Relaxed);
-        let Ok(seconds @ 1..) = u64::try_from(seconds) else { return };
-        let until = time::monotonic_ns().saturating_add(seconds.saturating_mul(1_000_000_000));
+        let (true, seconds @ 1..) = self.common.linger() else { return };
+        let until = time::monotonic_ns().saturating_add(u64::from(seconds) * 1_000_000_000);
         let _ = wait(&self.common.wq, false, Some(until), || self.inner.lock().parted.then_some(Ok(())));
     }
 }
@@ -170,6 +170,7 @@ impl Outside for Tcp {
                 s.remote = peer.into();
                 s.far = Some(far.clone());
             }
+            server.widen();
             i.backlog.push_back(server.clone());
         }
         tcpopts::tell(&server, &network, &far);

@@ -162,7 +162,15 @@ impl Udp {
         if !unwanted {
             i.used += data.len() + MSG_OVERHEAD;
             let to = End { ip: own_address(&from.ip), port: i.local.port };
-            i.queue.push_back(Datagram { data: Arc::new(data), from, to, marks, at: time::realtime_ns() });
+            i.queue.push_back(Datagram {
+                data: Arc::new(data),
+                from,
+                to,
+                marks,
+                index: 0,
+                segment: 0,
+                at: time::realtime_ns(),
+            });
         }
     }
 

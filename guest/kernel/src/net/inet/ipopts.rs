@@ -1,93 +1,28 @@
-//! Options at IP and IPv6 level (`ip(7)`, `ipv6(7)`). Multicast membership is accepted and has no effect; the
-//! options that ask for control messages do.
+//! Options at IP and IPv6 level (`ip(7)`, `ipv6(7)`): what is set, read back and done with them. The table is iprows.rs.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use doppel_algo::net::ports::unmapped;
-use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
+use doppel_algo::net::ports::{EPHEMERAL_FIRST, EPHEMERAL_LAST, Ip, unmapped};
+use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
 
+use super::groups::{self, Groups};
+use super::iprows::{self as rows, Kind, Length, Row};
+use super::iprows::{IP_FREEBIND, IP_MTU, IP_OPTIONS, IP_PKTINFO, IP_RECVTOS, IP_RECVTTL};
+use super::iprows::{IPV6_PKTINFO, IPV6_RECVHOPLIMIT, IPV6_RECVPKTINFO, IPV6_RECVTCLASS, IPV6_UNICAST_HOPS};
 use super::{End, is_local};
-use crate::net::consts::{IP_TOS, IP_TTL, IPV6_HOPLIMIT, IPV6_TCLASS, SOL_IP, SOL_IPV6};
+use crate::net::Common;
+use crate::net::consts::{
+    IP_TOS, IP_TTL, IPV6_HOPLIMIT, IPV6_TCLASS, SOCK_STREAM, SOL_IP, SOL_IPV6, SOL_SOCKET,
+};
 use crate::net::interfaces;
 use crate::net::socket::Marks;
+use crate::task::current;
 use crate::{Errno, Result};
 
-const IPV6_UNICAST_HOPS: i32 = 16;
-const IP_OPTIONS: i32 = 4;
-const IP_PKTINFO: i32 = 8;
-const IP_MTU: i32 = 14;
-const IP_RECVTTL: i32 = 12;
-const IP_RECVTOS: i32 = 13;
-const IPV6_V6ONLY: i32 = 26;
-const IPV6_MTU: i32 = 24;
-const IPV6_RECVPKTINFO: i32 = 49;
-const IPV6_PKTINFO: i32 = 50;
-const IPV6_RECVHOPLIMIT: i32 = 51;
-const IPV6_RECVTCLASS: i32 = 66;
-
-/// IP options that are numbers, with their defaults.
-const IP_NUMBERS: [(i32, i32); 22] = [
-    (IP_TOS, 0),
-    (IP_TTL, 64),
-    (6, 0), // RECVOPTS
-    (7, 0), // RETOPTS
-    (IP_PKTINFO, 0),
-    (10, 1), // MTU_DISCOVER
-    (11, 0), // RECVERR
-    (IP_RECVTTL, 0),
-    (IP_RECVTOS, 0),
-    (15, 0), // FREEBIND
-    (18, 0), // PASSSEC
-    (19, 0), // TRANSPARENT
-    (20, 0), // RECVORIGDSTADDR
-    (21, 0), // MINTTL
-    (22, 0), // NODEFRAG
-    (23, 0), // CHECKSUM
-    (24, 0), // BIND_ADDRESS_NO_PORT
-    (26, 0), // RECVERR_RFC4884
-    (32, 0), // MULTICAST_IF
-    (33, 1), // MULTICAST_TTL
-    (34, 1), // MULTICAST_LOOP
-    (49, 1), // MULTICAST_ALL
-];
-/// Likewise for IPv6.
-const IPV6_NUMBERS: [(i32, i32); 24] = [
-    (7, -1), // CHECKSUM
-    (IPV6_UNICAST_HOPS, 64),
-    (17, 0), // MULTICAST_IF
-    (18, 1), // MULTICAST_HOPS
-    (19, 1), // MULTICAST_LOOP
-    (23, 1), // MTU_DISCOVER
-    (IPV6_MTU, 65_536),
-    (25, 0), // RECVERR
-    (29, 1), // MULTICAST_ALL
-    (IPV6_RECVPKTINFO, 0),
-    (IPV6_RECVHOPLIMIT, 0),
-    (53, 0), // RECVHOPOPTS
-    (56, 0), // RECVRTHDR
-    (58, 0), // RECVDSTOPTS
-    (60, 0), // RECVPATHMTU
-    (62, 0), // DONTFRAG
-    (IPV6_RECVTCLASS, 0),
-    (IPV6_TCLASS, 0),
-    (70, 1), // AUTOFLOWLABEL
-    (72, 0), // ADDR_PREFERENCES
-    (73, 0), // MINHOPCOUNT
-    (74, 0), // RECVORIGDSTADDR
-    (75, 0), // TRANSPARENT
-    (78, 0), // FREEBIND
-];
-
-/// Joining and leaving groups, and source filters.
-fn is_membership(level: i32, name: i32) -> bool {
-    let general = (42..=48).contains(&name);
-    if level == SOL_IP {
-        general || (35..=41).contains(&name)
-    } else {
-        general || matches!(name, 20 | 21 | 27 | 28)
-    }
-}
+/// Longest IP options.
+const MOST_OPTIONS: usize = 40;
 
 /// Values set, by level and name.
 #[derive(Clone, Default)]
@@ -95,18 +30,28 @@ pub(super) struct IpOptions {
     set: BTreeMap<(i32, i32), i32>,
     /// IPV6_V6ONLY
     pub(super) v6only: bool,
+    /// Multicast groups.
+    pub(super) groups: Groups,
+    /// IP_OPTIONS, if there are any.
+    raw: Option<Box<Vec<u8>>>,
 }
 
-fn numbers(level: i32) -> Result<&'static [(i32, i32)]> {
+/// The options of a level at a socket of this family.
+fn table(level: i32, family: u16) -> Option<&'static [Row]> {
     match level {
-        SOL_IP => Ok(&IP_NUMBERS),
-        SOL_IPV6 => Ok(&IPV6_NUMBERS),
-        _ => Err(Errno::ENOPROTOOPT),
+        SOL_IP => Some(&rows::IP),
+        SOL_IPV6 if family == AF_INET6 => Some(&rows::IPV6),
+        _ => None,
     }
 }
 
 impl IpOptions {
-    fn on(&self, level: i32, name: i32) -> bool {
+    /// Whether nothing was ever set.
+    pub(super) fn is_unset(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    pub(super) fn on(&self, level: i32, name: i32) -> bool {
         self.set.get(&(level, name)).is_some_and(|v| *v != 0)
     }
 
@@ -115,8 +60,66 @@ impl IpOptions {
         self.set.get(&(level, name)).copied().filter(|v| *v >= 0).unwrap_or(default)
     }
 
+    /// Whether it may be bound to an address that is not the domain's.
+    pub(super) fn binds_anything(&self) -> bool {
+        !self.set.is_empty()
+            && [
+                (SOL_IP, IP_FREEBIND),
+                (SOL_IP, rows::IP_TRANSPARENT),
+                (SOL_IPV6, rows::IPV6_FREEBIND),
+                (SOL_IPV6, rows::IPV6_TRANSPARENT),
+            ]
+            .iter()
+            .any(|(l, n)| self.on(*l, *n))
+    }
+
+    /// Whether bind leaves the choice of a port to connect.
+    pub(super) fn binds_no_port(&self) -> bool {
+        self.on(SOL_IP, rows::IP_BIND_ADDRESS_NO_PORT)
+    }
+
+    /// Ports to choose from.
+    pub(super) fn ports(&self) -> (u16, u16) {
+        let asked = self.number(SOL_IP, rows::IP_LOCAL_PORT_RANGE, 0) as u32;
+        let (low, high) = (asked as u16, (asked >> 16) as u16);
+        let first = if low == 0 { EPHEMERAL_FIRST } else { low.clamp(EPHEMERAL_FIRST, EPHEMERAL_LAST) };
+        let last = if high == 0 { EPHEMERAL_LAST } else { high.clamp(EPHEMERAL_FIRST, EPHEMERAL_LAST) };
+        if first <= last { (first, last) } else { (EPHEMERAL_FIRST, EPHEMERAL_LAST) }
+    }
+
+    /// The interface that datagrams to groups of this family shall take, 0 for none.
+    pub(super) fn multicast_interface(&self, v6: bool) -> u32 {
+        let key = if v6 { (SOL_IPV6, rows::IPV6_MULTICAST_IF) } else { INDEX_OF_GROUPS };
+        self.number(key.0, key.1, 0).unsigned_abs()
+    }
+
+    /// The address that datagrams to groups shall come from, if one was named.
+    pub(super) fn multicast_source(&self) -> Option<[u8; 4]> {
+        let address = self.set.get(&(SOL_IP, rows::IP_MULTICAST_IF)).copied().unwrap_or(0);
+        (address != 0).then(|| address.to_ne_bytes())
+    }
+
+    /// Whether what is sent to groups comes back to members on this machine.
+    pub(super) fn multicast_loops(&self, v6: bool) -> bool {
+        let key = if v6 { (SOL_IPV6, rows::IPV6_MULTICAST_LOOP) } else { (SOL_IP, rows::IP_MULTICAST_LOOP) };
+        self.number(key.0, key.1, 1) != 0
+    }
+
+    /// Whether it takes what comes on this interface from an address to a group.
+    pub(super) fn takes_of_group(&self, group: &Ip, index: u32, from: &Ip) -> bool {
+        let v6 = unmapped(group).is_none();
+        let key = if v6 { (SOL_IPV6, rows::IPV6_MULTICAST_ALL) } else { (SOL_IP, rows::IP_MULTICAST_ALL) };
+        self.groups.takes(group, index, from, self.number(key.0, key.1, 1) != 0)
+    }
+
+    /// Whether errors of datagrams are kept (IP_RECVERR).
+    pub(super) fn keeps_errors(&self, family: u16) -> bool {
+        let key = if family == AF_INET { (SOL_IP, rows::IP_RECVERR) } else { (SOL_IPV6, rows::IPV6_RECVERR) };
+        !self.set.is_empty() && self.on(key.0, key.1)
+    }
+
     /// What a packet sent from a socket with these options carries where its sender did not say.
-    pub(super) fn marks(&self, v6: bool, m: Marks) -> Marks {
+    pub(super) fn marks(&self, v6: bool, group: bool, m: Marks) -> Marks {
         if m.hops >= 0 && m.class >= 0 {
             return m;
         }
@@ -124,6 +127,11 @@ impl IpOptions {
             (self.number(SOL_IPV6, IPV6_UNICAST_HOPS, 64), self.number(SOL_IPV6, IPV6_TCLASS, 0))
         } else {
             (self.number(SOL_IP, IP_TTL, 64), self.number(SOL_IP, IP_TOS, 0))
+        };
+        let hops = match (group, v6) {
+            (false, _) => hops,
+            (true, true) => self.number(SOL_IPV6, rows::IPV6_MULTICAST_HOPS, 1),
+            (true, false) => self.number(SOL_IP, rows::IP_MULTICAST_TTL, 1),
         };
         Marks {
             hops: if m.hops < 0 { hops } else { m.hops },
@@ -156,17 +164,30 @@ impl IpOptions {
         family: u16,
         from: &End,
         to: &End,
+        index: u32,
         marks: Marks,
     ) -> Vec<(i32, i32, Vec<u8>)> {
         let mut out = Vec::new();
         if self.set.is_empty() {
             return out;
         }
-        let device: u32 = if is_local(&from.ip) { 1 } else { 2 };
+        let device: u32 = if index != 0 {
+            index
+        } else if is_local(&from.ip) {
+            1
+        } else {
+            2
+        };
         if let Some(v4) = unmapped(&to.ip).filter(|_| family == AF_INET) {
             if self.on(SOL_IP, IP_PKTINFO) {
+                // The address it came to, of the interface and in the packet.
+                let specific = if super::is_multicast(&to.ip) {
+                    unmapped(&super::address_on(device, &to.ip)).unwrap_or(v4)
+                } else {
+                    v4
+                };
                 let mut d = device.to_ne_bytes().to_vec();
-                d.extend(v4);
+                d.extend(specific);
                 d.extend(v4);
                 out.push((SOL_IP, IP_PKTINFO, d));
             }
@@ -176,11 +197,22 @@ impl IpOptions {
             if self.on(SOL_IP, IP_RECVTOS) {
                 out.push((SOL_IP, IP_TOS, alloc::vec![marks.class as u8]));
             }
+            if self.on(SOL_IP, rows::IP_ORIGDSTADDR) {
+                out.push((SOL_IP, rows::IP_ORIGDSTADDR, address(&to.show(AF_INET))));
+            }
         } else {
             if self.on(SOL_IPV6, IPV6_RECVPKTINFO) {
                 let mut d = to.ip.to_vec();
                 d.extend(device.to_ne_bytes());
                 out.push((SOL_IPV6, IPV6_PKTINFO, d));
+            }
+            if self.on(SOL_IPV6, rows::IPV6_2292PKTINFO) {
+                let mut d = to.ip.to_vec();
+                d.extend(device.to_ne_bytes());
+                out.push((SOL_IPV6, rows::IPV6_2292PKTINFO, d));
+            }
+            if self.on(SOL_IPV6, rows::IPV6_2292HOPLIMIT) {
+                out.push((SOL_IPV6, rows::IPV6_2292HOPLIMIT, marks.hops.to_ne_bytes().to_vec()));
             }
             if self.on(SOL_IPV6, IPV6_RECVHOPLIMIT) {
                 out.push((SOL_IPV6, IPV6_HOPLIMIT, marks.hops.to_ne_bytes().to_vec()));
@@ -188,51 +220,170 @@ impl IpOptions {
             if self.on(SOL_IPV6, IPV6_RECVTCLASS) {
                 out.push((SOL_IPV6, IPV6_TCLASS, marks.class.to_ne_bytes().to_vec()));
             }
+            if self.on(SOL_IPV6, rows::IPV6_ORIGDSTADDR) {
+                out.push((SOL_IPV6, rows::IPV6_ORIGDSTADDR, address(&to.show(AF_INET6))));
+            }
         }
         out
     }
 }
 
+/// Where IP_MULTICAST_IF keeps its interface: a number that no option has.
+const INDEX_OF_GROUPS: (i32, i32) = (SOL_IP, -1);
+
+/// An address as bytes.
+fn address(a: &Addr) -> Vec<u8> {
+    let mut b = [0; doppel_algo::net::sockaddr::MAX];
+    let n = a.encode(&mut b);
+    b[..n].to_vec()
+}
+
+/// The number in a value, as far as the option lets it be short.
+fn number(level: i32, length: Length, value: &[u8]) -> Result<i32> {
+    match (value, length) {
+        ([a, b, c, d, ..], _) => Ok(i32::from_ne_bytes([*a, *b, *c, *d])),
+        ([a, ..], Length::Nothing | Length::Byte) if level == SOL_IP => Ok(i32::from(*a)),
+        ([], Length::Nothing) | (_, Length::WordOrZero) => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The number to keep for what was asked.
+fn checked(r: &Row, v: i32) -> Result<i32> {
+    match r.kind {
+        Kind::Switch => Ok(i32::from(v != 0)),
+        Kind::Number(from, to) if (from..=to).contains(&v) => Ok(v),
+        Kind::OrDefault(..) if v == -1 => Ok(r.default),
+        Kind::OrDefault(from, to) if (from..=to).contains(&v) => Ok(v),
+        Kind::Number(..) | Kind::OrDefault(..) => Err(Errno::EINVAL),
+        Kind::Any => Ok(v),
+        Kind::Fixed(e) => Err(e),
+    }
+}
+
+/// IPV6_ADDR_PREFERENCES: one of each kind; what is not named stays.
+fn preferences(old: i32, v: i32) -> Result<i32> {
+    const SOURCE: i32 = 0x103;
+    const HOME: i32 = 0x404;
+    let mut new = old;
+    for kind in [SOURCE, HOME] {
+        match (v & kind).count_ones() {
+            0 => {}
+            1 => new = new & !kind | v & kind,
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    Ok(new)
+}
+
 /// setsockopt; `fixed` once the socket is bound.
 pub(super) fn set(
     o: &mut IpOptions,
-    family: u16,
+    common: &Common,
     fixed: bool,
     level: i32,
     name: i32,
     value: &[u8],
 ) -> Result<()> {
-    let list = numbers(level)?;
-    if level == SOL_IPV6 && family != AF_INET6 {
-        return Err(Errno::ENOPROTOOPT);
+    let table = table(level, common.domain).ok_or(Errno::ENOPROTOOPT)?;
+    let stream = common.kind == SOCK_STREAM;
+    if (level, name) == (SOL_IP, IP_OPTIONS) {
+        return set_raw(o, value);
     }
-    if is_membership(level, name) || (level, name) == (SOL_IP, IP_OPTIONS) {
-        return if value.len() >= 4 { Ok(()) } else { Err(Errno::EINVAL) };
-    }
-    // A single byte will do for many of them.
-    let v = match value {
-        [a, b, c, d, ..] => i32::from_ne_bytes([*a, *b, *c, *d]),
-        [a, ..] if level == SOL_IP => i32::from(*a),
-        _ => return Err(Errno::EINVAL),
-    };
-    if (level, name) == (SOL_IPV6, IPV6_V6ONLY) {
+    if (level, name) == (SOL_IPV6, rows::IPV6_V6ONLY) {
+        let v = number(level, Length::Word, value)?;
         if fixed {
             return Err(Errno::EINVAL);
         }
         o.v6only = v != 0;
         return Ok(());
     }
-    if !list.iter().any(|n| n.0 == name) {
-        return Err(Errno::ENOPROTOOPT);
+    if let Some(done) = o.groups.set(stream, level, name, value) {
+        return done;
     }
-    const TTL: i32 = 2;
-    // -1 asks for the default again.
-    let v = match v {
-        -1 if (level, name) == (SOL_IP, TTL) => 64,
-        v if (level, name) == (SOL_IP, TTL) && !(1..256).contains(&v) => return Err(Errno::EINVAL),
-        v => v,
-    };
+    let r = table.iter().find(|r| r.name == name).ok_or(Errno::ENOPROTOOPT)?;
+    if let Some(e) = r.stream.filter(|_| stream) {
+        return Err(e);
+    }
+    let mut v = checked(r, number(level, r.length, value)?)?;
+    let old = o.set.get(&(level, name)).copied().unwrap_or(r.default);
+    match (level, name) {
+        (SOL_IP, IP_TOS) => {
+            v &= 0xff;
+            if stream {
+                // Congestion notification is TCP's own.
+                v = v & !3 | old & 3;
+            }
+            common.set_class(v);
+        }
+        (SOL_IPV6, IPV6_TCLASS) if stream => v = v & !3 | old & 3,
+        (SOL_IP, rows::IP_TRANSPARENT) | (SOL_IPV6, rows::IPV6_TRANSPARENT) if v != 0 => {
+            const CAP_NET_ADMIN: u32 = 12;
+            const CAP_NET_RAW: u32 = 13;
+            let cred = current().cred();
+            if !cred.capable(CAP_NET_ADMIN) && !cred.capable(CAP_NET_RAW) {
+                return Err(Errno::EPERM);
+            }
+        }
+        (SOL_IP, rows::IP_UNICAST_IF) | (SOL_IPV6, rows::IPV6_UNICAST_IF) => {
+            let index = u32::from_be(v as u32);
+            if index != 0 && !groups::exists(index) {
+                return Err(Errno::EADDRNOTAVAIL);
+            }
+        }
+        (SOL_IP, rows::IP_LOCAL_PORT_RANGE) => {
+            let (low, high) = (v as u32 & 0xffff, v as u32 >> 16);
+            if low != 0 && high != 0 && low > high {
+                return Err(Errno::EINVAL);
+            }
+        }
+        (SOL_IP, rows::IP_MULTICAST_IF) => {
+            let (address, index) = multicast_interface(value)?;
+            o.set.insert(INDEX_OF_GROUPS, index as i32);
+            v = address;
+        }
+        (SOL_IPV6, rows::IPV6_MULTICAST_IF) if v != 0 && !groups::exists(v as u32) => {
+            return Err(Errno::ENODEV);
+        }
+        (SOL_IPV6, rows::IPV6_MTU) if v != 0 && v < 1280 => return Err(Errno::EINVAL),
+        (SOL_IPV6, rows::IPV6_ADDR_PREFERENCES) => v = preferences(old, v)?,
+        _ => {}
+    }
     o.set.insert((level, name), v);
+    Ok(())
+}
+
+/// IP_MULTICAST_IF: the address as it is shown, and the interface.
+fn multicast_interface(value: &[u8]) -> Result<(i32, u32)> {
+    let word = |at: usize| value.get(at..at + 4).map(|b| [b[0], b[1], b[2], b[3]]);
+    let (address, index) = match value.len() {
+        12.. => (word(4), word(8).map_or(0, u32::from_ne_bytes)),
+        8.. => (word(4), 0),
+        _ => (word(0), 0),
+    };
+    let address = address.ok_or(Errno::EINVAL)?;
+    let found = match (index, address) {
+        (0, [0, 0, 0, 0]) => Some(0),
+        (0, a) => groups::interface_of(a),
+        (i, _) => groups::exists(i).then_some(i),
+    };
+    Ok((i32::from_ne_bytes(address), found.ok_or(Errno::EADDRNOTAVAIL)?))
+}
+
+/// IP_OPTIONS: there are no routers that could look at any; those that say nothing are kept.
+fn set_raw(o: &mut IpOptions, value: &[u8]) -> Result<()> {
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    if value.len() > MOST_OPTIONS {
+        return Err(Errno::EINVAL);
+    }
+    let told = value.iter().position(|b| *b == END).map_or(value, |n| &value[..n]);
+    if told.iter().any(|b| *b != NOTHING) {
+        return Err(Errno::EINVAL);
+    }
+    let mut raw = told.to_vec();
+    raw.resize(value.len().next_multiple_of(4), END);
+    o.raw = Some(Box::new(raw));
     Ok(())
 }
 
@@ -243,19 +394,37 @@ pub(super) fn mtu(to: &End) -> i32 {
     found.map_or(0, |i| i.mtu.min(u16::MAX.into()) as i32)
 }
 
-/// getsockopt of a socket with this peer.
-pub(super) fn get(o: &IpOptions, peer: Option<&End>, level: i32, name: i32) -> Result<Vec<u8>> {
-    let list = numbers(level)?;
-    if (level, name) == (SOL_IPV6, IPV6_V6ONLY) {
-        return Ok(i32::from(o.v6only).to_ne_bytes().to_vec());
+/// getsockopt of a socket with this port and peer.
+pub(super) fn get(
+    o: &IpOptions,
+    common: &Common,
+    port: u16,
+    peer: Option<&End>,
+    level: i32,
+    name: i32,
+) -> Result<Vec<u8>> {
+    const IP_PROTOCOL: i32 = 52;
+    let word = |v: i32| Ok(v.to_ne_bytes().to_vec());
+    let Some(table) = table(level, common.domain) else {
+        let elsewhere = common.domain == AF_INET && level != SOL_SOCKET;
+        return Err(if elsewhere { Errno::EOPNOTSUPP } else { Errno::ENOPROTOOPT });
+    };
+    match (level, name) {
+        (SOL_IPV6, rows::IPV6_V6ONLY) => return word(i32::from(o.v6only)),
+        (SOL_IP, IP_OPTIONS) => return Ok(o.raw.as_deref().cloned().unwrap_or_default()),
+        (SOL_IP, IP_MTU) => return word(mtu(peer.ok_or(Errno::ENOTCONN)?)),
+        (SOL_IPV6, rows::IPV6_MTU) => {
+            // The longest of IPv6 is the interface's whole one.
+            let to = peer.ok_or(Errno::ENOTCONN)?;
+            return word(if is_local(&to.ip) { 65_536 } else { mtu(to) });
+        }
+        (SOL_IP, IP_PROTOCOL) => return word(port.into()),
+        // Of IPv6 sockets it is not set.
+        (SOL_IP, rows::IP_MULTICAST_ALL) if common.domain == AF_INET6 => {
+            return word(o.set.get(&(level, name)).copied().unwrap_or(0));
+        }
+        _ => {}
     }
-    if (level, name) == (SOL_IP, IP_OPTIONS) {
-        return Ok(Vec::new());
-    }
-    if (level, name) == (SOL_IP, IP_MTU) {
-        return Ok(mtu(peer.ok_or(Errno::ENOTCONN)?).to_ne_bytes().to_vec());
-    }
-    let known = list.iter().find(|n| n.0 == name).ok_or(Errno::ENOPROTOOPT)?;
-    let v = o.set.get(&(level, name)).copied().unwrap_or(known.1);
-    Ok(v.to_ne_bytes().to_vec())
+    let known = table.iter().find(|r| r.name == name).ok_or(Errno::ENOPROTOOPT)?;
+    word(o.set.get(&(level, name)).copied().unwrap_or(known.default))
 }

@@ -8,11 +8,15 @@
 mod echo;
 mod fartcp;
 mod farudp;
+mod groups;
 mod ipopts;
+mod iprows;
 pub mod tcp;
 mod tcpio;
 mod tcpopts;
 pub mod udp;
+mod udpio;
+mod udpopts;
 
 use alloc::sync::Weak;
 use alloc::vec::Vec;
@@ -25,7 +29,7 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, network};
 
 use super::Common;
-use super::consts::{SO_REUSEADDR, SO_REUSEPORT, SOL_TCP, SOL_UDP};
+use super::consts::{SO_REUSEADDR, SO_REUSEPORT, SOL_TCP, SOL_UDP, SOL_UDPLITE};
 use crate::fs::random;
 use crate::task::current;
 use crate::{Errno, Result, kernel};
@@ -37,6 +41,8 @@ pub struct Ports {
     pub tcp: SpinLock<PortTable<Weak<tcp::Tcp>>>,
     /// UDP.
     pub udp: SpinLock<PortTable<Weak<udp::Udp>>>,
+    /// UDP-Lite.
+    pub lite: SpinLock<PortTable<Weak<udp::Udp>>>,
     /// ICMP echo: by identifier.
     pub echo: SpinLock<PortTable<Weak<udp::Udp>>>,
 }
@@ -134,15 +140,24 @@ pub fn source_for(to: &Ip) -> Ip {
     if unmapped(to).is_some() { LOOPBACK4 } else { LOOPBACK6 }
 }
 
-/// Checks an address to bind to: it must be ours, and low ports need a capability.
-fn check_bind(common: &Common, at: &End, multicast: bool) -> Result<()> {
+/// The domain's address on an interface, of the same family as `like`.
+fn address_on(index: u32, like: &Ip) -> Ip {
+    match (index, unmapped(like).is_some()) {
+        (1, true) => LOOPBACK4,
+        (1, false) => LOOPBACK6,
+        _ => own_address(like),
+    }
+}
+
+/// Checks an address to bind to: it must be ours unless anything will do, and low ports need a capability.
+fn check_bind(common: &Common, at: &End, multicast: bool, free: bool) -> Result<()> {
     const CAP_NET_BIND_SERVICE: u32 = 10;
-    let ours = at.is_any() || is_local(&at.ip) || multicast && is_multicast(&at.ip);
+    let ours = free || at.is_any() || is_local(&at.ip) || multicast && is_multicast(&at.ip);
     if !ours {
         return Err(Errno::EADDRNOTAVAIL);
     }
     // The identifier of an echo is no port.
-    let ports = matches!(common.protocol, SOL_TCP | SOL_UDP);
+    let ports = matches!(common.protocol, SOL_TCP | SOL_UDP | SOL_UDPLITE);
     if ports && (1..1024).contains(&at.port) && !current().cred().capable(CAP_NET_BIND_SERVICE) {
         return Err(Errno::EACCES);
     }
@@ -175,12 +190,24 @@ fn binding<T>(common: &Common, ip: Ip, v6only: bool, what: T) -> Binding<T> {
     }
 }
 
-/// Binds `at` in `table`; port 0 chooses one. Returns the port.
-fn claim<T: Clone>(table: &SpinLock<PortTable<T>>, at: &End, b: Binding<T>) -> Result<u16> {
+/// How a bound socket shares its port has changed.
+fn share_anew<T>(b: &mut Binding<T>, common: &Common) {
+    b.reuse_addr = common.on(SO_REUSEADDR);
+    let owner = b.reuse_port.unwrap_or_else(|| current().cred().euid);
+    b.reuse_port = common.on(SO_REUSEPORT).then_some(owner);
+}
+
+/// Binds `at` in `table`; port 0 chooses one of a range. Returns the port.
+fn claim<T: Clone>(
+    table: &SpinLock<PortTable<T>>,
+    at: &End,
+    range: (u16, u16),
+    b: Binding<T>,
+) -> Result<u16> {
     if at.port == 0 {
         let mut r = [0; 4];
         random::fill(&mut r);
-        table.lock().bind_any(u32::from_ne_bytes(r), b).map_err(|_| Errno::EADDRINUSE)
+        table.lock().bind_any(u32::from_ne_bytes(r), range, b).map_err(|_| Errno::EADDRINUSE)
     } else {
         table.lock().bind(at.port, b).map(|()| at.port).map_err(|_| Errno::EADDRINUSE)
     }

@@ -16,8 +16,8 @@ use doppel_machine::sync::SpinLock;
 use super::ipopts::IpOptions;
 use super::tcpopts::TcpOptions;
 use super::{
-    End, Ports, binding, check_bind, claim, fartcp, ipopts, is_local, source_for, spread, tcpio, tcpopts,
-    to_loopback,
+    End, Ports, binding, check_bind, claim, fartcp, ipopts, is_local, share_anew, source_for, spread, tcpio,
+    tcpopts, to_loopback,
 };
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
@@ -28,8 +28,10 @@ use crate::net::socket::{Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
 use crate::{Errno, Result, kernel};
 
-/// Default send buffer (`net.ipv4.tcp_wmem`) and receive buffer (`tcp_rmem`).
-const SNDBUF: usize = 87_040;
+/// Default send buffer (`net.ipv4.tcp_wmem`), what it is once there is a connection, and receive buffer (`tcp_rmem`).
+const SNDBUF: usize = 16_384;
+/// See [`SNDBUF`].
+const CONNECTED_SNDBUF: usize = 87_040;
 /// See [`SNDBUF`].
 const RCVBUF: usize = 131_072;
 pub(super) const BOTH: u8 = RCV_SHUTDOWN | SEND_SHUTDOWN;
@@ -190,14 +192,24 @@ impl Tcp {
         self.state_number(&self.inner.lock())
     }
 
+    /// There is a connection: the send buffer grows, unless somebody has set its size.
+    pub(super) fn widen(&self) {
+        if self.common.buf_lock.load(Ordering::Relaxed) & c::SNDBUF_LOCK == 0 {
+            self.common.sndbuf.fetch_max(CONNECTED_SNDBUF, Ordering::Relaxed);
+        }
+    }
+
     /// Binds the port of a socket that has none.
     pub(super) fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
-        let v6only = self.inner.lock().ip.v6only;
+        let (v6only, range) = {
+            let i = self.inner.lock();
+            (i.ip.v6only, i.ip.ports())
+        };
         if v6only && doppel_algo::net::ports::unmapped(&at.ip).is_some() {
             return Err(Errno::EINVAL);
         }
         let ports = kernel().service::<Ports>();
-        let port = claim(&ports.tcp, &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
+        let port = claim(&ports.tcp, &at, range, binding(&self.common, at.ip, v6only, self.me.clone()))?;
         let mut i = self.inner.lock();
         i.local = End { ip: at.ip, port };
         i.port = Some(port);
@@ -260,6 +272,7 @@ impl Tcp {
     fn established(&self) {
         let peer_buf = self.peer().map_or(0, |p| p.common.rcvbuf.load(Ordering::Relaxed));
         self.common.peer_buf.store(peer_buf, Ordering::Relaxed);
+        self.widen();
         {
             let mut i = self.inner.lock();
             if i.state != State::Connecting {
@@ -289,7 +302,9 @@ impl Tcp {
         let local = self.inner.lock().local;
         let source = source_for(&to.ip);
         if self.inner.lock().port.is_none() {
-            self.bind_to(End { ip: source, port: 0 }, false).map_err(|_| Errno::EADDRNOTAVAIL)?;
+            // Bound to an address alone, or not at all.
+            let ip = if local.is_any() { source } else { local.ip };
+            self.bind_to(End { ip, port: 0 }, false).map_err(|_| Errno::EADDRNOTAVAIL)?;
         } else if local.is_any() {
             self.inner.lock().local.ip = source;
         }
@@ -317,6 +332,7 @@ impl Tcp {
             i.remote = local;
             i.peer = Some(self.me());
         }
+        server.widen();
         server.common.peer_buf.store(self.common.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
         {
             let mut i = self.inner.lock();
@@ -373,6 +389,7 @@ impl Tcp {
             i.peer = Some(self.me());
             i.told = if nonblock { Told::Success } else { Told::Nothing };
         }
+        self.widen();
         self.common.peer_buf.store(self.common.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
         self.common.wake_all(poll::POLLOUT | poll::POLLWRNORM);
         if nonblock { Err(Errno::EINPROGRESS) } else { Ok(()) }
@@ -463,7 +480,7 @@ impl Tcp {
             (was, i.peer.take(), (i.far.take(), i.listener.take()), i.recv.clear(), waiting)
         };
         self.unbind(true);
-        let abort = self.common.linger.load(Ordering::Relaxed) == 0;
+        let abort = self.common.aborts();
         self.leave_far(far, listener, abort || was == State::Connecting);
         if let Some(p) = peer {
             p.common.uncharge(unread);
@@ -505,11 +522,16 @@ impl SocketOps for Tcp {
 
     fn bind(&self, addr: &Addr) -> Result<()> {
         let at = End::from_addr(self.family(), addr)?;
-        check_bind(&self.common, &at, false)?;
+        let free = self.inner.lock().ip.binds_anything();
+        check_bind(&self.common, &at, false, free)?;
         {
-            let i = self.inner.lock();
+            let mut i = self.inner.lock();
             if i.state != State::Closed || i.port.is_some() {
                 return Err(Errno::EINVAL);
+            }
+            if at.port == 0 && i.ip.binds_no_port() {
+                i.local = at;
+                return Ok(());
             }
         }
         self.bind_to(at, true)
@@ -524,7 +546,8 @@ impl SocketOps for Tcp {
             return Err(Errno::EINVAL);
         }
         if port.is_none() {
-            self.bind_to(End::unspecified(self.family()), false)?;
+            let ip = self.inner.lock().local.ip;
+            self.bind_to(End { ip, port: 0 }, false)?;
         }
         let mut i = self.inner.lock();
         let Some(port) = i.port else { return Err(Errno::EINVAL) };
@@ -715,7 +738,7 @@ impl SocketOps for Tcp {
         } else {
             let i = self.inner.lock();
             let peer = (i.state == State::Established).then_some(&i.remote);
-            ipopts::get(&i.ip, peer, level, name)
+            ipopts::get(&i.ip, &self.common, i.port.unwrap_or(0), peer, level, name)
         }
     }
 
@@ -726,7 +749,7 @@ impl SocketOps for Tcp {
         {
             let mut i = self.inner.lock();
             let fixed = i.port.is_some();
-            ipopts::set(&mut i.ip, self.family(), fixed, level, name, value)?;
+            ipopts::set(&mut i.ip, &self.common, fixed, level, name, value)?;
         }
         tcpopts::tell_marks(self);
         Ok(())
@@ -760,6 +783,11 @@ impl SocketOps for Tcp {
     fn switched(&self, option: i32) {
         if option == c::SO_KEEPALIVE {
             tcpopts::tell_keepalive(self);
+        }
+        let port = self.inner.lock().port;
+        if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {
+            let ports = kernel().service::<Ports>();
+            ports.tcp.lock().update(port, self.common.ino, |b| share_anew(b, &self.common));
         }
     }
 

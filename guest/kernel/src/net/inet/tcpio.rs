@@ -15,8 +15,8 @@ use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::wait;
 use crate::net::consts::{
-    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN,
-    SO_OOBINLINE,
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_ZEROCOPY, RCV_SHUTDOWN,
+    SEND_SHUTDOWN, SO_OOBINLINE,
 };
 use crate::net::socket::{Received, SendMsg};
 use crate::{Errno, Result};
@@ -27,6 +27,14 @@ const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
 
 /// Sends all of `input`.
 pub(super) fn send(s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
+    let r = send_all(s, input, msg);
+    if msg.flags & MSG_ZEROCOPY != 0 && r.is_ok() {
+        s.common.copied(msg.flags);
+    }
+    r
+}
+
+fn send_all(s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
     if let Some(far) = s.far() {
         return fartcp::send(s, &far, input, msg);
     }
@@ -123,7 +131,7 @@ pub(super) fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received
         };
     }
     if flags & MSG_ERRQUEUE != 0 {
-        return Err(Errno::EAGAIN);
+        return s.common.receive_error(out, flags);
     }
     let want = out.remaining();
     if s.inner.lock().state == State::Listening {

@@ -6,47 +6,72 @@ use alloc::vec::Vec;
 use doppel_abi_service::net::SocketOption;
 use doppel_algo::net::ports::unmapped;
 
-use super::tcp::Tcp;
-use crate::net::consts::SO_KEEPALIVE;
+use super::tcp::{State, Tcp};
+use crate::net::consts::{SO_KEEPALIVE, SOMAXCONN};
 use crate::net::options::int;
 use crate::net::remote::{self, Far, Network};
 use crate::net::socket::Marks;
-use crate::{Errno, Result};
+use crate::{Errno, Result, time};
 
 const TCP_MAXSEG: i32 = 2;
 const TCP_CORK: i32 = 3;
+const TCP_LINGER2: i32 = 8;
+const TCP_DEFER_ACCEPT: i32 = 9;
+const TCP_WINDOW_CLAMP: i32 = 10;
 const TCP_INFO: i32 = 11;
 const TCP_CONGESTION: i32 = 13;
+const TCP_THIN_DUPACK: i32 = 17;
 const TCP_REPAIR: i32 = 19;
+const TCP_REPAIR_QUEUE: i32 = 20;
+const TCP_QUEUE_SEQ: i32 = 21;
+const TCP_REPAIR_OPTIONS: i32 = 22;
+const TCP_FASTOPEN: i32 = 23;
+const TCP_TIMESTAMP: i32 = 24;
+const TCP_CC_INFO: i32 = 26;
+const TCP_SAVED_SYN: i32 = 28;
+const TCP_REPAIR_WINDOW: i32 = 29;
+const TCP_ULP: i32 = 31;
+const TCP_IS_MPTCP: i32 = 43;
 /// Largest segment of the loopback interface.
 const LOOPBACK_MSS: i32 = 65_483;
+/// Largest segment before there is a connection.
+const DEFAULT_MSS: i32 = 536;
 /// Longest packet to the outside.
 const OUTSIDE_MTU: u32 = 1500;
+/// Longest time TCP_LINGER2 takes, and what it is by default (`net.ipv4.tcp_fin_timeout`), in seconds.
+const MOST_LINGER: i32 = 120;
+const FIN_TIMEOUT: i32 = 60;
+/// Least window that TCP_WINDOW_CLAMP takes: half the least receive buffer.
+const LEAST_WINDOW: i32 = 1152;
+/// Algorithms there are (`net.ipv4.tcp_available_congestion_control`); the first is the default.
+const CONGESTION: [&[u8]; 2] = [b"cubic", b"reno"];
+/// Longest name of one.
+const CONGESTION_NAME: usize = 16;
 
 /// Options that are plain numbers: name, default, least and greatest value taken.
 const NUMBERS: [(i32, i32, i32, i32); 22] = [
     (1, 0, i32::MIN, i32::MAX), // NODELAY
-    (TCP_MAXSEG, LOOPBACK_MSS, 88, 32_767),
+    (TCP_MAXSEG, DEFAULT_MSS, 0, 32_767),
     (TCP_CORK, 0, i32::MIN, i32::MAX),
-    (4, 7200, 1, 32_767),        // KEEPIDLE
-    (5, 75, 1, 32_767),          // KEEPINTVL
-    (6, 9, 1, 127),              // KEEPCNT
-    (7, 6, 1, 127),              // SYNCNT
-    (8, 60, i32::MIN, i32::MAX), // LINGER2
-    (9, 0, i32::MIN, i32::MAX),  // DEFER_ACCEPT
-    (10, 0, 0, i32::MAX),        // WINDOW_CLAMP
+    (4, 7200, 1, 32_767), // KEEPIDLE
+    (5, 75, 1, 32_767),   // KEEPINTVL
+    (6, 9, 1, 127),       // KEEPCNT
+    (7, 6, 1, 127),       // SYNCNT
+    (TCP_LINGER2, FIN_TIMEOUT, i32::MIN, i32::MAX),
+    (TCP_DEFER_ACCEPT, 0, i32::MIN, i32::MAX),
+    (TCP_WINDOW_CLAMP, 0, i32::MIN, i32::MAX),
     (12, 1, i32::MIN, i32::MAX), // QUICKACK
     (16, 0, 0, 1),               // THIN_LINEAR_TIMEOUTS
-    (17, 0, 0, 1),               // THIN_DUPACK
-    (18, 0, 0, i32::MAX),        // USER_TIMEOUT
-    (23, 0, 0, i32::MAX),        // FASTOPEN
-    (24, 0, i32::MIN, i32::MAX), // TIMESTAMP
+    (TCP_THIN_DUPACK, 0, 0, 1),
+    (18, 0, 0, i32::MAX), // USER_TIMEOUT
+    (TCP_FASTOPEN, 0, 0, i32::MAX),
     (25, 0, i32::MIN, i32::MAX), // NOTSENT_LOWAT
     (27, 0, 0, 2),               // SAVE_SYN
     (30, 0, 0, 1),               // FASTOPEN_CONNECT
     (34, 0, 0, 1),               // FASTOPEN_NO_COOKIE
     (36, 0, 0, 1),               // INQ
-    (37, 0, 0, i32::MAX),        // TX_DELAY
+    (37, 0, 0, i32::MAX - 1),    // TX_DELAY
+    (TCP_IS_MPTCP, 0, 0, -1),
 ];
 /// On/off options: anything but 0 is 1.
 const SWITCHES: [i32; 3] = [1, 3, 12];
@@ -55,25 +80,65 @@ const SWITCHES: [i32; 3] = [1, 3, 12];
 #[derive(Clone, Default)]
 pub(super) struct TcpOptions {
     set: BTreeMap<i32, i32>,
+    /// Place in [`CONGESTION`].
+    congestion: usize,
+}
+
+/// TCP_DEFER_ACCEPT is counted in repetitions of a SYN, which come after 1, 2, 4 seconds and so on.
+fn deferred(seconds: i32) -> i32 {
+    const LONGEST: i32 = 120;
+    const MOST: i32 = 255;
+    let (mut times, mut timeout, mut period) = (1, 1, 1);
+    if seconds <= 0 {
+        return 0;
+    }
+    while seconds > period && times < MOST {
+        times += 1;
+        timeout = (timeout * 2).min(LONGEST);
+        period += timeout;
+    }
+    period
 }
 
 /// setsockopt
 pub(super) fn set(s: &Tcp, name: i32, value: &[u8]) -> Result<()> {
-    if name == TCP_CONGESTION {
-        let algorithm = value.split(|b| *b == 0).next().unwrap_or_default();
-        return if [&b"cubic"[..], b"reno"].contains(&algorithm) { Ok(()) } else { Err(Errno::ENOENT) };
+    if matches!(name, TCP_CONGESTION | TCP_ULP) {
+        if value.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let value = &value[..value.len().min(CONGESTION_NAME - 1)];
+        let asked = value.split(|b| *b == 0).next().unwrap_or_default();
+        let known = CONGESTION.iter().position(|k| name == TCP_CONGESTION && *k == asked);
+        s.inner.lock().tcp.congestion = known.ok_or(Errno::ENOENT)?;
+        return Ok(());
     }
-    if name == TCP_REPAIR {
-        return Err(Errno::EPERM);
-    }
-    let Some((_, _, least, most)) = NUMBERS.iter().find(|n| n.0 == name) else {
-        return Err(Errno::ENOPROTOOPT);
-    };
     let mut v = int(value)?;
+    let known = NUMBERS.iter().find(|n| n.0 == name);
+    let Some((_, _, least, most)) = known.filter(|n| n.0 != TCP_IS_MPTCP) else {
+        return Err(match name {
+            TCP_REPAIR | TCP_REPAIR_QUEUE | TCP_REPAIR_WINDOW | TCP_TIMESTAMP => Errno::EPERM,
+            TCP_QUEUE_SEQ | TCP_REPAIR_OPTIONS => Errno::EINVAL,
+            _ => Errno::ENOPROTOOPT,
+        });
+    };
     if SWITCHES.contains(&name) {
         v = i32::from(v != 0);
     } else if !(*least..=*most).contains(&v) {
         return Err(Errno::EINVAL);
+    }
+    let fresh = matches!(s.inner.lock().state, State::Closed | State::Listening);
+    match name {
+        TCP_MAXSEG if v != 0 && v < 88 => return Err(Errno::EINVAL),
+        TCP_LINGER2 if v < 0 => v = -1,
+        TCP_LINGER2 if v == 0 => v = FIN_TIMEOUT,
+        TCP_LINGER2 => v = v.min(MOST_LINGER),
+        TCP_DEFER_ACCEPT => v = deferred(v),
+        TCP_WINDOW_CLAMP if v == 0 && !fresh => return Err(Errno::EINVAL),
+        TCP_WINDOW_CLAMP if v != 0 => v = v.max(LEAST_WINDOW),
+        TCP_THIN_DUPACK => v = 0,
+        TCP_FASTOPEN if !fresh => return Err(Errno::EINVAL),
+        TCP_FASTOPEN => v = v.min(SOMAXCONN as i32),
+        _ => {}
     }
     s.inner.lock().tcp.set.insert(name, v);
     if let (Some(far), Some(network)) = (s.far(), remote::network()) {
@@ -106,7 +171,7 @@ pub(super) fn tell_marks(s: &Tcp) {
     let (far, marks) = {
         let i = s.inner.lock();
         let v6 = unmapped(&i.remote.ip).is_none();
-        (i.far.clone(), i.ip.has_marks().then(|| i.ip.marks(v6, Marks::default())))
+        (i.far.clone(), i.ip.has_marks().then(|| i.ip.marks(v6, false, Marks::default())))
     };
     if let (Some(far), Some(marks), Some(network)) = (far, marks, remote::network()) {
         network.set(far.number(), SocketOption::Hops, marks.hops.unsigned_abs());
@@ -136,7 +201,16 @@ fn mss(s: &Tcp) -> u32 {
 /// getsockopt
 pub(super) fn get(s: &Tcp, name: i32) -> Result<Vec<u8>> {
     match name {
-        TCP_CONGESTION => Ok(b"cubic\0\0\0\0\0\0\0\0\0\0\0".to_vec()),
+        TCP_CONGESTION => {
+            let mut b = CONGESTION[s.inner.lock().tcp.congestion].to_vec();
+            b.resize(CONGESTION_NAME, 0);
+            Ok(b)
+        }
+        // In milliseconds.
+        TCP_TIMESTAMP => Ok(((time::monotonic_ns() / 1_000_000) as u32).to_ne_bytes().to_vec()),
+        TCP_REPAIR => Ok(0i32.to_ne_bytes().to_vec()),
+        TCP_REPAIR_QUEUE | TCP_QUEUE_SEQ | TCP_REPAIR_WINDOW => Err(Errno::EINVAL),
+        TCP_SAVED_SYN | TCP_ULP | TCP_CC_INFO => Ok(Vec::new()),
         TCP_INFO => {
             // struct tcp_info: the state, then what tools look at on an idle loopback connection.
             let mut info = alloc::vec![0u8; 104];
@@ -157,10 +231,18 @@ pub(super) fn get(s: &Tcp, name: i32) -> Result<Vec<u8>> {
         }
         _ => {
             let known = NUMBERS.iter().find(|n| n.0 == name).ok_or(Errno::ENOPROTOOPT)?;
-            let set = s.inner.lock().tcp.set.get(&name).copied();
-            let v = match name {
-                TCP_MAXSEG => set.filter(|_| s.far().is_none()).unwrap_or(mss(s) as i32),
-                _ => set.unwrap_or(known.1),
+            let (set, fresh) = {
+                let i = s.inner.lock();
+                let fresh = matches!(i.state, State::Closed | State::Listening | State::Connecting);
+                (i.tcp.set.get(&name).copied(), fresh)
+            };
+            let v = match (name, set) {
+                // The largest asked for, and then what fits the way.
+                (TCP_MAXSEG, Some(v @ 1..)) if fresh => v,
+                (TCP_MAXSEG, _) if fresh => known.1,
+                (TCP_MAXSEG, Some(v @ 1..)) => v.min(mss(s) as i32),
+                (TCP_MAXSEG, _) => mss(s) as i32,
+                (_, set) => set.unwrap_or(known.1),
             };
             Ok(v.to_ne_bytes().to_vec())
         }

@@ -1,37 +1,32 @@
-//! UDP sockets, and those of ICMP echo, which differ in what they send (`inet::echo`).
+//! UDP and UDP-Lite sockets, and those of ICMP echo, which differ in what they send (`inet::echo`).
 //!
-//! Key type: [`Udp`]. A datagram goes straight into the queue of the socket that fits best; if its buffer is
-//! full the datagram is lost, as on a network. A connected sender is told that nobody listens (ECONNREFUSED).
+//! Key type: [`Udp`]. udpio.rs sends and receives, udpopts.rs has the options.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use doppel_abi_service::echo;
-use doppel_algo::net::ports::{PortTable, mapped, unmapped};
+use doppel_algo::net::ports::{Ip, PortTable, mapped, unmapped};
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, Addr};
 use doppel_machine::sync::SpinLock;
-use doppel_machine::user::bytes_of;
 
 use super::ipopts::IpOptions;
-use super::{End, Ports, binding, check_bind, claim, ipopts, is_local, route, source_for, spread};
+use super::udpio::{self, Begun};
+use super::udpopts::UdpOptions;
+use super::{
+    End, Ports, address_on, binding, check_bind, claim, groups, ipopts, is_local, is_multicast, route, share_anew,
+    source_for,
+};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
-use crate::net::common::{Common, MSG_OVERHEAD, wait};
-use crate::net::consts::{self as c, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN};
-use crate::net::options::int;
+use crate::net::common::Common;
+use crate::net::consts::{self as c, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::remote::Grams;
 use crate::net::socket::{Marks, Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
-use crate::{Errno, Result, kernel, time};
-
-/// Longest datagram over IPv4, and over IPv6.
-const MAX4: usize = 65_507;
-/// See [`MAX4`].
-const MAX6: usize = 65_527;
-/// UDP options that are accepted without effect: CORK, ENCAP, NO_CHECK6_TX, NO_CHECK6_RX, GRO.
-const UDP_OPTIONS: [i32; 5] = [1, 100, 101, 102, 104];
+use crate::{Errno, Result, kernel};
 
 #[derive(Clone)]
 pub(super) struct Datagram {
@@ -39,6 +34,10 @@ pub(super) struct Datagram {
     pub(super) from: End,
     pub(super) to: End,
     pub(super) marks: Marks,
+    /// The interface it came by, 0 for that of its source.
+    pub(super) index: u32,
+    /// Bytes of each datagram of which it was put together (UDP_GRO), 0 for one.
+    pub(super) segment: u16,
     /// CLOCK_REALTIME of its arrival.
     pub(super) at: u64,
 }
@@ -46,13 +45,16 @@ pub(super) struct Datagram {
 pub(super) struct Inner {
     pub(super) local: End,
     pub(super) remote: Option<End>,
-    port: Option<u16>,
+    pub(super) port: Option<u16>,
     explicit: bool,
     pub(super) shut: u8,
     pub(super) queue: VecDeque<Datagram>,
     /// Bytes queued, with overhead.
     pub(super) used: usize,
     pub(super) ip: IpOptions,
+    pub(super) udp: UdpOptions,
+    /// The datagram that is being put together (MSG_MORE, UDP_CORK).
+    pub(super) begun: Option<Box<Begun>>,
     /// Its socket in the network service, if it has had to do with outside.
     pub(super) far: Option<Arc<Grams>>,
     /// The peer the service was asked for, and what it has said.
@@ -65,6 +67,8 @@ pub struct Udp {
     me: Weak<Udp>,
     pub(super) common: Common,
     pub(super) inner: SpinLock<Inner>,
+    /// A datagram may be in the making.
+    pub(super) corked: AtomicBool,
 }
 
 impl Udp {
@@ -94,25 +98,42 @@ impl Udp {
                 queue: VecDeque::new(),
                 used: 0,
                 ip: IpOptions::default(),
+                udp: UdpOptions::default(),
+                begun: None,
                 far: None,
                 asked: None,
                 told: None,
             }),
+            corked: AtomicBool::new(false),
         })
     }
 
-    fn family(&self) -> u16 {
+    /// A new socket of UDP-Lite.
+    pub fn lite(family: u16) -> Arc<Self> {
+        Self::of(family, c::SOL_UDPLITE)
+    }
+
+    pub(super) fn family(&self) -> u16 {
         self.common.domain
     }
 
     /// Whether it is one of ICMP echo.
     pub(super) fn is_echo(&self) -> bool {
-        self.common.protocol != c::SOL_UDP
+        !matches!(self.common.protocol, c::SOL_UDP | c::SOL_UDPLITE)
+    }
+
+    /// Whether it is one of UDP-Lite, which does not leave the domain.
+    pub(super) fn is_lite(&self) -> bool {
+        self.common.protocol == c::SOL_UDPLITE
     }
 
     /// Where its port is bound.
-    fn table<'p>(&self, ports: &'p Ports) -> &'p SpinLock<PortTable<Weak<Self>>> {
-        if self.is_echo() { &ports.echo } else { &ports.udp }
+    pub(super) fn table<'p>(&self, ports: &'p Ports) -> &'p SpinLock<PortTable<Weak<Self>>> {
+        match self.common.protocol {
+            c::SOL_UDP => &ports.udp,
+            c::SOL_UDPLITE => &ports.lite,
+            _ => &ports.echo,
+        }
     }
 
     /// For /proc/net/udp: local, remote, state (1 connected, 7 not), bytes queued.
@@ -123,17 +144,44 @@ impl Udp {
     }
 
     fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
-        let v6only = self.inner.lock().ip.v6only;
+        let (v6only, range) = {
+            let i = self.inner.lock();
+            (i.ip.v6only, i.ip.ports())
+        };
         if v6only && unmapped(&at.ip).is_some() {
             return Err(Errno::EINVAL);
         }
         let ports = kernel().service::<Ports>();
-        let port = claim(self.table(&ports), &at, binding(&self.common, at.ip, v6only, self.me.clone()))?;
+        let port =
+            claim(self.table(&ports), &at, range, binding(&self.common, at.ip, v6only, self.me.clone()))?;
         let mut i = self.inner.lock();
         i.local = End { ip: at.ip, port };
         i.port = Some(port);
         i.explicit = explicit;
         Ok(())
+    }
+
+    /// Whether options of this level are its protocol's.
+    fn has_options(&self, level: i32) -> bool {
+        match self.common.protocol {
+            c::SOL_UDP => level == c::SOL_UDP,
+            c::SOL_UDPLITE => matches!(level, c::SOL_UDP | c::SOL_UDPLITE),
+            _ => false,
+        }
+    }
+
+    /// The interface by which a datagram to a group leaves, and the address it comes from.
+    pub(super) fn source_to_group(&self, group: &Ip, index: u32) -> Result<(u32, Ip)> {
+        let v6 = unmapped(group).is_none();
+        let i = self.inner.lock();
+        let asked = if index != 0 { index } else { i.ip.multicast_interface(v6) };
+        let index = groups::way_out(asked, self.common.device.load(Ordering::Relaxed), &i.local.ip)?;
+        if v6 && index == 1 {
+            // As on Linux, where the loopback has no route to groups of IPv6.
+            return Err(Errno::ENETUNREACH);
+        }
+        let source = i.ip.multicast_source().filter(|_| !v6).map(mapped);
+        Ok((index, source.unwrap_or_else(|| address_on(index, group))))
     }
 
     pub(super) fn weak(&self) -> Weak<Self> {
@@ -156,7 +204,9 @@ impl Udp {
     }
 
     /// Where a send goes.
-    fn destination(&self, addr: Option<&Addr>) -> Result<(End, bool)> {
+    pub(super) fn destination(&self, addr: Option<&Addr>) -> Result<(End, bool)> {
+        // To a socket of IPv6 an address of no family is none.
+        let addr = addr.filter(|a| self.family() == AF_INET || **a != Addr::Unspec);
         let (to, connected) = match addr {
             None => (self.inner.lock().remote.ok_or(Errno::EDESTADDRREQ)?, true),
             Some(Addr::V4 { ip, port }) if self.family() == AF_INET6 && !self.is_echo() => {
@@ -173,49 +223,22 @@ impl Udp {
         if to.ip == mapped([255; 4]) && !self.common.on(c::SO_BROADCAST) {
             return Err(Errno::EACCES);
         }
-        let to = if self.is_echo() { self.route_echo(to)? } else { route(to)? };
-        Ok((to, connected))
+        Ok((self.way(to)?, connected))
     }
 
-    /// Queues a datagram, or loses it.
-    pub(super) fn deliver(&self, d: Datagram) {
-        {
-            let mut i = self.inner.lock();
-            let cost = d.data.len() + MSG_OVERHEAD;
-            let room = self.common.rcvbuf.load(Ordering::Relaxed);
-            if i.shut & RCV_SHUTDOWN != 0 || i.used + cost > room {
-                return;
-            }
-            i.used += cost;
-            i.queue.push_back(d);
+    /// Where what is for an address goes: groups have no route.
+    fn way(&self, to: End) -> Result<End> {
+        if self.is_echo() {
+            return self.route_echo(to);
         }
-        self.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+        if is_multicast(&to.ip) {
+            return Ok(to);
+        }
+        let to = route(to)?;
+        // There is nobody outside who speaks UDP-Lite, and no way out of the loopback device.
+        let kept_in = self.is_lite() || self.common.device.load(Ordering::Relaxed) == 1;
+        if kept_in && !is_local(&to.ip) { Err(Errno::ENETUNREACH) } else { Ok(to) }
     }
-}
-
-/// The socket a datagram is for.
-fn find(from: &End, to: &End) -> Option<Arc<Udp>> {
-    let ports = kernel().service::<Ports>();
-    // Remote ends are looked at after the table's lock is gone.
-    let candidates: Vec<Arc<Udp>> = {
-        let t = ports.udp.lock();
-        let one = t.find(to.port, &to.ip, spread(from, to), |_| Some(0))?;
-        let alone = t.find(to.port, &to.ip, 0, |b| (b.id != one.id).then_some(0)).is_none();
-        if alone {
-            one.what.upgrade().into_iter().collect()
-        } else {
-            let at = t.at(to.port).filter(|b| b.scope.fits(&to.ip).is_some());
-            let mut all: Vec<_> = at.filter_map(|b| b.what.upgrade()).collect();
-            // The one chosen goes first among those that are not connected.
-            if let Some(k) = all.iter().position(|s| s.common.ino == one.id) {
-                all.swap(0, k);
-            }
-            all
-        }
-    };
-    let remote = |s: &Arc<Udp>| s.inner.lock().remote;
-    let connected = candidates.iter().find(|s| remote(s) == Some(*from));
-    connected.or_else(|| candidates.iter().find(|s| remote(s).is_none())).cloned()
 }
 
 impl SocketOps for Udp {
@@ -225,7 +248,8 @@ impl SocketOps for Udp {
 
     fn bind(&self, addr: &Addr) -> Result<()> {
         let at = End::from_addr(self.family(), addr)?;
-        check_bind(&self.common, &at, !self.is_echo())?;
+        let free = self.inner.lock().ip.binds_anything();
+        check_bind(&self.common, &at, !self.is_echo(), free)?;
         if self.is_echo() && self.family() == AF_INET6 && unmapped(&at.ip).is_some() {
             return Err(Errno::EADDRNOTAVAIL);
         }
@@ -233,7 +257,7 @@ impl SocketOps for Udp {
             return Err(Errno::EINVAL);
         }
         self.bind_to(at, true)?;
-        if !self.is_echo() {
+        if !self.is_echo() && !self.is_lite() {
             self.bind_far();
         }
         Ok(())
@@ -259,15 +283,17 @@ impl SocketOps for Udp {
         if to.ip == mapped([255; 4]) && !self.common.on(c::SO_BROADCAST) {
             return Err(Errno::EACCES);
         }
-        to = if self.is_echo() { self.route_echo(to)? } else { route(to)? };
-        if !is_local(&to.ip) && !self.is_echo() {
+        to = self.way(to)?;
+        let group = is_multicast(&to.ip);
+        if !is_local(&to.ip) && !group && !self.is_echo() {
             return self.connect_far(to);
         }
+        let source = if group { self.source_to_group(&to.ip, 0)?.1 } else { source_for(&to.ip) };
         self.disconnect_far();
         self.autobind()?;
         let mut i = self.inner.lock();
         if i.local.is_any() {
-            i.local.ip = source_for(&to.ip);
+            i.local.ip = source;
         }
         i.remote = Some(to);
         Ok(())
@@ -282,97 +308,11 @@ impl SocketOps for Udp {
     }
 
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
-        let len = input.remaining();
-        let most = if self.family() == AF_INET { MAX4 } else { MAX6 };
-        // An echo's message has its own header in it.
-        if len > if self.is_echo() { most + echo::HEADER } else { most } {
-            return Err(Errno::EMSGSIZE);
-        }
-        if msg.flags & c::MSG_OOB != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let (to, connected) = self.destination(msg.addr.as_ref())?;
-        if let Some(e) = self.common.take_error() {
-            return Err(e);
-        }
-        if self.inner.lock().shut & SEND_SHUTDOWN != 0 {
-            return Err(Errno::EPIPE);
-        }
-        let mut data = Vec::with_capacity(len);
-        if len > 0 && input.append(&mut data, len)? < len {
-            return Err(Errno::EFAULT);
-        }
-        if self.is_echo() {
-            let marks = self.inner.lock().ip.marks(unmapped(&to.ip).is_none(), msg.marks);
-            self.ask(to, data, marks, msg.flags & MSG_DONTWAIT != 0)?;
-            return Ok(len);
-        }
-        self.autobind()?;
-        let (mut from, marks) = {
-            let i = self.inner.lock();
-            (i.local, i.ip.marks(unmapped(&to.ip).is_none(), msg.marks))
-        };
-        if from.is_any() {
-            from.ip = source_for(&to.ip);
-        }
-        if !is_local(&to.ip) {
-            self.send_far(to, &data, marks, msg.flags & MSG_DONTWAIT != 0)?;
-            return Ok(len);
-        }
-        match find(&from, &to) {
-            Some(t) => t.deliver(Datagram { data: Arc::new(data), from, to, marks, at: time::realtime_ns() }),
-            None if connected => self.common.set_error(Errno::ECONNREFUSED),
-            None => {}
-        }
-        Ok(len)
+        udpio::send(self, input, &msg)
     }
 
     fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-        if flags & c::MSG_OOB != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        if flags & c::MSG_ERRQUEUE != 0 {
-            return Err(Errno::EAGAIN);
-        }
-        let peek = flags & MSG_PEEK != 0;
-        let got = wait(&self.common.rq, flags & MSG_DONTWAIT != 0, self.common.recv_deadline(), || {
-            if let Some(e) = self.common.take_error() {
-                return Some(Err(e));
-            }
-            let mut i = self.inner.lock();
-            if i.queue.is_empty() {
-                self.pull(&mut i);
-            }
-            let d = if peek { i.queue.front().cloned() } else { i.queue.pop_front() };
-            if let Some(d) = d {
-                if !peek {
-                    i.used -= d.data.len() + MSG_OVERHEAD;
-                }
-                return Some(Ok(Some(d)));
-            }
-            (i.shut & RCV_SHUTDOWN != 0).then_some(Ok(None))
-        })?;
-        let Some(d) = got else { return Ok(Received::default()) };
-        let n = d.data.len().min(out.remaining());
-        if n > 0 && out.write(&d.data[..n])? < n {
-            return Err(Errno::EFAULT);
-        }
-        let mut r = Received { len: n, addr: Some(d.from.show(self.family())), ..Received::default() };
-        if n < d.data.len() {
-            r.flags |= MSG_TRUNC;
-            if flags & MSG_TRUNC != 0 {
-                r.len = d.data.len();
-            }
-        }
-        r.control = self.inner.lock().ip.control(self.family(), &d.from, &d.to, d.marks);
-        if self.common.on(c::SO_TIMESTAMPNS) {
-            let t = [d.at / 1_000_000_000, d.at % 1_000_000_000];
-            r.control.push((c::SOL_SOCKET, c::SO_TIMESTAMPNS, bytes_of(&t).to_vec()));
-        } else if self.common.on(c::SO_TIMESTAMP) {
-            let t = [d.at / 1_000_000_000, d.at % 1_000_000_000 / 1000];
-            r.control.push((c::SOL_SOCKET, c::SO_TIMESTAMP, bytes_of(&t).to_vec()));
-        }
-        Ok(r)
+        udpio::recv(self, out, flags)
     }
 
     fn shutdown(&self, how: u8) -> Result<()> {
@@ -410,26 +350,41 @@ impl SocketOps for Udp {
     }
 
     fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
-        if level == c::SOL_UDP && !self.is_echo() {
-            let known = UDP_OPTIONS.contains(&name);
-            return if known { Ok(0i32.to_ne_bytes().to_vec()) } else { Err(Errno::ENOPROTOOPT) };
-        }
         let i = self.inner.lock();
-        ipopts::get(&i.ip, i.remote.as_ref(), level, name)
+        if self.has_options(level) {
+            return i.udp.get(self.is_lite(), name);
+        }
+        ipopts::get(&i.ip, &self.common, i.port.unwrap_or(0), i.remote.as_ref(), level, name)
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
-        if level == c::SOL_UDP && !self.is_echo() {
-            int(value)?;
-            return if UDP_OPTIONS.contains(&name) { Ok(()) } else { Err(Errno::ENOPROTOOPT) };
+        if self.has_options(level) {
+            let uncorked = {
+                let mut i = self.inner.lock();
+                let uncorked = i.udp.set(self.is_lite(), name, value)?;
+                self.corked.store(i.udp.cork || i.begun.is_some(), Ordering::Relaxed);
+                uncorked
+            };
+            return if uncorked { udpio::finish(self, 0) } else { Ok(()) };
         }
         {
             let mut i = self.inner.lock();
             let fixed = i.port.is_some();
-            ipopts::set(&mut i.ip, self.family(), fixed, level, name, value)?;
+            ipopts::set(&mut i.ip, &self.common, fixed, level, name, value)?;
+            if !i.ip.keeps_errors(AF_INET) && !i.ip.keeps_errors(AF_INET6) {
+                self.common.errors.clear();
+            }
         }
         self.want_marks();
         Ok(())
+    }
+
+    fn switched(&self, option: i32) {
+        let port = self.inner.lock().port;
+        if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {
+            let ports = kernel().service::<Ports>();
+            self.table(&ports).lock().update(port, self.common.ino, |b| share_anew(b, &self.common));
+        }
     }
 
     fn readable_bytes(&self) -> Result<usize> {
@@ -445,7 +400,7 @@ impl SocketOps for Udp {
         let queue = {
             let mut i = self.inner.lock();
             i.shut = RCV_SHUTDOWN | SEND_SHUTDOWN;
-            core::mem::take(&mut i.queue)
+            (core::mem::take(&mut i.queue), i.begun.take())
         };
         drop(queue);
         self.common.wake_all(poll::POLLIN | poll::POLLOUT);

@@ -1,6 +1,7 @@
 //! Connecting and accepting.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use doppel_algo::net::sockaddr::{Addr, UnixName};
 
@@ -8,7 +9,7 @@ use super::scm::Ucred;
 use super::{BOTH, State, UnixSock, names};
 use crate::fs::file::poll;
 use crate::net::common::wait;
-use crate::net::consts::{RCV_SHUTDOWN, SO_PASSCRED, SOCK_DGRAM};
+use crate::net::consts::{RCV_SHUTDOWN, SO_PASSCRED, SO_PASSPIDFD, SOCK_DGRAM};
 use crate::net::socket::SocketOps;
 use crate::task::current;
 use crate::{Errno, Result};
@@ -19,7 +20,7 @@ pub(super) fn connect(s: &UnixSock, addr: &Addr, nonblock: bool) -> Result<()> {
         return connect_dgram(s, addr);
     }
     let Addr::Unix(name) = addr else { return Err(Errno::EINVAL) };
-    if s.common.passcred() {
+    if s.wants_cred() {
         s.autobind()?;
     }
     {
@@ -50,6 +51,8 @@ fn dial(s: &UnixSock, name: &UnixName, nonblock: bool) -> Result<()> {
     // Both ends are ready before the listener can hand the new one out.
     let server = UnixSock::new(s.common.kind)?;
     server.common.switch(SO_PASSCRED, l.common.passcred());
+    server.common.switch(SO_PASSPIDFD, l.common.on(SO_PASSPIDFD));
+    server.unaccepted.store(true, Ordering::Relaxed);
     {
         let name = l.name();
         let mut i = server.inner.lock();
@@ -103,7 +106,7 @@ fn connect_dgram(s: &UnixSock, addr: &Addr) -> Result<()> {
     let peer = match addr {
         Addr::Unspec => None,
         Addr::Unix(name) => {
-            if s.common.passcred() {
+            if s.wants_cred() {
                 s.autobind()?;
             }
             let p = names::find(name)?;
@@ -141,6 +144,7 @@ pub(super) fn accept(l: &UnixSock, nonblock: bool) -> Result<Arc<dyn SocketOps>>
             None => None,
         }
     })?;
+    s.unaccepted.store(false, Ordering::Relaxed);
     l.space.wake_all(poll::POLLOUT);
     Ok(s)
 }

@@ -13,8 +13,7 @@ use crate::fs::{Input, Output};
 use crate::net::common::{MSG_OVERHEAD, wait};
 use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_DGRAM};
 use crate::net::socket::{Received, SendMsg};
-use crate::task::current;
-use crate::{Errno, Result};
+use crate::{Errno, Result, time};
 
 /// A queued message.
 pub(super) struct Message {
@@ -78,7 +77,7 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<
         return Err(e);
     }
     let t = target(s, &msg)?;
-    if s.common.passcred() {
+    if s.wants_cred() {
         s.autobind()?;
     }
     let len = input.remaining();
@@ -97,7 +96,7 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<
     let me = s.me();
     let cost = len + MSG_OVERHEAD;
     s.common.charge(cost);
-    let cred = msg.cred.unwrap_or_else(|| Ucred::of(&current().process));
+    let cred = s.sender(&t, msg.cred);
     let charge = Charge { sender: me.clone(), bytes: cost };
     let mut m = Some(Message { data: Arc::new(data), cred, fds: msg.fds, from: s.name(), _charge: charge });
     let dgram = s.common.kind == SOCK_DGRAM;
@@ -180,6 +179,7 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
             r.len = data.len();
         }
     }
+    s.common.stamp(time::realtime_ns, &mut r.control);
     r.addr = (*from != UnixName::Unnamed).then(|| Addr::Unix((*from).clone()));
     Ok(r)
 }

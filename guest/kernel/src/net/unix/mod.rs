@@ -15,14 +15,15 @@ mod stream;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use doppel_algo::net::sockaddr::{Addr, UnixName};
 use doppel_algo::net::stream::Stream;
 use doppel_machine::sync::SpinLock;
 
 use super::consts::{
-    RCV_SHUTDOWN, SEND_SHUTDOWN, SO_PEERGROUPS, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET,
+    RCV_SHUTDOWN, SEND_SHUTDOWN, SO_PASSPIDFD, SO_PEERGROUPS, SO_PEERPIDFD, SOCK_DGRAM, SOCK_RAW,
+    SOCK_SEQPACKET, SOCK_STREAM, SOL_SOCKET,
 };
 use super::socket::{Received, SendMsg, SocketOps};
 use super::{Common, consts};
@@ -81,6 +82,8 @@ pub struct UnixSock {
     me: Weak<UnixSock>,
     common: Common,
     inner: SpinLock<Inner>,
+    /// Connected, and nobody has accepted it yet.
+    unaccepted: AtomicBool,
     /// Woken when the queue of messages or of connections has room again.
     space: Arc<WaitQueue>,
 }
@@ -109,6 +112,7 @@ impl UnixSock {
                 backlog: VecDeque::new(),
                 max_backlog: MAX_DGRAM_QLEN,
             }),
+            unaccepted: AtomicBool::new(false),
             space: Arc::default(),
         });
         names::names().all.lock().insert(s.common.ino, Arc::downgrade(&s));
@@ -148,6 +152,22 @@ impl UnixSock {
             }
         };
         (flags, state, name)
+    }
+
+    /// Whose credentials go with what is sent to `to`: those given, and if none are the sender's if either end has asked
+    /// for such, or the other end is not accepted yet and may.
+    fn sender(&self, to: &Self, given: Option<Ucred>) -> Ucred {
+        match given {
+            Some(c) => c,
+            None if self.wants_cred() || to.wants_cred() || to.unaccepted.load(Ordering::Relaxed) => {
+                Ucred::of(&current().process)
+            }
+            None => Ucred::NOBODY,
+        }
+    }
+
+    fn wants_cred(&self) -> bool {
+        self.common.passcred() || self.common.on(SO_PASSPIDFD)
     }
 
     fn stream(&self) -> bool {
@@ -407,6 +427,11 @@ impl SocketOps for UnixSock {
             let pid = self.peer_cred().ok_or(Errno::ENODATA)?.pid;
             let groups = crate::kernel().process(pid).map_err(|_| Errno::ENODATA)?.cred().groups.clone();
             return Ok(groups.iter().flat_map(|g| g.to_ne_bytes()).collect());
+        }
+        if (level, name) == (SOL_SOCKET, SO_PEERPIDFD) {
+            let pid = self.peer_cred().ok_or(Errno::ENODATA)?.pid;
+            let process = crate::kernel().process(pid).map_err(|_| Errno::EINVAL)?;
+            return Ok(crate::ipc::pidfd::open(&process)?.to_ne_bytes().to_vec());
         }
         Err(if level == SOL_SOCKET { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP })
     }

@@ -42,6 +42,9 @@ impl PartialEq for Ucred {
 }
 
 impl Ucred {
+    /// Of what was sent while nobody asked: no process, and the overflow user and group.
+    pub const NOBODY: Self = Self { pid: 0, uid: 65_534, gid: 65_534 };
+
     /// What a process sends when it says nothing.
     pub fn of(p: &Process) -> Self {
         let c = p.acting_cred();

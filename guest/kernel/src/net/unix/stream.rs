@@ -13,7 +13,6 @@ use crate::fs::{Input, Output};
 use crate::net::common::wait;
 use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, MSG_WANT_ADDR, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::socket::{Received, SendMsg};
-use crate::task::current;
 use crate::{Errno, Result};
 
 /// Most bytes of one chunk.
@@ -32,7 +31,7 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, mut msg: SendMsg) -> Res
             _ => return Err(Errno::ENOTCONN),
         }
     };
-    let cred = msg.cred.unwrap_or_else(|| Ucred::of(&current().process));
+    let cred = s.sender(&peer, msg.cred);
     let deadline = s.common.send_deadline();
     while input.remaining() > 0 {
         let sent = input.done();
@@ -114,13 +113,12 @@ struct Pass {
 /// Receives up to what `out` takes; waits for the first byte, or with MSG_WAITALL for all.
 pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Received> {
     let mut r = Received::default();
+    // Who wants no bytes waits for some all the same, and takes the descriptors that come with them.
     let want = out.remaining();
-    if want == 0 {
-        return Ok(r);
-    }
     let nonblock = flags & MSG_DONTWAIT != 0;
     let lowat = s.common.rcvlowat.load(core::sync::atomic::Ordering::Relaxed).max(1) as usize;
     let target = if flags & MSG_WAITALL != 0 { want } else { lowat.min(want) };
+    let empty = want == 0;
     let deadline = s.common.recv_deadline();
     let peek_off = s.common.peek_off.load(core::sync::atomic::Ordering::Relaxed);
     let peek_from = if flags & MSG_PEEK != 0 { peek_off.max(0) as usize } else { 0 };
@@ -137,14 +135,14 @@ pub(super) fn recv(s: &UnixSock, out: &mut Output<'_>, flags: u32) -> Result<Rec
         if flags & MSG_PEEK == 0
             && let Some(done) = take_short(s, out, &mut r)?
         {
-            if done || r.len >= target {
+            if done || empty || r.len >= target {
                 break;
             }
             continue;
         }
         let pass = take(s, out, &mut r, flags, peek_from);
         let done = deliver(s, out, &mut r, pass, flags)?;
-        if done || r.len >= target || flags & MSG_PEEK != 0 {
+        if done || empty || r.len >= target || flags & MSG_PEEK != 0 {
             break;
         }
     }
@@ -180,7 +178,7 @@ fn ready(s: &UnixSock, peek_from: usize) -> Option<Result<bool>> {
 /// Copies out a queue of a few bytes without descriptors right away, under the lock; `None` if it is not like
 /// that. True after a fault.
 fn take_short(s: &UnixSock, out: &mut Output<'_>, r: &mut Received) -> Result<Option<bool>> {
-    let passcred = s.common.passcred();
+    let passcred = s.wants_cred();
     let (copied, fault, peer) = {
         let mut i = s.inner.lock();
         let Some(first) = i.stream.front() else { return Ok(None) };
@@ -211,7 +209,7 @@ fn take_short(s: &UnixSock, out: &mut Output<'_>, r: &mut Received) -> Result<Op
 /// Takes (or with MSG_PEEK shares) parts of the queue. Short ones are copied out at once.
 fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: u32, mut skip: usize) -> Pass {
     let mut pass = Pass { cred: r.cred, ..Pass::default() };
-    let passcred = s.common.passcred();
+    let passcred = s.wants_cred();
     let want = out.remaining();
     let mut i = s.inner.lock();
     if flags & MSG_PEEK != 0 {
@@ -242,7 +240,7 @@ fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: u32, mut sk
         pass.fds = peeked.map(Peeked::register);
         return pass;
     }
-    while pass.bytes < want && !pass.stop {
+    while (pass.bytes < want || want == 0) && !pass.stop {
         let Some(c) = i.stream.front_mut() else { break };
         if passcred && pass.cred.is_some_and(|x| x != c.mark.cred) {
             pass.stop = true;
@@ -252,6 +250,9 @@ fn take(s: &UnixSock, out: &mut Output<'_>, r: &mut Received, flags: u32, mut sk
         if let Some(f) = c.mark.fds.take() {
             pass.fds = Some(f);
             pass.stop = true;
+        }
+        if want == 0 {
+            break;
         }
         let Some(part) = i.stream.take(want - pass.bytes, |_| ()) else { break };
         pass.bytes += part.len();
