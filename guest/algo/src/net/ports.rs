@@ -9,6 +9,8 @@ use alloc::vec::Vec;
 /// An address in 16 bytes; IPv4 as `::ffff:a.b.c.d`.
 pub type Ip = [u8; 16];
 
+/// Ports looked at for one at which not even ends of connections wait.
+const MOST_TRIES: u32 = 64;
 /// First port chosen for sockets that do not care (`net.ipv4.ip_local_port_range`).
 pub const EPHEMERAL_FIRST: u16 = 32768;
 /// Last of them.
@@ -104,6 +106,41 @@ impl<T> Binding<T> {
     }
 }
 
+/// An end of a connection that is over: it keeps its address in use until the last packets cannot come any more.
+///
+/// Many of them at one address that are shared alike are kept as one: the youngest.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Of whom it was.
+    pub id: u64,
+    /// The address.
+    pub local: Ip,
+    /// Where the other end was.
+    pub remote: (Ip, u16),
+    /// SO_REUSEADDR
+    pub reuse_addr: bool,
+    /// SO_REUSEPORT
+    pub reuse_port: bool,
+    /// The other end has not finished yet (FIN_WAIT_2).
+    pub half: bool,
+    /// When it is over, on the clock of those who ask.
+    pub until: u64,
+    /// How many there were.
+    pub count: u32,
+}
+
+impl Waiting {
+    fn like(&self, o: &Self) -> bool {
+        (self.local, self.reuse_addr, self.reuse_port) == (o.local, o.reuse_addr, o.reuse_port)
+    }
+
+    fn conflicts<T>(&self, b: &Binding<T>) -> bool {
+        let by_addr = self.reuse_addr && b.reuse_addr && !b.listening;
+        let by_port = self.reuse_port && b.reuse_port.is_some();
+        b.scope.fits(&self.local).is_some() && !by_addr && !by_port
+    }
+}
+
 /// EADDRINUSE
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InUse;
@@ -115,11 +152,20 @@ struct Port<T> {
     bound: Vec<Binding<T>>,
     /// Accepted connections, which only keep the port in use: there may be many.
     connections: BTreeMap<u64, Binding<T>>,
+    /// Ends of connections that are over.
+    waiting: Vec<Waiting>,
 }
 
 impl<T> Default for Port<T> {
     fn default() -> Self {
-        Self { bound: Vec::new(), connections: BTreeMap::new() }
+        Self { bound: Vec::new(), connections: BTreeMap::new(), waiting: Vec::new() }
+    }
+}
+
+impl<T> Port<T> {
+    /// Whether no socket uses it.
+    fn is_unused(&self) -> bool {
+        self.bound.is_empty() && self.connections.is_empty()
     }
 }
 
@@ -136,10 +182,12 @@ impl<T> Default for PortTable<T> {
 }
 
 impl<T> PortTable<T> {
-    /// Binds a port.
-    pub fn bind(&mut self, port: u16, b: Binding<T>) -> Result<(), InUse> {
+    /// Binds a port, at this time.
+    pub fn bind(&mut self, port: u16, now: u64, b: Binding<T>) -> Result<(), InUse> {
         let p = self.ports.entry(port).or_default();
-        if p.bound.iter().chain(p.connections.values()).any(|o| b.conflicts(o)) {
+        p.waiting.retain(|w| w.until > now);
+        let taken = p.bound.iter().chain(p.connections.values()).any(|o| b.conflicts(o));
+        if taken || p.waiting.iter().any(|w| w.conflicts(&b)) {
             return Err(InUse);
         }
         p.bound.push(b);
@@ -151,14 +199,56 @@ impl<T> PortTable<T> {
         self.ports.entry(port).or_default().connections.insert(b.id, b);
     }
 
-    /// Binds a free port of a range, looking from a random one on.
-    pub fn bind_any(&mut self, random: u32, (first, last): (u16, u16), b: Binding<T>) -> Result<u16, InUse> {
+    /// Keeps an address in use after the end of a connection.
+    pub fn wait(&mut self, port: u16, mut w: Waiting) {
+        let list = &mut self.ports.entry(port).or_default().waiting;
+        match list.iter_mut().find(|o| o.id == w.id || o.like(&w)) {
+            Some(o) => {
+                w.count = o.count.saturating_add(u32::from(o.id != w.id));
+                w.until = w.until.max(o.until);
+                *o = w;
+            }
+            None => list.push(w),
+        }
+    }
+
+    /// The other end was reset: the address of who waited for its end is free.
+    pub fn wait_no_more(&mut self, port: u16, id: u64) {
+        if let Some(p) = self.ports.get_mut(&port) {
+            p.waiting.retain(|w| w.id != id || w.count > 1);
+            if p.is_unused() && p.waiting.is_empty() {
+                self.ports.remove(&port);
+            }
+        }
+    }
+
+    /// All ends of connections that are over and still keep their address, with their ports.
+    pub fn waiting(&self, now: u64) -> impl Iterator<Item = (u16, &Waiting)> {
+        let all = self.ports.iter().flat_map(|(n, p)| p.waiting.iter().map(move |w| (*n, w)));
+        all.filter(move |(_, w)| w.until > now)
+    }
+
+    /// Binds a free port of a range, looking from a random one on. For who connects one at
+    /// which only ends of connections wait will do, after a short look for a better one.
+    pub fn bind_any(
+        &mut self,
+        random: u32,
+        (first, last): (u16, u16),
+        now: u64,
+        connects: bool,
+        b: Binding<T>,
+    ) -> Result<u16, InUse> {
         let n = u32::from(last.saturating_sub(first)) + 1;
         let start = random % n;
+        let most = MOST_TRIES.min(n - 1);
         for i in 0..n {
             let port = first + ((start + i) % n) as u16;
             // A port nobody uses at all: even sharing would confuse whoever asked for "any".
-            if !self.ports.contains_key(&port) {
+            let free = self.ports.get_mut(&port).is_none_or(|p| {
+                p.waiting.retain(|w| w.until > now);
+                p.is_unused() && (p.waiting.is_empty() || connects && i >= most)
+            });
+            if free {
                 self.ports.entry(port).or_default().bound.push(b);
                 return Ok(port);
             }
@@ -172,7 +262,7 @@ impl<T> PortTable<T> {
             if p.connections.remove(&id).is_none() {
                 p.bound.retain(|b| b.id != id);
             }
-            if p.bound.is_empty() && p.connections.is_empty() {
+            if p.is_unused() && p.waiting.is_empty() {
                 self.ports.remove(&port);
             }
         }

@@ -1,6 +1,5 @@
 //! What all sockets have: identity, `socket(7)` options, the pending error, wait queues, blocking.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -60,7 +59,7 @@ pub struct Common {
     /// SO_BUF_LOCK
     pub buf_lock: AtomicU32,
     /// Options that are only shown again, where any was set.
-    kept: SpinLock<Option<Box<BTreeMap<i32, u64>>>>,
+    kept: SpinLock<BTreeMap<i32, u64>>,
     /// SO_PEEK_OFF, -1 when off.
     pub peek_off: AtomicI32,
     /// SO_RCVTIMEO in nanoseconds, 0 for none.
@@ -141,12 +140,12 @@ impl Common {
 
     /// An option that was only kept to be shown again.
     pub fn kept(&self, so: i32) -> Option<u64> {
-        self.kept.lock().as_ref()?.get(&so).copied()
+        self.kept.lock().get(&so).copied()
     }
 
     /// See [`Self::kept`].
     pub fn keep(&self, so: i32, value: u64) {
-        self.kept.lock().get_or_insert_default().insert(so, value);
+        self.kept.lock().insert(so, value);
     }
 
     /// SO_LINGER: whether it is on, and the seconds last set.

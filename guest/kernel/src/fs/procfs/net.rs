@@ -9,11 +9,11 @@ use doppel_algo::net::ports::unmapped;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
 use super::super::synthetic::{Entries, Node, bytes, dir, fixed, text};
-use crate::kernel;
 use crate::net::inet::{End, Ports, tcp::Tcp, udp::Udp};
 use crate::net::interfaces::{self, Route, scope, table};
 use crate::net::unix::names::names;
 use crate::net::{SocketOps, unix::UnixSock};
+use crate::{kernel, time};
 
 /// The net directory of a process.
 pub fn dir_node() -> Node {
@@ -188,6 +188,24 @@ fn tcp(v4: bool) -> String {
         );
         n += 1;
     }
+    // Ends of connections that are over have no socket, and time left in ticks.
+    let now = time::monotonic_ns();
+    let ports = kernel().service::<Ports>();
+    let table = ports.tcp.lock();
+    let waiting = table.waiting(now).filter(|(_, w)| unmapped(&w.local).is_some() == v4);
+    for (n, (port, w)) in (n..).zip(waiting) {
+        put(&mut s, format_args!("{n:4}: "));
+        put_end(&mut s, &End { ip: w.local, port }, v4);
+        s.push(' ');
+        put_end(&mut s, &End { ip: w.remote.0, port: w.remote.1 }, v4);
+        let (state, ticks) = (if w.half { 5 } else { 6 }, (w.until - now) / 10_000_000);
+        put(
+            &mut s,
+            format_args!(
+                " {state:02X} 00000000:00000000 03:{ticks:08X} 00000000     0        0 0 3 0000000000000000\n"
+            ),
+        );
+    }
     s
 }
 
@@ -245,8 +263,10 @@ fn counts() -> [usize; 5] {
 
 fn sockstat() -> String {
     let [t4, t6, u4, u6, unix] = counts();
+    let ports = kernel().service::<Ports>();
+    let tw: u64 = ports.tcp.lock().waiting(time::monotonic_ns()).map(|(_, w)| u64::from(w.count)).sum();
     alloc::format!(
-        "sockets: used {}\nTCP: inuse {t4} orphan 0 tw 0 alloc {} mem 0\nUDP: inuse {u4} mem 0\nUDPLITE: inuse 0\nRAW: inuse 0\nFRAG: inuse 0 memory 0\n",
+        "sockets: used {}\nTCP: inuse {t4} orphan 0 tw {tw} alloc {} mem 0\nUDP: inuse {u4} mem 0\nUDPLITE: inuse 0\nRAW: inuse 0\nFRAG: inuse 0 memory 0\n",
         t4 + t6 + u4 + u6 + unix,
         t4 + t6,
     )

@@ -33,7 +33,7 @@ pub(super) struct IpOptions {
     /// Multicast groups.
     pub(super) groups: Groups,
     /// IP_OPTIONS, if there are any.
-    raw: Option<Box<Vec<u8>>>,
+    raw: Option<Box<[u8]>>,
 }
 
 /// The options of a level at a socket of this family.
@@ -383,7 +383,7 @@ fn set_raw(o: &mut IpOptions, value: &[u8]) -> Result<()> {
     }
     let mut raw = told.to_vec();
     raw.resize(value.len().next_multiple_of(4), END);
-    o.raw = Some(Box::new(raw));
+    o.raw = Some(raw.into());
     Ok(())
 }
 
@@ -411,7 +411,7 @@ pub(super) fn get(
     };
     match (level, name) {
         (SOL_IPV6, rows::IPV6_V6ONLY) => return word(i32::from(o.v6only)),
-        (SOL_IP, IP_OPTIONS) => return Ok(o.raw.as_deref().cloned().unwrap_or_default()),
+        (SOL_IP, IP_OPTIONS) => return Ok(o.raw.as_deref().unwrap_or_default().to_vec()),
         (SOL_IP, IP_MTU) => return word(mtu(peer.ok_or(Errno::ENOTCONN)?)),
         (SOL_IPV6, rows::IPV6_MTU) => {
             // The longest of IPv6 is the interface's whole one.

@@ -12,6 +12,7 @@ mod groups;
 mod ipopts;
 mod iprows;
 pub mod tcp;
+mod tcpend;
 mod tcpio;
 mod tcpopts;
 pub mod udp;
@@ -32,7 +33,7 @@ use super::Common;
 use super::consts::{SO_REUSEADDR, SO_REUSEPORT, SOL_TCP, SOL_UDP, SOL_UDPLITE};
 use crate::fs::random;
 use crate::task::current;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result, kernel, time};
 
 /// Port tables of the domain.
 #[derive(Default)]
@@ -202,13 +203,15 @@ fn claim<T: Clone>(
     table: &SpinLock<PortTable<T>>,
     at: &End,
     range: (u16, u16),
+    connects: bool,
     b: Binding<T>,
 ) -> Result<u16> {
+    let now = time::monotonic_ns();
     if at.port == 0 {
         let mut r = [0; 4];
         random::fill(&mut r);
-        table.lock().bind_any(u32::from_ne_bytes(r), range, b).map_err(|_| Errno::EADDRINUSE)
+        table.lock().bind_any(u32::from_ne_bytes(r), range, now, connects, b).map_err(|_| Errno::EADDRINUSE)
     } else {
-        table.lock().bind(at.port, b).map(|()| at.port).map_err(|_| Errno::EADDRINUSE)
+        table.lock().bind(at.port, now, b).map(|()| at.port).map_err(|_| Errno::EADDRINUSE)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Key type: [`Tcp`]. tcpio.rs moves the bytes. A connection exists from the moment the listener has room for
 //! it in its backlog; until then the connecting end waits in the listener's `pending` list, as a SYN would be
-//! resent. There is no TIME_WAIT: nothing can arrive late.
+//! resent. tcpend.rs keeps addresses in use after the end (TIME_WAIT), and ends back before the beginning.
 
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ use crate::net::consts::{self as c, RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_STREAM};
 use crate::net::remote::{self, Far};
 use crate::net::socket::{Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result, kernel, time};
 
 /// Default send buffer (`net.ipv4.tcp_wmem`), what it is once there is a connection, and receive buffer (`tcp_rmem`).
 const SNDBUF: usize = 16_384;
@@ -78,12 +78,18 @@ pub(super) struct Inner {
     pub(super) shut: u8,
     /// The other end's FIN has come: reads end there, whatever happens to the connection later.
     pub(super) fin: bool,
+    /// This end's FIN went before that.
+    pub(super) first: bool,
+    /// The listener that keeps this end back until something comes (TCP_DEFER_ACCEPT).
+    pub(super) kept_by: Option<Weak<Tcp>>,
     pub(super) recv: Stream<()>,
     /// Urgent byte not yet taken, and how many bytes before it are still to be read.
     pub(super) urgent: Option<u8>,
     pub(super) mark: Option<usize>,
     pub(super) backlog: VecDeque<Arc<Tcp>>,
     pub(super) max_backlog: usize,
+    /// Server ends that are kept back until something comes (TCP_DEFER_ACCEPT), and until when at most.
+    pub(super) deferred: VecDeque<(u64, Arc<Tcp>)>,
     /// Server ends of connections the backlog has no room for.
     pending: VecDeque<Arc<Tcp>>,
     pub(super) ip: IpOptions,
@@ -131,11 +137,14 @@ impl Tcp {
                 listener: None,
                 shut: 0,
                 fin: false,
+                first: false,
+                kept_by: None,
                 recv: Stream::default(),
                 urgent: None,
                 mark: None,
                 backlog: VecDeque::new(),
                 max_backlog: 0,
+                deferred: VecDeque::new(),
                 pending: VecDeque::new(),
                 ip: IpOptions::default(),
                 tcp: TcpOptions::default(),
@@ -209,7 +218,8 @@ impl Tcp {
             return Err(Errno::EINVAL);
         }
         let ports = kernel().service::<Ports>();
-        let port = claim(&ports.tcp, &at, range, binding(&self.common, at.ip, v6only, self.me.clone()))?;
+        let port =
+            claim(&ports.tcp, &at, range, !explicit, binding(&self.common, at.ip, v6only, self.me.clone()))?;
         let mut i = self.inner.lock();
         i.local = End { ip: at.ip, port };
         i.port = Some(port);
@@ -224,7 +234,9 @@ impl Tcp {
             if i.explicit && !also_explicit {
                 return;
             }
-            i.local = End::unspecified(self.family());
+            if i.state != State::Dead {
+                i.local = End::unspecified(self.family());
+            }
             i.port.take()
         };
         if let Some(p) = port {
@@ -237,6 +249,8 @@ impl Tcp {
         let peer = {
             let mut i = self.inner.lock();
             if i.state == State::Dead {
+                drop(i);
+                self.wait_no_more();
                 return;
             }
             if i.fin && i.shut & SEND_SHUTDOWN == 0 && e == Errno::ECONNRESET {
@@ -246,6 +260,7 @@ impl Tcp {
             i.shut = BOTH;
             i.state = State::Closed;
             i.told = Told::Failure;
+            i.first = false;
             i.peer.take()
         };
         drop(peer);
@@ -260,10 +275,14 @@ impl Tcp {
 
     /// A FIN arrives.
     fn finish(&self) {
-        {
+        let kept_by = {
             let mut i = self.inner.lock();
             i.shut |= RCV_SHUTDOWN;
             i.fin = true;
+            i.kept_by.take()
+        };
+        if let Some(l) = kept_by {
+            self.let_in(&l);
         }
         self.common.wake_all(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP | poll::POLLHUP);
     }
@@ -339,6 +358,7 @@ impl Tcp {
             i.state = State::Connecting;
             i.shut = 0;
             i.fin = false;
+            i.first = false;
             i.remote = to;
             i.peer = Some(server.clone());
         }
@@ -346,9 +366,13 @@ impl Tcp {
             let mut i = l.inner.lock();
             if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
                 None
-            } else if i.backlog.len() > i.max_backlog {
+            } else if i.backlog.len() + i.deferred.len() > i.max_backlog {
                 i.pending.push_back(server);
                 Some(false)
+            } else if let Some(seconds) = i.tcp.defers() {
+                server.inner.lock().kept_by = Some(l.me.clone());
+                i.deferred.push_back((time::monotonic_ns() + seconds * 1_000_000_000, server));
+                Some(true)
             } else {
                 i.backlog.push_back(server);
                 Some(true)
@@ -451,6 +475,7 @@ impl Tcp {
             i.state = State::Closed;
             i.shut = 0;
             i.fin = false;
+            i.first = false;
             i.told = Told::Nothing;
             i.remote = End::unspecified(self.family());
             (i.peer.take(), i.far.take(), i.recv.clear())
@@ -465,22 +490,28 @@ impl Tcp {
     }
 
     fn close(&self) {
-        let (was, peer, (far, listener), unread, waiting) = {
+        let (was, peer, (far, listener), unread, waiting, end) = {
             let mut i = self.inner.lock();
             let was = core::mem::replace(&mut i.state, State::Dead);
             if was == State::Dead {
                 return;
             }
+            let end = (was == State::Established).then(|| self.end(&i));
             i.shut = BOTH;
             let waiting: Vec<_> = {
                 let mut w = core::mem::take(&mut i.backlog);
+                w.extend(core::mem::take(&mut i.deferred).into_iter().map(|(_, s)| s));
                 w.extend(core::mem::take(&mut i.pending));
                 w.into()
             };
-            (was, i.peer.take(), (i.far.take(), i.listener.take()), i.recv.clear(), waiting)
+            (was, i.peer.take(), (i.far.take(), i.listener.take()), i.recv.clear(), waiting, end)
         };
-        self.unbind(true);
         let abort = self.common.aborts();
+        if let Some(end) = end.filter(|_| unread == 0 && !abort) {
+            // Before the port is given up: it is never free in between.
+            end.close(self, peer.as_deref(), far.as_deref());
+        }
+        self.unbind(true);
         self.leave_far(far, listener, abort || was == State::Connecting);
         if let Some(p) = peer {
             p.common.uncharge(unread);
@@ -499,6 +530,7 @@ impl Tcp {
         let (client, far) = {
             let mut i = self.inner.lock();
             i.state = State::Dead;
+            i.kept_by = None;
             (i.peer.take(), i.far.take())
         };
         self.leave_far(far, None, true);
@@ -604,6 +636,7 @@ impl SocketOps for Tcp {
             if i.state != State::Listening {
                 return Some(Err(Errno::EINVAL));
             }
+            i.admit();
             if let Some(s) = i.backlog.pop_front() {
                 let next = i.pending.pop_front();
                 i.backlog.extend(next.clone());
@@ -672,6 +705,10 @@ impl SocketOps for Tcp {
             }
             let fin = how & SEND_SHUTDOWN != 0 && i.shut & SEND_SHUTDOWN == 0;
             i.shut |= how;
+            if fin {
+                let over = i.fin || i.far.as_ref().is_some_and(|f| f.ended());
+                i.first = !over;
+            }
             (i.state == State::Listening, if fin { i.peer.clone() } else { None })
         };
         if listening {
@@ -683,6 +720,7 @@ impl SocketOps for Tcp {
                 i.state = State::Closed;
                 i.shut = 0;
                 let mut w = core::mem::take(&mut i.backlog);
+                w.extend(core::mem::take(&mut i.deferred).into_iter().map(|(_, s)| s));
                 w.extend(core::mem::take(&mut i.pending));
                 w.into()
             };
@@ -692,6 +730,7 @@ impl SocketOps for Tcp {
             waiting.iter().for_each(|s| s.turn_away());
         }
         if let Some(p) = peer {
+            p.wait_if_first();
             p.finish();
         }
         self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLRDHUP | poll::POLLHUP);
@@ -700,8 +739,9 @@ impl SocketOps for Tcp {
 
     fn poll(&self, table: Option<&mut PollTable>) -> u32 {
         self.common.register(table);
-        let i = self.inner.lock();
+        let mut i = self.inner.lock();
         if i.state == State::Listening {
+            i.admit();
             return if i.backlog.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM };
         }
         if let Some(far) = &i.far {

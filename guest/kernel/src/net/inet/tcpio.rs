@@ -98,6 +98,7 @@ fn send_some(
         }
         // The peer has closed its socket: these bytes bring a reset.
         s.broken();
+        peer.wait_no_more();
         return Ok(());
     }
     let sent = if small {
@@ -113,10 +114,14 @@ fn send_some(
         i.recv.push(Chunk::new(chunk, ()));
         sent
     };
+    let kept_by = i.kept_by.take();
     // An urgent byte kept aside does not occupy the queue.
     let queued = if i.urgent.is_some() && urgent && input.remaining() == 0 { sent - 1 } else { sent };
     s.common.charge(queued);
     drop(i);
+    if let Some(l) = kept_by {
+        peer.let_in(&l);
+    }
     peer.common.wake_read(if urgent { READABLE | poll::POLLPRI } else { READABLE });
     Ok(())
 }

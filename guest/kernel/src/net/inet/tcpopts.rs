@@ -84,6 +84,19 @@ pub(super) struct TcpOptions {
     congestion: usize,
 }
 
+impl TcpOptions {
+    /// For how long, in seconds, an end in FIN_WAIT_2 without a descriptor is kept; `None` not at all.
+    pub(super) fn lingers(&self) -> Option<u64> {
+        u64::try_from(self.set.get(&TCP_LINGER2).copied().unwrap_or(FIN_TIMEOUT)).ok()
+    }
+
+    /// Whether connections are only accepted once there are bytes (TCP_DEFER_ACCEPT), and the seconds after which they
+    /// are without.
+    pub(super) fn defers(&self) -> Option<u64> {
+        self.set.get(&TCP_DEFER_ACCEPT).filter(|s| **s > 0).map(|s| u64::from(s.unsigned_abs()))
+    }
+}
+
 /// TCP_DEFER_ACCEPT is counted in repetitions of a SYN, which come after 1, 2, 4 seconds and so on.
 fn deferred(seconds: i32) -> i32 {
     const LONGEST: i32 = 120;

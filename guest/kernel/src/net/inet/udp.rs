@@ -16,8 +16,8 @@ use super::ipopts::IpOptions;
 use super::udpio::{self, Begun};
 use super::udpopts::UdpOptions;
 use super::{
-    End, Ports, address_on, binding, check_bind, claim, groups, ipopts, is_local, is_multicast, route, share_anew,
-    source_for,
+    End, Ports, address_on, binding, check_bind, claim, groups, ipopts, is_local, is_multicast, route,
+    share_anew, source_for,
 };
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
@@ -152,8 +152,13 @@ impl Udp {
             return Err(Errno::EINVAL);
         }
         let ports = kernel().service::<Ports>();
-        let port =
-            claim(self.table(&ports), &at, range, binding(&self.common, at.ip, v6only, self.me.clone()))?;
+        let port = claim(
+            self.table(&ports),
+            &at,
+            range,
+            false,
+            binding(&self.common, at.ip, v6only, self.me.clone()),
+        )?;
         let mut i = self.inner.lock();
         i.local = End { ip: at.ip, port };
         i.port = Some(port);
