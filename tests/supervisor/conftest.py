@@ -19,6 +19,8 @@ import urllib.parse
 
 import pytest
 
+from leftovers import services
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
 DOPPELD = os.environ.get("DOPPELD", str(pathlib.Path(DOPPEL).parent / "doppeld"))
@@ -133,8 +135,8 @@ class Doppeld:
         deadline = time.monotonic() + 60
         while self.keepers() and time.monotonic() < deadline:
             time.sleep(0.02)
-        # Domains do not end with their keeper.
-        for pid in self.kept():
+        # Domains do not end with their keeper, nor do network services before they see that they are not needed.
+        for pid in [*self.kept(), *services(self)]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -2,6 +2,7 @@
 
 All of a keeper's domains have ids of its blocks (docs: host/domain/src/holder.rs), so that others' are told apart.
 """
+import json
 import pathlib
 import re
 import time
@@ -28,8 +29,14 @@ def children(pid):
 
 
 def services(supervisor):
-    """Process ids of the network services of a supervisor's keepers."""
-    return [p for k in supervisor.keepers() for p in of_any_kind(k) if is_service(p)]
+    """Process ids of the network services that a supervisor's keepers have written down, and that live."""
+    found = []
+    for path in sorted(supervisor.runtime.glob("**/kept/network/*")):
+        try:
+            found.append(json.loads(path.read_text())["process"]["pid"])
+        except (OSError, ValueError):
+            pass  # it is going, or is being written
+    return [p for p in found if is_service(p)]
 
 
 def is_service(pid):

@@ -253,15 +253,3 @@ def test_a_newer_program_takes_over(new_doppeld, busybox):
     assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 3
     out, err, _ = output_of(own.get("/v1/domains/b0/logs").lines)
     assert check(out, "out") == check(err, "err")
-
-
-def test_a_network_ends_with_its_keeper(own):
-    start(own, "b0", BUSY % 3)
-    start(own, "served", "exec sleep 1000", network={"kind": "nat"}, restart="always")
-    eventually(lambda: own.get("/v1/domains/served").ok()["state"] == "running", "it runs")
-    first = own.get("/v1/domains/served").ok()["pid"]
-    kill_keeper(own)
-    # No program waits for ever: it is started again, with a network that works.
-    served = lambda: own.get("/v1/domains/served").ok()  # noqa: E731
-    eventually(lambda: (x := served())["state"] == "running" and x["pid"] not in (None, first), "it runs again")
-    assert served()["network"]["ip4"]

@@ -181,6 +181,7 @@ impl Network {
 
 /// The service domain's process.
 pub fn service(polls: bool) -> Result<ExitCode, Box<dyn Error>> {
-    doppel_net::serve(std::io::stdin().as_fd(), polls)?;
+    // It ends with this command.
+    doppel_net::serve(std::io::stdin().as_fd(), polls, false)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,7 +18,7 @@ use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::SealFlags;
-use rustix::process::{Pid, PidfdGetfdFlags, Signal};
+use rustix::process::{Pid, Signal};
 use rustix::thread::futex;
 use serde_json::Value;
 
@@ -117,8 +117,8 @@ impl Predecessors {
 /// What became of a domain that was to be adopted.
 #[derive(Debug)]
 pub enum Adopted {
-    /// It goes on.
-    Lives(Key),
+    /// It goes on; and its channel to a network service with the doorbell, if it has one.
+    Lives(Key, Option<(OwnedFd, OwnedFd)>),
     /// It has ended.
     Gone(Box<Gone>),
 }
@@ -162,7 +162,7 @@ impl Fleet {
                 })));
             }
         };
-        let Memory { map, doorbell, resume } = memory;
+        let Memory { map, doorbell, resume, network } = memory;
         let served = record.served;
         let console = Console::adopt(&map, birth.boot_flags, served, adoption.taken);
         let sessions = Slots::adopt(&map);
@@ -212,7 +212,7 @@ impl Fleet {
         if stopping {
             self.settle(key);
         }
-        Ok(Adopted::Lives(key))
+        Ok(Adopted::Lives(key, network))
     }
 
     /// Ends what is left of a domain that nobody wants: one whose start was not completed, or that was nobody's yet.
@@ -260,6 +260,7 @@ struct Memory {
     map: SharedMap,
     doorbell: OwnedFd,
     resume: Option<Resume>,
+    network: Option<(OwnedFd, OwnedFd)>,
 }
 
 /// The domain's first process and its memory, or why it is not to be adopted; then it is dead.
@@ -282,8 +283,7 @@ fn find(record: &Record, birth: &Birth) -> Result<(OwnedFd, Memory), String> {
 
 fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
     let take = |number| {
-        rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty())
-            .map_err(Error::os("take a descriptor of the domain"))
+        doppel_service::take(process.as_fd(), number).map_err(Error::host("take a descriptor of the domain"))
     };
     let control = match birth.kind {
         Kind::Para => take(fd::CONTROL)?,
@@ -298,8 +298,9 @@ fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
     let doorbell = take(fd::DOORBELL)?;
     let mut map = SharedMap::new(control.as_fd(), usize::try_from(control::SIZE).unwrap_or(usize::MAX))
         .map_err(Error::host("map the control area"))?;
-    if birth.network {
-        let channel = take(fd::NETWORK)?;
+    let network = birth.network.then(|| Ok::<_, Error>((take(fd::NETWORK)?, take(fd::NETWORK_DOORBELL)?)));
+    let network = network.transpose()?;
+    if let Some((channel, _)) = &network {
         let at = usize::try_from(control::VREGS).expect("inside the control area");
         let page = usize::try_from(layout::PAGE).expect("a page");
         map.overlay(at, page, channel.as_fd(), doppel_abi_service::layout::REGISTERS)
@@ -310,7 +311,7 @@ fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
         let image = Arc::new(FrozenImage::open_unchecked(&origin.path)?);
         Ok::<_, Error>(Resume { image, index: origin.index, wake: origin.wake, hold: false })
     });
-    Ok(Memory { map, doorbell, resume: resume.transpose()? })
+    Ok(Memory { map, doorbell, resume: resume.transpose()?, network })
 }
 
 /// Whoever stopped the domain for a moment is gone, and what it needed of it.

@@ -80,6 +80,14 @@ impl Killer {
 }
 
 impl Domain {
+    /// A descriptor of its first process.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn process(&self) -> std::io::Result<OwnedFd> {
+        self.core.child.pidfd.try_clone()
+    }
+
     /// Lets a held clone go, with the arguments, command and host name of `wanted` (none: the domain's name).
     pub(crate) fn release(&mut self, wanted: &CloneConfig) -> Result<(), Error> {
         let config = DomainConfig {

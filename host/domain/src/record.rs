@@ -9,15 +9,14 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub(crate) use doppel_service::Born as Process;
 
 use crate::core::lock;
 use crate::identity::Identity;
@@ -33,53 +32,6 @@ pub struct Keep {
     pub dir: PathBuf,
     /// The caller's own words; none: it is nobody's yet, and ends if this process does.
     pub note: Option<Value>,
-}
-
-/// A process, told from later ones of its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
-    pid: i32,
-    /// When it began, in the host's clock ticks since its boot.
-    began: u64,
-}
-
-impl Process {
-    /// The one that has this number now.
-    pub fn of(pid: i32) -> io::Result<Self> {
-        Ok(Self { pid, began: began(pid)? })
-    }
-
-    pub fn pid(self) -> i32 {
-        self.pid
-    }
-
-    /// A descriptor of it; none if it is gone.
-    pub fn open(self) -> io::Result<Option<OwnedFd>> {
-        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
-        let fd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(fd) => fd,
-            Err(rustix::io::Errno::SRCH) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        // Whatever has the number as long as the descriptor's process is not reaped is that process.
-        let same = began(self.pid).is_ok_and(|began| began == self.began);
-        let mut ended = [PollFd::new(&fd, PollFlags::IN)];
-        let dead = rustix::event::poll(&mut ended, Some(&Timespec::default()))? > 0;
-        Ok((same && !dead).then_some(fd))
-    }
-
-    fn lives(self) -> bool {
-        // Who cannot be looked at may live.
-        self.open().map_or(true, |found| found.is_some())
-    }
-}
-
-/// Field 22 of `/proc/PID/stat`.
-fn began(pid: i32) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields = text.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace());
-    let began = fields.and_then(|mut f| f.nth(19)).and_then(|f| f.parse().ok());
-    began.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The frozen image that a domain goes on from.
@@ -273,18 +225,6 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_from_another_of_its_number() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id().try_into().unwrap()).unwrap();
-        assert!(process.open().unwrap().is_some());
-        let other = Process { began: process.began + 1, ..process };
-        assert!(other.open().unwrap().is_none());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(process.open().unwrap().is_none());
-    }
-
-    #[test]
     fn records_are_whole_and_tell_who_lives() {
         let dir = std::env::temp_dir().join(format!("doppel-records-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
@@ -296,7 +236,7 @@ mod tests {
         assert!(bad.is_empty() && found.len() == 1 && found[0].1.paused);
         assert_eq!(found[0].1.note, Some(Value::from("mine")));
         assert!(any_lives(&dir, "7-0") && !any_lives(&dir, "8-0"));
-        one.change(|r| r.birth = Some(birth(Process { began: 1, ..me }))).unwrap();
+        one.change(|r| r.birth = Some(birth(Process::named(me.pid(), 1)))).unwrap();
         assert!(!any_lives(&dir, "7-0"));
         one.change(|r| r.birth = None).unwrap();
         assert!(any_lives(&dir, "7-0"), "one that is being started may live");

@@ -83,6 +83,9 @@ enum Verb {
         /// Sleep whenever there is nothing to do.
         #[arg(long)]
         no_polling: bool,
+        /// It does not end with its keeper.
+        #[arg(long)]
+        outlives: bool,
     },
 }
 
@@ -102,8 +105,8 @@ fn main() -> ExitCode {
             daemon::keep(KeeperConfig { store, runtime, network_shards })
         }
         Some(Verb::About) => daemon::about(),
-        Some(Verb::NetworkService { no_polling }) => {
-            doppel_net::serve(std::io::stdin().as_fd(), !no_polling).map_err(Into::into)
+        Some(Verb::NetworkService { no_polling, outlives }) => {
+            doppel_net::serve(std::io::stdin().as_fd(), !no_polling, outlives).map_err(Into::into)
         }
         None => {
             let Serve { config, store, runtime, socket, network_shards, log_level, log_format, check } =

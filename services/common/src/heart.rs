@@ -46,6 +46,16 @@ impl Heart {
         Ok(Self { file, map, alarm, count: BORN })
     }
 
+    /// The one of a service domain that another process has started, as was taken from that.
+    ///
+    /// # Errors
+    /// What the host says, or if it is none.
+    pub fn taken(file: OwnedFd, alarm: OwnedFd) -> io::Result<Self> {
+        crate::check_memory(&file, SIZE as u64)?;
+        crate::check_bell(&alarm)?;
+        Self::open(file, alarm)
+    }
+
     /// The memory file.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {

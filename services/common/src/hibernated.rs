@@ -19,10 +19,18 @@ impl Hibernated {
     /// # Errors
     /// What the host says.
     pub fn new(memory: &OwnedFd) -> io::Result<Self> {
-        let map = SharedMap::new(memory.as_fd(), at(layout::SERVICE))?;
-        let header: &ChannelHeader = map.get(at(layout::HEADER));
+        let channel = Self::again(memory)?;
+        let header: &ChannelHeader = channel.0.get(at(layout::HEADER));
         header.guest_sleeps.store(sleeps::HIBERNATED, Ordering::SeqCst);
-        Ok(Self(map))
+        Ok(channel)
+    }
+
+    /// The same of one whose domain was hibernated before, by another process.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn again(memory: &OwnedFd) -> io::Result<Self> {
+        Ok(Self(SharedMap::new(memory.as_fd(), at(layout::SERVICE))?))
     }
 
     /// Whether there is news for a program of the domain: some that it has not taken before it slept, or some since.

@@ -7,6 +7,7 @@
 //! caller gives the channel up, which concerns that domain only.
 #![forbid(unsafe_code)]
 
+mod born;
 mod channel;
 mod heart;
 mod hibernated;
@@ -17,6 +18,7 @@ mod process;
 mod tests;
 mod watchdog;
 
+pub use born::{Born, check_bell, check_memory, socket_number, take};
 pub use channel::{Channel, make};
 pub use doppel_ring::Broken;
 pub use heart::Heart;

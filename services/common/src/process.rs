@@ -6,7 +6,7 @@
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,6 +19,8 @@ use doppel_sys::child::{self, ChildPlan};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Signal, WaitOptions};
 
+use crate::Born;
+
 /// Control groups for service domains; each process has one of its own, so that what a dead one has left in memory is
 /// no burden for its successor.
 pub trait Groups: Send + Sync + std::fmt::Debug {
@@ -27,6 +29,12 @@ pub trait Groups: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What the host says; the service domain then has none.
     fn make(&self) -> io::Result<Box<dyn Group>>;
+
+    /// The one with this name, of a process that another one has started.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn adopt(&self, name: &str) -> io::Result<Box<dyn Group>>;
 }
 
 /// One of them; removed when it is dropped, after its process' end.
@@ -35,6 +43,8 @@ pub trait Group: Send + Sync + std::fmt::Debug {
     fn directory(&self) -> Option<BorrowedFd<'_>>;
     /// `tasks` files of the others to join.
     fn tasks(&self) -> Vec<BorrowedFd<'_>>;
+    /// By which it is found again.
+    fn name(&self) -> &str;
 }
 
 /// How service domains are started.
@@ -43,6 +53,7 @@ pub struct Program {
     executable: File,
     arguments: Vec<CString>,
     groups: Option<Arc<dyn Groups>>,
+    outlives: bool,
 }
 
 impl Program {
@@ -57,13 +68,20 @@ impl Program {
         let executable = File::open(executable)?;
         let arguments =
             arguments.into_iter().map(|a| CString::new(a.as_bytes())).collect::<Result<_, _>>()?;
-        Ok(Self { executable, arguments, groups: None })
+        Ok(Self { executable, arguments, groups: None, outlives: false })
     }
 
     /// In these control groups.
     #[must_use]
     pub fn in_groups(mut self, groups: Option<Arc<dyn Groups>>) -> Self {
         self.groups = groups;
+        self
+    }
+
+    /// Its processes do not end with the one that starts them, which knows how another one finds them.
+    #[must_use]
+    pub fn outliving(mut self, outlives: bool) -> Self {
+        self.outlives = outlives;
         self
     }
 
@@ -78,16 +96,14 @@ impl Program {
     /// # Errors
     /// If none is there.
     pub fn is(&self, executable: &Path) -> io::Result<bool> {
-        let (ours, other) = (self.executable.metadata()?, std::fs::metadata(executable)?);
-        let identity = |m: &std::fs::Metadata| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec());
-        Ok(identity(&ours) == identity(&other))
+        Ok(identity(&self.executable.metadata()?) == identity(&std::fs::metadata(executable)?))
     }
 
-    /// Starts one, with `control` as its standard input.
+    /// Starts one, with `control` as its standard input, and `more` from descriptor 3 on.
     ///
     /// # Errors
     /// What the host says.
-    pub fn start(&self, control: BorrowedFd<'_>) -> io::Result<Process> {
+    pub fn start(&self, control: BorrowedFd<'_>, more: &[BorrowedFd<'_>]) -> io::Result<Process> {
         // Without one it can use more of the host's memory than it should, and does what it is for.
         let group = self.groups.as_ref().and_then(|groups| {
             groups
@@ -97,12 +113,14 @@ impl Program {
         });
         let root = rustix::process::geteuid().is_root();
         let errors = io::stderr();
+        let descriptors: Vec<_> =
+            [control, errors.as_fd(), errors.as_fd()].into_iter().chain(more.iter().copied()).collect();
         let limits: Vec<_> = LIMITS.iter().map(|l| (l.resource, l.value)).collect();
         let oom_score_adj = CString::new(OOM_SCORE_ADJ.to_string()).unwrap_or_default();
         let child = child::spawn(&ChildPlan {
             executable: self.executable.as_fd(),
             arguments: &self.arguments,
-            descriptors: &[control, errors.as_fd(), errors.as_fd()],
+            descriptors: &descriptors,
             namespaces: if root { NAMESPACES } else { NAMESPACES | USER_NAMESPACE },
             join: None,
             user_namespace: !root,
@@ -113,22 +131,69 @@ impl Program {
             cgroup_tasks: &group.as_ref().map(|g| g.tasks()).unwrap_or_default(),
             limits: &limits,
             speculation: &[],
-            tied: true,
+            tied: !self.outlives,
             oom_score_adj: &oom_score_adj,
         })
         .map_err(io::Error::other)?;
-        Ok(Process { child, _group: group })
+        Ok(Process { child, is_ours: true, group })
     }
+}
+
+/// What tells a file from others, and from itself once it was written again.
+fn identity(m: &std::fs::Metadata) -> (u64, u64, i64, i64) {
+    (m.dev(), m.ino(), m.ctime(), m.ctime_nsec())
 }
 
 /// A service domain's process, until it has been waited for.
 #[derive(Debug)]
 pub struct Process {
     child: child::Child,
-    _group: Option<Box<dyn Group>>,
+    /// It is a child of this process.
+    is_ours: bool,
+    group: Option<Box<dyn Group>>,
 }
 
 impl Process {
+    /// One that another process has started, which is no more; none if it has ended as well.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn adopt(born: Born, group: Option<Box<dyn Group>>) -> io::Result<Option<Self>> {
+        let Some(pidfd) = born.open()? else { return Ok(None) };
+        Ok(Some(Self { child: child::Child { pid: born.pid(), pidfd }, is_ours: false, group }))
+    }
+
+    /// How another process finds it.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn born(&self) -> io::Result<Born> {
+        Born::of(self.child.pid)
+    }
+
+    /// Its control group's name, if it has one.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_ref().map(|group| group.name())
+    }
+
+    /// A copy of a descriptor of its.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        crate::take(self.child.pidfd.as_fd(), number)
+    }
+
+    /// Whether it runs the program that is there by now.
+    ///
+    /// # Errors
+    /// If none is there, or the process has ended.
+    pub fn is_of(&self, executable: &Path) -> io::Result<bool> {
+        let its = std::fs::metadata(format!("/proc/{}/exe", self.child.pid))?;
+        Ok(identity(&its) == identity(&std::fs::metadata(executable)?))
+    }
+
     /// Its process id.
     ///
     /// # Panics
@@ -145,9 +210,13 @@ impl Process {
         Usage::parse(&stat)
     }
 
-    /// Waits until it has ended. One that is stopped is killed: nobody who calls would be answered.
+    /// Waits until it has ended. One that is stopped is killed: nobody who calls would be answered. Of one that is not ours
+    /// only its watchdog sees that.
     pub fn wait(&self) {
-        loop {
+        let mut fds = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+        // A signal ends the wait early.
+        while !self.is_ours && !matches!(rustix::event::poll(&mut fds, None), Ok(1..)) {}
+        while self.is_ours {
             match rustix::process::waitpid(Some(self.pid()), WaitOptions::UNTRACED) {
                 Ok(Some((_, status))) if status.stopped() => self.kill(),
                 Err(rustix::io::Errno::INTR) | Ok(None) => {}
@@ -197,15 +266,15 @@ impl Usage {
 const TICK: u64 = 10;
 const PAGE: u64 = 4096;
 
-/// Confines this process, which [`Program::start`] has started, for the rest of its life.
+/// Confines this process, which [`Program::start`] has started, for the rest of its life; `outlives`: that is not its parent's.
 ///
 /// # Errors
 /// The step that failed.
-pub fn confine() -> io::Result<()> {
+pub fn confine(outlives: bool) -> io::Result<()> {
     // An ordinary user has no other id to give, and a user namespace of his without it.
     let ids = is_mapped(&std::fs::read_to_string("/proc/self/uid_map")?, SERVICE_UID)
         .then_some((SERVICE_UID, SERVICE_UID));
-    child::confine(ids).map_err(io::Error::other)?;
+    child::confine(ids, !outlives).map_err(io::Error::other)?;
     let program: Vec<[u8; 8]> = filter().iter().map(|i| i.to_bytes()).collect();
     doppel_sys::filter::install(&program)
 }

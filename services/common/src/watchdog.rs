@@ -73,6 +73,9 @@ impl Stuck {
             *self = Self { count, first: Some(now), last: Some(now), sleeps: 0 };
             return false;
         };
+        if now.state == b'T' {
+            return true;
+        }
         let slept = matches!(now.state, b'S' | b'D') && now.ticks == last.ticks;
         self.sleeps = if slept { self.sleeps + 1 } else { 0 };
         self.last = Some(now);
@@ -98,6 +101,14 @@ impl Calls {
     /// What the host says.
     pub fn new() -> io::Result<Self> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Self::with(bell)
+    }
+
+    /// With the bell that a service domain waits for already.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn with(bell: OwnedFd) -> io::Result<Self> {
         Ok(Self { bell, wanted: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
@@ -150,7 +161,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches a child of this process, which has just been started with this heart.
+    /// Watches a process that has been started with this heart.
     ///
     /// # Errors
     /// What the host says.
@@ -258,6 +269,11 @@ mod tests {
         assert!(looks(&[(3, b'S', 100); 5]));
         assert!(!looks(&[(3, b'S', 100), (3, b'S', 100), (3, b'R', 100), (3, b'S', 100), (3, b'S', 100)]));
         assert!(!looks(&[(3, b'D', 100); 50]) && looks(&[(3, b'D', 100); 101]));
+    }
+
+    #[test]
+    fn who_is_stopped_hangs() {
+        assert!(looks(&[(3, b'R', 100), (3, b'T', 100)]) && looks(&[(4, b'S', 100), (4, b'T', 100)]));
     }
 
     #[test]

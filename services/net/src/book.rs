@@ -43,13 +43,28 @@ impl Book {
             .find(|k| !self.members.contains_key(k))
             .ok_or_else(|| io::Error::other("the virtual network has no address left"))?;
         self.next = if key == LAST { FIRST } else { key + 1 };
-        self.members.insert(key, network.to_owned());
         let emptiest = (0..self.loads.len()).min_by_key(|i| self.loads[*i]).unwrap_or(0);
-        let found =
-            self.networks.entry(network.to_owned()).or_insert(Network { shard: emptiest, members: 0 });
+        Ok((key, self.put(key, network, emptiest)))
+    }
+
+    /// A domain that has this key already, and whose network was on this shard; the one it is on now.
+    pub fn enter_again(&mut self, key: u64, network: &str, shard: usize) -> io::Result<usize> {
+        if !(FIRST..=LAST).contains(&key) || self.members.contains_key(&key) || shard >= self.loads.len() {
+            return Err(io::Error::other("an address that is another domain's, or none"));
+        }
+        // Those that were given out last rest longest.
+        if key >= self.next {
+            self.next = if key == LAST { FIRST } else { key + 1 };
+        }
+        Ok(self.put(key, network, shard))
+    }
+
+    fn put(&mut self, key: u64, network: &str, shard: usize) -> usize {
+        self.members.insert(key, network.to_owned());
+        let found = self.networks.entry(network.to_owned()).or_insert(Network { shard, members: 0 });
         found.members += 1;
         self.loads[found.shard] += 1;
-        Ok((key, found.shard))
+        found.shard
     }
 
     /// A domain is no more.
@@ -95,6 +110,20 @@ mod tests {
         assert_eq!(book.shard_of(b), None);
         book.leave(b);
         assert_eq!(book.enter("b").unwrap().1, on_b);
+    }
+
+    #[test]
+    fn domains_are_entered_again_as_they_were() {
+        let mut book = Book::new(2);
+        assert_eq!(book.enter_again(9, "a", 1).unwrap(), 1);
+        assert_eq!(book.enter_again(7, "a", 1).unwrap(), 1);
+        book.enter_again(9, "b", 0).unwrap_err();
+        book.enter_again(8, "b", 2).unwrap_err();
+        book.enter_again(2, "b", 0).unwrap_err();
+        assert_eq!(book.enter("a").unwrap(), (10, 1));
+        assert_eq!(book.enter("b").unwrap(), (11, 0));
+        book.leave(9);
+        assert_eq!((book.shard_of(7), book.networks_of(1)), (Some(1), 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,9 +26,9 @@ use crate::remains::Ended;
 use crate::rules::{Direction, Rules};
 use crate::stream::Turn;
 
-/// Names a client of an engine.
+/// Names a client of an engine: its place, and how many were there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClientId(usize);
+pub struct ClientId(usize, u64);
 
 /// The token of the supervisor's socket.
 const CONTROL: Token = Token(usize::MAX - 1);
@@ -56,6 +56,8 @@ pub struct Engine {
     poll: Poll,
     events: Events,
     clients: Vec<Option<Client>>,
+    /// How many have been at each place before.
+    before: Vec<u64>,
     /// Whose turn it is, in order.
     turns: VecDeque<usize>,
     /// Who is in `turns`.
@@ -96,6 +98,7 @@ impl Engine {
             poll,
             events: Events::with_capacity(EVENTS),
             clients: Vec::new(),
+            before: Vec::new(),
             turns: VecDeque::new(),
             queued: Vec::new(),
             awake: Vec::new(),
@@ -127,6 +130,7 @@ impl Engine {
         let channel = Channel::open(memory, doorbell, self.bell.clone(), net::SIZE)?;
         let i = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);
+            self.before.push(0);
             self.queued.push(false);
             self.clients.len() - 1
         });
@@ -146,7 +150,23 @@ impl Engine {
         let known = self.locals.known().clone();
         self.clients[i] = Some(Client::new(channel, settings, self.directory.clone(), known, account));
         self.queue(i);
-        Ok(ClientId(i))
+        Ok(ClientId(i, self.before[i]))
+    }
+
+    /// Its place, while it is there: one that broke the protocol has made room for another.
+    fn place(&self, id: ClientId) -> Option<usize> {
+        (self.before.get(id.0) == Some(&id.1) && self.serves_at(id.0)).then_some(id.0)
+    }
+
+    fn serves_at(&self, i: usize) -> bool {
+        self.clients.get(i).is_some_and(Option::is_some)
+    }
+
+    /// What it has of a client's: the doorbell, and sockets of published ports.
+    pub(crate) fn held(&self, id: ClientId) -> Option<(RawFd, Vec<RawFd>)> {
+        let client = self.clients[self.place(id)?].as_ref()?;
+        let sockets = client.settings.published.iter().map(|p| p.socket.as_raw_fd()).collect();
+        Some((client.channel.doorbell().as_raw_fd(), sockets))
     }
 
     /// Has it sleep whenever nothing is to be done.
@@ -169,7 +189,14 @@ impl Engine {
 
     /// Forgets a client; its connections end, in this turn or later ones.
     pub fn detach(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.get_mut(id.0).and_then(Option::take) {
+        if let Some(i) = self.place(id) {
+            self.remove(i);
+        }
+    }
+
+    fn remove(&mut self, i: usize) {
+        if let Some(client) = self.clients[i].take() {
+            self.before[i] += 1;
             let s = &client.settings;
             lock(&self.directory).remove(&s.network, &s.name, (s.ip4, s.ip6));
             // The supervisor has published sockets and the doorbell too, so that closing ours does not end the watch.
@@ -183,7 +210,7 @@ impl Engine {
 
     /// Others of its network find a client by this name from now on.
     pub fn set_name(&mut self, id: ClientId, name: String) {
-        let Some(client) = self.clients.get_mut(id.0).and_then(Option::as_mut) else { return };
+        let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) else { return };
         let s = &mut client.settings;
         let before = std::mem::replace(&mut s.name, name.clone());
         let addresses = (s.ip4, s.ip6);
@@ -194,7 +221,7 @@ impl Engine {
 
     /// Gives a client other rules; what they do not allow ends.
     pub fn set_rules(&mut self, id: ClientId, rules: Rules) {
-        if let Some(client) = self.clients.get_mut(id.0).and_then(Option::as_mut) {
+        if let Some(client) = self.place(id).and_then(|i| self.clients[i].as_mut()) {
             let heart = &mut self.heart;
             client.set_rules(rules, &mut || heart.iter_mut().for_each(Heart::beat));
             self.queue(id.0);
@@ -204,7 +231,7 @@ impl Engine {
     /// Whether a client is still served. One that broke the protocol is not.
     #[must_use]
     pub fn serves(&self, id: ClientId) -> bool {
-        self.clients.get(id.0).is_some_and(Option::is_some)
+        self.place(id).is_some()
     }
 
     fn queue(&mut self, i: usize) {
@@ -357,7 +384,7 @@ impl Engine {
         let wishes = std::mem::take(&mut client.wishes);
         if turn.is_err() {
             // Its own fault; what it had is closed with it.
-            self.detach(ClientId(i));
+            self.remove(i);
             return;
         }
         let more = turn == Ok(Turn::More) || !wishes.is_empty();

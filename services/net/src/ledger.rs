@@ -46,6 +46,15 @@ impl Ledger {
         Ok(Arc::new(Self { file, map }))
     }
 
+    /// Opens one that was taken from another process.
+    ///
+    /// # Errors
+    /// What the host says, or if it is none.
+    pub fn taken(file: OwnedFd) -> io::Result<Arc<Self>> {
+        doppel_service::check_memory(&file, SIZE as u64)?;
+        Self::open(file)
+    }
+
     /// The memory file.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {

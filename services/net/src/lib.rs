@@ -3,13 +3,14 @@
 //! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
 //! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
 //! (bytes between a channel and a host socket), `datagram` (likewise), `published` (who calls from outside), `way` (where an
-//! address leads), `locals` (which addresses are the host's own), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `quota` (what a domain may have at once), `remains` (what one leaves), `manager` (the supervisor's side), `shard` (one service domain of it), `book` (who is where), `engine` (events, fairness, what concerns two clients).
+//! address leads), `locals` (which addresses are the host's own), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `quota` (what a domain may have at once), `remains` (what one leaves), `manager` (the supervisor's side), `shard` (one service domain of it), `gear` (what that has from it), `kept` (what is written down of it for a successor), `adopt` (how that goes on), `life` (who needs a service domain that goes on), `book` (who is where), `engine` (events, fairness, what concerns two clients).
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
 //! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
 #![forbid(unsafe_code)]
 
 mod address;
+mod adopt;
 mod book;
 mod bucket;
 mod busy;
@@ -18,7 +19,10 @@ mod datagram;
 mod directory;
 mod dns;
 mod engine;
+mod gear;
+mod kept;
 mod ledger;
+mod life;
 mod locals;
 mod logs;
 mod manager;
@@ -44,7 +48,8 @@ mod way;
 pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
 pub use ledger::{Counts, Ledger, Sum, Traffic};
-pub use logs::Logs;
+pub use kept::Part;
+pub use logs::{Bells, Logs};
 pub use manager::{Attachment, Health, Manager, Place, Port, SERVICE, SHARDS, Sleeper, Wanted};
 pub use policy::{Line, Log};
 pub use quota::Quota;

@@ -1,10 +1,11 @@
-//! What rules have written down, from all shards.
+//! What rules have written down, and who is called, from all shards.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::book::Book;
 use crate::policy::{Line, read_log};
@@ -40,6 +41,41 @@ impl Logs {
                 }
             }
         })
+    }
+}
+
+/// Bells of all shards. As a descriptor it is readable when one of them has been rung.
+#[derive(Debug)]
+pub struct Bells {
+    readable: OwnedFd,
+    all: Vec<OwnedFd>,
+}
+
+impl Bells {
+    pub(crate) fn new(all: Vec<OwnedFd>) -> io::Result<Self> {
+        let readable = epoll::create(CreateFlags::CLOEXEC)?;
+        for bell in &all {
+            epoll::add(&readable, bell, EventData::new_u64(0), EventFlags::IN)?;
+        }
+        Ok(Self { readable, all })
+    }
+
+    /// Takes note of all that were rung.
+    pub fn heard(&self) {
+        for bell in &self.all {
+            let mut fds = [PollFd::new(bell, PollFlags::IN)];
+            // Looked at first: it is shared with the service domain, which could have a read wait.
+            if matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1..)) {
+                // Nothing to read is as good.
+                let _ = rustix::io::read(bell, &mut [0; 8]);
+            }
+        }
+    }
+}
+
+impl AsFd for Bells {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
     }
 }
 

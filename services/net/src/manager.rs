@@ -12,17 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doppel_abi_service::net::SIZE;
 use doppel_service::{Groups, Hibernated, Program};
-use rustix::event::EventfdFlags;
-use rustix::net::SocketFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::book::Book;
 use crate::ledger::{Counts, Traffic};
-use crate::logs::Logs;
+use crate::kept::{Kept, Slot};
+use crate::logs::{Bells, Logs};
 use crate::quota::Quota;
 use crate::rules::{Rules, Transport};
 use crate::serve::{DESCRIPTORS, Order};
-use crate::shard::{Member, Shard, ip4, ip6, packet, pair, try_out};
+use crate::shard::{Member, Shard, ip4, ip6, packet, try_out};
 
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,9 +83,10 @@ pub struct Health {
 /// A domain's part in the network; dropped, it has none any more.
 #[derive(Debug)]
 pub struct Attachment {
-    shard: Arc<Shard>,
-    book: Arc<Mutex<Book>>,
-    key: u64,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) index: usize,
+    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) key: u64,
     /// The channel's memory file.
     pub memory: Arc<OwnedFd>,
     /// The service's doorbell.
@@ -97,7 +97,9 @@ pub struct Attachment {
     pub ip6: Ipv6Addr,
     /// Its published ports, with the host's of each.
     pub published: Vec<Port>,
-    counts: Counts,
+    pub(crate) counts: Counts,
+    /// What had been counted before the counts began.
+    pub(crate) before: Traffic,
 }
 
 impl Attachment {
@@ -136,7 +138,12 @@ impl Attachment {
     /// What it has moved so far, if the service domain is right.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        self.counts.read()
+        self.before.plus(self.counts.read())
+    }
+
+    /// It is this process.
+    pub fn runs(&self, process: OwnedFd) {
+        self.shard.lock().runs(self.key, process);
     }
 
     /// Where the domain is.
@@ -148,23 +155,25 @@ impl Attachment {
 
 impl Attachment {
     /// The domain is hibernated. Its connections stay with the service domain, its ports take callers, and
-    /// [`Manager::bell`] is rung when there is news for it.
+    /// [`Manager::bells`] is rung when there is news for it.
     ///
     /// # Errors
     /// What the host says.
-    pub fn hibernate(self) -> io::Result<Sleeper> {
+    pub fn hibernate(mut self) -> io::Result<Sleeper> {
         let channel = Hibernated::new(&self.memory)?;
         // What is counted from now on is the run's that begins with its wake.
         self.counts.clear();
-        Ok(Sleeper { attachment: self, channel })
+        self.before = Traffic::default();
+        Ok(Sleeper { attachment: self, channel, same: true })
     }
 }
 
 /// A hibernated domain's part in the network.
 #[derive(Debug)]
 pub struct Sleeper {
-    attachment: Attachment,
-    channel: Hibernated,
+    pub(crate) attachment: Attachment,
+    pub(crate) channel: Hibernated,
+    pub(crate) same: bool,
 }
 
 impl Sleeper {
@@ -180,10 +189,10 @@ impl Sleeper {
         &self.attachment
     }
 
-    /// The domain wakes.
+    /// The domain wakes; and whether its channel is the one it had.
     #[must_use]
-    pub fn wake(self) -> Attachment {
-        self.attachment
+    pub fn wake(self) -> (Attachment, bool) {
+        (self.attachment, self.same)
     }
 }
 
@@ -201,7 +210,7 @@ impl Drop for Attachment {
     }
 }
 
-fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+pub(crate) fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
     // What it protects is whole at any moment.
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -216,19 +225,24 @@ pub const SERVICE: &str = "network-service";
 /// Its option: it must not poll.
 const NO_POLLING: &str = "--no-polling";
 
-/// Of a service domain's process, its program's name first.
-fn arguments(name: &OsStr) -> impl Iterator<Item = &OsStr> {
-    let option = (!doppel_service::may_poll()).then_some(OsStr::new(NO_POLLING));
-    [name, OsStr::new(SERVICE)].into_iter().chain(option)
+/// Its option: it does not end with its supervisor.
+const OUTLIVES: &str = "--outlives";
+
+/// Service domains of this program.
+fn service(file: &Path, name: &OsStr, groups: Option<Arc<dyn Groups>>, outlives: bool) -> io::Result<Program> {
+    let options = [(!doppel_service::may_poll(), NO_POLLING), (outlives, OUTLIVES)];
+    let options = options.iter().filter(|(wanted, _)| *wanted).map(|(_, option)| OsStr::new(option));
+    let program = Program::new(file, [name, OsStr::new(SERVICE)].into_iter().chain(options))?;
+    Ok(program.in_groups(groups).outliving(outlives))
 }
 
 /// Runs service domains.
 #[derive(Debug)]
 pub struct Manager {
     program: Mutex<Arc<Program>>,
-    shards: Vec<Arc<Shard>>,
-    book: Arc<Mutex<Book>>,
-    bell: OwnedFd,
+    kept: Option<Arc<Kept>>,
+    pub(crate) shards: Vec<Arc<Shard>>,
+    pub(crate) book: Arc<Mutex<Book>>,
     logs: Logs,
 }
 
@@ -239,8 +253,39 @@ impl Manager {
     /// What the host says.
     pub fn of_this_program(groups: Option<Arc<dyn Groups>>, shards: usize) -> io::Result<Self> {
         let name = std::env::args_os().next().unwrap_or_default();
-        let program = Program::new("/proc/self/exe", arguments(&name))?;
-        Self::start(program.in_groups(groups), shards)
+        Self::start(service(Path::new("/proc/self/exe"), &name, groups, false)?, shards)
+    }
+
+    /// The same, but they outlive this process, and are written down in `dir`. Those of one before it that are there are
+    /// taken over; whoever has this done is the only one to.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn kept_in(dir: &Path, groups: Option<Arc<dyn Groups>>, shards: usize) -> io::Result<Self> {
+        let name = std::env::args_os().next().unwrap_or_default();
+        Self::keep(dir, service(Path::new("/proc/self/exe"), &name, groups, true)?, shards)
+    }
+
+    /// Whether service domains are written down there.
+    #[must_use]
+    pub fn are_kept_in(dir: &Path) -> bool {
+        std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    pub(crate) fn keep(dir: &Path, program: Program, shards: usize) -> io::Result<Self> {
+        let kept = Kept::new(dir)?;
+        let records = kept.read()?;
+        let program = Arc::new(program);
+        let shards = shards.clamp(1, SHARDS).max(records.len());
+        let all = (0..shards).map(|index| {
+            let slot = Slot { kept: kept.clone(), index };
+            match records.get(index).and_then(Option::as_ref) {
+                Some(record) => Shard::adopt(program.clone(), slot, record),
+                None => Shard::start(program.clone(), Some(slot)),
+            }
+        });
+        let all = all.collect::<io::Result<_>>()?;
+        Self::of(program, Some(kept), all)
     }
 
     /// Starts so many service domains with this program, whose standard input becomes its control socket (`serve`); one at
@@ -249,18 +294,18 @@ impl Manager {
     /// # Errors
     /// What the host says.
     pub fn start(program: Program, shards: usize) -> io::Result<Self> {
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let program = Arc::new(program);
-        let (mut all, mut ends) = (Vec::new(), Vec::new());
-        for _ in 0..shards.clamp(1, SHARDS) {
-            // Each its own, so that none can speak for another.
-            let (read, log) = pair(SocketFlags::NONBLOCK)?;
-            all.push(Shard::start(program.clone(), bell.try_clone()?, log)?);
-            ends.push(read);
-        }
-        let book = Arc::new(Mutex::new(Book::new(all.len())));
+        let all = (0..shards.clamp(1, SHARDS)).map(|_| Shard::start(program.clone(), None));
+        let all = all.collect::<io::Result<_>>()?;
+        Self::of(program, None, all)
+    }
+
+    fn of(program: Arc<Program>, kept: Option<Arc<Kept>>, shards: Vec<Arc<Shard>>) -> io::Result<Self> {
+        let book = Arc::new(Mutex::new(Book::new(shards.len())));
+        // Each has its own, so that none can speak for another.
+        let ends = shards.iter().map(|shard| shard.lock().gear.lines.try_clone()).collect::<io::Result<_>>()?;
         let logs = Logs::new(ends, book.clone())?;
-        Ok(Self { program: Mutex::new(program), shards: all, book, bell, logs })
+        Ok(Self { program: Mutex::new(program), kept, shards, book, logs })
     }
 
     /// Replaces the service domains, one after the other, by ones of the command [`SERVICE`] of this program; established
@@ -270,8 +315,8 @@ impl Manager {
     /// What the host says, or why the program is not used.
     pub fn upgrade(&self, to: &Path) -> io::Result<()> {
         let mut program = self.program.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = Program::new(to, arguments(to.as_os_str()))?.in_groups(program.groups());
-        try_out(&next)?;
+        let next = service(to, to.as_os_str(), program.groups(), self.kept.is_some())?;
+        try_out(&next, self.kept.as_deref().map(Kept::life))?;
         *program = Arc::new(next);
         self.shards.iter().try_for_each(|shard| shard.upgrade(program.clone()))
     }
@@ -281,7 +326,11 @@ impl Manager {
     /// # Errors
     /// If none is there.
     pub fn is_of(&self, program: &Path) -> io::Result<bool> {
-        self.program.lock().unwrap_or_else(PoisonError::into_inner).is(program)
+        if !self.program.lock().unwrap_or_else(PoisonError::into_inner).is(program)? {
+            return Ok(false);
+        }
+        // Those that were taken over may be of another. Who cannot be looked at is taken for what was started.
+        Ok(self.shards.iter().all(|shard| !matches!(shard.is_of(program), Some(Ok(false)))))
     }
 
     /// How each of the service domains is, and how many networks it has.
@@ -297,12 +346,13 @@ impl Manager {
         &self.logs
     }
 
-    /// An eventfd that is rung when there is news for a hibernated domain; whoever waits for it also reads it.
+    /// What is rung when there is news for a hibernated domain.
     ///
     /// # Errors
     /// What the host says.
-    pub fn bell(&self) -> io::Result<OwnedFd> {
-        self.bell.try_clone()
+    pub fn bells(&self) -> io::Result<Bells> {
+        let bells = self.shards.iter().map(|shard| shard.lock().gear.bell.try_clone());
+        Bells::new(bells.collect::<io::Result<_>>()?)
     }
 
     /// Gives a domain its part in the network.
@@ -314,24 +364,41 @@ impl Manager {
             let text = format!("{} published ports: at most {}", wanted.published.len(), DESCRIPTORS - 2);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let mut published = wanted.published.clone();
-        let sockets = published.iter_mut().map(publish).collect::<io::Result<_>>()?;
+        let mut wanted = wanted;
+        let sockets = wanted.published.iter_mut().map(publish).collect::<io::Result<_>>()?;
         let (memory, doorbell) = doppel_service::make(SIZE)?;
-        let (memory, doorbell) = (Arc::new(memory), Arc::new(doorbell));
-        let (key, shard) = locked(&self.book).enter(&wanted.network)?;
-        let (shard, book) = (self.shards[shard].clone(), self.book.clone());
-        let mut state = shard.lock();
-        let member = Member { wanted, memory: memory.clone(), doorbell: doorbell.clone(), sockets };
-        let counts = state.ledger.entry(key);
-        counts.clear();
+        let (key, index) = locked(&self.book).enter(&wanted.network)?;
+        let member = Member { wanted, memory: memory.into(), doorbell: doorbell.into(), sockets, process: None };
+        let attachment = self.attachment(key, index, &member);
+        let mut state = attachment.shard.lock();
+        attachment.counts.clear();
         state.enlist(key, member);
         drop(state);
-        Ok(Attachment { shard, book, key, memory, doorbell, ip4: ip4(key), ip6: ip6(key), published, counts })
+        Ok(attachment)
+    }
+
+    /// A domain's, on this shard.
+    pub(crate) fn attachment(&self, key: u64, index: usize, member: &Member) -> Attachment {
+        let shard = self.shards[index].clone();
+        let counts = shard.lock().gear.ledger.entry(key);
+        Attachment {
+            shard,
+            index,
+            book: self.book.clone(),
+            key,
+            memory: member.memory.clone(),
+            doorbell: member.doorbell.clone(),
+            ip4: ip4(key),
+            ip6: ip6(key),
+            published: member.wanted.published.clone(),
+            counts,
+            before: Traffic::default(),
+        }
     }
 }
 
 /// The host's socket for a published port, which is entered if any would do.
-fn publish(port: &mut Port) -> io::Result<OwnedFd> {
+pub(crate) fn publish(port: &mut Port) -> io::Result<OwnedFd> {
     let at = port.host;
     let bound = match port.protocol {
         Transport::Tcp => TcpListener::bind(at).map(OwnedFd::from),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use doppel_service::Heart;
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Published, Settings};
 use crate::engine::{ClientId, Engine};
 use crate::ledger::Ledger;
+use crate::life::Life;
 use crate::policy::Log;
 use crate::quota::Quota;
 use crate::rules::{Rules, Transport};
@@ -26,7 +27,7 @@ pub(crate) const PACKET: usize = 64 << 10;
 pub(crate) const DESCRIPTORS: usize = 128;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
-pub(crate) const ORDERS: u32 = 3 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 4 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,13 +54,48 @@ pub(crate) enum Order {
     },
     /// Serve it no more, and answer with the key once its sockets are closed, if asked to.
     Detach { key: u64, answer: bool },
+    /// A domain is this process. Descriptor: the process.
+    Runs { key: u64 },
+    /// Another supervisor has taken over, and will say which domains there are. Descriptor: a pipe that ends with it.
+    Resume,
+    /// This domain is one of them. Answered by [`Held`].
+    Claim { key: u64 },
+    /// There are no others.
+    Claimed,
 }
 
-/// Confines this process, and serves until `control` ends. `polls`: it may poll when it has nothing to do.
+/// What a service domain has of a domain's, by its own numbers of descriptors, for a supervisor that has taken over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub key: u64,
+    /// None: it does not serve that domain.
+    pub descriptors: Option<Descriptors>,
+}
+
+/// As those of [`Order::Attach`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Descriptors {
+    pub memory: RawFd,
+    pub doorbell: RawFd,
+    pub sockets: Vec<RawFd>,
+}
+
+/// A domain that is served.
+struct Served {
+    id: ClientId,
+    /// For a supervisor that takes over.
+    memory: OwnedFd,
+    /// One that has taken over knows it.
+    claimed: bool,
+}
+
+/// Confines this process, and serves until `control` ends. `polls`: it may poll when it has nothing to do. `outlives`: it
+/// does not end with its supervisor, but when nobody needs it any more ([`Life`]).
 ///
 /// # Errors
 /// What the host says.
-pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
+pub fn serve(control: BorrowedFd<'_>, polls: bool, outlives: bool) -> io::Result<()> {
+    let mut life = outlives.then(Life::born).transpose()?;
     // A connection is a descriptor.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
@@ -68,14 +104,25 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
         engine.poll_never();
     }
     // What it opens it has opened.
-    doppel_service::confine()?;
+    doppel_service::confine(outlives)?;
     rustix::io::ioctl_fionbio(control, true)?;
     engine.watch_control(control)?;
-    let mut clients: HashMap<u64, ClientId> = HashMap::new();
+    if let Some(life) = &life {
+        engine.watch_control(life.supervisor())?;
+    }
+    let mut clients: HashMap<u64, Served> = HashMap::new();
     let mut ledger = None;
     let mut log: Option<Arc<OwnedFd>> = None;
     loop {
-        if !engine.turn(None)? {
+        let patience = life.as_ref().and_then(Life::patience);
+        let told = engine.turn(patience)?;
+        if (told || patience.is_some())
+            && let Some(life) = &mut life
+            && life.is_over(clients.is_empty())
+        {
+            return Ok(());
+        }
+        if !told {
             continue;
         }
         while let Some((order, descriptors)) = match receive(control) {
@@ -101,13 +148,13 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
                         .watch_bell(descriptors.next().ok_or_else(|| io::Error::other("no bell to hear"))?)?;
                 }
                 Order::Name { key, name } => {
-                    if let Some(id) = clients.get(&key) {
-                        engine.set_name(*id, name);
+                    if let Some(served) = clients.get(&key) {
+                        engine.set_name(served.id, name);
                     }
                 }
                 Order::Rules { key, rules } => {
-                    if let Some(id) = clients.get(&key) {
-                        engine.set_rules(*id, rules);
+                    if let Some(served) = clients.get(&key) {
+                        engine.set_rules(served.id, rules);
                     }
                 }
                 Order::Attach { key, network, name, ip4, ip6, rules, ports, resolver, quota } => {
@@ -126,12 +173,48 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
                     let log = log.clone().map(|to| Log { to, key });
                     let settings =
                         Settings { network, name, ip4, ip6, rules, published, resolver, counts, log, quota };
-                    clients.insert(key, engine.attach(&memory, doorbell, settings)?);
+                    let id = engine.attach(&memory, doorbell, settings)?;
+                    clients.insert(key, Served { id, memory, claimed: true });
+                }
+                Order::Runs { key } => {
+                    if let (Some(life), Some(process)) = (&mut life, descriptors.into_iter().next()) {
+                        life.runs(key, process)?;
+                    }
+                }
+                Order::Resume => {
+                    let supervisor = descriptors.into_iter().next();
+                    let (Some(life), Some(supervisor)) = (&mut life, supervisor) else {
+                        return Err(io::Error::other("an order to go on that cannot be followed"));
+                    };
+                    engine.watch_control(supervisor.as_fd())?;
+                    life.taken_over(supervisor);
+                    clients.values_mut().for_each(|served| served.claimed = false);
+                }
+                Order::Claim { key } => {
+                    let descriptors = clients.get_mut(&key).and_then(|served| {
+                        served.claimed = true;
+                        let (doorbell, sockets) = engine.held(served.id)?;
+                        Some(Descriptors { memory: served.memory.as_raw_fd(), doorbell, sockets })
+                    });
+                    let answer = serde_json::to_vec(&Held { key, descriptors })?;
+                    // As below.
+                    let _ = rustix::net::send(control, &answer, SendFlags::NOSIGNAL);
+                }
+                Order::Claimed => {
+                    let others: Vec<u64> =
+                        clients.iter().filter(|(_, s)| !s.claimed).map(|(key, _)| *key).collect();
+                    for key in others {
+                        if let Some(served) = clients.remove(&key) {
+                            engine.detach(served.id);
+                        }
+                        life.iter_mut().for_each(|life| life.left(key));
+                    }
                 }
                 Order::Detach { key, answer } => {
-                    if let Some(id) = clients.remove(&key) {
-                        engine.detach(id);
+                    if let Some(served) = clients.remove(&key) {
+                        engine.detach(served.id);
                     }
+                    life.iter_mut().for_each(|life| life.left(key));
                     if answer {
                         // Who waits no more does without.
                         let _ = rustix::net::send(control, &key.to_ne_bytes(), SendFlags::NOSIGNAL);

@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use doppel_service::{Calls, Heart, Process, Program, Watchdog};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use doppel_service::{Process, Program, Watchdog};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::ledger::Ledger;
-use crate::manager::Health;
-use crate::manager::Wanted;
+use crate::gear::{self, Gear};
+use crate::kept::{Slot, Record};
+use crate::manager::{Health, Wanted};
 use crate::resolver;
-use crate::serve::{DESCRIPTORS, ORDERS, Order, PACKET};
+use crate::serve::{DESCRIPTORS, Descriptors, Held, ORDERS, Order, PACKET};
 
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
@@ -27,6 +26,8 @@ const STEADY: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks whether it has.
 const GLANCE: Duration = Duration::from_millis(1);
+/// Longest of a service domain's answers.
+const ANSWER: usize = 4096;
 /// How long a service domain is given to let go of sockets.
 const LET_GO: Duration = Duration::from_millis(500);
 
@@ -45,17 +46,16 @@ pub(crate) struct State {
     program: Arc<Program>,
     /// The service domain's process, if one could be started.
     process: Option<Arc<Process>>,
+    /// It is one that another supervisor has started.
+    adopted: bool,
     /// How many have been started, and how many of them in the place of one that was to be replaced.
     starts: u64,
     upgrades: u64,
-    control: OwnedFd,
-    pub ledger: Arc<Ledger>,
-    heart: Arc<Heart>,
-    calls: Arc<Calls>,
-    /// Rung when there is news for a hibernated domain.
-    bell: OwnedFd,
-    /// The service domain's end of the log.
-    log: OwnedFd,
+    control: Option<OwnedFd>,
+    pub gear: Gear,
+    /// It was taken over from another supervisor.
+    goes_on: bool,
+    kept: Option<Slot>,
     pub members: BTreeMap<u64, Member>,
 }
 
@@ -66,6 +66,8 @@ pub(crate) struct Member {
     pub memory: Arc<OwnedFd>,
     pub doorbell: Arc<OwnedFd>,
     pub sockets: Vec<OwnedFd>,
+    /// Its first process, once it runs.
+    pub process: Option<OwnedFd>,
 }
 
 pub(crate) fn ip4(key: u64) -> Ipv4Addr {
@@ -78,32 +80,57 @@ pub(crate) fn ip6(key: u64) -> Ipv6Addr {
     Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, low)
 }
 
+/// A service domain that is there, and who watches it.
+type Running = (Arc<Process>, Option<Watchdog>);
+
 impl Shard {
-    /// Starts a service domain, which rings this bell and writes to this log.
-    pub fn start(program: Arc<Program>, bell: OwnedFd, log: OwnedFd) -> io::Result<Arc<Self>> {
-        let (child, control) = spawn(&program)?;
-        let (ledger, heart, calls) = (Ledger::new()?, Arc::new(Heart::new()?), Arc::new(Calls::new()?));
-        heart.begin();
-        let child = Arc::new(child);
-        let state = State {
-            program,
-            process: Some(child.clone()),
-            starts: 1,
-            upgrades: 0,
-            control,
-            ledger,
-            heart,
-            calls,
-            log,
-            bell,
-            members: BTreeMap::new(),
+    /// Starts a service domain with this program. `kept`: where it is written down that it outlives us.
+    pub fn start(program: Arc<Program>, kept: Option<Slot>) -> io::Result<Arc<Self>> {
+        let mut state = State::new(program, Gear::new()?, kept);
+        let running = state.replace()?;
+        Self::run(state, Some(running))
+    }
+
+    /// Takes the service domain over that another process has written down there; one that has ended, or is not to be
+    /// taken over, is replaced.
+    pub fn adopt(program: Arc<Program>, slot: Slot, record: &Record) -> io::Result<Arc<Self>> {
+        let group = record.group.as_deref().zip(program.groups());
+        let group = group.and_then(|(name, groups)| groups.adopt(name).ok());
+        let process = record.process.map(|born| Process::adopt(born, group)).transpose()?.flatten();
+        let taken = process.and_then(|process| {
+            let taken = if record.orders == ORDERS {
+                Gear::take(&process)
+            } else {
+                Err(io::Error::other("it understands other orders"))
+            };
+            let taken = taken.inspect_err(|error| {
+                doppel_service::say(format_args!("a network service is not taken over: {error}"));
+                process.kill();
+                process.wait();
+            });
+            Some((process, taken.ok()?))
+        });
+        let Some((process, (gear, control))) = taken else {
+            let mut state = State::new(program, Gear::new()?, Some(slot));
+            (state.starts, state.upgrades) = (record.starts, record.upgrades);
+            let running = state.replace().inspect_err(cannot_start).ok();
+            return Self::run(state, running);
         };
-        let watchdog = state.inform(&child);
+        let process = Arc::new(process);
+        let mut state = State::new(program, gear, Some(slot));
+        (state.starts, state.upgrades) = (record.starts, record.upgrades);
+        (state.process, state.control) = (Some(process.clone()), Some(control));
+        (state.adopted, state.goes_on) = (true, true);
+        let watchdog = state.watch(&process);
+        state.resume();
+        Self::run(state, Some((process, watchdog)))
+    }
+
+    fn run(state: State, mut running: Option<Running>) -> io::Result<Arc<Self>> {
         let shard =
             Arc::new(Self { state: Mutex::new(state), started: Condvar::new(), thread: Mutex::default() });
         let watched = Arc::downgrade(&shard);
         let thread = doppel_sys::signal::spawn_blocked("network", move || {
-            let mut running = Some((child, watchdog));
             loop {
                 let begun = Instant::now();
                 // One that could not be started has ended as soon as it began.
@@ -117,15 +144,16 @@ impl Shard {
                 let Some(shard) = watched.upgrade() else { return };
                 let next = shard.lock().replace();
                 shard.started.notify_all();
-                running = next
-                    .inspect_err(|error| {
-                        doppel_service::say(format_args!("cannot start a network service: {error}"))
-                    })
-                    .ok();
+                running = next.inspect_err(cannot_start).ok();
             }
         })?;
         *shard.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(shard)
+    }
+
+    /// Whether its service domain runs the program that is there; none: it has none.
+    pub fn is_of(&self, program: &Path) -> Option<io::Result<bool>> {
+        self.lock().process.as_ref().map(|process| process.is_of(program))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,11 +202,17 @@ impl Drop for Shard {
         }
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // It was the last that had to do with this itself if it is the one that runs.
+        let kept = state.kept.take();
         if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
             // The control group goes with the process, before ours may end. It does not panic; and if it did, nobody waits.
             let _ = thread.join();
         }
+        kept.iter().for_each(Slot::forget);
     }
+}
+
+fn cannot_start(error: &io::Error) {
+    doppel_service::say(format_args!("cannot start a network service: {error}"));
 }
 
 impl Member {
@@ -189,34 +223,113 @@ impl Member {
 }
 
 impl State {
+    fn new(program: Arc<Program>, gear: Gear, kept: Option<Slot>) -> Self {
+        let (process, control, members) = (None, None, BTreeMap::new());
+        let (adopted, goes_on) = (false, false);
+        Self { program, process, adopted, starts: 0, upgrades: 0, control, gear, goes_on, kept, members }
+    }
+
     /// Serves a domain.
     pub fn enlist(&mut self, key: u64, member: Member) {
-        for source in member.sources() {
-            // A hang is then found later.
-            let _ = self.calls.add(source);
-        }
         // One that has died is replaced, and its successor is told of all members.
         let _ = self.tell(key, &member);
+        self.enter(key, member);
+    }
+
+    /// Notes a domain that it serves already.
+    pub fn enter(&mut self, key: u64, member: Member) {
+        for source in member.sources() {
+            // A hang is then found later.
+            let _ = self.gear.calls.add(source);
+        }
         self.members.insert(key, member);
     }
 
     /// Serves it no more; gives what it had.
     pub fn dismiss(&mut self, key: u64) -> Option<Member> {
         let member = self.members.remove(&key)?;
-        member.sources().for_each(|source| self.calls.remove(source));
+        member.sources().for_each(|source| self.gear.calls.remove(source));
         Some(member)
     }
 
-    fn replace(&mut self) -> io::Result<(Arc<Process>, Option<Watchdog>)> {
-        self.heart.begin();
+    /// Starts a service domain, in the place of the last one if there was one.
+    fn replace(&mut self) -> io::Result<Running> {
+        self.gear.heart.begin();
         // Its control group is removed when nobody waits for that any more.
         let _ended = self.process.take();
-        let (child, control) = spawn(&self.program)?;
+        self.adopted = false;
+        let life = self.kept.as_ref().map(Slot::life);
+        let (child, control) = spawn(&self.program, &self.gear, life)?;
         let child = Arc::new(child);
-        (self.process, self.control) = (Some(child.clone()), control);
         self.starts += 1;
+        // Before it is told of anybody: a successor of ours must know of it, or it serves nobody.
+        if let Some(slot) = &self.kept
+            && let Err(error) = Record::of(&child, self.starts, self.upgrades).and_then(|r| slot.write(&r))
+        {
+            child.kill();
+            child.wait();
+            return Err(error);
+        }
+        (self.process, self.control) = (Some(child.clone()), Some(control));
         let watchdog = self.inform(&child);
         Ok((child, watchdog))
+    }
+
+    /// Goes on with a service domain that another supervisor has started.
+    fn resume(&mut self) {
+        let Some(life) = self.kept.as_ref().map(Slot::life) else { return };
+        // As for other orders: one that does not take it is replaced.
+        let _ = self.send(&Order::Resume, &[life]);
+    }
+
+    /// Whether its counts are those of another supervisor's shard.
+    pub fn goes_on_counting(&self) -> bool {
+        self.goes_on
+    }
+
+    /// What it has of a domain that another supervisor has attached; none if it does not serve that.
+    pub fn claim(&self, key: u64) -> Option<Descriptors> {
+        if !self.adopted || self.send(&Order::Claim { key }, &[]).is_err() {
+            return None;
+        }
+        let held = self.await_said(PATIENCE, |said| {
+            // What others asked for who are no more is answered, too.
+            serde_json::from_slice::<Held>(said).ok().filter(|held| held.key == key)
+        });
+        if held.is_none() {
+            self.give_up();
+        }
+        held?.descriptors
+    }
+
+    /// All domains that there are have been claimed.
+    pub fn claimed(&self) {
+        if self.adopted {
+            // As for other orders.
+            let _ = self.send(&Order::Claimed, &[]);
+        }
+    }
+
+    /// A copy of a descriptor of the service domain's.
+    pub fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        self.process.as_ref().ok_or(io::ErrorKind::NotFound)?.take(number)
+    }
+
+    /// Ends the service domain, which is not what it should be; another one takes its place.
+    pub fn give_up(&self) {
+        if let Some(process) = &self.process {
+            process.kill();
+            // What it has is free then, or is so soon.
+            let _ = process.ends_within(PATIENCE);
+        }
+    }
+
+    /// A domain's first process is this one.
+    pub fn runs(&mut self, key: u64, process: OwnedFd) {
+        let Some(member) = self.members.get_mut(&key).filter(|_| self.kept.is_some()) else { return };
+        let process = member.process.insert(process);
+        // As for other orders.
+        let _ = send(self.control.as_ref(), &Order::Runs { key }, &[process.as_fd()]);
     }
 
     /// Tells a service domain that has just been started what it is to know. One that is not to be told is ended, and
@@ -235,7 +348,7 @@ impl State {
 
     /// Has a service domain watched that has been told to begin. Without a watchdog it is only not found if it hangs.
     fn watch(&self, child: &Process) -> Option<Watchdog> {
-        Watchdog::new(self.heart.clone(), self.calls.clone(), child.pid())
+        Watchdog::new(self.gear.heart.clone(), self.gear.calls.clone(), child.pid())
             .inspect_err(|error| {
                 doppel_service::say(format_args!("a network service is not watched: {error}"))
             })
@@ -244,32 +357,33 @@ impl State {
 
     /// What a service domain is told first.
     fn begin(&self) -> io::Result<()> {
-        let heart = &self.heart;
-        let files = [
-            self.ledger.file(),
-            self.bell.as_fd(),
-            self.log.as_fd(),
-            heart.file(),
-            heart.alarm(),
-            self.calls.bell(),
-        ];
-        self.send(&Order::Begin { version: ORDERS }, &files)
+        self.send(&Order::Begin { version: ORDERS }, &self.gear.files())
     }
 
     /// Waits until the service domain has let go of a domain's sockets; not for ever, if it does not answer.
     pub fn await_detached(&self, key: u64) {
-        let end = Instant::now() + LET_GO;
+        // An answer that came after its wait was over is another one's.
+        self.await_said(LET_GO, |said| (*said == key.to_ne_bytes()).then_some(()));
+    }
+
+    /// Waits until the service domain says what is waited for; none if it does not, or has ended.
+    fn await_said<T>(&self, patience: Duration, mut is_it: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
+        let control = self.control.as_ref()?;
+        let end = Instant::now() + patience;
+        let mut said = vec![0; ANSWER];
         loop {
             let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).unwrap_or_default();
-            let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
-            if !matches!(rustix::event::poll(&mut fds, Some(&left)), Ok(1..)) {
-                return;
+            match rustix::event::poll(&mut [PollFd::new(control, PollFlags::IN)], Some(&left)) {
+                Ok(1..) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                _ => return None,
             }
-            let mut said = [0; 8];
-            match rustix::net::recv(&self.control, &mut said, RecvFlags::DONTWAIT) {
-                // An answer that came after its wait was over.
-                Ok((8, _)) if u64::from_ne_bytes(said) != key => {}
-                _ => return,
+            match rustix::net::recv(control, &mut said[..], RecvFlags::DONTWAIT) {
+                Ok((n @ 1.., _)) => match is_it(&said[..n]) {
+                    None => {}
+                    found => return found,
+                },
+                _ => return None,
             }
         }
     }
@@ -289,15 +403,27 @@ impl State {
         };
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd()];
         descriptors.extend(member.sockets.iter().map(AsFd::as_fd));
-        self.send(&order, &descriptors)
+        self.send(&order, &descriptors)?;
+        match (&self.kept, &member.process) {
+            (Some(_), Some(process)) => self.send(&Order::Runs { key }, &[process.as_fd()]),
+            _ => Ok(()),
+        }
     }
 
     pub fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        send(self.control.as_fd(), order, descriptors)
+        send(self.control.as_ref(), order, descriptors).inspect_err(|error| {
+            if error.kind() == io::ErrorKind::WouldBlock
+                && let Some(process) = &self.process
+            {
+                doppel_service::say(format_args!("a network service takes no orders and is killed"));
+                process.kill();
+            }
+        })
     }
 }
 
-fn send(control: BorrowedFd<'_>, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send(control: Option<&OwnedFd>, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let control = control.ok_or(io::ErrorKind::NotConnected)?;
     let bytes = packet(order)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -310,14 +436,12 @@ fn send(control: BorrowedFd<'_>, order: &Order, descriptors: &[BorrowedFd<'_>]) 
 }
 
 /// Has one of a program that is to be used from now on begin, and end: whether it can at all, and understands us.
-pub(crate) fn try_out(program: &Program) -> io::Result<()> {
-    let (child, control) = spawn(program)?;
-    let (ledger, heart, calls) = (Ledger::new()?, Heart::new()?, Calls::new()?);
-    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-    let (_read, log) = pair(SocketFlags::NONBLOCK)?;
+pub(crate) fn try_out(program: &Program, life: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let gear = Gear::new()?;
+    let heart = &gear.heart;
+    let (child, control) = spawn(program, &gear, life)?;
     heart.begin();
-    let files = [ledger.file(), bell.as_fd(), log.as_fd(), heart.file(), heart.alarm(), calls.bell()];
-    let begun = send(control.as_fd(), &Order::Begin { version: ORDERS }, &files);
+    let begun = send(Some(&control), &Order::Begin { version: ORDERS }, &gear.files());
     let end = Instant::now() + PATIENCE;
     // It rests when it has taken what it was told.
     while begun.is_ok()
@@ -345,13 +469,12 @@ pub(crate) fn packet(order: &Order) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Two ends of a socket of packets.
-pub(crate) fn pair(flags: SocketFlags) -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC | flags;
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-fn spawn(program: &Program) -> io::Result<(Process, OwnedFd)> {
-    let (ours, theirs) = pair(SocketFlags::empty())?;
-    Ok((program.start(theirs.as_fd())?, ours))
+/// `life`: it outlives us, and sees by this that we have ended.
+fn spawn(program: &Program, gear: &Gear, life: Option<BorrowedFd<'_>>) -> io::Result<(Process, OwnedFd)> {
+    let (ours, theirs) = gear::orders()?;
+    let process = match life {
+        Some(life) => program.start(theirs.as_fd(), &gear.estate(life, &ours))?,
+        None => program.start(theirs.as_fd(), &[])?,
+    };
+    Ok((process, ours))
 }

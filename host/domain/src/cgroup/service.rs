@@ -35,11 +35,21 @@ impl ServiceGroups {
 impl Groups for ServiceGroups {
     fn make(&self) -> io::Result<Box<dyn Group>> {
         let n = MADE.fetch_add(1, Ordering::Relaxed);
-        let mut limits = Limits { memory: Some(most_memory()), service: true, ..Limits::default() };
-        limits.resources.pids = Some(TASKS);
-        let group = Cgroup::create(&format!("net-{}-{n}", std::process::id()), limits)?;
-        Ok(Box::new(ServiceGroup { birth: group.birth()?, _group: group }))
+        let name = format!("net-{}-{n}", std::process::id());
+        let group = Cgroup::create(&name, limits())?;
+        Ok(Box::new(ServiceGroup { birth: group.birth()?, name, _group: group }))
     }
+
+    fn adopt(&self, name: &str) -> io::Result<Box<dyn Group>> {
+        let group = Cgroup::adopt(name, &limits()).map_err(io::Error::other)?;
+        Ok(Box::new(ServiceGroup { birth: group.birth()?, name: name.to_owned(), _group: group }))
+    }
+}
+
+fn limits() -> Limits {
+    let mut limits = Limits { memory: Some(most_memory()), service: true, ..Limits::default() };
+    limits.resources.pids = Some(TASKS);
+    limits
 }
 
 /// Half of the host's: the buffers of as many connections as it can have open fit, and the host is not brought down by
@@ -52,6 +62,7 @@ fn most_memory() -> u64 {
 #[derive(Debug)]
 struct ServiceGroup {
     birth: Birth,
+    name: String,
     _group: Cgroup,
 }
 
@@ -62,6 +73,10 @@ impl Group for ServiceGroup {
 
     fn tasks(&self) -> Vec<BorrowedFd<'_>> {
         self.birth.tasks()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
     }
 }
 

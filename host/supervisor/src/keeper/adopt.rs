@@ -7,12 +7,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use doppel_domain::{Adopted, Adoption, Gone, Keep, Key, Orphan, Output, Start};
+use doppel_net::{Attachment, Part, Traffic};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,10 +48,25 @@ pub(super) struct Note {
     /// Bytes it had printed then.
     printed: u64,
     calls: u64,
+    /// Its part in the network, and what of that was counted.
+    #[serde(default)]
+    network: Option<Part>,
+    #[serde(default)]
+    traffic: Option<Traffic>,
+    /// It is being hibernated, and keeps its connections.
+    #[serde(default)]
+    keeps_network: bool,
 }
 
 impl Note {
-    pub fn new(id: &str, run: u64, log: Log, limits: &Limits, woke: bool) -> Self {
+    pub fn new(
+        id: &str,
+        run: u64,
+        log: Log,
+        limits: &Limits,
+        woke: bool,
+        network: Option<&Attachment>,
+    ) -> Self {
         Self {
             id: id.to_owned(),
             run,
@@ -62,6 +79,9 @@ impl Note {
             counted: now(),
             printed: 0,
             calls: 0,
+            network: network.and_then(Attachment::part),
+            traffic: None,
+            keeps_network: false,
         }
     }
 
@@ -112,13 +132,11 @@ impl Keeper {
         for what in bad {
             tracing::error!("a record of a domain cannot be read: {what}");
         }
-        if orphans.is_empty() {
-            return;
-        }
+        self.adopt_network();
         let count = orphans.len();
         for orphan in self.without_older_runs(orphans) {
-            match orphan.note().map(|note| serde_json::from_value(note.clone())) {
-                Some(Ok(note)) if orphan.has_network() => self.lose(orphan, note),
+            match orphan.note().map(|note| serde_json::from_value::<Note>(note.clone())) {
+                Some(Ok(note)) if orphan.has_network() && note.network.is_none() => self.lose(orphan, note),
                 Some(Ok(note)) => self.adopt_one(orphan, note),
                 other => {
                     if let Some(Err(error)) = other {
@@ -130,8 +148,14 @@ impl Keeper {
                 }
             }
         }
+        self.adopt_asleep();
+        if let Some(network) = &self.network {
+            network.resumed();
+        }
         self.fleet.adopted();
-        tracing::info!("took over {count} domains in {} ms", begun.elapsed().as_millis());
+        if count > 0 {
+            tracing::info!("took over {count} domains in {} ms", begun.elapsed().as_millis());
+        }
     }
 
     /// One whose domain runs again is just going: its end was heard, or the next run would not have been asked for.
@@ -155,14 +179,14 @@ impl Keeper {
         rest
     }
 
-    /// Ends a domain whose network service has ended with its keeper: its programs would wait for connections for ever.
+    /// Ends a domain of whose part in the network nothing is known: its programs would wait for connections for ever.
     fn lose(&mut self, orphan: Orphan, note: Note) {
         let Note { id, run, page_seconds, calls, .. } = note;
         if let Err(error) = self.fleet.discard(orphan) {
             tracing::error!("domain {id} does not end: {error}");
         }
         let usage = Usage { page_seconds, calls: Some(calls), ..Usage::default() };
-        let reason = Some("lost: its network service ended with its keeper".to_owned());
+        let reason = Some("lost: its keeper ended, and what it had of the network is not known".to_owned());
         self.ended(Exit {
             id,
             run,
@@ -197,13 +221,32 @@ impl Keeper {
             resources: note.limits.resources(),
         };
         match self.fleet.adopt(orphan, adoption) {
-            Ok(Adopted::Lives(key)) => self.adopted(key, note, journal, tap),
-            Ok(Adopted::Gone(gone)) => self.gone(*gone, &note),
+            Ok(Adopted::Lives(key, channel)) => self.adopted(key, note, channel, journal, tap),
+            Ok(Adopted::Gone(gone)) => self.gone(*gone, note),
             Err(error) => tracing::error!("domain {id} goes on without a keeper: {error}"),
         }
     }
 
-    fn adopted(&mut self, key: Key, note: Note, journal: Arc<Mutex<Journal>>, tap: Tap) {
+    fn adopted(
+        &mut self,
+        key: Key,
+        note: Note,
+        channel: Option<(OwnedFd, OwnedFd)>,
+        journal: Arc<Mutex<Journal>>,
+        tap: Tap,
+    ) {
+        let counted = note.traffic.unwrap_or_default();
+        let network = note.network.zip(channel).map(|(part, channel)| self.resume_network(part, channel, counted));
+        let network = network.and_then(|resumed| {
+            // It would wait for connections for ever.
+            let end = |error: &std::io::Error| {
+                tracing::error!("domain {} is ended, which has lost its network: {error}", note.id);
+                if let Err(error) = self.fleet.kill(key) {
+                    tracing::error!("domain {}: {error}", note.id);
+                }
+            };
+            resumed.inspect_err(end).ok()
+        });
         let live = self.fleet.get(key);
         let paused = live.is_some_and(doppel_domain::Domain::is_paused);
         if let Some(live) = live {
@@ -234,19 +277,25 @@ impl Keeper {
             sample: Some((memory, Instant::now())),
             page_seconds: note.page_seconds + memory as f64 / PAGE * passed,
             calls: note.calls,
-            network: None,
-            traffic: None,
-            keeps_network: false,
+            network,
+            traffic: note.traffic,
+            keeps_network: note.keeps_network,
         };
-        self.domains.insert(note.id, domain);
+        self.domains.insert(note.id.clone(), domain);
+        self.tell_process(&note.id);
     }
 
     /// A domain has ended while it had no keeper, and took with it how.
-    fn gone(&mut self, gone: Gone, note: &Note) {
+    fn gone(&mut self, gone: Gone, note: Note) {
         let (code, reason, out_of_memory) = serve::exit_of(&gone.outcome, note.killed);
         let mut usage = Usage::from(gone.usage);
         (usage.page_seconds, usage.calls) = (note.page_seconds, Some(note.calls));
         let (id, run, at, asleep) = (note.id.clone(), note.run, time::now(), gone.asleep);
+        if let Some(part) = note.network.filter(|_| asleep && note.keeps_network)
+            && let Err(error) = self.resume_asleep(&id, part)
+        {
+            tracing::warn!("the connections of hibernated domain {id} end: {error}");
+        }
         // Written down before what is left goes.
         self.ended(Exit { id, run, code, reason, out_of_memory, at, asleep, lost: false, usage });
         drop(gone);
@@ -268,6 +317,9 @@ impl Keeper {
             counted: now(),
             printed: locked(&domain.journal).total,
             calls: domain.calls,
+            network: domain.network.as_ref().and_then(Attachment::part),
+            traffic: domain.network.as_ref().map(Attachment::traffic),
+            keeps_network: domain.keeps_network,
         };
         if let Some(Err(error)) = note.to_value().map(|note| live.set_note(note)) {
             tracing::warn!("domain {id}: a successor of this keeper will not know of a change: {error}");
@@ -285,10 +337,7 @@ impl Keeper {
             }
             _ => {}
         }
-        let networked = self.domains.values().any(|d| d.exit.is_none() && d.network.is_some());
-        let why = if networked || !self.sleepers.is_empty() {
-            "it serves the networks of domains, which would end"
-        } else if !self.freezes.is_empty() {
+        let why = if !self.freezes.is_empty() {
             "a domain is being frozen"
         } else if !self.execs.is_empty() {
             "programs were started in domains (exec), which would be hung up"

@@ -2,11 +2,15 @@
 //! something comes for one, the supervisor is told, who wakes it.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 
-use doppel_net::{Attachment, Manager, Sleeper};
+use doppel_net::{Attachment, Bells, Manager, Part, Sleeper};
 
-use super::Keeper;
+use super::{Keeper, KeeperConfig, records};
 use super::protocol::{News, Word};
 
 #[derive(Debug)]
@@ -21,7 +25,7 @@ struct Asleep {
 pub(super) struct Sleepers {
     asleep: HashMap<String, Asleep>,
     /// Rung by the service domain when there is news for one of them.
-    bell: Option<OwnedFd>,
+    bells: Option<Bells>,
 }
 
 impl Sleepers {
@@ -31,7 +35,7 @@ impl Sleepers {
 
     /// Readable when there is news for one of them.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.bell.as_ref().map(AsFd::as_fd)
+        self.bells.as_ref().map(AsFd::as_fd)
     }
 
     /// The part in the network of one that sleeps.
@@ -39,8 +43,8 @@ impl Sleepers {
         self.asleep.get(id).map(|a| a.sleeper.attachment())
     }
 
-    /// One that wakes takes its part in the network with it, if it has kept it.
-    pub fn take(&mut self, id: &str) -> Option<Attachment> {
+    /// One that wakes takes its part in the network with it, if it has kept it; and whether its channel is the one it had.
+    pub fn take(&mut self, id: &str) -> Option<(Attachment, bool)> {
         self.asleep.remove(id).map(|a| a.sleeper.wake())
     }
 }
@@ -48,26 +52,85 @@ impl Sleepers {
 impl Keeper {
     /// A domain sleeps, or could not be woken: then it was `called` and is not again.
     pub(super) fn keep_network(&mut self, id: &str, attachment: Attachment, called: bool) {
-        let kept = self.bell().and_then(|()| attachment.hibernate());
+        let kept = self.hear_bells().and_then(|()| attachment.hibernate());
         match kept {
             Ok(sleeper) => drop(self.sleepers.asleep.insert(id.to_owned(), Asleep { sleeper, called })),
             Err(e) => tracing::warn!("the connections of hibernated domain {id} end: {e}"),
         }
+        self.write_asleep(id);
         self.tell_called(false);
     }
 
-    fn bell(&mut self) -> std::io::Result<()> {
-        if self.sleepers.bell.is_none() {
-            self.sleepers.bell = self.network.as_ref().map(Manager::bell).transpose()?;
+    /// Writes down what a hibernated domain has of the network, as it is by now.
+    pub(super) fn write_asleep(&self, id: &str) {
+        let Some(part) = self.sleepers.attachment(id).and_then(Attachment::part) else { return };
+        let (dir, file) = (directory(&self.config), file(&self.config, id));
+        let new = file.with_extension("new");
+        let written = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .and_then(|()| std::fs::write(&new, serde_json::to_vec(&part)?))
+            .and_then(|()| std::fs::rename(&new, file));
+        if let Err(e) = written {
+            tracing::warn!("a successor of this keeper will not keep the connections of domain {id}: {e}");
+        }
+    }
+
+    /// A domain does not sleep any more.
+    pub(super) fn forget_asleep(&self, id: &str) {
+        match std::fs::remove_file(file(&self.config, id)) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                tracing::warn!("what is written down of hibernated domain {id} stays: {e}");
+            }
+            // The last one takes the directory with it; one that is not empty stays.
+            Ok(()) => drop(std::fs::remove_dir(directory(&self.config))),
+            _ => {}
+        }
+    }
+
+    /// Takes over what hibernated domains have of the network; of those that wake just now, it is theirs already.
+    pub(super) fn adopt_asleep(&mut self) {
+        let entries = std::fs::read_dir(directory(&self.config)).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        for id in names.filter(|name| !name.contains('.')).collect::<Vec<_>>() {
+            if self.sleepers.asleep.contains_key(&id) {
+                // It was just being hibernated.
+                continue;
+            }
+            if self.domains.get(&id).is_some_and(|d| d.exit.is_none()) {
+                self.forget_asleep(&id);
+                continue;
+            }
+            let part = std::fs::read(file(&self.config, &id))
+                .and_then(|text| Ok(serde_json::from_slice::<Part>(&text)?));
+            if let Err(e) = part.and_then(|part| self.resume_asleep(&id, part)) {
+                tracing::warn!("the connections of hibernated domain {id} end: {e}");
+                self.forget_asleep(&id);
+            }
+        }
+    }
+
+    /// Goes on with a hibernated domain's part in the network.
+    pub(super) fn resume_asleep(&mut self, id: &str, part: Part) -> io::Result<()> {
+        let sleeper = self.manager()?.resume_asleep(part)?;
+        self.hear_bells()?;
+        self.sleepers.asleep.insert(id.to_owned(), Asleep { sleeper, called: false });
+        self.write_asleep(id);
+        Ok(())
+    }
+
+    fn hear_bells(&mut self) -> io::Result<()> {
+        if self.sleepers.bells.is_none() {
+            self.sleepers.bells = self.network.as_ref().map(Manager::bells).transpose()?;
         }
         Ok(())
     }
 
     /// The service domain has rung.
     pub(super) fn rung(&mut self) {
-        if let Some(bell) = &self.sleepers.bell {
-            // Nothing to read is as good.
-            let _ = rustix::io::read(bell, &mut [0; 8]);
+        if let Some(bells) = &self.sleepers.bells {
+            bells.heard();
         }
         self.tell_called(false);
     }
@@ -85,4 +148,13 @@ impl Keeper {
             self.say(&Word::News(News::Called { id }));
         }
     }
+}
+
+/// Where they are written down.
+fn directory(config: &KeeperConfig) -> PathBuf {
+    records(&config.runtime).join("asleep")
+}
+
+fn file(config: &KeeperConfig, id: &str) -> PathBuf {
+    directory(config).join(id)
 }

@@ -1,12 +1,13 @@
 //! The keeper's network services, for all domains that want a network; started with the first of them.
 
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Rules, Wanted};
+use doppel_net::{Attachment, Manager, Part, Rules, Traffic, Wanted};
 
-use super::Keeper;
+use super::{Keeper, KeeperConfig, records};
 use super::protocol::{Fault, News, Said, Word};
 use super::serve::{gone, refused};
 
@@ -16,15 +17,52 @@ const LINES: usize = 64;
 impl Keeper {
     /// Gives a domain its part in the network, or says why not.
     pub(super) fn attach(&mut self, wanted: Wanted) -> Result<Attachment, Said> {
-        let manager = match &self.network {
-            Some(manager) => manager,
-            None => {
-                let manager = Manager::of_this_program(ServiceGroups::of_host(), self.config.network_shards)
-                    .map_err(|e| refused(Fault::Host, format!("cannot start a network service: {e}")))?;
-                self.network.insert(manager)
-            }
-        };
+        let manager = self
+            .manager()
+            .map_err(|e| refused(Fault::Host, format!("cannot start a network service: {e}")))?;
         manager.attach(wanted).map_err(|e| refused(fault(&e), e.to_string()))
+    }
+
+    /// Runs the network services; those of a keeper that has died are taken over.
+    pub(super) fn manager(&mut self) -> io::Result<&Manager> {
+        Ok(match &mut self.network {
+            Some(manager) => manager,
+            none => none.insert(Manager::kept_in(
+                &shards(&self.config),
+                ServiceGroups::of_host(),
+                self.config.network_shards,
+            )?),
+        })
+    }
+
+    /// Takes the network services of a keeper that has died over, and hibernated domains that have a part in them.
+    pub(super) fn adopt_network(&mut self) {
+        if Manager::are_kept_in(&shards(&self.config))
+            && let Err(error) = self.manager()
+        {
+            tracing::error!("the network services are not taken over: {error}");
+        }
+    }
+
+    /// The part in the network of a domain that goes on.
+    pub(super) fn resume_network(
+        &mut self,
+        part: Part,
+        channel: (OwnedFd, OwnedFd),
+        counted: Traffic,
+    ) -> io::Result<Attachment> {
+        self.manager()?.resume(part, channel, counted)
+    }
+
+    /// The service domain is told which process a domain is.
+    pub(super) fn tell_process(&self, id: &str) {
+        let Some(domain) = self.domains.get(id) else { return };
+        let Some((network, live)) = domain.network.as_ref().zip(self.fleet.get(domain.key)) else { return };
+        match live.process() {
+            Ok(process) => network.runs(process),
+            // It then may not wait for another keeper.
+            Err(error) => tracing::warn!("domain {id}: {error}"),
+        }
     }
 
     /// A domain's part in the network, if it runs or sleeps.
@@ -38,18 +76,31 @@ impl Keeper {
         match self.part(id) {
             Some(network) => {
                 network.set_name(name);
+                self.write_part(id);
                 Said::Done
             }
             None => gone(id),
         }
     }
 
+    /// Writes down that a domain's part in the network is another.
+    fn write_part(&self, id: &str) {
+        match self.domains.get(id).filter(|d| d.exit.is_none()) {
+            Some(domain) => self.write_note(domain.key),
+            None => self.write_asleep(id),
+        }
+    }
+
     /// Gives a domain's network other rules.
     pub(super) fn set_rules(&self, id: &str, rules: Rules) -> Said {
         match self.part(id) {
-            Some(network) => {
-                network.set_rules(rules).map_or_else(|e| refused(fault(&e), e.to_string()), |()| Said::Done)
-            }
+            Some(network) => match network.set_rules(rules) {
+                Ok(()) => {
+                    self.write_part(id);
+                    Said::Done
+                }
+                Err(e) => refused(fault(&e), e.to_string()),
+            },
             None => gone(id),
         }
     }
@@ -87,6 +138,11 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Where the network services are written down.
+fn shards(config: &KeeperConfig) -> PathBuf {
+    records(&config.runtime).join("network")
 }
 
 fn fault(error: &io::Error) -> Fault {

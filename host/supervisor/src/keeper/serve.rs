@@ -166,12 +166,14 @@ impl Keeper {
                 if let Some(domain) = self.domains.get_mut(&id) {
                     domain.keeps_network = keep_network;
                 }
+                self.write_note(key);
                 self.freezes.insert(key, n);
                 self.fleet.freeze(key, to, stop);
                 None
             }
             Ask::Release { id } => {
                 drop(self.sleepers.take(&id));
+                self.forget_asleep(&id);
                 Some(Said::Done)
             }
             Ask::Update { id, limits } => self.with_running(&id, |keeper, domain| {
@@ -283,11 +285,10 @@ impl Keeper {
         };
         // Whoever wakes has what it had, if the keeper is the one that has kept it.
         let kept = self.sleepers.take(&id);
-        let same = kept.is_some();
-        let network = match kept {
-            Some(kept) => Some(kept),
+        let (network, same) = match kept {
+            Some((kept, same)) => (Some(kept), same),
             None => match wanted.map(|w| self.attach(w)).transpose() {
-                Ok(network) => network,
+                Ok(network) => (network, false),
                 Err(said) => return Some(said),
             },
         };
@@ -305,7 +306,7 @@ impl Keeper {
             Spec::Resume(resume) => self.resume(label, resume, link),
         };
         let woke = matches!(start, Start::Wake(..));
-        let note = adopt::Note::new(&id, run, log, &limits, woke);
+        let note = adopt::Note::new(&id, run, log, &limits, woke, network.as_ref());
         let start = adopt::kept(start, &adopt::keep(&self.config, note.to_value()));
         let tap = Tap::default();
         tap.0.store(follow, Ordering::Relaxed);
@@ -393,6 +394,8 @@ impl Keeper {
             }
         }
         let network = domain.network.as_ref().map(doppel_net::Attachment::place);
+        self.tell_process(id);
+        self.forget_asleep(id);
         match call {
             Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages, network }),
             None => self.say(&Word::News(News::Started { id: id.to_owned(), run, pid, at, network })),

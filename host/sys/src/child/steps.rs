@@ -125,13 +125,15 @@ pub(super) type Failure = (u32, i32);
 enum Never {}
 
 /// The steps that a process of ours takes itself once it has opened what it needs.
-pub(super) fn confine(ids: Option<(u32, u32)>) -> Result<(), Failure> {
+pub(super) fn confine(ids: Option<(u32, u32)>, tied: bool) -> Result<(), Failure> {
     // Its own, whoever called this: the host's root must not go.
     call!(ROOT, SYS_unshare, CLONE_NEWNS)?;
     empty_root()?;
     drop_privileges(ids)?;
-    // Cleared by the change of user id. Whoever is to see the parent's end before this sees it otherwise.
-    call!(LIFE, SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)?;
+    if tied {
+        // Cleared by the change of user id. Whoever is to see the parent's end before this sees it otherwise.
+        call!(LIFE, SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)?;
+    }
     Ok(())
 }
 
@@ -258,7 +260,7 @@ fn arrange_descriptors(p: &mut Prepared<'_>) -> Result<i64, Failure> {
     let executable = park(p.plan.executable.as_raw_fd())?;
     // The old number may be overwritten below.
     p.life = park(p.life)? as RawFd;
-    let mut parked = [0i64; 9];
+    let mut parked = [0i64; 16];
     if descriptors.len() > parked.len() {
         return Err((DESCRIPTORS, libc::EINVAL));
     }
