@@ -198,3 +198,22 @@ fn a_domain_with_many_busy_streams_leaves_a_neighbour_its_share() {
     // 32 times as much if all were equal but the domains.
     assert!(flood < neighbour * 6, "{flood} bytes beside {neighbour}");
 }
+
+#[test]
+fn one_that_broke_the_protocol_takes_nobody_with_it_when_it_ends() {
+    let mut engine = Engine::new().unwrap();
+    let mut bad = Guest::new(&mut engine, 1, Rules::default(), Vec::new());
+    let ring = bad.map.get::<Requests>(at(layout::REQUESTS)).ring();
+    bad.requests.push(&ring, &[u64::MAX; 8]).unwrap();
+    let _ = bad.requests.publish(&ring);
+    bad.ring();
+    let id = bad.id;
+    until(&mut engine, |e| (!e.serves(id)).then_some(()));
+    // Who comes next has its place.
+    let next = Guest::new(&mut engine, 2, Rules::default(), Vec::new());
+    engine.set_rules(id, Rules::default());
+    engine.set_name(id, "d2".into());
+    engine.detach(id);
+    assert!(engine.serves(next.id) && !engine.serves(id));
+    assert!(engine.held(next.id).is_some() && engine.held(id).is_none());
+}
