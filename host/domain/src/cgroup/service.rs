@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use doppel_confine::service::TASKS;
 use doppel_service::{Group, Groups};
 
-use super::{Birth, Cgroup, Extent, Hierarchies, Limits, PARENT, remove_dir};
+use super::{Birth, Cgroup, Extent, Hierarchies, Limits, PARENT};
 
 /// Makes one for each service domain that this process starts: `net-PID-N` beside those of domains.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Group for ServiceGroup {
     }
 }
 
-/// Removes groups of processes that are no more.
+/// Removes groups that keepers have left which are no more.
 fn sweep(hierarchies: &Hierarchies) {
     let roots: Vec<PathBuf> = match hierarchies {
         Hierarchies::V2(root) => vec![root.clone()],
@@ -95,7 +95,8 @@ fn sweep(hierarchies: &Hierarchies) {
             there == Some(Err(rustix::io::Errno::SRCH))
         };
         if pid.is_some_and(gone) {
-            remove_dir(&entry.path());
+            // One whose process goes on without its keeper stays, and nobody waits for it.
+            let _ = std::fs::remove_dir(entry.path());
         }
     }
 }
