@@ -198,7 +198,7 @@ def test_connections_outlive_keepers(own, host):
     counted = own.get("/v1/domains/srv/stats").ok()["network"]
     assert counted["received"]["flows"] > running[2].rounds
     # What is set from now on is heeded.
-    own.patch("/v1/domains/out", {"network": {"name": "kills"}})
+    own.patch("/v1/domains/out", {"network": {}}).ok()
     eventually(lambda: own.get("/v1/domains/out").ok()["state"] == "exited", "its connection to the host is not cut")
     # Whoever hangs or dies is replaced as before.
     for how in (signal.SIGKILL, signal.SIGSTOP):
@@ -287,15 +287,11 @@ def test_hibernated_domains_keep_their_connections(sleeper):  # noqa: F811
     assert is_awake(d)
     # Removed while it sleeps: nothing is left.
     hibernate(d)
-    kill_keeper_of_sleeper(d)
-    d.delete("/v1/domains/sleeper").ok()
-    eventually(lambda: socket.create_server(("127.0.0.1", tcp)).close() or True, "its port is taken")
-
-
-def kill_keeper_of_sleeper(d):
     old = the_keeper(d)
     os.kill(old, signal.SIGKILL)
     eventually(lambda: [k for k in d.keepers() if k != old] and d.get("/v1/services").ok(), "another keeper")
+    d.delete("/v1/domains/sleeper").ok()
+    eventually(lambda: socket.create_server(("127.0.0.1", tcp)).close() or True, "its port is taken")
 
 
 def test_a_service_that_nobody_needs_ends(own, host):

@@ -241,7 +241,7 @@ impl Fleet {
             }
         };
         drop(group);
-        cgroup::remove_left_over(|id| id == record.id);
+        cgroup::remove_left_over(|id| id == record.id, &mut true);
         drop(Recorded::at(path, record));
         drop(identity);
         Ok(())

@@ -630,11 +630,19 @@ impl Drop for Cgroup {
 }
 
 /// Removes the control groups of domains whose process died suddenly, by their ids.
-/// False if one is left, because its processes are not gone yet.
-pub(crate) fn remove_left_over(is_one: impl Fn(u32) -> bool) -> bool {
+/// False if one is left, because its processes are not gone yet. `patient`: a moment is waited for that, until it was in
+/// vain once: they may go on for ever.
+pub(crate) fn remove_left_over(is_one: impl Fn(u32) -> bool, patient: &mut bool) -> bool {
     groups_of(is_one).iter().fold(true, |gone, dir| {
-        remove_dir(dir);
-        gone & !dir.exists()
+        if *patient {
+            remove_dir(dir);
+        } else {
+            // It is found again.
+            let _ = fs::remove_dir(dir);
+        }
+        let left = dir.exists();
+        *patient &= !left;
+        gone & !left
     })
 }
 

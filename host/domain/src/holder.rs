@@ -264,7 +264,7 @@ impl Holder {
             }
             let Ok(other) = fs::read_link(link) else { continue };
             match other.to_str() {
-                Some(other) if other != self.name => sweep_one(&self.base, other),
+                Some(other) if other != self.name => sweep_one(&self.base, other, &mut true),
                 _ => return Ok(false),
             }
         }
@@ -312,13 +312,15 @@ fn enroll(base: &Path) -> io::Result<(String, File)> {
 fn sweep(base: &Path, own: &str, most: usize) {
     let Ok(entries) = fs::read_dir(base.join("holders")) else { return };
     let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
+    // Domains of theirs may go on for ever whose directory somebody has removed: every start would wait for each of them.
+    let mut patient = true;
     for name in names.filter(|n| !n.ends_with(".sock") && n != own).take(most) {
-        sweep_one(base, &name);
+        sweep_one(base, &name, &mut patient);
     }
 }
 
 /// Removes what one process left behind, if it is dead. What fails here is tried again by a later sweep.
-fn sweep_one(base: &Path, name: &str) {
+fn sweep_one(base: &Path, name: &str, patient: &mut bool) {
     let path = base.join("holders").join(name);
     // A link to a process without a file is left over for certain, but made before its sweep was complete.
     let file = match OpenOptions::new().read(true).open(&path) {
@@ -349,7 +351,7 @@ fn sweep_one(base: &Path, name: &str) {
     for link in links_of(base, "ids", name) {
         let block = link.file_name().and_then(|n| n.to_str()).and_then(|n| n.parse::<u32>().ok());
         if let Some(block) = block {
-            let gone = crate::cgroup::remove_left_over(|id| id / BLOCK == block);
+            let gone = crate::cgroup::remove_left_over(|id| id / BLOCK == block, patient);
             all_gone &= gone;
             if !gone {
                 // Thousands of processes take a while to die: found again by the next start.
