@@ -81,7 +81,9 @@ def test_domains_outlive_their_keepers(own, kind):
     count, kills = (DOMAINS, KILLS) if kind == "para" else (2, max(2, KILLS // 20))
     pids = {}
     for i in range(count):
-        start(own, f"b{i}", BUSY % (10 + i), kind=kind, log={"max_bytes": 64 << 20, "max_files": 3})
+        # Some have a network, which goes on as well.
+        network = {"network": {"kind": "nat"}} if i % 5 == 1 else {}
+        start(own, f"b{i}", BUSY % (10 + i), kind=kind, log={"max_bytes": 64 << 20, "max_files": 3}, **network)
         pids[f"b{i}"] = own.get(f"/v1/domains/b{i}").ok()["pid"]
     followed = []
     follower = follow(own, "b0", followed)

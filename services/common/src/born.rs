@@ -108,7 +108,11 @@ pub fn check_bell(file: &OwnedFd) -> io::Result<()> {
 /// If it is no socket.
 pub fn socket_number(socket: impl AsFd) -> io::Result<u64> {
     let stat = rustix::fs::fstat(socket)?;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Socket { Ok(stat.st_ino) } else { Err(not("socket")) }
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
+        Ok(stat.st_ino)
+    } else {
+        Err(not("socket"))
+    }
 }
 
 #[cfg(test)]

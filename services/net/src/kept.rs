@@ -74,7 +74,11 @@ impl Kept {
             let Some(index) = index.filter(|i| *i < SHARDS) else { continue };
             let record = fs::read(entry.path()).and_then(|text| {
                 let record: Record = serde_json::from_slice(&text)?;
-                if record.version == VERSION { Ok(record) } else { Err(io::Error::other("of another version")) }
+                if record.version == VERSION {
+                    Ok(record)
+                } else {
+                    Err(io::Error::other("of another version"))
+                }
             });
             let record = record.inspect_err(|error| {
                 doppel_service::say(format_args!("the record {}: {error}", entry.path().display()));

@@ -47,8 +47,8 @@ mod way;
 
 pub use client::{Published, Settings};
 pub use engine::{ClientId, Engine};
-pub use ledger::{Counts, Ledger, Sum, Traffic};
 pub use kept::Part;
+pub use ledger::{Counts, Ledger, Sum, Traffic};
 pub use logs::{Bells, Logs};
 pub use manager::{Attachment, Health, Manager, Place, Port, SERVICE, SHARDS, Sleeper, Wanted};
 pub use policy::{Line, Log};

@@ -15,8 +15,8 @@ use doppel_service::{Groups, Hibernated, Program};
 use serde::{Deserialize, Serialize};
 
 use crate::book::Book;
-use crate::ledger::{Counts, Traffic};
 use crate::kept::{Kept, Slot};
+use crate::ledger::{Counts, Traffic};
 use crate::logs::{Bells, Logs};
 use crate::quota::Quota;
 use crate::rules::{Rules, Transport};
@@ -229,7 +229,12 @@ const NO_POLLING: &str = "--no-polling";
 const OUTLIVES: &str = "--outlives";
 
 /// Service domains of this program.
-fn service(file: &Path, name: &OsStr, groups: Option<Arc<dyn Groups>>, outlives: bool) -> io::Result<Program> {
+fn service(
+    file: &Path,
+    name: &OsStr,
+    groups: Option<Arc<dyn Groups>>,
+    outlives: bool,
+) -> io::Result<Program> {
     let options = [(!doppel_service::may_poll(), NO_POLLING), (outlives, OUTLIVES)];
     let options = options.iter().filter(|(wanted, _)| *wanted).map(|(_, option)| OsStr::new(option));
     let program = Program::new(file, [name, OsStr::new(SERVICE)].into_iter().chain(options))?;
@@ -303,7 +308,8 @@ impl Manager {
     fn of(program: Arc<Program>, kept: Option<Arc<Kept>>, shards: Vec<Arc<Shard>>) -> io::Result<Self> {
         let book = Arc::new(Mutex::new(Book::new(shards.len())));
         // Each has its own, so that none can speak for another.
-        let ends = shards.iter().map(|shard| shard.lock().gear.lines.try_clone()).collect::<io::Result<_>>()?;
+        let ends =
+            shards.iter().map(|shard| shard.lock().gear.lines.try_clone()).collect::<io::Result<_>>()?;
         let logs = Logs::new(ends, book.clone())?;
         Ok(Self { program: Mutex::new(program), kept, shards, book, logs })
     }
@@ -368,7 +374,8 @@ impl Manager {
         let sockets = wanted.published.iter_mut().map(publish).collect::<io::Result<_>>()?;
         let (memory, doorbell) = doppel_service::make(SIZE)?;
         let (key, index) = locked(&self.book).enter(&wanted.network)?;
-        let member = Member { wanted, memory: memory.into(), doorbell: doorbell.into(), sockets, process: None };
+        let member =
+            Member { wanted, memory: memory.into(), doorbell: doorbell.into(), sockets, process: None };
         let attachment = self.attachment(key, index, &member);
         let mut state = attachment.shard.lock();
         attachment.counts.clear();

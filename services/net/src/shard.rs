@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::gear::{self, Gear};
-use crate::kept::{Slot, Record};
+use crate::kept::{Record, Slot};
 use crate::manager::{Health, Wanted};
 use crate::resolver;
 use crate::serve::{DESCRIPTORS, Descriptors, Held, ORDERS, Order, PACKET};

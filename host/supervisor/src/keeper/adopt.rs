@@ -236,7 +236,8 @@ impl Keeper {
         tap: Tap,
     ) {
         let counted = note.traffic.unwrap_or_default();
-        let network = note.network.zip(channel).map(|(part, channel)| self.resume_network(part, channel, counted));
+        let network =
+            note.network.zip(channel).map(|(part, channel)| self.resume_network(part, channel, counted));
         let network = network.and_then(|resumed| {
             // It would wait for connections for ever.
             let end = |error: &std::io::Error| {
