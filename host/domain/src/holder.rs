@@ -264,7 +264,7 @@ impl Holder {
             }
             let Ok(other) = fs::read_link(link) else { continue };
             match other.to_str() {
-                Some(other) if other != self.name => sweep_one(&self.base, other, &mut true),
+                Some(other) if other != self.name => sweep_one(&self.base, other, &mut Patience::default()),
                 _ => return Ok(false),
             }
         }
@@ -308,19 +308,32 @@ fn enroll(base: &Path) -> io::Result<(String, File)> {
     unreachable!("numbers do not run out")
 }
 
+/// What a sweep waits for.
+struct Patience {
+    /// Sweeps of other processes.
+    for_others: bool,
+    /// Ends of domains, until that was in vain once: some may go on for ever, whose directory somebody has removed.
+    for_ends: bool,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { for_others: false, for_ends: true }
+    }
+}
+
 /// Removes what processes left behind that died suddenly, looking at `most` of them at most.
 fn sweep(base: &Path, own: &str, most: usize) {
     let Ok(entries) = fs::read_dir(base.join("holders")) else { return };
     let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
-    // Domains of theirs may go on for ever whose directory somebody has removed: every start would wait for each of them.
-    let mut patient = true;
+    let mut patience = Patience { for_others: most == usize::MAX, ..Patience::default() };
     for name in names.filter(|n| !n.ends_with(".sock") && n != own).take(most) {
-        sweep_one(base, &name, &mut patient);
+        sweep_one(base, &name, &mut patience);
     }
 }
 
 /// Removes what one process left behind, if it is dead. What fails here is tried again by a later sweep.
-fn sweep_one(base: &Path, name: &str, patient: &mut bool) {
+fn sweep_one(base: &Path, name: &str, patience: &mut Patience) {
     let path = base.join("holders").join(name);
     // A link to a process without a file is left over for certain, but made before its sweep was complete.
     let file = match OpenOptions::new().read(true).open(&path) {
@@ -344,14 +357,19 @@ fn sweep_one(base: &Path, name: &str, patient: &mut bool) {
     };
     // A link that another process sweeps and claims meanwhile would be removed here otherwise.
     let Ok(sweeping) = open_private(&base.join("sweep")) else { return };
-    if rustix::fs::flock(&sweeping, FlockOperation::LockExclusive).is_err() {
+    let lock = match patience.for_others {
+        true => FlockOperation::LockExclusive,
+        // They do what was to be done.
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    if rustix::fs::flock(&sweeping, lock).is_err() {
         return;
     }
     let mut all_gone = true;
     for link in links_of(base, "ids", name) {
         let block = link.file_name().and_then(|n| n.to_str()).and_then(|n| n.parse::<u32>().ok());
         if let Some(block) = block {
-            let gone = crate::cgroup::remove_left_over(|id| id / BLOCK == block, patient);
+            let gone = crate::cgroup::remove_left_over(|id| id / BLOCK == block, &mut patience.for_ends);
             all_gone &= gone;
             if !gone {
                 // Thousands of processes take a while to die: found again by the next start.
