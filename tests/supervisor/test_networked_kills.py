@@ -230,7 +230,8 @@ def test_keeper_and_service_die_together(own, host):
             os.kill(pid, signal.SIGKILL)
         eventually(lambda: old not in own.keepers() and own.get("/v1/domains/srv/stats").status == 200, "another keeper")
         # One network's connections are over, and begin again at the same ports; the other's have felt nothing.
-        assert sum(is_fine(s) for s in open_now.values()) == 1
+        fine = [is_fine(s) for s in open_now.values()]
+        assert sum(fine) == 1, (fine, both, hit, services(own), (own.store / "supervisor/keeper.log").read_text()[-2000:])
         for port in open_now:
             connected(port).close()
         eventually(lambda: len(services(own)) == 2, "it is not replaced")
