@@ -282,8 +282,13 @@ impl Keeper {
             traffic: note.traffic,
             keeps_network: note.keeps_network,
         };
+        let networked = domain.network.is_some();
         self.domains.insert(note.id.clone(), domain);
         self.tell_process(&note.id);
+        if networked {
+            // Its ports may have been bound again.
+            self.write_note(key);
+        }
     }
 
     /// A domain has ended while it had no keeper, and took with it how.
