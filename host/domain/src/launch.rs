@@ -323,9 +323,14 @@ fn make_cgroup(
     match Cgroup::create(&identity.cgroup(), limits) {
         Ok(group) => Ok(Some(group)),
         Err(error) if config.memory.is_some() || config.cpus.is_some() || config.resources != unlimited => {
-            Err(Error::host("make the control group that limits on memory, CPUs, tasks and block I/O need")(
-                error,
-            ))
+            let what = match rustix::process::geteuid().is_root() {
+                true => "make the control group that limits on memory, CPUs, tasks and block I/O need",
+                false => {
+                    "make the control group that limits on memory, CPUs, tasks and block I/O need, as root can (leave \
+                     the limits out, or run as root)"
+                }
+            };
+            Err(Error::host(what)(error))
         }
         Err(error) => {
             warn(&format!("running without a control group, so without limits on processes: {error}"));
