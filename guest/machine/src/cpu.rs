@@ -75,6 +75,8 @@ pub struct Vcpu {
     pub(crate) kept: Kept,
     /// The exception being entered.
     pub(crate) fault: UnsafeCell<crate::trap::FaultInfo>,
+    /// Where a copy of the kernel's last met memory that was not there ([`crate::user::take_missed`]).
+    pub(crate) missed: AtomicU64,
 }
 
 /// A block behind the signal stack it comes with, which grows away from it: what is used of both lies together.

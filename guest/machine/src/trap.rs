@@ -293,7 +293,11 @@ fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
         regs.rflags = FLAGS_CLEAR;
         return;
     }
-    match user::fixup(regs.rip) {
+    let fixup = user::fixup(regs.rip);
+    if fixup.is_some() {
+        vcpu().missed.store(user::missed(info.addr, signo == SIGBUS), Ordering::Relaxed);
+    }
+    match fixup {
         Some(Fixup::Resume(pc)) => regs.rip = pc,
         Some(f) => {
             regs.rax = if f == Fixup::ReturnRcx { regs.rcx } else { 1 };

@@ -213,6 +213,26 @@ impl UserPtr {
     }
 }
 
+/// Where a copy met memory that was not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missed {
+    /// The page.
+    pub page: u64,
+    /// It is mapped, but has no memory behind it (SIGBUS).
+    pub bus: bool,
+}
+
+/// The form in which a vCPU keeps a [`Missed`].
+pub(crate) fn missed(addr: u64, bus: bool) -> u64 {
+    addr & !(layout::PAGE - 1) | u64::from(bus) << 1 | 1
+}
+
+/// The last fault of a copy on this vCPU, once.
+pub fn take_missed() -> Option<Missed> {
+    let word = crate::cpu::vcpu().missed.swap(0, core::sync::atomic::Ordering::Relaxed);
+    (word != 0).then(|| Missed { page: word & !(layout::PAGE - 1), bus: word & 2 != 0 })
+}
+
 #[inline]
 fn partial(len: usize, left: u64) -> Result<usize, Fault> {
     let done = len - left as usize;

@@ -6,7 +6,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::{UserPtr, bytes_of};
 
 use super::anon;
-use super::epoll::{Epoll, EpollEvent, of};
+use super::epoll::{Epoll, EpollEvent, ep, of};
 use super::mask::with_mask;
 use super::timeout::Timeout;
 use crate::fs::file::flags;
@@ -54,6 +54,9 @@ fn sys_epoll_ctl(args: &Args) -> Result<u64> {
     }
     let epoll = of(&ep_file).ok_or(Errno::EINVAL)?;
     if ep_file.id == file.id {
+        return Err(Errno::EINVAL);
+    }
+    if op == EPOLL_CTL_MOD && event.events & ep::EPOLLEXCLUSIVE != 0 {
         return Err(Errno::EINVAL);
     }
     match op {

@@ -76,12 +76,15 @@ fn parts(g: &Inner, start: u64, end: u64) -> (alloc::vec::Vec<Part>, bool) {
     (list, g.map.is_covered(start, end))
 }
 
+/// EINVAL for advice that nobody knows.
+pub(super) fn check(what: i32) -> Result<()> {
+    if matches!(what, 0..=4 | 8..=25) { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
 impl Mm {
     /// `madvise(2)` on `start..end`; ENOMEM if part of it is not mapped, after the rest was done.
     pub fn advise(&self, start: u64, end: u64, what: i32) -> Result<()> {
-        if !matches!(what, 0..=4 | 8..=25) {
-            return Err(Errno::EINVAL);
-        }
+        check(what)?;
         if start == end {
             return Ok(());
         }
@@ -99,7 +102,8 @@ impl Mm {
                     }
                 }
                 adv::FREE => {
-                    if p.v.shared() || !matches!(p.v.backing, Backing::Anonymous) {
+                    let locked = p.v.flags & vm::LOCKED != 0;
+                    if locked || p.v.shared() || !matches!(p.v.backing, Backing::Anonymous) {
                         return Err(Errno::EINVAL);
                     }
                     p.host(what)?;
@@ -167,6 +171,11 @@ impl Mm {
         self.lock().map.is_covered(start, end)
     }
 
+    /// Whether nothing may be done with some part of `start..end`.
+    pub fn any_untouchable(&self, start: u64, end: u64) -> bool {
+        self.lock().map.overlapping(start, end).any(|(_, _, v)| v.prot == 0)
+    }
+
     /// Whether any part of `start..end` is locked.
     pub fn any_locked(&self, start: u64, end: u64) -> bool {
         self.lock().map.overlapping(start, end).any(|(_, _, v)| v.flags & vm::LOCKED != 0)
@@ -193,7 +202,15 @@ fn removable(p: &Part) -> Result<(alloc::sync::Arc<dyn super::PageObject>, u64, 
     }
 }
 
-fn check_lock_limit(bytes: u64) -> Result<()> {
+/// EPERM for those who may lock nothing.
+pub(super) fn check_may_lock() -> Result<()> {
+    match check_lock_limit(1) {
+        Err(Errno::EPERM) => Err(Errno::EPERM),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check_lock_limit(bytes: u64) -> Result<()> {
     let p = &current().process;
     let limit = p.rlimit(rlimit::MEMLOCK);
     if bytes <= limit || current().cred().capable(CAP_IPC_LOCK) {

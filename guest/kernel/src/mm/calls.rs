@@ -19,7 +19,7 @@ pub const CALLS: &[Syscall] = &[
         mmap,
         Full,
         &[Ptr, Hex, Hex, Hex, Fd, Hex],
-        "MAP_GROWSDOWN mappings do not grow; no huge pages; a map of an image file does not follow the first change of the file",
+        "no huge pages; a map of an image file does not follow the first change of the file",
     ),
     call(nr::MUNMAP, munmap, Full, &[Ptr, Hex], ""),
     call(nr::MPROTECT, mprotect, Full, &[Ptr, Hex, Hex], ""),
@@ -100,6 +100,7 @@ fn mmap(a: &Args) -> Result<u64> {
     };
     let mut v = v;
     if fl & mf::LOCKED != 0 {
+        super::advise::check_may_lock()?;
         v.flags |= vm::LOCKED;
     }
     let place = if fl & mf::FIXED_NOREPLACE != 0 {
@@ -159,12 +160,15 @@ pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64
     Ok(v)
 }
 
+/// End of the addresses a program may name.
+const TASK_SIZE: u64 = (1 << 47) - PAGE;
+
 /// Checks an address range argument: page aligned start, length rounded up, inside the user area.
 pub(super) fn range(addr: u64, len: u64) -> Result<(u64, u64)> {
     if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
-    let end = addr.checked_add(len).map(page_up).filter(|e| *e <= 1 << 47).ok_or(Errno::EINVAL)?;
+    let end = addr.checked_add(len).map(page_up).filter(|e| *e <= TASK_SIZE).ok_or(Errno::EINVAL)?;
     Ok((addr, end))
 }
 

@@ -45,8 +45,18 @@ fn mremap(a: &Args) -> Result<u64> {
     a.thread.space().mm.remap(a.u64(0), a.u64(1), a.u64(2), a.u32(3), a.u64(4))
 }
 
+/// As [`range`]: EINVAL if it is no range at all, ENOMEM if it leads to where no program's memory is.
+fn mapped_range(addr: u64, len: u64) -> Result<(u64, u64)> {
+    range(addr, len).map_err(|e| {
+        let sound = addr.is_multiple_of(PAGE)
+            && len.checked_add(PAGE - 1).and_then(|n| addr.checked_add(n & !(PAGE - 1))).is_some();
+        if sound { Errno::ENOMEM } else { e }
+    })
+}
+
 fn madvise(a: &Args) -> Result<u64> {
-    let (start, end) = range(a.u64(0), a.u64(1))?;
+    super::advise::check(a.i32(2))?;
+    let (start, end) = mapped_range(a.u64(0), a.u64(1))?;
     a.thread.space().mm.advise(start, end, a.i32(2))?;
     Ok(0)
 }
@@ -77,8 +87,12 @@ fn msync(a: &Args) -> Result<u64> {
     if fl & !7 != 0 || fl & (ASYNC | SYNC) == ASYNC | SYNC {
         return Err(Errno::EINVAL);
     }
-    let (start, end) = range(a.u64(0), a.u64(1))
-        .map_err(|e| if a.u64(0).is_multiple_of(PAGE) { Errno::ENOMEM } else { e })?;
+    if !a.u64(0).is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    // The length wraps when it is rounded up, as on Linux.
+    let len = a.u64(1).wrapping_add(PAGE - 1) & !(PAGE - 1);
+    let (start, end) = range(a.u64(0), len).map_err(|_| Errno::ENOMEM)?;
     let space = a.thread.space();
     if start < end && !space.mm.is_covered(start, end) {
         return Err(Errno::ENOMEM);
@@ -91,18 +105,29 @@ fn msync(a: &Args) -> Result<u64> {
 
 /// The pages that hold `len` bytes from `addr` on.
 fn page_range(addr: u64, len: u64) -> Result<(u64, u64)> {
-    let end = addr.checked_add(len).filter(|e| *e <= 1 << 47).ok_or(Errno::EINVAL)?;
+    let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
+    if end > 1 << 47 {
+        return Err(Errno::ENOMEM);
+    }
     Ok((super::page_down(addr), super::page_up(end)))
 }
 
 fn mlock(a: &Args) -> Result<u64> {
-    let (start, end) = page_range(a.u64(0), a.u64(1)).map_err(|_| Errno::ENOMEM)?;
-    a.thread.space().mm.set_locked(start, end, true)?;
-    Ok(0)
+    lock(a, true)
+}
+
+/// Locks; `now`: what cannot be touched cannot be there, and is ENOMEM.
+fn lock(a: &Args, now: bool) -> Result<u64> {
+    super::advise::check_may_lock()?;
+    let (start, end) = page_range(a.u64(0), a.u64(1))?;
+    let mm = &a.thread.space().mm;
+    mm.set_locked(start, end, true)?;
+    if now && mm.any_untouchable(start, end) { Err(Errno::ENOMEM) } else { Ok(0) }
 }
 
 fn mlock2(a: &Args) -> Result<u64> {
-    if a.u32(2) & !1 != 0 { Err(Errno::EINVAL) } else { mlock(a) }
+    const ONFAULT: u32 = 1;
+    if a.u32(2) & !ONFAULT != 0 { Err(Errno::EINVAL) } else { lock(a, a.u32(2) == 0) }
 }
 
 fn munlock(a: &Args) -> Result<u64> {

@@ -1,17 +1,22 @@
 //! Faults of programs: which signal they mean, and those that can be repaired.
 //!
 //! Pages of a mapped file behind its end have no host mapping, so touching them faults: SIGBUS, unless the file
-//! has grown since, in which case the new pages are mapped and the instruction runs again.
+//! has grown since, in which case the new pages are mapped and the instruction runs again. So it is with holes of sparse
+//! files, which get memory when they are touched, and below mappings that grow down. Calls that meet such memory are made
+//! again once it is there ([`mend_missed`]).
 
 use alloc::sync::Arc;
 
+use doppel_abi_machine::layout::{USER_END, USER_START};
 use doppel_machine::host;
 use doppel_machine::trap::FaultInfo;
+use doppel_machine::user::{Missed, take_missed};
 
-use super::vma::{Backing, Vma};
-use super::{Mm, page_down, page_up};
+use super::map::STACK_GUARD;
+use super::vma::{Backing, Vma, vm};
+use super::{Mm, Place, page_down, page_up};
 use crate::signal::sig;
-use crate::task::{Thread, remote};
+use crate::task::{Thread, current, remote, rlimit};
 use crate::{kernel, sched};
 
 /// What to do about an exception of a program.
@@ -54,13 +59,21 @@ pub fn handle_fault(t: &Arc<Thread>, info: &FaultInfo) -> FaultOutcome {
     t.space().mm.judge(info.addr, want, info.signo, as_is)
 }
 
+/// After a call of the current thread has met memory that was not there (EFAULT): whether it is now.
+#[cold]
+pub fn mend_missed() -> bool {
+    take_missed().is_some_and(|m| sched::current_space().mm.mend(m))
+}
+
 impl Mm {
     fn judge(&self, addr: u64, want: u32, signo: i32, as_is: FaultOutcome) -> FaultOutcome {
         let segv = |code| FaultOutcome::Signal { signo: sig::SIGSEGV, code, addr };
         let bus = FaultOutcome::Signal { signo: sig::SIGBUS, code: BUS_ADRERR, addr };
         let mut g = self.lock();
         let g = &mut *g;
-        let Some((start, end, v)) = g.map.get(addr) else { return segv(SEGV_MAPERR) };
+        let Some((start, end, v)) = g.map.get(addr) else {
+            return if self.grow_down(g, addr) { FaultOutcome::Retry } else { segv(SEGV_MAPERR) };
+        };
         // On x86 everything readable: write or execute permission includes reading.
         let allowed = if v.prot & 6 != 0 { v.prot | 1 } else { v.prot };
         if allowed & want == 0 {
@@ -70,13 +83,57 @@ impl Mm {
         if rel >= v.mapped_len(end - start) {
             return if self.map_grown(g, start, end, rel) { FaultOutcome::Retry } else { bus };
         }
-        if signo == sig::SIGBUS {
-            // The host has no memory for a page of the page file.
+        if signo == sig::SIGBUS && v.fill_hole(start, end - start, rel).is_err() {
+            // Neither the domain nor the host has memory for a page of the page file.
             return bus;
         }
         // The tree allows it, so another thread changed the mapping between the fault and now: look again.
         g.last_retry = if g.last_retry.0 == addr { (addr, g.last_retry.1 + 1) } else { (addr, 1) };
-        if g.last_retry.1 > MAX_RETRIES { as_is } else { FaultOutcome::Retry }
+        if g.last_retry.1 <= MAX_RETRIES {
+            FaultOutcome::Retry
+        } else if signo == sig::SIGBUS {
+            bus
+        } else {
+            as_is
+        }
+    }
+
+    /// Grows the MAP_GROWSDOWN mapping above `addr` down to it, if the limits allow it and nothing lies too close below.
+    fn grow_down(&self, g: &mut super::map::Inner, addr: u64) -> bool {
+        let at = page_down(addr);
+        let Some((start, _, v)) = g.map.overlapping(at, USER_END).next() else { return false };
+        let (v, len) = (v.clone(), start - at);
+        if v.flags & (vm::GROWSDOWN | vm::STACK) != vm::GROWSDOWN || at < USER_START {
+            return false;
+        }
+        let close = g.map.overlapping(at.saturating_sub(STACK_GUARD).max(USER_START), at).last();
+        if close.is_some_and(|(_, _, below)| below.prot != 0 && below.flags & vm::GROWSDOWN == 0) {
+            return false;
+        }
+        let process = &current().process;
+        let size = g.map.get(start).map_or(0, |(s, e, _)| e - s) + len;
+        if size > process.rlimit(rlimit::STACK) {
+            return false;
+        }
+        let mut more = v;
+        more.flags &= !vm::CHARGED;
+        let (r, garbage) = self.map_locked(g, Place::NoReplace(at), len, more, false);
+        drop(garbage);
+        r.is_ok()
+    }
+
+    /// Whether memory that a copy of the kernel's missed can be there now: the call may be made again.
+    fn mend(&self, missed: Missed) -> bool {
+        let mut g = self.lock();
+        let g = &mut *g;
+        match g.map.get(missed.page) {
+            None => !missed.bus && self.grow_down(g, missed.page),
+            Some((start, end, v)) => {
+                let rel = missed.page - start;
+                let there = rel < v.mapped_len(end - start);
+                missed.bus && there && v.fill_hole(start, end - start, rel).is_ok()
+            }
+        }
     }
 
     /// Maps the pages a file has gained, if they include `rel` bytes from `start`.

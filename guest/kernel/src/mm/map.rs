@@ -18,6 +18,9 @@ use crate::{Errno, Result, kernel};
 /// Most mappings of one space; the host's own limit is 65,530.
 const MAX_VMAS: usize = 60_000;
 
+/// Room kept below a mapping that grows down (`stack_guard_gap`).
+pub(super) const STACK_GUARD: u64 = 256 * PAGE;
+
 /// Bytes mapped from which on a space counts as large.
 const LARGE: u64 = 32 << 20;
 
@@ -154,9 +157,7 @@ impl Inner {
             (a != 0 && fits(a) && self.map.is_free(a, a + len)).then_some(a)
         };
         match place {
-            Place::Hint(a) => hinted(a)
-                .or_else(|| self.map.gap_below(USER_START, self.layout.mmap_top, len))
-                .ok_or(Errno::ENOMEM),
+            Place::Hint(a) => hinted(a).or_else(|| self.gap_below(len)).ok_or(Errno::ENOMEM),
             Place::Low(a) => hinted(a)
                 .filter(|a| a + len <= 1 << 31)
                 .or_else(|| self.map.gap_above(0x4000_0000, 1 << 31, len))
@@ -172,6 +173,21 @@ impl Inner {
                     return Err(Errno::EEXIST);
                 }
                 Ok(a)
+            }
+        }
+    }
+
+    /// The highest gap that leaves room below mappings that grow down.
+    fn gap_below(&self, len: u64) -> Option<u64> {
+        let mut top = self.layout.mmap_top;
+        loop {
+            let at = self.map.gap_below(USER_START, top, len)?;
+            let end = at + len;
+            match self.map.overlapping(end, end + STACK_GUARD).next() {
+                Some((s, _, v)) if v.flags & (vm::GROWSDOWN | vm::STACK) == vm::GROWSDOWN => {
+                    top = s.checked_sub(STACK_GUARD)?;
+                }
+                _ => return Some(at),
             }
         }
     }
@@ -234,6 +250,14 @@ impl Mm {
         g.check_limits(&v, len - replaced)?;
         if g.lock_future {
             v.flags |= vm::LOCKED;
+        }
+        if v.flags & vm::LOCKED != 0 {
+            let gone: u64 = g
+                .map
+                .overlapping(start, end)
+                .map(|(s, e, o)| if o.flags & vm::LOCKED != 0 { e.min(end) - s.max(start) } else { 0 })
+                .sum();
+            super::advise::check_lock_limit(g.locked - gone + len).map_err(|_| Errno::EAGAIN)?;
         }
         if v.chargeable() {
             self.commit.charge(len)?;

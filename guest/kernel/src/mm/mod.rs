@@ -30,7 +30,7 @@ use crate::Result;
 
 pub use commit::Commit;
 pub use dump::DumpVma;
-pub use fault::{FaultOutcome, FutexPlace, handle_fault, object_shrunk};
+pub use fault::{FaultOutcome, FutexPlace, handle_fault, mend_missed, object_shrunk};
 pub use late::trapped;
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, Mm, Place};
@@ -72,6 +72,20 @@ pub trait PageObject: Send + Sync {
     /// aligned) and calls `each(page_file_offset, len)` for every contiguous piece in order.
     /// ENOSPC or ENOMEM when the domain's limit is reached.
     fn map_range(&self, offset: u64, len: u64, each: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()>;
+
+    /// As [`Self::map_range`], but allocates nothing: what has no space comes as `None`.
+    fn map_present(
+        &self,
+        offset: u64,
+        len: u64,
+        each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Whether giving the bytes `offset..offset+len` space would take much of what is left.
+    fn is_sparse(&self, offset: u64, len: u64) -> bool;
+
+    /// Bytes that may be given space besides, as far as anybody can tell.
+    fn room(&self) -> u64;
 
     /// Current size in bytes (for SIGBUS beyond the end).
     fn size(&self) -> u64;

@@ -3,10 +3,16 @@
 use alloc::sync::Arc;
 
 use doppel_algo::rangemap::Piece;
-use doppel_machine::host;
+use doppel_machine::{host, pagefile};
 
-use super::{PageObject, page_up};
+use super::{PAGE, PageObject, page_up};
 use crate::fs::File;
+
+/// What is given memory when a hole is touched: one in so many of what there is, within bounds, so that little is lost and
+/// the host has no more mappings than it can.
+const HOLES: u64 = 1024;
+const HOLE_MIN: u64 = 64 << 10;
+const HOLE_MAX: u64 = 2 << 20;
 
 /// Bits of [`Vma::flags`].
 pub mod vm {
@@ -24,7 +30,7 @@ pub mod vm {
     pub const WIPEONFORK: u32 = 32;
     /// madvise(MADV_DONTDUMP).
     pub const DONTDUMP: u32 = 64;
-    /// MAP_GROWSDOWN, and the main stack. It does not grow: it is mapped in full.
+    /// MAP_GROWSDOWN, and the main stack, which does not grow: it is mapped in full.
     pub const GROWSDOWN: u32 = 128;
     /// The main stack.
     pub const STACK: u32 = 256;
@@ -127,20 +133,68 @@ impl Vma {
         match &self.backing {
             Backing::Anonymous => map(at, len, host::Backing::Anonymous),
             Backing::Image { base, .. } => map(at, len, host::Backing::Image(base + self.offset + from)),
+            Backing::Pages(o) if self.may_be_sparse() && o.is_sparse(self.offset + from, len) => {
+                let mut at = at;
+                o.map_present(self.offset + from, len, &mut |off, n| {
+                    map(at, n, self.page_file(off.unwrap_or(pagefile::size())))?;
+                    at += n;
+                    Ok(())
+                })
+            }
             Backing::Pages(o) => {
                 let mut at = at;
                 o.map_range(self.offset + from, len, &mut |off, n| {
-                    let b = if self.shared() {
-                        host::Backing::PageFileShared(off)
-                    } else {
-                        host::Backing::PageFilePrivate(off)
-                    };
-                    map(at, n, b)?;
+                    map(at, n, self.page_file(off))?;
                     at += n;
                     Ok(())
                 })
             }
         }
+    }
+
+    /// How pages of the page file are mapped.
+    fn page_file(&self, offset: u64) -> host::Backing {
+        if self.shared() {
+            host::Backing::PageFileShared(offset)
+        } else {
+            host::Backing::PageFilePrivate(offset)
+        }
+    }
+
+    /// Whether pages without memory may wait until they are touched: those of files, and where MAP_NORESERVE says so.
+    /// Until then the host maps what lies behind the end of the page file, so that touching them faults (SIGBUS).
+    fn may_be_sparse(&self) -> bool {
+        self.file.is_some() || self.flags & vm::NO_CHARGE != 0
+    }
+
+    /// Gives the page at `rel` of the range that begins at `start` and has `len` bytes memory, with some of those that
+    /// follow. Shared ones are mapped too; around a private one the program may have pages of its own.
+    pub fn fill_hole(&self, start: u64, len: u64, rel: u64) -> crate::Result<()> {
+        let Backing::Pages(o) = &self.backing else { return Err(crate::Errno::EFAULT) };
+        if !self.may_be_sparse() {
+            return Err(crate::Errno::EFAULT);
+        }
+        let mapped = self.mapped_len(len);
+        let chunk = (o.room() / HOLES).next_power_of_two().clamp(HOLE_MIN, HOLE_MAX);
+        let from = rel / chunk * chunk;
+        let to = (from + chunk).min(mapped);
+        let fill = |from: u64, to: u64, map: (u64, u64)| {
+            let mut at = from;
+            o.map_range(self.offset + from, to - from, &mut |off, n| {
+                let (s, e) = (at.max(map.0), (at + n).min(map.1));
+                at += n;
+                if s >= e {
+                    return Ok(());
+                }
+                let off = off + (s - (at - n));
+                host::map_user(start + s, e - s, self.prot, self.page_file(off), false)
+                    .map_err(|_| crate::Errno::ENOMEM)
+            })
+        };
+        let page = (rel, rel + PAGE);
+        let whole = fill(from, to, if self.shared() { (from, to) } else { page });
+        // Near the limit there may be room for the page alone.
+        whole.or_else(|_| fill(page.0, page.1, page))
     }
 
     fn same_object(&self, o: &Self) -> bool {

@@ -13,6 +13,9 @@ use crate::{Errno, Result};
 /// An absolute time on the domain's monotonic clock in nanoseconds; `None` waits for ever.
 pub type Deadline = Option<u64>;
 
+/// Events that one taker uses up: POLLIN, POLLPRI, POLLOUT and their kinds.
+const USED_UP: u32 = 0x3c7;
+
 /// Something that can be told that a condition may have changed.
 pub trait Wake: Send + Sync {
     /// Called with the events (`POLLIN`… bits, 0 if the queue does not say) that may now hold.
@@ -79,16 +82,12 @@ impl WaitQueue {
         true
     }
 
-    /// Tells every waiter.
+    /// Tells every waiter; where `events` are such as one taker uses up, only the first of those that asked for that
+    /// (EPOLLEXCLUSIVE).
     pub fn wake_all(&self, events: u32) {
-        if self.is_empty() {
-            return;
-        }
-        let _until_unlocked = wakes::hold();
-        let q = self.inner.lock();
-        for w in &q.list {
-            w.wake.wake(events);
-        }
+        // An end, an error or something unknown concerns all.
+        let used_up = events != 0 && events & !USED_UP == 0;
+        self.wake_n(if used_up { 1 } else { usize::MAX }, events);
     }
 
     /// Tells every non-exclusive waiter and the first `n` exclusive ones.

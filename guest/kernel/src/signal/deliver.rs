@@ -96,7 +96,11 @@ fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
     let mask = t.signals.mask();
     let back = t.signals.take_saved_mask().unwrap_or(mask);
     ptrace::before_frame(t);
-    if frame::build(t, info, action, back).is_err() {
+    let mut built = frame::build(t, info, action, back);
+    while built.is_err() && crate::mm::mend_missed() {
+        built = frame::build(t, info, action, back);
+    }
+    if built.is_err() {
         // The stack is unusable. If it was SIGSEGV itself that could not be delivered, nothing can be.
         if info.signo == sig::SIGSEGV {
             let handlers = t.process.signals.handlers();

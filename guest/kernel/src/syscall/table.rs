@@ -145,11 +145,33 @@ fn serve_call() {
             let args = Args { thread, raw };
             return match handler(&args) {
                 Ok(v) => args.thread.task.set_result(v),
-                Err(e) => fail(&args.thread, e),
+                Err(e) => failed(&args, *handler, e),
             };
         }
     }
     dispatch_slowly(thread);
+}
+
+/// A call met memory that was not there: makes it again as long as that can be mended.
+#[cold]
+fn again(args: &Args, handler: Handler) -> Result<u64> {
+    while crate::mm::mend_missed() {
+        let r = handler(args);
+        if r != Err(Errno::EFAULT) {
+            return r;
+        }
+    }
+    Err(Errno::EFAULT)
+}
+
+/// A call that failed, perhaps not for good.
+#[cold]
+#[inline(never)]
+fn failed(args: &Args, handler: Handler, e: Errno) {
+    match if e == Errno::EFAULT { again(args, handler) } else { Err(e) } {
+        Ok(v) => args.thread.task.set_result(v),
+        Err(e) => fail(&args.thread, e),
+    }
 }
 
 /// The result of a failed call.
@@ -196,7 +218,10 @@ fn dispatch_slowly(thread: CurrentRef<Thread>) {
 
 fn serve(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
     match entry {
-        Some(s) => (s.handler)(args),
+        Some(s) => match (s.handler)(args) {
+            Err(Errno::EFAULT) if !s.sets_registers() => again(args, s.handler),
+            r => r,
+        },
         None => {
             log_unimplemented(nr);
             Err(Errno::ENOSYS)

@@ -75,7 +75,14 @@ pub struct ProcessAttrs {
     pub thp_disable: AtomicU32,
     /// /proc/PID/oom_score_adj.
     pub oom_score_adj: AtomicI32,
+    /// PR_MCE_KILL.
+    pub mce_kill: AtomicU32,
+    /// PR_SET_IO_FLUSHER.
+    pub io_flusher: AtomicU32,
 }
+
+/// PR_MCE_KILL_DEFAULT.
+pub const MCE_DEFAULT: u32 = 2;
 
 /// Kinds of memory in a core file unless the program says otherwise: private and shared anonymous memory, ELF headers,
 /// private huge pages.
@@ -88,6 +95,8 @@ impl Default for ProcessAttrs {
             personality: AtomicU32::default(),
             thp_disable: AtomicU32::default(),
             oom_score_adj: AtomicI32::default(),
+            mce_kill: AtomicU32::new(MCE_DEFAULT),
+            io_flusher: AtomicU32::default(),
         }
     }
 }
@@ -99,5 +108,7 @@ impl ProcessAttrs {
         self.personality.store(from.personality.load(Ordering::Relaxed), Ordering::Relaxed);
         self.thp_disable.store(from.thp_disable.load(Ordering::Relaxed), Ordering::Relaxed);
         self.oom_score_adj.store(from.oom_score_adj.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.mce_kill.store(from.mce_kill.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.io_flusher.store(from.io_flusher.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }

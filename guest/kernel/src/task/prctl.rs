@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::layout::USER_END;
 
-use super::attrs::TIMER_SLACK;
+use super::attrs::{MCE_DEFAULT, TIMER_SLACK};
 use super::cred_calls::change;
 use super::process::ALL_CAPS;
 use crate::syscall::Arg::{Hex, Int, Ptr};
@@ -44,6 +44,8 @@ mod pr {
     pub const SET_SECUREBITS: u32 = 28;
     pub const SET_TIMERSLACK: u32 = 29;
     pub const GET_TIMERSLACK: u32 = 30;
+    pub const TASK_PERF_EVENTS_DISABLE: u32 = 31;
+    pub const TASK_PERF_EVENTS_ENABLE: u32 = 32;
     pub const MCE_KILL: u32 = 33;
     pub const MCE_KILL_GET: u32 = 34;
     pub const SET_MM: u32 = 35;
@@ -56,11 +58,16 @@ mod pr {
     pub const GET_THP_DISABLE: u32 = 42;
     pub const CAP_AMBIENT: u32 = 47;
     pub const GET_SPECULATION_CTRL: u32 = 52;
+    pub const SET_SPECULATION_CTRL: u32 = 53;
+    pub const SET_IO_FLUSHER: u32 = 57;
+    pub const GET_IO_FLUSHER: u32 = 58;
+    pub const SET_SYSCALL_USER_DISPATCH: u32 = 59;
     pub const SET_VMA: u32 = 0x5356_4d41;
     pub const SET_PTRACER: u32 = 0x5961_6d61;
 }
 
 const CAP_SETPCAP: u32 = 8;
+const CAP_SYS_RESOURCE: u32 = 24;
 const SECURE_KEEP_CAPS: u32 = 1 << 4;
 /// Securebits and their locks that exist.
 const SECURE_ALL: u32 = 0xfff;
@@ -158,16 +165,52 @@ fn sys_prctl(a: &Args) -> Result<u64> {
         pr::SET_TSC if arg == 1 => Ok(0),
         pr::GET_SECCOMP => Ok(u64::from(a.thread.seccomp.status().0)),
         pr::SET_SECCOMP => super::seccomp::from_prctl(a),
-        // The default policy, and no other.
-        pr::MCE_KILL if arg == 0 || (arg == 1 && a.u64(2) == 2) => zeros(a, 3).map(|()| 0),
-        pr::MCE_KILL_GET => zeros(a, 1).map(|()| 2),
+        // There are no counters to turn off.
+        pr::TASK_PERF_EVENTS_DISABLE | pr::TASK_PERF_EVENTS_ENABLE => Ok(0),
+        pr::MCE_KILL => {
+            zeros(a, 3)?;
+            let policy = match (arg, a.u64(2)) {
+                (0, 0) => MCE_DEFAULT,
+                (1, policy @ 0..=2) => policy as u32,
+                _ => return Err(Errno::EINVAL),
+            };
+            p.attrs.mce_kill.store(policy, Ordering::Relaxed);
+            Ok(0)
+        }
+        pr::MCE_KILL_GET => zeros(a, 1).map(|()| u64::from(p.attrs.mce_kill.load(Ordering::Relaxed))),
+        pr::SET_IO_FLUSHER | pr::GET_IO_FLUSHER => io_flusher(a, a.u32(0) == pr::SET_IO_FLUSHER),
+        // Off is all there is.
+        pr::SET_SYSCALL_USER_DISPATCH if arg == 0 => zeros(a, 2).map(|()| 0),
         pr::SET_MM => Err(Errno::EPERM),
-        pr::GET_SPECULATION_CTRL if arg <= 2 => zeros(a, 2).map(|()| 0),
+        pr::GET_SPECULATION_CTRL => {
+            zeros(a, 2)?;
+            if arg <= 2 { Ok(0) } else { Err(Errno::ENODEV) }
+        }
+        // What the host does about speculation is not the program's to change.
+        pr::SET_SPECULATION_CTRL => {
+            zeros(a, 3)?;
+            Err(if arg <= 2 { Errno::ENXIO } else { Errno::ENODEV })
+        }
         // Names of anonymous memory: accepted, not shown.
         pr::SET_VMA if arg == 0 => Ok(0),
         pr::SET_PTRACER => Ok(0),
         op => caps(a, op),
     }
+}
+
+/// Whether the process helps to write pages back: kept, nothing else comes of it.
+fn io_flusher(a: &Args, set: bool) -> Result<u64> {
+    let flusher = &a.thread.process.attrs.io_flusher;
+    if !a.thread.cred().capable(CAP_SYS_RESOURCE) {
+        return Err(Errno::EPERM);
+    }
+    if !set {
+        zeros(a, 1)?;
+        return Ok(u64::from(flusher.load(Ordering::Relaxed)));
+    }
+    zeros(a, 2)?;
+    flusher.store(u32::from(flag(a.u64(1))?), Ordering::Relaxed);
+    Ok(0)
 }
 
 /// Operations on capabilities.

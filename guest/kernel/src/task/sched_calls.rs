@@ -176,6 +176,15 @@ pod_struct! {
     }
 }
 
+/// SCHED_FLAG_*.
+mod flag {
+    pub const RESET_ON_FORK: u64 = 1;
+    pub const KEEP_POLICY: u64 = 8;
+    pub const KEEP_PARAMS: u64 = 16;
+    pub const UTIL_CLAMP: u64 = 0x60;
+    pub const ALL: u64 = 0x7f;
+}
+
 /// Size of the first published `struct sched_attr`.
 const ATTR_V0: usize = 48;
 
@@ -184,17 +193,41 @@ fn sys_setattr(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let size = match a.ptr(1).read::<u32>()? as usize {
-        0 => ATTR_V0,
-        n if n < ATTR_V0 => return Err(Errno::E2BIG),
-        n => n,
+        0 => Ok(ATTR_V0),
+        n if n < ATTR_V0 => Err(Errno::E2BIG),
+        n => Ok(n),
     };
-    let attr: SchedAttr = read_sized(a.ptr(1), size)?;
+    let mut attr: SchedAttr = match size.and_then(|n| read_sized(a.ptr(1), n)) {
+        // What is too large is told the size that would do.
+        Err(Errno::E2BIG) => {
+            a.ptr(1).write(&(size_of::<SchedAttr>() as u32))?;
+            return Err(Errno::E2BIG);
+        }
+        r => r?,
+    };
+    if attr.policy.cast_signed() < 0 {
+        return Err(Errno::EINVAL);
+    }
     let t = target(a)?;
+    let now = *t.attrs.sched.lock();
+    if attr.flags & flag::KEEP_POLICY != 0 {
+        attr.policy = now.policy;
+    }
+    if attr.flags & flag::KEEP_PARAMS != 0 {
+        attr.priority = now.priority.unsigned_abs();
+        attr.nice = t.process.nice.load(Ordering::Relaxed);
+    }
+    if attr.flags & !flag::ALL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if attr.flags & flag::UTIL_CLAMP != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
     if attr.policy == SCHED_DEADLINE {
         return Err(Errno::EPERM);
     }
     let priority = i32::try_from(attr.priority).map_err(|_| Errno::EINVAL)?;
-    set_policy(a, &t, attr.policy, priority, attr.flags & 1 != 0)?;
+    set_policy(a, &t, attr.policy, priority, attr.flags & flag::RESET_ON_FORK != 0)?;
     if attr.policy == SCHED_OTHER || attr.policy == SCHED_BATCH {
         t.process.nice.store(attr.nice.clamp(-20, 19), Ordering::Relaxed);
     }
@@ -251,7 +284,8 @@ fn io_targets(a: &Args) -> Result<alloc::vec::Vec<Arc<Thread>>> {
 fn sys_ioprio_set(a: &Args) -> Result<u64> {
     let value = a.u32(2);
     match (value >> 13, value & 0x1fff) {
-        (0, 0) | (1 | 2, 0..=7) | (3, _) => {}
+        // The low three bits are the level, the others hints.
+        (0, 0) | (1..=3, _) => {}
         _ => return Err(Errno::EINVAL),
     }
     if value >> 13 == 1 && !a.thread.cred().capable(CAP_SYS_NICE) {
@@ -265,6 +299,13 @@ fn sys_ioprio_set(a: &Args) -> Result<u64> {
 }
 
 fn sys_ioprio_get(a: &Args) -> Result<u64> {
-    let best = io_targets(a)?.iter().map(|t| t.attrs.sched.lock().ioprio).min();
+    let single = a.i32(0) == 1;
+    let effective = |t: &Arc<Thread>| {
+        let set = t.attrs.sched.lock().ioprio;
+        // Among several, those that have none count with the one that follows from their nice value.
+        let nice = t.process.nice.load(Ordering::Relaxed);
+        if set == 0 && !single { 2 << 13 | ((nice + 20) / 5).unsigned_abs() } else { set }
+    };
+    let best = io_targets(a)?.iter().map(effective).min();
     best.map(u64::from).ok_or(Errno::ESRCH)
 }

@@ -240,6 +240,12 @@ impl Thread {
         self.space.lock().clone()
     }
 
+    /// Looks at the space it runs in, which costs less than taking a reference to it. Lock order: before the space's own.
+    #[inline]
+    pub fn with_space<R>(&self, f: impl FnOnce(&Space) -> R) -> R {
+        f(&self.space.lock())
+    }
+
     /// Number of the space it runs in.
     pub fn space_id(&self) -> u64 {
         self.space_id.load(Ordering::Relaxed)

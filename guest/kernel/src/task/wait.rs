@@ -106,9 +106,11 @@ fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
         let clone_child = c.exit_signal.load(Ordering::Relaxed) != sig::SIGCHLD;
         let other_thread =
             options & WNOTHREAD != 0 && c.made_by.load(Ordering::Relaxed) != crate::task::current_ref().tid();
+        // Tracees count whatever signal they end with, dead ones too.
+        let traced = mine || c.tracer.leader_by.load(Ordering::SeqCst) == me.pid;
         if other_thread
             || !who.matches(&c)
-            || options & WALL == 0 && !mine && clone_child != (options & WCLONE != 0)
+            || options & WALL == 0 && !traced && clone_child != (options & WCLONE != 0)
         {
             continue;
         }

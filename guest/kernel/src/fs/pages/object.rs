@@ -14,6 +14,9 @@ use crate::fs::io::{Input, Output, Piece};
 use crate::mm::PageObject;
 use crate::{Errno, Result, kernel};
 
+/// A mapping that would take more than one in so many pages of what is left gets them as they are touched.
+const SPARSE_PART: u64 = 4;
+
 /// The pages of one file or shared memory object.
 pub struct Object {
     id: u64,
@@ -358,6 +361,52 @@ impl PageObject for Object {
             }
         }
         pieces.into_iter().try_for_each(|(at, n)| each(at * PAGE, n * PAGE))
+    }
+
+    fn map_present(
+        &self,
+        offset: u64,
+        len: u64,
+        each: &mut dyn FnMut(Option<u64>, u64) -> Result<()>,
+    ) -> Result<()> {
+        self.was_mapped.store(true, Ordering::Release);
+        let (first, end) = (offset / PAGE, offset.checked_add(len).ok_or(Errno::EINVAL)?.div_ceil(PAGE));
+        let mut pieces: Vec<(Option<u64>, u64)> = Vec::new();
+        {
+            let g = self.inner.read();
+            let mut page = first;
+            while page < end {
+                let (at, n) = g.run(page, end);
+                match pieces.last_mut() {
+                    Some((Some(start), count)) if at == Some(*start + *count) => *count += n,
+                    Some((None, count)) if at.is_none() => *count += n,
+                    _ => pieces.push((at, n)),
+                }
+                page += n;
+            }
+        }
+        pieces.into_iter().try_for_each(|(at, n)| each(at.map(|at| at * PAGE), n * PAGE))
+    }
+
+    fn is_sparse(&self, offset: u64, len: u64) -> bool {
+        let g = self.inner.read();
+        let room = g.room() / SPARSE_PART;
+        // Only what is larger than that can miss as much.
+        if len / PAGE <= room {
+            return false;
+        }
+        let (mut page, end) = (offset / PAGE, (offset + len).div_ceil(PAGE));
+        let mut missing = 0;
+        while page < end && missing <= room {
+            let (at, n) = g.run(page, end);
+            missing += if at.is_none() { n } else { 0 };
+            page += n;
+        }
+        missing > room
+    }
+
+    fn room(&self) -> u64 {
+        self.inner.read().room().saturating_mul(PAGE)
     }
 
     fn size(&self) -> u64 {

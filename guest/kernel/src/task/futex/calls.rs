@@ -14,13 +14,7 @@ use Arg::{Hex, Int, Ptr};
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
-    call(
-        nr::FUTEX,
-        futex,
-        Partial,
-        &[Ptr, Hex, Int, Ptr, Ptr, Hex],
-        "no FUTEX_WAIT_REQUEUE_PI; no priorities",
-    ),
+    call(nr::FUTEX, futex, Partial, &[Ptr, Hex, Int, Ptr, Ptr, Hex], "no priorities"),
     call(nr::FUTEX_WAITV, waitv::futex_waitv, Full, &[Ptr, Int, Hex, Ptr, Int], ""),
     call(nr::SET_ROBUST_LIST, robust::set_robust_list, Full, &[Ptr, Int], ""),
     call(nr::GET_ROBUST_LIST, robust::get_robust_list, Full, &[Int, Ptr, Ptr], ""),
@@ -36,6 +30,8 @@ const UNLOCK_PI: u32 = 7;
 const TRYLOCK_PI: u32 = 8;
 const WAIT_BITSET: u32 = 9;
 const WAKE_BITSET: u32 = 10;
+const WAIT_REQUEUE_PI: u32 = 11;
+const CMP_REQUEUE_PI: u32 = 12;
 const LOCK_PI2: u32 = 13;
 const PRIVATE_FLAG: u32 = 128;
 const CLOCK_REALTIME_FLAG: u32 = 256;
@@ -55,7 +51,7 @@ fn futex(a: &Args) -> Result<u64> {
     let op = a.u32(1);
     let (private, realtime) = (op & PRIVATE_FLAG != 0, op & CLOCK_REALTIME_FLAG != 0);
     let cmd = op & !(PRIVATE_FLAG | CLOCK_REALTIME_FLAG);
-    if realtime && !matches!(cmd, WAIT_BITSET | LOCK_PI2) {
+    if realtime && !matches!(cmd, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2) {
         return Err(Errno::ENOSYS);
     }
     let (addr, val, addr2, val3) = (a.ptr(0), a.u32(2), a.ptr(4), a.u32(5));
@@ -111,6 +107,21 @@ fn futex(a: &Args) -> Result<u64> {
                 Some(t) => absolute(t, cmd == LOCK_PI || realtime)?,
             };
             pi::lock(&a.thread, lock_key(addr)?, addr, deadline)
+        }
+        WAIT_REQUEUE_PI => {
+            let deadline = match timeout()? {
+                None => None,
+                Some(t) => absolute(t, realtime)?,
+            };
+            let (word, lock) = (key(addr)?, lock_key(addr2)?);
+            pi::wait_requeue(&a.thread, (word, addr, val), (lock, addr2), deadline)
+        }
+        CMP_REQUEUE_PI => {
+            let more = a.u32(3);
+            if val != 1 || more.cast_signed() < 0 || addr == addr2 {
+                return Err(Errno::EINVAL);
+            }
+            pi::requeue((key(addr)?, addr, val3), (lock_key(addr2)?, addr2), more)
         }
         TRYLOCK_PI => pi::try_lock(&a.thread, lock_key(addr)?, addr),
         UNLOCK_PI => pi::unlock(&a.thread, lock_key(addr)?, addr),

@@ -43,6 +43,8 @@ pub struct Waiter {
     thread: Arc<Thread>,
     key: SpinLock<Key>,
     bitset: u32,
+    /// The lock that FUTEX_WAIT_REQUEUE_PI is to end with.
+    lock: Option<Key>,
     woken: AtomicBool,
 }
 
@@ -72,7 +74,7 @@ impl Key {
         if private {
             return Ok(Self { id: thread.space_id(), at: addr.0 });
         }
-        match thread.space().mm.futex_place(addr.0, write) {
+        match thread.with_space(|s| s.mm.futex_place(addr.0, write)) {
             FutexPlace::Object { id, offset } => Ok(Self { id, at: offset | 1 }),
             FutexPlace::Own => Ok(Self { id: thread.space_id(), at: addr.0 | 2 }),
             FutexPlace::Nowhere => Err(Errno::EFAULT),
@@ -87,10 +89,15 @@ impl Key {
 
 impl Waiter {
     fn new(thread: &Arc<Thread>, key: Key, bitset: u32) -> Arc<Self> {
+        Self::for_lock(thread, key, bitset, None)
+    }
+
+    fn for_lock(thread: &Arc<Thread>, key: Key, bitset: u32, lock: Option<Key>) -> Arc<Self> {
         Arc::new(Self {
             thread: thread.clone(),
             key: SpinLock::new(key),
             bitset,
+            lock,
             woken: AtomicBool::new(false),
         })
     }

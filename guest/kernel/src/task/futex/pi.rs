@@ -2,6 +2,7 @@
 //! is handed to the longest waiter when it is released.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use doppel_machine::user::UserPtr;
 
@@ -74,6 +75,85 @@ fn owned(t: &Arc<Thread>, key: Key, addr: UserPtr) -> Result<u64> {
     let b = kernel().futexes.bucket(key);
     let others = b.iter().any(|w| *w.key.lock() == key);
     if take(t, addr, true, others)? { Ok(0) } else { Err(Errno::ERESTARTNOINTR) }
+}
+
+/// FUTEX_WAIT_REQUEUE_PI: waits while the word at `addr` has the value `val`, until a requeue gives it the lock at `lock`.
+pub fn wait_requeue(
+    t: &Arc<Thread>,
+    (key, addr, val): (Key, UserPtr, u32),
+    (lock_key, lock): (Key, UserPtr),
+    deadline: Deadline,
+) -> Result<u64> {
+    if key == lock_key {
+        return Err(Errno::EINVAL);
+    }
+    let table = &kernel().futexes;
+    let w = Waiter::for_lock(t, key, super::ANY, Some(lock_key));
+    table.queue(&w, key, addr, val)?;
+    let error = loop {
+        if w.woken() {
+            return owned(t, lock_key, lock);
+        }
+        if t.interrupted() {
+            break Errno::ERESTARTNOINTR;
+        }
+        if !sched::park(t, deadline) {
+            break Errno::ETIMEDOUT;
+        }
+    };
+    if !table.unqueue(&w) {
+        return owned(t, lock_key, lock);
+    }
+    // Once it waits for the lock the word has nothing to say any more: the caller looks anew.
+    let moved = *w.key.lock() == lock_key;
+    Err(if moved && error == Errno::ERESTARTNOINTR { Errno::EAGAIN } else { error })
+}
+
+/// FUTEX_CMP_REQUEUE_PI: gives the lock at `lock` to the first waiter of the word at `addr`, and has it and up to `more`
+/// others wait for the lock where it is taken. Returns how many were given it or moved.
+pub fn requeue(
+    (key, addr, val): (Key, UserPtr, u32),
+    (lock_key, lock): (Key, UserPtr),
+    more: u32,
+) -> Result<u64> {
+    if key == lock_key {
+        return Err(Errno::EINVAL);
+    }
+    let table = &kernel().futexes;
+    let (woken, moved) = {
+        let (mut a, b) = table.two(key, lock_key);
+        if addr.load_u32()? != val {
+            return Err(Errno::EAGAIN);
+        }
+        let concerned = |w: &&Arc<Waiter>| *w.key.lock() == key;
+        // All of them, or none is moved: another lock, or a plain wait, is a mistake of the caller.
+        let limit = (more as usize).saturating_add(1);
+        if a.iter().filter(concerned).take(limit).any(|w| w.lock != Some(lock_key)) {
+            return Err(Errno::EINVAL);
+        }
+        let Some(first) = a.iter().find(concerned).cloned() else { return Ok(0) };
+        let others = more > 0 && a.iter().filter(concerned).nth(1).is_some();
+        let waits = |w: &Arc<Waiter>| *w.key.lock() == lock_key;
+        let queued = b.as_ref().map_or_else(|| a.iter().any(waits), |b| b.iter().any(waits));
+        let woken = take(&first.thread, lock, true, others || queued)?;
+        let mut moved = Vec::new();
+        super::take(&mut a, key, u32::try_from(limit).unwrap_or(u32::MAX), super::ANY, &mut moved);
+        let given = woken.then(|| moved.remove(0));
+        for w in &moved {
+            *w.key.lock() = lock_key;
+        }
+        let n = moved.len();
+        match b {
+            Some(mut b) => b.extend(moved),
+            None => a.extend(moved),
+        }
+        (given, n)
+    };
+    let given = u64::from(woken.is_some());
+    if let Some(w) = woken {
+        w.wake();
+    }
+    Ok(given + moved as u64)
 }
 
 /// FUTEX_TRYLOCK_PI.

@@ -12,7 +12,7 @@ mod stop;
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
@@ -177,6 +177,8 @@ pub struct Tracer {
     dead: SpinLock<Vec<Dead>>,
     /// Tracees of other parents that end, by thread and process group: their tracer will hear of them.
     ending: SpinLock<Vec<(i32, i32)>>,
+    /// Who traces this process' leader, also once that has ended: a process id, 0 for nobody.
+    pub leader_by: AtomicI32,
     /// Who traced this process' leader, if that has ended before other threads.
     of_leader: SpinLock<Option<Weak<Process>>>,
 }
@@ -249,11 +251,20 @@ pub(super) fn attach(tracer: &Arc<Process>, t: &Arc<Thread>, options: u32, seize
         t.ptrace.set_flag(flag::TRACED, true);
     }
     tracer.tracer.add(t);
+    note_leader(t, tracer.pid);
     true
+}
+
+/// Keeps who traces the leader of a process.
+fn note_leader(t: &Thread, by: i32) {
+    if t.tid() == t.process.pid {
+        t.process.tracer.leader_by.store(by, Ordering::SeqCst);
+    }
 }
 
 /// Lets `t` run untraced, with `signal` if it stopped to deliver one.
 pub(super) fn detach(tracer: &Process, t: &Thread, signal: i32) {
+    note_leader(t, 0);
     tracer.tracer.remove(t);
     {
         let mut s = t.ptrace.state.lock();
