@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most addresses taken from one answer.
+/// Most records of an answer that are looked at, and addresses taken from it.
+const RECORDS: u16 = 256;
 const MOST: usize = 64;
 /// Longest name as text, and most pointers in one.
 const LONGEST: usize = 255;
@@ -79,6 +80,10 @@ pub(crate) fn question(message: &[u8]) -> Option<Question> {
         return None;
     }
     let (name, at) = name(message, 12)?;
+    // Without pointers: an answer has the question again, but not all that they might lead to.
+    if at != 12 + name.len() + if name.is_empty() { 1 } else { 2 } {
+        return None;
+    }
     let kind = word(message, at)?;
     (word(message, at + 2)? == IN).then_some(Question { name, kind, end: at + 4 })
 }
@@ -120,7 +125,7 @@ pub(crate) fn found(message: &[u8]) -> Option<Found> {
     at += 4;
     let mut names = vec![asked.clone()];
     let mut addresses = Vec::new();
-    for _ in 0..word(message, 6)? {
+    for _ in 0..word(message, 6)?.min(RECORDS) {
         let (owner, next) = name(message, at)?;
         let kind = word(message, next)?;
         let class = word(message, next + 2)?;
@@ -217,6 +222,20 @@ pub(crate) mod tests {
             assert_eq!(super::question(&m[..len]), None);
         }
         assert_eq!(super::question(&r), None, "an answer is no question");
+        let pointed = [&m[..12], &[0xc0, 20, 0, 1, 0, 1, 0, 0, 3], b"web\0"].concat();
+        assert_eq!(super::question(&pointed), None, "what it points to is not in the answer");
+    }
+
+    #[test]
+    fn an_answer_is_looked_at_up_to_a_limit() {
+        let asked = [["a".repeat(60).as_str(); 4].join("."), "b".into()].join(".");
+        let many = vec![(asked.as_str(), A, vec![192, 0, 2, 1]); 255];
+        let mut m = answer(&asked, &many);
+        assert_eq!(found(&m).unwrap().addresses.len(), MOST);
+        // More than there are, as far as it is looked.
+        m[6] = 0xff;
+        m.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 1, 0, 0, 4, 192, 0, 2, 1]);
+        assert_eq!(found(&m).unwrap().addresses.len(), MOST);
     }
 
     #[test]
