@@ -16,6 +16,8 @@ const SHARE: u64 = 2;
 /// What a domain may have in any case while there is some, and the part of a pool that is kept for that.
 const LEAST: u64 = 64;
 const KEPT: u64 = 8;
+/// The part of the host's ports that always stays free.
+const FREE: u64 = 8;
 /// Descriptors that are not for sockets of domains: of the service itself, channels and published ports.
 const RESERVE: u64 = 256;
 
@@ -111,7 +113,9 @@ impl Pools {
         use rustix::process::Resource;
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        // The host looks for a free one from a random one on: where some are free, it finds one soon.
         let ports = port_range(&text("/proc/sys/net/ipv4/ip_local_port_range"));
+        let ports = ports - ports / FREE;
         // Its control group has half of the host's, for all it does.
         let memory = total_memory(&text("/proc/meminfo")) / 4;
         Self::new(descriptors, ports, memory)
