@@ -3,9 +3,12 @@
 //   net serve PORT              one process a connection; the first byte says what it does: sink, source or echo
 //   net sink|source [IP:]PORT MS   bytes a second through one connection, writes of 64 KiB: to or from the server
 //   net echo [IP:]PORT MS       nanoseconds of a request of one byte and its answer, the median
-//   net slices WHAT PORT MS     a line for each 100 ms: its beginning (CLOCK_MONOTONIC, ns) and the bytes or answers in it, for
+//   net slices WHAT [IP:]PORT MS   a line for each 100 ms: its beginning (CLOCK_MONOTONIC, ns) and the bytes or answers in it, for
 //                               `sink`, `source` or `echo`; goes on with another connection when one ends
 //   net flood udp|tcp IP PORT   datagrams to an address, or connections opened and closed, without an end
+//   net abandon IP PORT N       N datagram sockets that have sent one each, closed all at once, again and again
+//   net deaf PORT               takes connections and datagrams, and reads nothing
+//   net fill IP PORT N          N connections, written to until none takes more; says "full", and waits
 //   net burn                    a CPU, without an end
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -13,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -77,8 +82,8 @@ static int call(struct sockaddr_in a, char what) {
     return -1;
 }
 #define SLICE 100e6
-static int slices(char what, const char *port, double ms) {
-    struct sockaddr_in a = at(INADDR_LOOPBACK, port);
+static int slices(char what, const char *where, double ms) {
+    struct sockaddr_in a = server(where);
     size_t count = ms * 1e6 / SLICE;
     double *done = calloc(count, sizeof *done), begun = now();
     must(done != NULL, "calloc");
@@ -117,7 +122,45 @@ static void flood(const char *kind, const char *ip, const char *port) {
         s = -1;
     }
 }
+static void abandon(const char *ip, const char *port, int n) {
+    struct sockaddr_in a = at(ntohl(inet_addr(ip)), port);
+    for (;;) {
+        pid_t child = fork();
+        must(child >= 0, "fork");
+        if (child > 0) { waitpid(child, NULL, 0); continue; }
+        for (int i = 0, s; i < n && (s = socket(AF_INET, SOCK_DGRAM, 0)) >= 0; i++) sendto(s, buf, 64, MSG_DONTWAIT, (void *)&a, sizeof a);
+        _exit(0);
+    }
+}
+static void deaf(const char *port) {
+    struct sockaddr_in a = at(INADDR_ANY, port);
+    int l = socket(AF_INET, SOCK_STREAM, 0), d = socket(AF_INET, SOCK_DGRAM, 0);
+    must(bind(l, (void *)&a, sizeof a) == 0 && listen(l, 4096) == 0 && bind(d, (void *)&a, sizeof a) == 0, "listen");
+    for (;;) must(accept(l, NULL, NULL) >= 0, "accept");
+}
+static void fill(const char *ip, const char *port, int n) {
+    struct sockaddr_in a = at(ntohl(inet_addr(ip)), port);
+    for (int i = 0; i < n; i++) {
+        int s = socket(AF_INET, SOCK_STREAM, 0);
+        must(s >= 0 && connect(s, (void *)&a, sizeof a) == 0, "connect");
+        while (send(s, buf, SIZE, MSG_DONTWAIT) > 0) continue;
+    }
+    puts("full");
+    fflush(stdout);
+    for (;;) pause();
+}
+// As many descriptors as it may have.
+static void many(void) {
+    struct rlimit most;
+    must(getrlimit(RLIMIT_NOFILE, &most) == 0, "getrlimit");
+    most.rlim_cur = most.rlim_max;
+    must(setrlimit(RLIMIT_NOFILE, &most) == 0, "setrlimit");
+}
 int main(int argc, char **argv) {
+    many();
+    if (argc == 5 && !strcmp(argv[1], "abandon")) abandon(argv[2], argv[3], atoi(argv[4]));
+    if (argc == 3 && !strcmp(argv[1], "deaf")) deaf(argv[2]);
+    if (argc == 5 && !strcmp(argv[1], "fill")) fill(argv[2], argv[3], atoi(argv[4]));
     if (argc == 3 && !strcmp(argv[1], "serve")) return serve(argv[2]);
     if (argc == 5 && !strcmp(argv[1], "slices")) return slices(letter(argv[2]), argv[3], atof(argv[4]));
     if (argc == 5 && !strcmp(argv[1], "flood")) flood(argv[2], argv[3], argv[4]);
