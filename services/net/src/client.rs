@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{ACCEPTED, Answer, BUFFER, End, Request, SOCKETS, SocketHeader, SocketOption};
@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::address::{self, errno};
+use crate::burden::Burden;
 use crate::busy::Busy;
 use crate::datagram::{Around, Datagrams};
 use crate::directory::Directory;
@@ -82,6 +83,8 @@ impl Settings {
 
 /// Requests heard in a turn, and answers that may wait for room.
 pub(crate) const BATCH: usize = 64;
+/// Requests taken at once.
+const HEARD: usize = 8;
 
 /// Sockets that move bytes in a turn.
 const STREAMS: usize = 64;
@@ -127,6 +130,19 @@ pub(crate) enum Wish {
     Echo { socket: u32, to: SocketAddr, new: bool, bytes: Box<[u8]> },
 }
 
+impl Wish {
+    /// Whether the service does it for a client that has not been called by others (`burden`).
+    pub fn is_burden(&self) -> bool {
+        match self {
+            Self::Watch(number) => *number < ACCEPTED,
+            Self::Taken(_) => false,
+            Self::WatchDatagrams { .. } | Self::Peer { .. } | Self::Datagram { .. } | Self::Echo { .. } => {
+                true
+            }
+        }
+    }
+}
+
 /// Names of domains, in common for all clients.
 pub(crate) type Shared = Arc<Mutex<Directory>>;
 
@@ -149,11 +165,17 @@ pub(crate) struct Client {
     /// Sockets with something to do.
     busy: Busy,
     pub share: Share,
+    /// What it burdens the service with; whether it may in this turn, and how long it has.
+    pub burden: Burden,
+    may_burden: bool,
+    pub burdened: Duration,
     /// Nothing came of its turns: it has none for a while.
     pub paused: Option<Instant>,
-    /// Sockets whose bytes wait for their rate, and when they go on.
+    /// Sockets whose bytes wait for their rate, and those that wait as a burden; and when they go on.
     held: Busy,
+    burdens: Busy,
     pub resumes: Option<Instant>,
+    pub deferred: Option<Instant>,
     /// Published ports at which something may wait.
     pub callers: Vec<usize>,
     pub wishes: Vec<Wish>,
@@ -191,13 +213,23 @@ impl Client {
             answers: VecDeque::new(),
             busy: Busy::default(),
             share,
+            burden: Burden::new(Instant::now()),
+            may_burden: true,
+            burdened: Duration::ZERO,
             paused: None,
             held: Busy::default(),
+            burdens: Busy::default(),
             resumes: None,
+            deferred: None,
             callers,
             wishes: Vec::new(),
             awake: false,
         }
+    }
+
+    /// Whether it is heard when it says something.
+    pub fn may_speak(&self) -> bool {
+        self.paused.is_none() && self.deferred.is_none()
     }
 
     /// What the host has for a socket that it may be watched by; a datagram socket may have two.
@@ -251,16 +283,36 @@ impl Client {
     }
 
     /// One turn, of at most `budget` bytes a socket and direction. [`Turn::More`]: there is more to do. `scratch` has
-    /// room for the longest datagram.
-    pub fn turn(&mut self, budget: usize, scratch: &mut [u8]) -> Result<Turn, Broken> {
-        self.share.begin(Instant::now());
+    /// room for the longest datagram. What burdens the service waits if it may not be done.
+    pub fn turn(
+        &mut self,
+        begun: Instant,
+        may_burden: bool,
+        budget: usize,
+        scratch: &mut [u8],
+    ) -> Result<Turn, Broken> {
+        self.share.begin(begun);
+        self.may_burden = may_burden;
         self.flush()?;
         // Whoever does not take answers is not heard either, so they are bounded.
-        if self.answers.is_empty() {
-            for entry in self.channel.hear(BATCH.min(self.share.requests()))? {
-                let (request, ticket) = Request::decode(&entry).map_err(|_| Broken)?;
-                self.share.asked();
-                self.asked(request, ticket, scratch)?;
+        if may_burden && self.answers.is_empty() {
+            let (mut burdens, mut heard) = (false, 0);
+            // By a few, as some take long.
+            while heard < BATCH && !self.share.is_spent() {
+                let some = self.channel.hear(HEARD.min(self.share.requests()))?;
+                if some.is_empty() {
+                    break;
+                }
+                heard += some.len();
+                for entry in some {
+                    let (request, ticket) = Request::decode(&entry).map_err(|_| Broken)?;
+                    burdens |= is_burden(&request);
+                    self.share.asked();
+                    self.asked(request, ticket, scratch)?;
+                }
+            }
+            if burdens {
+                self.burdened += begun.elapsed();
             }
         }
         // Marks are all taken at once, so not while many wait that may have been marked for nothing.
@@ -269,16 +321,22 @@ impl Client {
             channel.marked(|number| busy.push(number));
         }
         let mut more = self.look_outside(scratch)?;
-        for _ in 0..self.busy.len().min(STREAMS) {
+        let deferred = if may_burden { self.burdens.len() } else { 0 };
+        for n in 0..(self.busy.len() + deferred).min(STREAMS) {
             if self.share.is_spent() {
                 break;
             }
-            let Some(number) = self.busy.pop() else { break };
+            // By turns.
+            let mut next = if n % 2 == 0 { self.busy.pop() } else { None };
+            if next.is_none() && may_burden {
+                next = self.burdens.pop();
+            }
+            let Some(number) = next.or_else(|| self.busy.pop()) else { break };
             self.move_bytes(number, budget, scratch)?;
         }
         self.flush()?;
         self.channel.wake();
-        more |= !self.busy.is_empty();
+        more |= !self.busy.is_empty() || may_burden && !self.burdens.is_empty();
         Ok(if more { Turn::More } else { Turn::Idle })
     }
 
@@ -350,10 +408,23 @@ impl Client {
             Request::Peer { socket, to } => {
                 let to = (to.port != 0).then(|| address::socket_addr(&to));
                 let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
+                // Its time is that of the request.
+                let (may_burden, mut burdened) = (true, Duration::ZERO);
                 let result = match sockets.get_mut(&socket) {
                     Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
                         to,
-                        &mut Around { channel, settings, policy, account, directory, wishes, share, scratch },
+                        &mut Around {
+                            channel,
+                            settings,
+                            policy,
+                            account,
+                            directory,
+                            wishes,
+                            share,
+                            may_burden,
+                            burdened: &mut burdened,
+                            scratch,
+                        },
                     ),
                     _ => Err(Errno::BADF),
                 };
@@ -582,12 +653,35 @@ impl Client {
     }
 
     fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
-        let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
+        let Self {
+            channel,
+            settings,
+            policy,
+            account,
+            directory,
+            wishes,
+            sockets,
+            share,
+            may_burden,
+            burdened,
+            ..
+        } = self;
+        let may_burden = *may_burden;
         let (turn, over, ticket) = match sockets.get_mut(&number) {
             Some(Entity::Stream(s)) => (s.turn(channel, budget, share)?, s.is_over(), s.closed_by),
             Some(Entity::Datagrams(d)) => {
-                let around =
-                    &mut Around { channel, settings, policy, account, directory, wishes, share, scratch };
+                let around = &mut Around {
+                    channel,
+                    settings,
+                    policy,
+                    account,
+                    directory,
+                    wishes,
+                    share,
+                    may_burden,
+                    burdened,
+                    scratch,
+                };
                 let turn = d.turn(around, budget)?;
                 (turn, d.is_over(), d.closed_by)
             }
@@ -597,8 +691,14 @@ impl Client {
             self.busy.push(number);
         } else if turn == Turn::Held {
             self.held.push(number);
+        } else if turn == Turn::Deferred || over && !may_burden && number < ACCEPTED {
+            self.burdens.push(number);
         } else if over {
+            let begun = Instant::now();
             self.forget(number);
+            if number < ACCEPTED {
+                self.burdened += begun.elapsed();
+            }
             if let Some(ticket) = ticket {
                 self.closed(ticket);
             }
@@ -608,9 +708,9 @@ impl Client {
 }
 
 impl Client {
-    /// What waits for its rate goes on.
+    /// What waits for its rate, or as a burden, goes on.
     pub fn resume(&mut self) {
-        self.resumes = None;
+        (self.resumes, self.deferred) = (None, None);
         self.share.resume();
         while let Some(number) = self.held.pop() {
             self.busy.push(number);
@@ -652,6 +752,17 @@ impl Client {
                 self.done(ticket, Err(Errno::ACCESS));
             }
         }
+    }
+}
+
+/// Whether it makes a socket of the host, or gives one up: those that callers have made are not the domain's doing.
+fn is_burden(request: &Request) -> bool {
+    match request {
+        Request::Connect { .. } | Request::Datagrams { .. } | Request::Echo { .. } | Request::Peer { .. } => {
+            true
+        }
+        Request::Close { socket, .. } => *socket < ACCEPTED,
+        Request::Listen { .. } | Request::Set { .. } | Request::Take { .. } => false,
     }
 }
 

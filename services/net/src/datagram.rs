@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Stream, Ticket, Writer};
@@ -78,6 +79,9 @@ pub(crate) struct Around<'a> {
     pub directory: &'a Shared,
     pub wishes: &'a mut Vec<Wish>,
     pub share: &'a mut Share,
+    /// Whether it may send, and how long that took.
+    pub may_burden: bool,
+    pub burdened: &'a mut Duration,
     /// [`LONGEST`] bytes and more, of no meaning between turns.
     pub scratch: &'a mut [u8],
 }
@@ -252,7 +256,9 @@ impl Datagrams {
 
     /// Moves what can be moved, about `budget` bytes each way.
     pub fn turn(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
+        let begun = Instant::now();
         let mut turn = self.send(around, budget)?;
+        *around.burdened += begun.elapsed();
         for v6 in [false, true] {
             turn = turn.and(self.receive(v6, around, budget)?);
         }
@@ -280,6 +286,9 @@ impl Datagrams {
                 }
                 return Ok(Turn::Idle);
             }
+            if !around.may_burden {
+                return Ok(Turn::Deferred);
+            }
             if around.share.most(Direction::Out) == 0 {
                 return Ok(Turn::Held);
             }
@@ -302,7 +311,7 @@ impl Datagrams {
                 Ok(()) => self.counts.sent().moved(head.len.into()),
             }
             done += room;
-            around.share.moved(Direction::Out, head.len.into());
+            around.share.launched(Direction::Out, head.len.into());
             let stream = self.header(around.channel).up();
             if self.up.advance(&stream, room) && self.closed_by.is_none() {
                 around.channel.mark(self.number);

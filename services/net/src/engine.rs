@@ -1,7 +1,7 @@
 //! All clients of one shard on one thread: events, fairness, connections between domains.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -24,7 +24,9 @@ use crate::locals::Locals;
 use crate::quota::{Account, Pools, Taken};
 use crate::remains::Ended;
 use crate::rules::{Direction, Rules};
+use crate::strain::Strain;
 use crate::stream::Turn;
+use crate::turns::Turns;
 
 /// Names a client of an engine: its place, and how many were there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +42,10 @@ const LOCALS: Token = Token(usize::MAX - 3);
 const BUDGET: usize = 256 << 10;
 /// When to try again what the host had no memory for.
 const AGAIN: Duration = Duration::from_millis(25);
+/// A turn after which it is looked for news before the next.
+const LONG: Duration = Duration::from_micros(20);
+/// How long news may wait for a guest kernel that was to look at them by itself.
+const SOON: Duration = Duration::from_micros(200);
 /// Events taken from the host at once.
 const EVENTS: usize = 256;
 /// Tokens of a client: its sockets, then its doorbell, then its published ports.
@@ -58,20 +64,21 @@ pub struct Engine {
     clients: Vec<Option<Client>>,
     /// How many have been at each place before.
     before: Vec<u64>,
-    /// Whose turn it is, in order.
-    turns: VecDeque<usize>,
-    /// Who is in `turns`.
-    queued: Vec<bool>,
+    /// Whose turn it is.
+    turns: Turns,
     /// Whose channels are looked at, because their doorbell is not rung.
     awake: Vec<usize>,
-    /// When to look again at clients that are paused, or whose bytes wait for their rate.
+    /// When to look again at clients that are paused, or of which something waits for its rate or as a burden.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     /// What clients had that are no more.
     ended: Ended,
     /// What there is for all of them.
     pools: Arc<Pools>,
     pace: Pace,
-    load: Load,
+    /// When those who were to look at their news have last been made to.
+    insisted: Instant,
+    /// Whether others would notice what burdens the service.
+    pub(crate) strain: Strain,
     heart: Option<Heart>,
     /// Rung by a watchdog that wants to see a step.
     watchdog: Option<OwnedFd>,
@@ -99,14 +106,14 @@ impl Engine {
             events: Events::with_capacity(EVENTS),
             clients: Vec::new(),
             before: Vec::new(),
-            turns: VecDeque::new(),
-            queued: Vec::new(),
+            turns: Turns::default(),
             awake: Vec::new(),
             timers: BinaryHeap::new(),
-            ended: Ended::default(),
+            ended: Ended::new(Instant::now()),
             pools: Pools::of_host(),
             pace: Pace::new(Instant::now()),
-            load: Load::open()?,
+            insisted: Instant::now(),
+            strain: Strain::new(Load::open()?),
             heart: None,
             watchdog: None,
             scratch: vec![0; LONGEST],
@@ -131,9 +138,9 @@ impl Engine {
         let i = self.clients.iter().position(Option::is_none).unwrap_or_else(|| {
             self.clients.push(None);
             self.before.push(0);
-            self.queued.push(false);
             self.clients.len() - 1
         });
+        self.turns.admit(i);
         let watch = |fd: &dyn AsRawFd, token: usize| {
             self.poll.registry().register(
                 &mut SourceFd(&fd.as_raw_fd()),
@@ -236,8 +243,8 @@ impl Engine {
 
     fn queue(&mut self, i: usize) {
         let paused = self.clients[i].as_ref().is_some_and(|c| c.paused.is_some());
-        if !paused && !std::mem::replace(&mut self.queued[i], true) {
-            self.turns.push_back(i);
+        if !paused {
+            self.turns.push(i);
         }
     }
 
@@ -249,17 +256,23 @@ impl Engine {
     pub fn turn(&mut self, most: Option<Duration>) -> io::Result<bool> {
         self.hear();
         let now = Instant::now();
+        self.insist(now);
         let next = self.expire(now);
-        self.ended.give_back();
+        let strain = &mut self.strain;
+        let rest = self.ended.give_back(now, || strain.is_felt(None, now));
         if !self.turns.is_empty() {
             self.pace.works(now);
         }
         let stay = !self.turns.is_empty()
             || self.locals_change
-            || !self.ended.is_empty()
-            || self.pace.polls(now, || self.load.is_crowded(now))
+            || rest == Some(now)
+            || self.pace.polls(now, || self.strain.is_crowded(now))
             || !self.rest();
-        let wait = if stay { Some(Duration::ZERO) } else { most.into_iter().chain(next).min() };
+        let wait = if stay {
+            Some(Duration::ZERO)
+        } else {
+            most.into_iter().chain(next).chain(rest.map(|at| at - now)).min()
+        };
         if let (Some(heart), false) = (&mut self.heart, stay) {
             heart.rest();
         }
@@ -302,18 +315,20 @@ impl Engine {
                 let ended = event.is_error() || event.is_read_closed() || event.is_write_closed();
                 client.happened(number, event.is_readable(), event.is_writable(), ended);
             }
-            if client.paused.is_none() && !std::mem::replace(&mut self.queued[i], true) {
-                self.turns.push_back(i);
+            if client.paused.is_none() {
+                self.turns.push(i);
             }
         }
         if self.locals_change {
             self.locals_change = self.locals.follow();
         }
         for _ in 0..self.turns.len() {
-            let Some(i) = self.turns.pop_front() else { break };
-            self.queued[i] = false;
+            let Some(i) = self.turns.pop() else { break };
             self.beat();
-            self.serve(i);
+            // After a long one there may be somebody who has used less.
+            if self.serve(i) > LONG {
+                break;
+            }
         }
         Ok(told)
     }
@@ -345,10 +360,20 @@ impl Engine {
         for k in 0..self.awake.len() {
             let i = self.awake[k];
             // One that broke the protocol is found out in its turn.
-            if self.clients[i].as_mut().is_some_and(|c| c.paused.is_none() && c.channel.speaks() != Ok(false))
-            {
+            if self.clients[i].as_mut().is_some_and(|c| c.may_speak() && c.channel.speaks() != Ok(false)) {
                 self.queue(i);
             }
+        }
+    }
+
+    /// Wakes those who were to look at their news and have not, however busy others keep this service.
+    fn insist(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.insisted) < SOON {
+            return;
+        }
+        self.insisted = now;
+        for i in &self.awake {
+            self.clients[*i].iter_mut().for_each(|c| c.channel.insist());
         }
     }
 
@@ -356,6 +381,12 @@ impl Engine {
     fn rest(&mut self) -> bool {
         for i in std::mem::take(&mut self.awake) {
             let Some(client) = &mut self.clients[i] else { continue };
+            if client.deferred.is_some() && client.paused.is_none() {
+                // It is not asked to ring for what waits anyway, but has its news.
+                client.channel.insist();
+                self.awake.push(i);
+                continue;
+            }
             client.awake = false;
             if client.paused.is_some() {
                 continue;
@@ -367,27 +398,39 @@ impl Engine {
         self.turns.is_empty()
     }
 
-    fn serve(&mut self, i: usize) {
-        let Some(client) = &mut self.clients[i] else { return };
+    /// Gives a client a turn: how long it took.
+    fn serve(&mut self, i: usize) -> Duration {
+        let begun = Instant::now();
+        let Some(client) = &mut self.clients[i] else { return Duration::ZERO };
         if !std::mem::replace(&mut client.awake, true) {
             client.channel.stay_awake();
             self.awake.push(i);
         }
-        let turn = client.turn(BUDGET, &mut self.scratch);
-        let pause = client.share.end(Instant::now);
-        if client.resumes.is_none()
-            && let Some(at) = client.share.resumes()
+        let strain = &mut self.strain;
+        let may_burden = client.burden.may(begun, || strain.is_felt(Some(i), begun));
+        let turn = client.turn(begun, may_burden, BUDGET, &mut self.scratch);
+        for (at, until) in
+            [(client.share.resumes(), &mut client.resumes), (client.burden.waits(), &mut client.deferred)]
         {
-            client.resumes = Some(at);
-            self.timers.push(Reverse((at, i)));
+            if until.is_none()
+                && let Some(at) = at
+            {
+                *until = Some(at);
+                self.timers.push(Reverse((at, i)));
+            }
         }
         let wishes = std::mem::take(&mut client.wishes);
+        let mut burdened = std::mem::take(&mut client.burdened);
         if turn.is_err() {
             // Its own fault; what it had is closed with it.
             self.remove(i);
-            return;
+            return begun.elapsed();
         }
         let more = turn == Ok(Turn::More) || !wishes.is_empty();
+        if client.share.has_moved() {
+            self.strain.moved(i, begun);
+        }
+        let burdens = wishes.iter().any(Wish::is_burden).then(Instant::now);
         for wish in wishes {
             match wish {
                 Wish::Watch(number) => self.watch(i, number, false),
@@ -406,11 +449,19 @@ impl Engine {
                 Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
             }
         }
-        if let Some(until) = pause {
+        // What it has others do is its own as well.
+        let ended = Instant::now();
+        burdened += burdens.map_or(Duration::ZERO, |since| ended - since);
+        let took = ended - begun;
+        self.turns.used(i, took);
+        let Some(client) = &mut self.clients[i] else { return took };
+        client.burden.used(burdened);
+        if let Some(until) = client.share.end(ended) {
             self.pause(i, until);
         } else if more {
             self.queue(i);
         }
+        took
     }
 
     /// A client has no turns until then, and cannot ring.
@@ -431,7 +482,7 @@ impl Engine {
             }
             self.timers.pop();
             let Some(client) = &mut self.clients[i] else { continue };
-            if client.resumes.is_some_and(|at| at <= now) {
+            if [client.resumes, client.deferred].into_iter().flatten().any(|at| at <= now) {
                 client.resume();
             }
             if client.paused.is_none_or(|until| until > now) {

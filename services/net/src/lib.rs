@@ -3,7 +3,7 @@
 //! Key types: [`Engine`] (all clients of one shard, on one thread), [`Settings`] (what the supervisor says of a
 //! client), [`Rules`] (the virtual firewall-router's). Modules: `client` (one domain's channel and sockets), `stream`
 //! (bytes between a channel and a host socket), `datagram` (likewise), `published` (who calls from outside), `way` (where an
-//! address leads), `locals` (which addresses are the host's own), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `quota` (what a domain may have at once), `remains` (what one leaves), `manager` (the supervisor's side), `shard` (one service domain of it), `gear` (what that has from it), `kept` (what is written down of it for a successor), `adopt` (how that goes on), `life` (who needs a service domain that goes on), `book` (who is where), `engine` (events, fairness, what concerns two clients).
+//! address leads), `locals` (which addresses are the host's own), `ledger` (what is counted), `policy` (rules at work), `share` (what a turn may cost, and how fast bytes may go), `turns` (whose turn it is), `burden` (what waits while others need the CPUs), `quota` (what a domain may have at once), `remains` (what one leaves), `manager` (the supervisor's side), `shard` (one service domain of it), `gear` (what that has from it), `kept` (what is written down of it for a successor), `adopt` (how that goes on), `life` (who needs a service domain that goes on), `book` (who is where), `engine` (events, fairness, what concerns two clients).
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, numbers are checked, work in a turn is
 //! bounded by a budget, and a broken channel costs its own domain the network and nobody else anything.
@@ -13,6 +13,7 @@ mod address;
 mod adopt;
 mod book;
 mod bucket;
+mod burden;
 mod busy;
 mod client;
 mod datagram;
@@ -40,8 +41,10 @@ mod rules;
 mod serve;
 mod shard;
 mod share;
+mod strain;
 mod stream;
 mod text;
+mod turns;
 mod urgent;
 mod way;
 

@@ -11,6 +11,7 @@ use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{BUFFER, up_buffer};
 use doppel_service::Channel;
 
+use crate::burden::Burden;
 use crate::client::Entity;
 use crate::quota::Account;
 use crate::stream::at;
@@ -30,36 +31,62 @@ struct Remains {
 }
 
 /// Of all of them.
-#[derive(Debug, Default)]
-pub(crate) struct Ended(VecDeque<Remains>);
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Those with sockets, by turns: peers of one that had few do not wait for one that had thousands.
+    open: VecDeque<Remains>,
+    closed: VecDeque<Remains>,
+    burden: Burden,
+}
 
 impl Ended {
+    /// Of nobody yet.
+    pub fn new(now: Instant) -> Self {
+        Self { open: VecDeque::new(), closed: VecDeque::new(), burden: Burden::new(now) }
+    }
+
     /// One more client is no more.
     pub fn add(&mut self, sockets: Vec<Entity>, channel: Channel, account: Arc<Account>) {
-        self.0.push_back(Remains { sockets, channel, _account: account, freed: 0 });
+        self.open.push_back(Remains { sockets, channel, _account: account, freed: 0 });
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Gives back what can be in a short time, one piece at least.
-    pub fn give_back(&mut self) {
-        let begun = Instant::now();
-        while let Some(one) = self.0.front_mut() {
-            // Both buffers of a socket, half a megabyte at most. The rest is small, and may be in use: a domain that broke
-            // the protocol goes on without a network. What cannot be freed now is freed with the channel.
-            if one.sockets.pop().is_none() {
-                if one.freed == OBJECTS {
-                    self.0.pop_front();
-                } else {
-                    let _ = one.channel.memory().free(at(up_buffer(one.freed)), 2 * BUFFER as usize);
-                    one.freed += 1;
-                }
-            }
-            if begun.elapsed() >= TIME {
-                return;
+    /// Gives back what can be in a short time, one piece at least, unless that must wait because others would notice: when to go
+    /// on, if anything is left.
+    pub fn give_back(&mut self, now: Instant, strained: impl FnOnce() -> bool) -> Option<Instant> {
+        if self.open.is_empty() && self.closed.is_empty() {
+            return None;
+        }
+        if !self.burden.may(now, strained) {
+            return self.burden.waits();
+        }
+        while self.step() {
+            if now.elapsed() >= TIME {
+                self.burden.used(now.elapsed());
+                return Some(now);
             }
         }
+        self.burden.used(now.elapsed());
+        None
+    }
+
+    /// Gives one piece back; false if nothing is left.
+    fn step(&mut self) -> bool {
+        if let Some(mut one) = self.open.pop_front() {
+            match one.sockets.pop() {
+                Some(_) => self.open.push_back(one),
+                None => self.closed.push_back(one),
+            }
+            return true;
+        }
+        let Some(one) = self.closed.front_mut() else { return false };
+        // Both buffers of a socket, half a megabyte at most. The rest is small, and may be in use: a domain that broke
+        // the protocol goes on without a network. What cannot be freed now is freed with the channel.
+        if one.freed == OBJECTS {
+            self.closed.pop_front();
+        } else {
+            let _ = one.channel.memory().free(at(up_buffer(one.freed)), 2 * BUFFER as usize);
+            one.freed += 1;
+        }
+        true
     }
 }

@@ -1,5 +1,5 @@
-//! One domain's share of its service domain: what a turn may cost, and how fast its bytes may go. Turns go round, so each domain
-//! with something to do gets the same, by bytes or by time, whichever is more (surplus round robin: who overdraws has less in its next
+//! One domain's share of its service domain: what a turn may cost, and how fast its bytes may go. Turns go to who has used least
+//! (`turns`), so each domain with something to do gets the same, by bytes or by time, whichever is more (surplus round robin: who overdraws has less in its next
 //! turn). A turn ends when its time is up, so that a step of work is as long as that and one call of the host, whatever it does.
 
 use std::time::{Duration, Instant};
@@ -28,8 +28,9 @@ pub(crate) struct Share {
     /// When the turn began, what it may cost, and what of it is charged.
     begun: Option<Instant>,
     allowed: isize,
-    /// Something was done in this turn.
+    /// Something was done in this turn, and bytes were moved that burden nobody.
     used: bool,
+    moved: bool,
     /// Turns in which nothing was, since one in which something was.
     in_vain: u32,
     out: Option<Limit>,
@@ -95,14 +96,14 @@ impl Share {
     pub fn begin(&mut self, now: Instant) {
         // What was not used is not saved; what was overdrawn is owed.
         self.credit = (self.credit + QUANTUM).min(QUANTUM);
-        self.used = false;
+        (self.used, self.moved) = (false, false);
         (self.begun, self.allowed) = (Some(now), self.credit);
     }
 
     /// A turn is over. Some: nothing came of many in a row, so it is not looked at until then.
-    pub fn end(&mut self, now: impl Fn() -> Instant) -> Option<Instant> {
+    pub fn end(&mut self, now: Instant) -> Option<Instant> {
         if let Some(begun) = self.begun.take() {
-            let time = cost(now().saturating_duration_since(begun)).min(MOST_TIME);
+            let time = cost(now.saturating_duration_since(begun)).min(MOST_TIME);
             let charged = self.allowed.saturating_sub(self.credit);
             let more = isize::try_from(time).unwrap_or(isize::MAX).saturating_sub(charged);
             self.credit = self.credit.saturating_sub(more.max(0));
@@ -112,7 +113,7 @@ impl Share {
             return None;
         }
         self.in_vain = 0;
-        Some(now() + PAUSE)
+        Some(now + PAUSE)
     }
 
     /// Whether the turn must end.
@@ -126,8 +127,19 @@ impl Share {
 
     /// So many bytes were moved by a call of the host.
     pub fn moved(&mut self, way: Direction, bytes: usize) {
+        self.moved = true;
+        self.launched(way, bytes);
+    }
+
+    /// The same for a datagram that it sends.
+    pub fn launched(&mut self, way: Direction, bytes: usize) {
         self.passed(way, bytes);
         self.take(bytes + CALL);
+    }
+
+    /// Whether bytes of streams were moved in this turn, or some came.
+    pub fn has_moved(&self) -> bool {
+        self.moved
     }
 
     /// A request is carried out, or a caller let in.
@@ -188,7 +200,7 @@ mod tests {
                     if work(*i) {
                         s.moved(Direction::In, 1);
                     }
-                    s.end(|| now).is_some()
+                    s.end(now).is_some()
                 })
                 .count()
         };
@@ -204,12 +216,12 @@ mod tests {
         assert!(!s.is_spent(), "one call a turn at least");
         s.moved(Direction::Out, 1);
         assert!(s.is_spent());
-        assert_eq!(s.end(|| now), None);
+        assert_eq!(s.end(now), None);
         assert_eq!(s.credit, 0);
         // Who was kept waiting in its turn does not owe all of that.
         s.begin(now);
         s.moved(Direction::Out, 1);
-        let _ = s.end(|| now + Duration::from_secs(1));
+        let _ = s.end(now + Duration::from_secs(1));
         assert_eq!(s.credit, -QUANTUM);
     }
 }

@@ -62,6 +62,8 @@ pub(crate) enum Turn {
     More,
     /// What there is to do waits for its rate.
     Held,
+    /// It burdens the service, and may not now.
+    Deferred,
 }
 
 impl Turn {
@@ -72,6 +74,8 @@ impl Turn {
             Self::More
         } else if is(Self::Held) {
             Self::Held
+        } else if is(Self::Deferred) {
+            Self::Deferred
         } else {
             Self::Idle
         }

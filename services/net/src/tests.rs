@@ -16,6 +16,7 @@ use self::guest::{Connection, Guest, at, done, until};
 use crate::*;
 
 mod acts;
+mod burdens;
 mod byzantine;
 mod changes;
 mod datagrams;
