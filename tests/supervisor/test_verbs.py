@@ -127,7 +127,8 @@ def test_a_life(d):
     refused = d.cli("rm", "web2")
     assert refused.returncode == 1 and b"web2" in refused.stderr
     several = d.cli("rm", "-f", "web2", "nobody")
-    assert (several.returncode, several.stdout) == (1, b"web2\n") and b"nobody" in several.stderr
+    assert (several.returncode, several.stdout) == (0, b"web2\n") and b"nobody" in several.stderr
+    assert d.cli("rm", "nobody").returncode == 1
 
 
 def test_create_start_attach(d):

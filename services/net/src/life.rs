@@ -98,6 +98,7 @@ impl Life {
 mod tests {
     use std::process::{Child, Command};
 
+    use rustix::event::{PollFd, PollFlags, poll};
     use rustix::pipe::{PipeFlags, pipe_with};
     use rustix::process::{Pid, PidfdFlags};
 
@@ -107,6 +108,13 @@ mod tests {
         let (supervisor, alive) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         let ends = epoll::create(CreateFlags::CLOEXEC).unwrap();
         (Life { supervisor, ends, domains: HashMap::new(), alone: None }, alive)
+    }
+
+    /// Its supervisor ends. What another test forks has the pipe's end too until it executes its program.
+    fn end(life: &Life, alive: OwnedFd) {
+        drop(alive);
+        let mut fds = [PollFd::new(&life.supervisor, PollFlags::IN)];
+        assert_eq!(poll(&mut fds, None), Ok(1));
     }
 
     fn domain() -> (Child, OwnedFd) {
@@ -125,7 +133,7 @@ mod tests {
         let (mut child, process) = domain();
         life.runs(7, process).unwrap();
         assert!(!life.is_over(true) && life.patience().is_none());
-        drop(alive);
+        end(&life, alive);
         assert!(!life.is_over(false) && life.patience().is_some());
         long_ago(&mut life, GRACE);
         assert!(!life.is_over(false), "its domain runs");
@@ -141,13 +149,13 @@ mod tests {
     #[test]
     fn another_supervisor_takes_over() {
         let (mut one, alive) = life();
-        drop(alive);
+        end(&one, alive);
         assert!(!one.is_over(false) && one.patience().is_some());
         let (other, alive) = life();
         one.taken_over(other.supervisor);
         long_ago(&mut one, GRACE);
         assert!(!one.is_over(true) && one.patience().is_none());
-        drop(alive);
+        end(&one, alive);
         assert!(!one.is_over(true));
         long_ago(&mut one, UNUSED);
         assert!(one.is_over(true));
@@ -161,7 +169,7 @@ mod tests {
         life.runs(7, second).unwrap();
         a.kill().unwrap();
         a.wait().unwrap();
-        drop(alive);
+        end(&life, alive);
         life.is_over(false);
         assert!(life.domains.contains_key(&7));
         life.left(7);
