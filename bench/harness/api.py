@@ -81,6 +81,12 @@ class Supervisor:
         for pid in reversed(self.processes()):
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        # Domains do not end with their keeper.
+        for path in (self.dir / "run").glob("keepers/*/kept/*"):
+            try:
+                os.kill(json.loads(path.read_text())["birth"]["process"]["pid"], signal.SIGKILL)
+            except (OSError, ValueError, TypeError):
+                pass  # it was not born, or has ended
         shutil.rmtree(self.dir, ignore_errors=True)
 
 

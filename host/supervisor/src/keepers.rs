@@ -241,6 +241,9 @@ impl Keepers {
             let failed = |e| Err(Problem::new(Code::Internal, format!("a task failed: {e}")));
             answers.push((number, answer.await.unwrap_or_else(failed)));
         }
+        // One that was let go meanwhile has nothing to say.
+        let table = locked(&self.table);
+        answers.retain(|(number, answer)| answer.is_ok() || table.keepers.contains_key(number));
         answers
     }
 

@@ -142,8 +142,11 @@ async fn run(
         Ending::Stop
     };
     let replaced = server.serve(supervisor.clone(), end).await;
-    if replaced.is_some() {
-        supervisor.written().await?;
+    if replaced.is_some()
+        && let Err(problem) = supervisor.written().await
+    {
+        // As if it had been killed: the next one finds out.
+        tracing::error!("{problem}");
     }
     Ok(replaced)
 }
