@@ -55,13 +55,12 @@ test: build
 	$(CARGO_TEST) --no-run & $(MAKE) test-images && wait $$!
 	$(MAKE) loom test-sdk
 	cargo run --quiet --locked -p xtask -- vectors
-	$(CARGO_TEST) || { echo 'Some failed; all once more:'; $(CARGO_TEST); }
-	scripts/test-python
+	$(CARGO_TEST); rust=$$?; scripts/test-python && exit $$rust
 
 # The Python SDK: its tests, mypy and ruff.
 test-sdk: test-images
 	scripts/setup-sdk
-	$(SDK_PYTEST) sdk/python/tests || { echo 'What failed, once more and alone:'; $(SDK_PYTEST) --last-failed sdk/python/tests; }
+	$(SDK_PYTEST) sdk/python/tests
 
 # The scheduler's wait protocol and the rings under all interleavings (guest/algo/src/park/model.rs, ring/src/model.rs).
 loom: setup
