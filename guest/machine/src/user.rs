@@ -230,7 +230,7 @@ pub(crate) fn missed(addr: u64, bus: bool) -> u64 {
 /// The last fault of a copy on this vCPU, once.
 pub fn take_missed() -> Option<Missed> {
     let word = crate::cpu::vcpu().missed.swap(0, core::sync::atomic::Ordering::Relaxed);
-    (word != 0).then(|| Missed { page: word & !(layout::PAGE - 1), bus: word & 2 != 0 })
+    (word != 0).then_some(Missed { page: word & !(layout::PAGE - 1), bus: word & 2 != 0 })
 }
 
 #[inline]

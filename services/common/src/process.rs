@@ -213,10 +213,13 @@ impl Process {
     /// Waits until it has ended. One that is stopped is killed: nobody who calls would be answered. Of one that is not ours
     /// only its watchdog sees that.
     pub fn wait(&self) {
-        let mut fds = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
-        // A signal ends the wait early.
-        while !self.is_ours && !matches!(rustix::event::poll(&mut fds, None), Ok(1..)) {}
-        while self.is_ours {
+        if !self.is_ours {
+            let mut fds = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+            // A signal ends the wait early.
+            while rustix::event::poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
+            return;
+        }
+        loop {
             match rustix::process::waitpid(Some(self.pid()), WaitOptions::UNTRACED) {
                 Ok(Some((_, status))) if status.stopped() => self.kill(),
                 Err(rustix::io::Errno::INTR) | Ok(None) => {}
