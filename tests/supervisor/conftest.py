@@ -13,13 +13,16 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.parse
 
 import pytest
 
-from leftovers import services
+# Other folders' conftest loads this one by its path.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from leftovers import services  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
