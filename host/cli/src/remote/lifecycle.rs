@@ -160,14 +160,15 @@ pub fn remove(args: &RmArgs) -> Outcome {
     let RmArgs { force, volumes: _, names } = args;
     let client = supervisor()?;
     let how = RemoveOptions { force: *force };
-    each(names, |name| match client.remove(name, &how) {
+    let remove = |name: &str| match client.remove(name, &how) {
         // As with Docker: what is to be gone is gone.
         Err(e) if *force && e.code() == Some(Code::DomainNotFound) => {
             tell!("doppel: {e}");
-            Ok(())
+            Ok(None)
         }
-        done => done,
-    })
+        done => done.map(Some),
+    };
+    each_shown(names, remove, |name, done| done.map(|()| name.to_owned()))
 }
 
 /// Gives a domain a new name.
@@ -181,7 +182,7 @@ pub fn rename(args: &RenameArgs) -> Outcome {
 /// Waits for the end of domains and prints their exit codes.
 pub fn wait(args: &Names) -> Outcome {
     let client = supervisor()?;
-    each_shown(args, |name| client.wait(name), |_, waited| waited.exit.exit_code.to_string())
+    each_shown(args, |name| client.wait(name), |_, waited| Some(waited.exit.exit_code.to_string()))
 }
 
 /// Changes limits.

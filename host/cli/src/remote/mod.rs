@@ -68,20 +68,24 @@ pub struct Names {
 /// Does something to each of several domains: prints its name, or as JSON what the supervisor answers, says what fails,
 /// and goes on.
 pub fn each<T: Serialize>(names: &Names, act: impl FnMut(&str) -> doppel_client::Result<T>) -> Outcome {
-    each_shown(names, act, |name, _| name.to_owned())
+    each_shown(names, act, |name, _| Some(name.to_owned()))
 }
 
-/// The same, but prints what `show` makes of an answer instead of the name.
+/// The same, but prints what `show` makes of an answer, if anything, instead of the name.
 pub fn each_shown<T: Serialize>(
     names: &Names,
     mut act: impl FnMut(&str) -> doppel_client::Result<T>,
-    show: impl Fn(&str, &T) -> String,
+    show: impl Fn(&str, &T) -> Option<String>,
 ) -> Outcome {
     let mut code = ExitCode::SUCCESS;
     for name in &names.domains {
         match act(name) {
             Ok(answer) if names.json => say!("{}", as_json(name, &answer)?)?,
-            Ok(answer) => say!("{}", show(name, &answer))?,
+            Ok(answer) => {
+                if let Some(line) = show(name, &answer) {
+                    say!("{line}")?;
+                }
+            }
             Err(e @ doppel_client::Error::Unreachable { .. }) => return failed(&e),
             Err(e) => {
                 tell!("doppel: {e}");
