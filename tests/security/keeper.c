@@ -1,6 +1,7 @@
 // A hostile program against the process that keeps its domain, from memory that it shares with its guest kernel.
 //
 // Usage: keeper freeze ADDRESS        asks to be frozen all the time, by the register at ADDRESS, and never stops
+//        keeper ask ADDRESS           the same, but sees events: those of programs that are started beside it are not lost
 //        keeper maps PROCESSES COUNT  so many processes with so many mappings each
 #include <stdint.h>
 #include <stdio.h>
@@ -10,12 +11,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static void freeze_all_the_time(char *vregs) {
+static void freeze_all_the_time(char *vregs, int deaf) {
     volatile uint64_t *pending = (void *)vregs;
     volatile uint32_t *requests = (void *)(vregs + 56);
     for (;;) {
-        // That it is to stop is not seen; and a doorbell for each request.
-        for (int i = 0; i < 1000; i++) *pending = 0;
+        // Who is deaf does not see that it is to stop. And a doorbell for each request.
+        for (int i = 0; i < 1000; i++) {
+            if (deaf) *pending = 0;
+            else (void)*pending;
+        }
         ++*requests;
         (void)!write(1, "begun\n", 6);
     }
@@ -35,7 +39,8 @@ static int many_mappings(int processes, long count) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3 && !strcmp(argv[1], "freeze")) freeze_all_the_time((char *)strtoul(argv[2], 0, 0));
+    if (argc == 3 && !strcmp(argv[1], "freeze")) freeze_all_the_time((char *)strtoul(argv[2], 0, 0), 1);
+    if (argc == 3 && !strcmp(argv[1], "ask")) freeze_all_the_time((char *)strtoul(argv[2], 0, 0), 0);
     if (argc == 4 && !strcmp(argv[1], "maps")) return many_mappings(atoi(argv[2]), atol(argv[3]));
     return 2;
 }

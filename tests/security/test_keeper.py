@@ -128,7 +128,7 @@ def test_requests_to_be_frozen_are_served_one_at_a_time(doppeld, domains):
 
 def test_refused_freezes_are_no_news(doppeld, domains):
     """Who may not freeze itself and asks all the time is told so; nobody else is."""
-    domains("beggar", "/bin/keeper", "freeze", ADDRESS)
+    domains("beggar", "/bin/keeper", "ask", ADDRESS)
     eventually(lambda: b"begun" in printed(doppeld, "beggar"), "it has not begun")
     before = len(doppeld.logged())
     out = doppeld.cli("exec", "beggar", "/bin/busybox", "echo", "there")
