@@ -164,12 +164,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     }
     let called = Instant::now();
     crate::defaults::read()?.choose();
-    let mut limits = doppel_api::Resources {
-        cpus: args.cpus,
-        memory_bytes: args.memory,
-        ..doppel_api::Resources::default()
-    };
-    within_host(&mut limits);
+    let limits = within_host(args.cpus, args.memory);
     let network = args.network.attach(limits.memory_bytes)?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);

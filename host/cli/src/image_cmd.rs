@@ -275,6 +275,16 @@ pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()
     writeln!(out)
 }
 
+/// What a list of images shows, wherever they are.
+pub const COLUMNS: [(&str, &str); 6] = [
+    ("NAME", "Name"),
+    ("DIGEST", "ID"),
+    ("SIZE", "Size"),
+    ("FILES", "Files"),
+    ("CREATED", "CreatedSince"),
+    ("SOURCE", "Source"),
+];
+
 fn list(store: &Store, args: &ListArgs, json: bool) -> Result<(), Error> {
     let format = Format::new(json, args.format.as_deref())?;
     let mut rows = Vec::new();
@@ -290,15 +300,7 @@ fn list(store: &Store, args: &ListArgs, json: bool) -> Result<(), Error> {
     if args.quiet {
         return Ok(());
     }
-    let columns = [
-        ("NAME", "Name"),
-        ("DIGEST", "ID"),
-        ("SIZE", "Size"),
-        ("FILES", "Files"),
-        ("CREATED", "CreatedSince"),
-        ("SOURCE", "Source"),
-    ];
-    format.print(&rows, &columns)
+    format.print(&rows, &COLUMNS)
 }
 
 /// An image as Docker's `images` has it, as far as the meaning is the same.

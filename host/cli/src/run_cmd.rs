@@ -110,12 +110,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
-    let mut limits = doppel_api::Resources {
-        cpus: args.cpus,
-        memory_bytes: args.memory,
-        ..doppel_api::Resources::default()
-    };
-    within_host(&mut limits);
+    let limits = within_host(args.cpus, args.memory);
     let network = args.network.attach(limits.memory_bytes)?;
     let config = DomainConfig {
         kind: args.kind.choose(),
@@ -150,14 +145,16 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(exit_code(&name, &domain.wait()?))
 }
 
-/// Brings limits down to what the host has, with a warning.
-pub fn within_host(limits: &mut doppel_api::Resources) {
+/// Limits brought down to what the host has, with a warning.
+pub fn within_host(cpus: Option<f64>, memory_bytes: Option<u64>) -> doppel_api::Resources {
+    let mut limits = doppel_api::Resources { cpus, memory_bytes, ..doppel_api::Resources::default() };
     let host_cpus = std::thread::available_parallelism().map_or(f64::MAX, |n| n.get() as f64);
     let memory = rustix::system::sysinfo();
     let memory = u64::from(memory.mem_unit) * memory.totalram;
-    for warning in doppel_api::validate::within_host(limits, host_cpus, memory) {
+    for warning in doppel_api::validate::within_host(&mut limits, host_cpus, memory) {
         tell!("doppel: warning: {warning}");
     }
+    limits
 }
 
 /// The exit code for how a domain ended; says so if its program did not.

@@ -1,64 +1,16 @@
 //! Ways in for fuzz targets (`fuzz/`), which see nothing else that is not public.
 
-use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::LazyLock;
 
 use doppel_abi_machine::session::{SESSION_RINGS, SESSION_STRIDE, SESSIONS, SessionHeader};
 use doppel_abi_machine::{
     RING_BYTES, RING_HEADER_STRIDE, RING_STRIDE, RingHeader, VirtualRegisters, control,
 };
-use doppel_sys::child::Child;
-use doppel_sys::shared::SharedMap;
-use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::Output;
 use crate::console::Console;
-use crate::core::{Born, Core, Guests};
+use crate::peer::Peer;
 use crate::session::{ExecConfig, Session};
-use crate::{Kind, Output};
-
-/// A control area, and a process that stands for the domain.
-fn core() -> Arc<Core> {
-    let process = Command::new("sleep").arg("1000000").stdin(Stdio::null()).spawn().expect("a process");
-    let pid = i32::try_from(process.id()).expect("an int");
-    let pidfd = pidfd_open(Pid::from_raw(pid).expect("a process"), PidfdFlags::empty()).expect("it lives");
-    let fd = rustix::fs::memfd_create("control", MemfdFlags::CLOEXEC).expect("memory");
-    rustix::fs::ftruncate(&fd, control::SIZE).expect("memory");
-    let size = usize::try_from(control::SIZE).expect("it fits");
-    let born = Born {
-        kind: Kind::Para,
-        resume: None,
-        kernel: [0; 32],
-        image: PathBuf::new(),
-        generation: 0,
-        vcpus: 1,
-        memory_limit: AtomicU64::new(0),
-        boot_flags: 0,
-        owner: 0,
-        freeze_to: None,
-        freeze_stop: false,
-    };
-    Arc::new(Core {
-        child: Child { pid, pidfd },
-        map: SharedMap::new(fd.as_fd(), size).expect("memory"),
-        label: Mutex::default(),
-        id: 1,
-        born,
-        hostname: Mutex::default(),
-        share: Mutex::default(),
-        stops: Mutex::default(),
-        asleep: AtomicBool::new(false),
-        paused: AtomicBool::new(false),
-        killed: AtomicBool::new(false),
-        sessions: Mutex::default(),
-        guests: Guests::default(),
-        group: None,
-        record: None,
-    })
-}
 
 /// Words near the borders of what makes sense.
 fn word(byte: u8, raw: u32) -> u32 {
@@ -72,8 +24,8 @@ fn word(byte: u8, raw: u32) -> u32 {
 /// # Panics
 /// If the host's side does what it must not.
 pub fn control_area(bytes: &[u8]) {
-    static CORE: LazyLock<Arc<Core>> = LazyLock::new(core);
-    let core = &*CORE;
+    static PEER: LazyLock<Peer> = LazyLock::new(Peer::new);
+    let core = &PEER.core;
     let map = &core.map;
     let at = |offset: u64| usize::try_from(offset).expect("inside the control area");
     // Whatever the last run has left there.

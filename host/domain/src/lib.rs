@@ -36,6 +36,8 @@ mod namespaces;
 mod nursery;
 mod outlet;
 mod output;
+#[cfg(any(test, feature = "fuzz"))]
+mod peer;
 mod piped;
 mod pool;
 mod reaper;

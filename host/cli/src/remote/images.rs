@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::bars::Bars;
 use crate::format::Format;
-use crate::image_cmd::bytes;
+use crate::image_cmd::{COLUMNS, bytes};
 use crate::out::say;
 use crate::time;
 
@@ -66,15 +66,7 @@ pub fn list(client: &Client, quiet: bool, format: &Format) -> Result<(), Box<dyn
         })),
     });
     let rows: Vec<Value> = rows.collect::<Result<_, _>>()?;
-    let columns = [
-        ("NAME", "Name"),
-        ("DIGEST", "ID"),
-        ("SIZE", "Size"),
-        ("FILES", "Files"),
-        ("CREATED", "CreatedSince"),
-        ("SOURCE", "Source"),
-    ];
-    format.print(&rows, &columns)
+    format.print(&rows, &COLUMNS)
 }
 
 /// `image rm`.

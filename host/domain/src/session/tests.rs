@@ -1,74 +1,15 @@
 //! The host's end of sessions against a domain that writes whatever it likes wherever it can.
 
-use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
 use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS};
 use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_STRIDE, RingHeader};
-use doppel_sys::child::Child;
-use rustix::fs::MemfdFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::*;
-use crate::core::{Born, Guests};
-
-/// A control area, and a process that stands for the domain.
-struct Peer {
-    core: Arc<Core>,
-    process: std::process::Child,
-}
+use crate::peer::Peer;
 
 impl Peer {
-    fn new() -> Self {
-        let process = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        let pid = i32::try_from(process.id()).unwrap();
-        let pidfd = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
-        let fd = rustix::fs::memfd_create("session-test", MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&fd, control::SIZE).unwrap();
-        let born = Born {
-            kind: crate::Kind::Para,
-            resume: None,
-            kernel: [0; 32],
-            image: PathBuf::new(),
-            generation: 0,
-            vcpus: 1,
-            memory_limit: AtomicU64::new(0),
-            boot_flags: 0,
-            owner: 0,
-            freeze_to: None,
-            freeze_stop: false,
-        };
-        let core = Core {
-            child: Child { pid, pidfd },
-            map: SharedMap::new(fd.as_fd(), usize::try_from(control::SIZE).unwrap()).unwrap(),
-            label: Mutex::default(),
-            id: 1,
-            born,
-            hostname: Mutex::default(),
-            share: Mutex::default(),
-            stops: Mutex::default(),
-            asleep: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
-            killed: AtomicBool::new(false),
-            sessions: Mutex::default(),
-            guests: Guests::default(),
-            group: None,
-            record: None,
-        };
-        Self { core: Arc::new(core), process }
-    }
-
     fn open(&self) -> Result<Session, Error> {
         let config = ExecConfig { stdin: true, ..ExecConfig::new(vec!["x".into()]) };
         Session::open(&self.core, &config, Output::Kept, false)
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
     }
 }
 
