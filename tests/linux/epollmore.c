@@ -40,7 +40,7 @@ CASE(exclusive_wakes_at_least_one) {
     CHECK(pipe(done) == 0);
     pid_t kids[4];
     for (int i = 0; i < 4; i++) kids[i] = SPAWN(mk(); add(ep, e, EPOLLIN | EPOLLEXCLUSIVE); write(done[1], "r", 1);
-                                                int n = epoll_wait(ep, out, 1, 3000); write(done[1], n == 1 ? "w" : "t", 1));
+                                                int n = epoll_wait(ep, out, 1, 30000); write(done[1], n == 1 ? "w" : "t", 1));
     char c[4];
     for (int n = 0; n < 4;) n += read(done[0], c, 4 - n);
     msleep(50);
@@ -151,10 +151,10 @@ CASE(timerfd_edges) {
     struct itimerspec its = {{0, 20000000}, {0, 1}};
     CHECK(timerfd_settime(t, 0, &its, NULL) == 0);
     CHECK(add(ep, t, EPOLLIN | EPOLLET) == 0);
-    CHECK_EQ(epoll_wait(ep, out, 1, 1000), 1);
+    CHECK_EQ(epoll_wait(ep, out, 1, 30000), 1);
     CHECK_EQ(epoll_wait(ep, out, 1, 60), 0);  // an unread expiry is not followed by others
     CHECK(read(t, &its, 8) == 8);
-    CHECK_EQ(epoll_wait(ep, out, 1, 1000), 1);
+    CHECK_EQ(epoll_wait(ep, out, 1, 30000), 1);
 }
 CASE(signalfd_in_epoll) {
     mk();
@@ -189,7 +189,7 @@ CASE(terminal_in_epoll) {
     write(m, "half", 4);
     CHECK_EQ(epoll_wait(ep, out, 1, 50), 0);  // no line yet
     write(m, "\n", 1);
-    CHECK_EQ(epoll_wait(ep, out, 1, 1000), 1);
+    CHECK_EQ(epoll_wait(ep, out, 1, 30000), 1);
 }
 CASE(closed_while_dup_lives_needs_del) {
     mk();
@@ -296,7 +296,7 @@ CASE(listener_edge_and_queue) {
     for (int i = 0; i < 3; i++) {
         c[i] = socket(AF_INET, SOCK_STREAM, 0);
         CHECK(connect(c[i], (void *)&sa, n) == 0);
-        CHECK_EQ(epoll_wait(ep, out, 1, 1000), 1);
+        CHECK_EQ(epoll_wait(ep, out, 1, 30000), 1);
         CHECK_EQ(ready(), 0);
     }
 }
@@ -309,7 +309,7 @@ CASE(connect_completes_as_writable) {
     CHECK(add(ep, c, EPOLLOUT | EPOLLET) == 0);
     CHECK(ready() == 1 && out[0].events & EPOLLHUP);  // not connected yet
     CHECK(connect(c, (void *)&sa, n) == 0 || errno == EINPROGRESS);
-    CHECK_EQ(epoll_wait(ep, out, 1, 1000), 1);
+    CHECK_EQ(epoll_wait(ep, out, 1, 30000), 1);
     CHECK_EQ(out[0].events, EPOLLOUT);
 }
 static void *adder(void *a) {
@@ -322,7 +322,7 @@ CASE(ready_descriptor_added_during_wait) {
     int e = eventfd(1, 0);
     pthread_t t;
     pthread_create(&t, NULL, adder, &e);
-    CHECK_EQ(epoll_wait(ep, out, 1, 2000), 1);
+    CHECK_EQ(epoll_wait(ep, out, 1, 30000), 1);
     pthread_join(t, NULL);
 }
 static void *closer(void *a) {
@@ -347,6 +347,6 @@ CASE(passed_by_descriptor_message) {
     mk();
     int e = eventfd(1, 0);
     CHECK(add(ep, e, EPOLLIN) == 0);
-    pid_t p = SPAWN(close(e); _exit(epoll_wait(ep, out, 1, 1000) == 1 && out[0].data.fd == e ? 4 : 5));
+    pid_t p = SPAWN(close(e); _exit(epoll_wait(ep, out, 1, 30000) == 1 && out[0].data.fd == e ? 4 : 5));
     CHECK_EQ(join(p), 4);
 }

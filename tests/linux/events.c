@@ -138,7 +138,7 @@ CASE(epoll_nested) {
     CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, ep, &e) == 0);
     CHECK_EQ(epoll_wait(outer, out, 1, 0), 0);
     put(p[1]);
-    CHECK(epoll_wait(outer, out, 1, 1000) == 1 && out[0].data.u64 == 7);
+    CHECK(epoll_wait(outer, out, 1, 30000) == 1 && out[0].data.u64 == 7);
     struct pollfd q = {ep, POLLIN, 0};
     CHECK(poll(&q, 1, 0) == 1 && q.revents == POLLIN);
     e.events = EPOLLIN;
@@ -166,7 +166,7 @@ CASE(epoll_timeout_and_wakeup) {
     CHECK_EQ(wait_ms(40), 0);
     CHECK(now_us() - t0 >= 39000);
     pid_t c = SPAWN({ msleep(30); put(p[1]); });
-    CHECK_EQ(wait_ms(5000), 1);
+    CHECK_EQ(wait_ms(30000), 1);
     join(c);
 }
 static void *adder(void *a) {
@@ -179,7 +179,7 @@ CASE(epoll_add_while_waiting) {
     put(p[1]);
     pthread_t t;
     pthread_create(&t, NULL, adder, NULL);
-    CHECK_EQ(wait_ms(5000), 1);
+    CHECK_EQ(wait_ms(30000), 1);
     pthread_join(t, NULL);
 }
 CASE(epoll_pwait_mask) {
@@ -206,13 +206,13 @@ CASE(epoll_pwait2) {
 CASE(epoll_survives_fork_shared) {
     mk();
     CHECK(ctl(EPOLL_CTL_ADD, p[0], EPOLLIN) == 0);
-    CHECK_EQ(join(SPAWN({ put(p[1]); CHECK_EQ(wait_ms(100), 1); })), 0);
+    CHECK_EQ(join(SPAWN({ put(p[1]); CHECK_EQ(wait_ms(30000), 1); })), 0);
     CHECK_EQ(wait_ms(0), 1);
 }
 static _Atomic int woke;
 static void *ex_waiter(void *a) {
     struct epoll_event e;
-    if (epoll_wait(ep, &e, 1, 300) == 1) woke++;
+    if (epoll_wait(ep, &e, 1, -1) == 1) woke++;
     return a;
 }
 CASE(epoll_edge_wakes_one_thread_per_event) {
@@ -222,7 +222,8 @@ CASE(epoll_edge_wakes_one_thread_per_event) {
     for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, ex_waiter, NULL);
     msleep(50);
     put(p[1]);
-    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+    EVENTUALLY(woke);
+    msleep(50);
     CHECK_EQ(woke, 1);
 }
 CASE(epoll_many_descriptors) {
@@ -260,7 +261,7 @@ CASE(poll_woken_by_other_process) {
     CHECK(pipe(p) == 0);
     pid_t c = SPAWN({ msleep(30); put(p[1]); });
     struct pollfd f = {p[0], POLLIN, 0};
-    CHECK_EQ(poll(&f, 1, 5000), 1);
+    CHECK_EQ(poll(&f, 1, 30000), 1);
     join(c);
 }
 CASE(ppoll_mask_and_timeout) {
@@ -365,7 +366,7 @@ CASE(poll_and_epoll_on_timerfd) {
     CHECK(ctl(EPOLL_CTL_ADD, t, EPOLLIN | EPOLLET) == 0);
     for (int i = 0; i < 3; i++) {
         uint64_t n;
-        CHECK_EQ(wait_ms(1000), 1);
+        CHECK_EQ(wait_ms(30000), 1);
         CHECK_EQ(read(t, &n, 8), 8);
     }
 }
@@ -378,7 +379,7 @@ CASE(poll_many_processes_thundering) {
             char x;
             fcntl(p[0], F_SETFL, O_NONBLOCK);
             for (;;) {
-                CHECK(poll(&f, 1, 5000) == 1);
+                CHECK(poll(&f, 1, 30000) == 1);
                 if (read(p[0], &x, 1) == 1) break;
                 CHECK(errno == EAGAIN);
             }

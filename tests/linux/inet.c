@@ -104,7 +104,7 @@ CASE(tcp_nonblocking_connect) {
     int r = connect(c, &a.sa, l);
     CHECK(r == 0 || errno == EINPROGRESS);
     struct pollfd p = {c, POLLOUT, 0};
-    CHECK_EQ(poll(&p, 1, 2000), 1);
+    CHECK_EQ(poll(&p, 1, 30000), 1);
     CHECK_EQ(so(c, SOL_SOCKET, SO_ERROR), 0);
     r = connect(c, &a.sa, l);
     CHECK((r == -1 && errno == EISCONN) || r == 0);
@@ -119,7 +119,7 @@ CASE(tcp_nonblocking_connect_refused) {
     CHECK(r == -1);
     if (errno == EINPROGRESS) {
         struct pollfd p = {c, POLLOUT, 0};
-        CHECK_EQ(poll(&p, 1, 2000), 1);
+        CHECK_EQ(poll(&p, 1, 30000), 1);
         CHECK(p.revents & (POLLERR | POLLHUP));
         CHECK_EQ(so(c, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
         CHECK_EQ(so(c, SOL_SOCKET, SO_ERROR), 0);  // read once
@@ -148,7 +148,7 @@ CASE(tcp_reset_by_unread_close) {
     char b;
     CHECK(write(c, "unread", 6) == 6);
     struct pollfd p = {d, POLLIN, 0};
-    CHECK_EQ(poll(&p, 1, 1000), 1);
+    CHECK_EQ(poll(&p, 1, 30000), 1);
     close(d);
     EVENTUALLY(recv(c, &b, 1, MSG_DONTWAIT) < 0 && errno == ECONNRESET);
 }
@@ -168,7 +168,7 @@ CASE(tcp_peek_waitall) {
     join(k);
     CHECK(write(d, "abc", 3) == 3);
     struct pollfd p = {c, POLLIN, 0};
-    CHECK_EQ(poll(&p, 1, 1000), 1);
+    CHECK_EQ(poll(&p, 1, 30000), 1);
     CHECK_EQ(recv(c, b, 10, MSG_PEEK), 3);
     int n = 0;
     CHECK(ioctl(c, FIONREAD, &n) == 0 && n == 3);
@@ -216,7 +216,7 @@ CASE(tcp_flow_control_nonblocking) {
     while (m < n && (r = read(d, b, 1 << 20)) > 0) m += r;
     CHECK_EQ(m, n);
     struct pollfd p = {c, POLLOUT, 0};
-    CHECK_EQ(poll(&p, 1, 1000), 1);
+    CHECK_EQ(poll(&p, 1, 30000), 1);
 }
 CASE(tcp_many_connections) {
     ls = listener(AF_INET);
@@ -394,7 +394,7 @@ CASE(poll_states) {
     CHECK(poll(&p, 1, 0) == 1 && p.revents == POLLOUT);
     shutdown(c, SHUT_WR);
     p.events = POLLIN | POLLRDHUP;
-    CHECK(poll(&p, 1, 1000) == 1 && p.revents == (POLLIN | POLLRDHUP));
+    CHECK(poll(&p, 1, 30000) == 1 && p.revents == (POLLIN | POLLRDHUP));
     shutdown(d, SHUT_WR);
     EVENTUALLY(poll(&p, 1, 0) == 1 && (p.revents & POLLHUP));
 }

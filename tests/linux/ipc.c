@@ -228,7 +228,7 @@ CASE(signalfd_reads_pending) {
     CHECK_ERR(read(fd, i, 100), EINVAL);
     kill(getpid(), SIGUSR1);
     struct pollfd p = {fd, POLLIN, 0};
-    CHECK(poll(&p, 1, 1000) == 1);
+    CHECK(poll(&p, 1, 30000) == 1);
     CHECK_EQ(read(fd, i, sizeof i), sizeof *i);
     CHECK(i[0].ssi_signo == SIGUSR1 && i[0].ssi_pid == (unsigned)getpid() && i[0].ssi_code == SI_USER);
     union sigval v = {.sival_int = 42};
@@ -247,7 +247,7 @@ CASE(signalfd_sigchld_in_epoll) {
     struct epoll_event e = {EPOLLIN, {.fd = fd}}, o;
     CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e) == 0);
     pid_t c = SPAWN({ _exit(3); });
-    CHECK(epoll_wait(ep, &o, 1, 2000) == 1);
+    CHECK(epoll_wait(ep, &o, 1, 30000) == 1);
     struct signalfd_siginfo i;
     CHECK(read(fd, &i, sizeof i) == sizeof i && i.ssi_signo == SIGCHLD && i.ssi_pid == (unsigned)c && i.ssi_status == 3);
     CHECK_EQ(join(c), 3);
@@ -264,7 +264,7 @@ CASE(pidfd_poll_and_getfd) {
     if (g >= 0) CHECK(write(g, "z", 1) == 1);
     else CHECK(errno == EPERM);
     kill(c, SIGKILL);
-    CHECK(poll(&q, 1, 2000) == 1 && q.revents == POLLIN);
+    CHECK(poll(&q, 1, 30000) == 1 && q.revents == POLLIN);
     CHECK_EQ(join(c), 128 + SIGKILL);
     CHECK_ERR(syscall(SYS_pidfd_open, c, 0), ESRCH);
     CHECK_ERR(syscall(SYS_pidfd_open, -1, 0), EINVAL);
@@ -480,7 +480,7 @@ CASE(epoll_nesting_limits) {
     CHECK_ERR(epoll_ctl(e[0], EPOLL_CTL_ADD, e[i - 1], &ev), ELOOP);
     int fd = eventfd(1, 0);
     CHECK(epoll_ctl(e[0], EPOLL_CTL_ADD, fd, &ev) == 0);
-    CHECK_EQ(epoll_wait(e[i - 1], &ev, 1, 1000), 1);
+    CHECK_EQ(epoll_wait(e[i - 1], &ev, 1, 30000), 1);
 }
 CASE(memfd_write_seal_waits_for_mappings) {
     int fd = memfd_create("s", MFD_ALLOW_SEALING);
@@ -498,9 +498,10 @@ CASE(timerfd_periodic_counts) {
     struct itimerspec s = {{0, 5000000}, {0, 5000000}}, o;
     uint64_t n;
     CHECK_ERR(read(fd, &n, 8), EAGAIN);
+    int64_t begun = now_us();
     CHECK(timerfd_settime(fd, 0, &s, NULL) == 0);
     msleep(52);
-    CHECK(read(fd, &n, 8) == 8 && n >= 9 && n < 60);
+    CHECK(read(fd, &n, 8) == 8 && n >= 9 && n <= (uint64_t)(now_us() - begun) / 5000);
     CHECK(timerfd_gettime(fd, &o) == 0 && o.it_interval.tv_nsec == 5000000);
     CHECK(o.it_value.tv_sec == 0 && o.it_value.tv_nsec > 0 && o.it_value.tv_nsec <= 5000000);
     memset(&s, 0, sizeof s);

@@ -130,7 +130,7 @@ CASE(wait_ends_by_signal_without_lock) {
     pid_t c = SPAWN(lk(fd, F_SETLK, F_WRLCK, 0, 1); pause());
     EVENTUALLY(held(fd));
     on_signal(SIGALRM, nop, 0);
-    ualarm(50000, 0);
+    ualarm(50000, 50000);
     CHECK_ERR(lk(fd, F_SETLKW, F_WRLCK, 0, 1), EINTR);
     kill(c, SIGKILL), join(c);
     CHECK(lk(fd, F_SETLK, F_WRLCK, 0, 1) == 0);
@@ -142,7 +142,7 @@ CASE(wait_is_restarted) {
     char x;
     CHECK(read(p[0], &x, 1) == 1);
     on_signal(SIGALRM, nop, SA_RESTART);
-    ualarm(40000, 0);
+    ualarm(40000, 40000);
     CHECK(lk(fd, F_SETLKW, F_WRLCK, 0, 1) == 0);
     join(c);
 }
@@ -242,7 +242,7 @@ CASE(flock_wait_interrupted_and_on_directory) {
     int a = open(".", O_RDONLY), b = open(".", O_RDONLY);
     CHECK(flock(a, LOCK_EX) == 0);
     on_signal(SIGALRM, nop, 0);
-    ualarm(40000, 0);
+    ualarm(40000, 40000);
     CHECK_ERR(flock(b, LOCK_EX), EINTR);
 }
 CASE(shown_in_proc_locks) {

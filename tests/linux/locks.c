@@ -37,7 +37,7 @@ CASE(flock_blocks_until_released) {
     struct pollfd pf = {fd[0], POLLIN, 0};
     CHECK_EQ(poll(&pf, 1, 50), 0);
     flock(a, LOCK_UN);
-    CHECK_EQ(poll(&pf, 1, 2000), 1);
+    CHECK_EQ(poll(&pf, 1, 30000), 1);
     CHECK_EQ(join(p), 0);
 }
 CASE(flock_released_at_exit) {
@@ -167,7 +167,7 @@ static struct inotify_event *ev(uint32_t mask, const char *name) {
     static ssize_t have, pos;
     if (pos >= have) {
         struct pollfd p = {ino_fd, POLLIN, 0};
-        if (poll(&p, 1, 1000) != 1) FAIL("no event, want mask %x %s", mask, name);
+        if (poll(&p, 1, 30000) != 1) FAIL("no event, want mask %x %s", mask, name);
         have = read(ino_fd, buf, sizeof buf);
         CHECK(have > 0);
         pos = 0;

@@ -350,24 +350,30 @@ CASE(a_full_connection_is_not_writable) {
 
 // Waiting for several
 
+// Until no edge is left: Linux may wake those who wait after it has shown them the bytes, which is one more. Were it no
+// matter of edges, they would never end.
+static void quiet(int e) {
+    struct epoll_event got[4];
+    EVENTUALLY(epoll_wait(e, got, 4, 20) == 0);
+}
 CASE(edges_come_once_for_each_arrival) {
-    char k[64], b[10];
+    char k[64];
     strcpy(k, key());
     int s = ask("pieces %s ab cd ef", k), e = epoll_create1(0);
     struct epoll_event ev = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, {.u64 = 7}}, got[4];
     CHECK_OK(epoll_ctl(e, EPOLL_CTL_ADD, s, &ev));
     EVENTUALLY(epoll_wait(e, got, 4, 100) == 1 && got[0].events == (EPOLLIN | EPOLLOUT));
-    CHECK_EQ(epoll_wait(e, got, 4, 20), 0);
+    quiet(e);
     // New bytes are a new edge though the old ones were not taken.
     go(k);
     CHECK(epoll_wait(e, got, 4, 30000) == 1 && (got[0].events & EPOLLIN));
-    CHECK_EQ(recv(s, b, sizeof b, MSG_DONTWAIT), 4);
-    CHECK_EQ(epoll_wait(e, got, 4, 20), 0);
+    full(s, "abcd");
+    quiet(e);
     go(k);
     CHECK(epoll_wait(e, got, 4, 30000) == 1 && (got[0].events & EPOLLIN));
     go(k);
     EVENTUALLY(epoll_wait(e, got, 4, 100) == 1 && (got[0].events & EPOLLRDHUP));
-    CHECK_EQ(epoll_wait(e, got, 4, 20), 0);
+    quiet(e);
     ev.events = EPOLLIN | EPOLLONESHOT;
     CHECK_OK(epoll_ctl(e, EPOLL_CTL_MOD, s, &ev));
     CHECK(epoll_wait(e, got, 4, 30000) == 1 && got[0].events == EPOLLIN);
@@ -811,6 +817,7 @@ CASE(urgent_bytes_come_with_signals_and_exceptions) {
     CHECK_EQ(send(u, "!", 1, 0), 1);
     full(u, "!");
     CHECK_EQ(signals, 0);
+    strcpy(k, key());  // the first one has not seen its own yet, perhaps
     int v = ask("urge_after %s", k);
     CHECK_OK(fcntl(v, F_SETOWN, getpid()));
     int e = epoll_create1(0);

@@ -323,13 +323,13 @@ static int edge(int fd, int events) {
         CHECK(epoll_ctl(ep[fd], EPOLL_CTL_ADD, fd, &e) == 0);
     }
     for (;;) {
-        CHECK_EQ(epoll_wait(ep[fd], &e, 1, 5000), 1);
+        CHECK_EQ(epoll_wait(ep[fd], &e, 1, 30000), 1);
         if (e.events & events) return 1;
     }
 }
 static int level(int fd, int events) {
     struct pollfd f = {fd, events, 0};
-    return poll(&f, 1, 5000) == 1;
+    return poll(&f, 1, 30000) == 1;
 }
 static int (*wait_for)(int, int) = level;
 static void relay(int from, int to, size_t total) {

@@ -263,7 +263,7 @@ CASE(pidfd_poll_and_signal) {
     struct pollfd pf = {fd, POLLIN, 0};
     CHECK_EQ(poll(&pf, 1, 0), 0);
     CHECK(syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0);
-    CHECK_EQ(poll(&pf, 1, 2000), 1);
+    CHECK_EQ(poll(&pf, 1, 30000), 1);
     CHECK_EQ(join(p), 128 + SIGKILL);
 }
 CASE(pidfd_send_signal_to_a_proc_directory) {

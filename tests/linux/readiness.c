@@ -131,7 +131,7 @@ CASE(poll_woken_by_thread_on_last_of_many) {
     }
     pthread_t t;
     pthread_create(&t, NULL, late, &q[59][1]);
-    CHECK(poll(f, 60, 2000) == 1 && f[59].revents == POLLIN);
+    CHECK(poll(f, 60, 30000) == 1 && f[59].revents == POLLIN);
     pthread_join(t, NULL);
 }
 CASE(directories_and_devices_are_ready) {

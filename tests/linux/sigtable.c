@@ -18,14 +18,17 @@
 #include <linux/futex.h>
 
 static volatile int hits;
+static volatile int *seen;  // for others to see, once a handler has run
 static int fds[2];
 static char b[1 << 16];
-static void count(int s, siginfo_t *si, void *u) { (void)s, (void)si, (void)u, hits++; }
+static void count(int s, siginfo_t *si, void *u) { (void)s, (void)si, (void)u, hits++; if (seen) *seen = 1; }
 
-// The handler runs after 30 ms; with SA_RESTART the call must go on until `release` lets it end 80 ms later.
+// The handler runs after 30 ms; with SA_RESTART the call must go on until `release` lets it end 80 ms after that.
 static void release_later(void (*release)(void)) {
     pid_t parent = getpid();
-    SPAWN(msleep(30); kill(parent, SIGUSR1); msleep(80); if (release) release());
+    seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(seen != MAP_FAILED);
+    SPAWN(msleep(30); kill(parent, SIGUSR1); EVENTUALLY(*seen); msleep(80); if (release) release());
 }
 #define INTERRUPTED(call)                                                        \
     do {                                                                         \
@@ -72,13 +75,13 @@ CASE(recv_interrupted) { upair(); INTERRUPTED(recv(fds[0], b, 1, 0)); }
 CASE(recv_restarted) { upair(); RESTARTED(put_byte, recv(fds[0], b, 1, 0)); }
 CASE(recv_with_timeout_never_restarted) {
     upair();
-    struct timeval tv = {5, 0};
+    struct timeval tv = {50, 0};
     CHECK(setsockopt(fds[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv) == 0);
     NEVER_RESTARTED(recv(fds[0], b, 1, 0));
 }
 CASE(send_with_timeout_never_restarted) {
     upair();
-    struct timeval tv = {5, 0};
+    struct timeval tv = {50, 0};
     CHECK(setsockopt(fds[1], SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv) == 0);
     fcntl(fds[1], F_SETFL, O_NONBLOCK);
     while (send(fds[1], b, sizeof b, 0) > 0) {}
@@ -97,19 +100,19 @@ CASE(connect_full_backlog_interrupted) {
     fcntl(c, F_SETFL, 0);
     INTERRUPTED(connect(c, (void *)&u, sizeof u));
 }
-CASE(poll_never_restarted) { CHECK(pipe(fds) == 0); NEVER_RESTARTED(poll(&(struct pollfd){fds[0], POLLIN, 0}, 1, 5000)); }
+CASE(poll_never_restarted) { CHECK(pipe(fds) == 0); NEVER_RESTARTED(poll(&(struct pollfd){fds[0], POLLIN, 0}, 1, 50000)); }
 CASE(ppoll_never_restarted) { CHECK(pipe(fds) == 0); NEVER_RESTARTED(ppoll(&(struct pollfd){fds[0], POLLIN, 0}, 1, NULL, NULL)); }
 CASE(select_never_restarted) {
     CHECK(pipe(fds) == 0);
     fd_set r;
     FD_ZERO(&r);
     FD_SET(fds[0], &r);
-    NEVER_RESTARTED(select(fds[0] + 1, &r, NULL, NULL, &(struct timeval){5, 0}));
+    NEVER_RESTARTED(select(fds[0] + 1, &r, NULL, NULL, &(struct timeval){50, 0}));
 }
-CASE(epoll_wait_never_restarted) { int e = epoll_create1(0); NEVER_RESTARTED(epoll_wait(e, (void *)b, 1, 5000)); }
+CASE(epoll_wait_never_restarted) { int e = epoll_create1(0); NEVER_RESTARTED(epoll_wait(e, (void *)b, 1, 50000)); }
 CASE(pause_never_restarted) { NEVER_RESTARTED(pause()); }
 CASE(sigsuspend_never_restarted) { sigset_t m; sigemptyset(&m); NEVER_RESTARTED(sigsuspend(&m)); }
-CASE(nanosleep_never_restarted) { NEVER_RESTARTED(nanosleep(&(struct timespec){5, 0}, NULL)); }
+CASE(nanosleep_never_restarted) { NEVER_RESTARTED(nanosleep(&(struct timespec){50, 0}, NULL)); }
 CASE(clock_nanosleep_absolute_never_restarted) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -121,7 +124,7 @@ CASE(clock_nanosleep_absolute_never_restarted) {
 CASE(sigtimedwait_never_restarted) {
     sigset_t m;
     sigemptyset(&m), sigaddset(&m, SIGUSR2);
-    NEVER_RESTARTED(sigtimedwait(&m, NULL, &(struct timespec){5, 0}));
+    NEVER_RESTARTED(sigtimedwait(&m, NULL, &(struct timespec){50, 0}));
 }
 CASE(semop_never_restarted) {
     int id = semget(IPC_PRIVATE, 1, 0600);
@@ -145,10 +148,10 @@ static void read_eventfd(void) { CHECK(read(fds[0], b, 8) == 8); }
 static void write_eventfd(void) { CHECK(write(fds[0], &(uint64_t){1}, 8) == 8); }
 CASE(eventfd_read_restarted) { fds[0] = eventfd(0, 0); RESTARTED(write_eventfd, read(fds[0], b, 8)); }
 CASE(eventfd_write_restarted) { fds[0] = eventfd(0, 0); CHECK(write(fds[0], &(uint64_t){UINT64_MAX - 1}, 8) == 8); RESTARTED(read_eventfd, write(fds[0], &(uint64_t){1}, 8)); }
+static void set_timerfd(void) { CHECK(timerfd_settime(fds[0], 0, &(struct itimerspec){{0, 0}, {0, 1000000}}, NULL) == 0); }
 CASE(timerfd_read_restarted) {
-    int t = timerfd_create(CLOCK_MONOTONIC, 0);
-    CHECK(timerfd_settime(t, 0, &(struct itimerspec){{0, 0}, {0, 100000000}}, NULL) == 0);
-    RESTARTED(NULL, read(t, b, 8));
+    fds[0] = timerfd_create(CLOCK_MONOTONIC, 0);
+    RESTARTED(set_timerfd, read(fds[0], b, 8));
 }
 CASE(signalfd_read_interrupted) {
     sigset_t m;
@@ -167,38 +170,40 @@ CASE(fifo_open_restarted) { scratch(); mkfifo("p", 0600); RESTARTED(open_writer,
 CASE(flock_restarted) {
     scratch();
     int a = mkfile("f", "");
-    pid_t c = SPAWN(int o = open("f", O_RDWR); flock(o, LOCK_EX); msleep(200));
-    msleep(60);
-    RESTARTED(NULL, flock(a, LOCK_EX));
+    CHECK(pipe(fds) == 0);
+    int q[2];
+    CHECK(pipe(q) == 0);
+    pid_t c = SPAWN(int o = open("f", O_RDWR); flock(o, LOCK_EX); write(q[1], "x", 1); read(fds[0], b, 1));
+    CHECK(read(q[0], b, 1) == 1);
+    RESTARTED(put_byte, flock(a, LOCK_EX));
     join(c);
 }
 CASE(wait_interrupted) { SPAWN(msleep(1000)); INTERRUPTED(waitpid(-1, NULL, 0)); }
 CASE(wait_restarted) {
-    pid_t c = SPAWN(pause_ms(1500));
-    RESTARTED(NULL, waitpid(c, NULL, 0));
+    CHECK(pipe(fds) == 0);
+    pid_t c = SPAWN(read(fds[0], b, 1));
+    RESTARTED(put_byte, waitpid(c, NULL, 0));
 }
 CASE(waitid_restarted) {
-    pid_t c = SPAWN(pause_ms(1500));
+    CHECK(pipe(fds) == 0);
+    pid_t c = SPAWN(read(fds[0], b, 1));
     siginfo_t si;
-    RESTARTED(NULL, waitid(P_PID, c, &si, WEXITED));
+    RESTARTED(put_byte, waitid(P_PID, c, &si, WEXITED));
 }
+static int *word;
+static void wake_word(void) { *word = 1, syscall(SYS_futex, word, FUTEX_WAKE, 1); }
 CASE(futex_wait_restarted) {
-    int *f = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    on_signal(SIGUSR1, count, SA_RESTART);
-    pid_t parent = getpid();
-    SPAWN(msleep(30); kill(parent, SIGUSR1); msleep(80); *f = 1; syscall(SYS_futex, f, FUTEX_WAKE, 1));
-    CHECK(syscall(SYS_futex, f, FUTEX_WAIT, 0, NULL) == 0);
-    CHECK_EQ(hits, 1);
+    word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    RESTARTED(wake_word, syscall(SYS_futex, word, FUTEX_WAIT, 0, NULL));
 }
+static mqd_t queue;
+static void send_message(void) { CHECK(mq_send(queue, "x", 1, 0) == 0); }
 CASE(mq_receive_restarted) {
     char name[40];
     snprintf(name, sizeof name, "/sigtable%d", getpid());
-    mqd_t q = mq_open(name, O_CREAT | O_RDWR, 0600, NULL);
-    CHECK(q >= 0 && mq_unlink(name) == 0);
-    on_signal(SIGUSR1, count, SA_RESTART);
-    pid_t parent = getpid();
-    SPAWN(msleep(30); kill(parent, SIGUSR1); msleep(80); mq_send(q, "x", 1, 0));
-    CHECK_EQ(mq_receive(q, b, sizeof b, NULL), 1);
+    queue = mq_open(name, O_CREAT | O_RDWR, 0600, NULL);
+    CHECK(queue >= 0 && mq_unlink(name) == 0);
+    RESTARTED(send_message, mq_receive(queue, b, sizeof b, NULL));
 }
 CASE(partial_write_beats_the_signal) {
     pipe_full();

@@ -303,6 +303,9 @@ int t_helper(int argc, char **argv);  // what the program does when started as "
 int main(int argc, char **argv) {
     if (argc > 1 && argv[1][0] == '@') return t_helper(argc, argv);
     setvbuf(stdout, NULL, _IONBF, 0);
+    // Whoever started this in the background may have had them ignored.
+    signal(SIGINT, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
     if (!realpath("/proc/self/exe", t_self)) snprintf(t_self, sizeof t_self, "%s", argv[0]);
     bool list = false;
     const char *after = NULL;

@@ -5,11 +5,12 @@
 #include <sys/times.h>
 #include <sys/timex.h>
 
-static volatile int count, value, code, overrun;
+static volatile int count, value, code, overrun;  // the largest overrun
 static timer_t timer;
 static void tick(int s, siginfo_t *si, void *u) {
     (void)s, (void)u;
-    count++, value = si->si_value.sival_int, code = si->si_code, overrun = si->si_overrun;
+    count++, value = si->si_value.sival_int, code = si->si_code;
+    if (si->si_overrun > overrun) overrun = si->si_overrun;
 }
 static int64_t clk(clockid_t c) {
     struct timespec ts;
@@ -20,11 +21,12 @@ static int64_t clk(clockid_t c) {
 
 CASE(itimer_real_once) {
     on_signal(SIGALRM, tick, 0);
-    struct itimerval it = {{0, 0}, {0, 20000}}, o;
-    CHECK(setitimer(ITIMER_REAL, &it, NULL) == 0);
+    struct itimerval far = {{0, 0}, {1000, 0}}, it = {{0, 0}, {0, 20000}}, o;
+    CHECK(setitimer(ITIMER_REAL, &far, NULL) == 0);
     pause_ms(5);
     CHECK(getitimer(ITIMER_REAL, &o) == 0);
-    CHECK(o.it_value.tv_usec > 0 && o.it_value.tv_usec <= 20000);
+    CHECK(o.it_value.tv_sec > 0 && o.it_value.tv_sec < 1000);
+    CHECK(setitimer(ITIMER_REAL, &it, NULL) == 0);
     EVENTUALLY(count);
     msleep(40);
     CHECK_EQ(count, 1);
@@ -46,7 +48,7 @@ CASE(itimer_virtual_counts_cpu) {
     on_signal(SIGVTALRM, tick, 0);
     struct itimerval it = {{0, 0}, {0, 30000}};
     CHECK(setitimer(ITIMER_VIRTUAL, &it, NULL) == 0);
-    msleep(100);
+    pause_ms(100);
     CHECK_EQ(count, 0);  // asleep: no CPU time
     int64_t t0 = now_us();
     while (!count && now_us() - t0 < 30000000) {}
@@ -111,7 +113,7 @@ CASE(timer_overrun) {
     msleep(60);
     sigprocmask(SIG_UNBLOCK, &m, NULL);
     CHECK(count >= 1);
-    CHECK(overrun >= 5 || timer_getoverrun(timer) >= 5);
+    CHECK(overrun >= 5);
 }
 CASE(timer_thread_id) {
     on_signal(SIGUSR1, tick, 0);
@@ -148,11 +150,12 @@ CASE(timerfd_once) {
     CHECK(fd >= 0);
     uint64_t n;
     CHECK_ERR(read(fd, &n, 8), EAGAIN);
-    struct itimerspec its = {{0, 0}, {0, 20000000}}, o;
+    struct itimerspec far = {{0, 0}, {1000, 0}}, its = {{0, 0}, {0, 20000000}}, o;
+    CHECK(timerfd_settime(fd, 0, &far, NULL) == 0);
+    CHECK(timerfd_gettime(fd, &o) == 0 && o.it_value.tv_sec > 0);
     CHECK(timerfd_settime(fd, 0, &its, NULL) == 0);
-    CHECK(timerfd_gettime(fd, &o) == 0 && o.it_value.tv_nsec > 0);
     struct pollfd p = {fd, POLLIN, 0};
-    CHECK_EQ(poll(&p, 1, 2000), 1);
+    CHECK_EQ(poll(&p, 1, 30000), 1);
     CHECK_EQ(read(fd, &n, 8), 8);
     CHECK_EQ(n, 1);
     CHECK_ERR(read(fd, &n, 8), EAGAIN);
@@ -179,7 +182,7 @@ CASE(timerfd_absolute_past_fires_at_once) {
 }
 CASE(timerfd_disarm_and_errors) {
     int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
-    struct itimerspec its = {{0, 0}, {0, 10000000}}, z = {{0, 0}, {0, 0}}, bad = {{0, 0}, {0, -1}};
+    struct itimerspec its = {{0, 0}, {1000, 0}}, z = {{0, 0}, {0, 0}}, bad = {{0, 0}, {0, -1}};
     timerfd_settime(fd, 0, &its, NULL);
     timerfd_settime(fd, 0, &z, NULL);
     msleep(20);
@@ -278,7 +281,7 @@ CASE(coarse_boottime_raw) {
 }
 CASE(process_cpu_time_advances_with_work) {
     int64_t a = clk(CLOCK_PROCESS_CPUTIME_ID), t = clk(CLOCK_THREAD_CPUTIME_ID);
-    msleep(50);
+    pause_ms(50);
     CHECK(clk(CLOCK_PROCESS_CPUTIME_ID) - a < 40000000);
     // Until the time limit of a case.
     while (clk(CLOCK_PROCESS_CPUTIME_ID) - a < 10000000 || clk(CLOCK_THREAD_CPUTIME_ID) - t < 10000000) {}
@@ -331,7 +334,7 @@ CASE(many_timers_fire_in_order) {
     for (int i = 19; i >= 0; i--) {
         struct pollfd p = {fd[i], POLLIN, 0};
         if (!seen[i]) {
-            CHECK_EQ(poll(&p, 1, 1000), 1);
+            CHECK_EQ(poll(&p, 1, 30000), 1);
             CHECK_EQ(read(fd[i], &n, 8), 8);
         }
         if (i < 4) continue;

@@ -138,7 +138,7 @@ CASE(pidfd_open_and_errors) {
     CHECK_ERR(read(f, b, 8), EINVAL);
     CHECK(syscall(SYS_pidfd_send_signal, f, SIGKILL, NULL, 0) == 0);
     struct pollfd p = {f, POLLIN, 0};
-    CHECK(poll(&p, 1, 2000) == 1 && p.revents & POLLIN);
+    CHECK(poll(&p, 1, 30000) == 1 && p.revents & POLLIN);
     CHECK(wid(P_PIDFD, f, WEXITED) == 0 && si.si_pid == c && si.si_code == CLD_KILLED);
     CHECK_ERR(syscall(SYS_pidfd_send_signal, f, 0, NULL, 0), ESRCH);
     CHECK_ERR(wid(P_PIDFD, f, WEXITED), ECHILD);
