@@ -281,11 +281,37 @@ def binaries():
         pytest.skip("doppeld runs as root")
 
 
+# The session's supervisor, once a test has asked for it.
+shared = []
+
+
 @pytest.fixture(scope="session")
 def supervisor(binaries):
     one = Doppeld().start()
+    shared.append(one)
     yield one
+    shared.remove(one)
     one.close()
+
+
+def domains_of(one):
+    """Name and state of each domain, by its id."""
+    return {d["id"]: (d["name"], d["state"]) for d in one.get("/v1/domains", all=True).ok()}
+
+
+@pytest.fixture(autouse=True)
+def no_domain_left():
+    """Fails the test that leaves a domain in the session's supervisor, where others would take it for theirs."""
+    before = domains_of(shared[0]) if shared else {}
+    yield
+    left = lambda: {i: d for i, d in domains_of(shared[0]).items() if i not in before} if shared else {}  # noqa: E731
+    deadline = time.monotonic() + 60
+    while there := left():
+        if time.monotonic() > deadline:
+            for i in there:
+                shared[0].delete(f"/v1/domains/{i}", force=True)
+            pytest.fail(f"left in the supervisor of all tests: {there}")
+        time.sleep(0.02)
 
 
 @pytest.fixture
