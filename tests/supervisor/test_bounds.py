@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from conftest import DOPPEL
+from conftest import DOPPEL, of_group
 
 EATER = ["awk", 'BEGIN { s = "0123456789abcdef"; while (1) s = s s }']
 BOUND = '[domains]\nmemory = "128m"\n'
@@ -46,6 +46,50 @@ def test_more_is_had_by_asking(new_doppeld):
     d = new_doppeld(config=BOUND).start()
     fill = ["awk", 'BEGIN { s = "0123456789abcdef"; while (length(s) < 134217728) s = s s; print length(s) }']
     assert said(d.cli("run", "--rm", "--memory", "2g", "busybox", *fill)) == str(128 << 20)
+
+
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_no_bound_is_had_by_asking(new_doppeld, kind):
+    d = new_doppeld(config=BOUND).start()
+    fill = ["awk", 'BEGIN { s = "0123456789abcdef"; while (length(s) < 134217728) s = s s; print length(s) }']
+    for word in ("0", "unlimited"):
+        assert said(d.cli("run", "--rm", "--kind", kind, "--memory", word, "busybox", *fill)) == str(128 << 20)
+    # Most tasks: para's guest kernel keeps to it, and the host's bound is above.
+    bounded = said(d.cli("run", "-d", "--kind", kind, "--pids-limit", "64", "busybox", "sleep", "1000"))
+    free = said(d.cli("run", "-d", "--kind", kind, "--memory", "0", "--pids-limit", "-1", "busybox", "sleep", "1000"))
+    default = said(d.cli("run", "-d", "--kind", kind, "busybox", "sleep", "1000"))
+    host = lambda name, *file: of_group(said(d.cli("inspect", "--format", "{{.pid}}", name)), *file)  # noqa: E731
+    memory = lambda name: host(name, "memory", "memory.limit_in_bytes", "memory.max")  # noqa: E731
+    tasks = lambda name: host(name, "pids", "pids.max", "pids.max")  # noqa: E731
+    assert memory(default) == str(128 << 20)
+    assert memory(free) == "max" or int(memory(free)) > 1 << 60, memory(free)
+    assert int(tasks(bounded)) < int(tasks(default)) == int(tasks(free))
+    for option in (["--memory", "0"], ["--pids-limit", "0"]):
+        said(d.cli("update", *option, bounded))
+    assert (memory(bounded), tasks(bounded)) == (memory(free), tasks(free))
+    assert d.get(f"/v1/domains/{free}/stats").ok()["memory"].get("limit_bytes") is None
+    refused = d.cli("run", "--rm", "--kind", kind, "--pids-limit", "1", "busybox", "true")
+    assert refused.returncode == 125 and b"at least 2" in refused.stderr, refused.stderr
+
+
+def test_a_clone_without_bound(new_doppeld):
+    """A frozen image's own limit counts, unless none is asked for."""
+    d = new_doppeld(config=BOUND).start()
+    total = "awk '/MemTotal/ { print $2 }' /proc/meminfo"
+    said(d.cli("run", "-d", "--name", "first", "--memory", "64m", "busybox", "sleep", "1000"))
+    said(d.cli("freeze", "first", "bounded"))
+    for options, most in (([], 64 << 10), (["--memory", "unlimited"], None)):
+        clone = said(d.cli("clone", "-d", *options, "bounded"))
+        shown = int(said(d.cli("exec", clone, "sh", "-c", total)))
+        assert shown == most if most else shown > 128 << 10, (options, shown)
+
+
+def test_no_bound_alone_too(binaries, tmp_path):
+    config = tmp_path / "doppeld.toml"
+    config.write_text(BOUND)
+    argv = [DOPPEL, "run", "--standalone", "--memory", "unlimited", "busybox", "--", "awk", "/MemTotal/ { print $2 }", "/proc/meminfo"]
+    p = subprocess.run(argv, env={**os.environ, "DOPPELD_CONFIG": str(config)}, capture_output=True, timeout=60)
+    assert p.returncode == 0 and int(p.stdout) > 128 << 10, (p.stdout, p.stderr)
 
 
 def test_a_bound_that_is_none_is_refused(new_doppeld):

@@ -101,9 +101,10 @@ pub struct Resources {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.01, maximum = 256)]
     pub cpu_reservation: Option<f64>,
-    /// Most memory, in bytes.
+    /// Most memory, in bytes, at least 8 MiB; 0: no bound, not even that of `[domains] memory` in `doppeld.toml`, which
+    /// counts if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 8388608, maximum = 4503599627370496_u64)]
+    #[schema(minimum = 0, maximum = 4503599627370496_u64)]
     pub memory_bytes: Option<u64>,
     /// Memory set aside, in bytes; refused if the sum over all domains is above what the host has.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,9 +114,9 @@ pub struct Resources {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 8388608, maximum = 4503599627370496_u64)]
     pub memory_target_bytes: Option<u64>,
-    /// Most processes and threads.
+    /// Most processes and threads, at least 2; 0, or if missing: as many as any domain may have.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 2, maximum = 4194304)]
+    #[schema(minimum = 0, maximum = 4194304)]
     pub pids: Option<u32>,
     /// Share of block I/O, 1 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]

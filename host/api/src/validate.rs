@@ -19,6 +19,8 @@ const MAX_STRINGS: usize = 4096;
 const MAX_CPUS: f64 = 4096.0;
 /// Least memory that a domain can have.
 const LEAST_MEMORY: u64 = 8 << 20;
+/// A memory limit that is none.
+const UNBOUNDED: u64 = 0;
 /// Most block devices with limits.
 const MAX_DEVICES: usize = 64;
 /// A year: longest of all times.
@@ -204,10 +206,11 @@ impl Validate for Resources {
         cpus("resources.cpu_reservation", self.cpu_reservation)?;
         between("resources.cpu_weight", self.cpu_weight, 1, 10_000)?;
         between("resources.io_weight", self.io_weight, 1, 10_000)?;
-        between("resources.memory_bytes", self.memory_bytes, LEAST_MEMORY, MOST)?;
+        let bounded = self.memory_bytes.filter(|&n| n != UNBOUNDED);
+        between("resources.memory_bytes", bounded, LEAST_MEMORY, MOST)?;
         between("resources.memory_reservation_bytes", self.memory_reservation_bytes, 0, MOST)?;
         between("resources.memory_target_bytes", self.memory_target_bytes, LEAST_MEMORY, MOST)?;
-        between("resources.pids", self.pids, 1, 4 << 20)?;
+        between("resources.pids", self.pids, 0, 4 << 20)?;
         between("resources.disk_bytes", self.disk_bytes, 64 << 10, MOST)?;
         between("resources.disk_inodes", self.disk_inodes, 1, MOST)?;
         if self.io_devices.len() > MAX_DEVICES {
@@ -407,6 +410,7 @@ mod tests {
     fn fields_are_named() {
         let of = |json: &str| serde_json::from_str::<CreateDomain>(json).expect("parses").validate();
         assert!(of(r#"{"image":"busybox"}"#).is_ok());
+        assert!(of(r#"{"image":"busybox","resources":{"memory_bytes":0,"pids":0}}"#).is_ok());
         for (json, field) in [
             ("{}", "image"),
             (r#"{"image":"b","name":"a/b"}"#, "name"),
@@ -416,6 +420,7 @@ mod tests {
             (r#"{"image":"b","working_dir":"tmp"}"#, "working_dir"),
             (r#"{"image":"b","resources":{"cpus":-1}}"#, "resources.cpus"),
             (r#"{"image":"b","resources":{"memory_bytes":1}}"#, "resources.memory_bytes"),
+            (r#"{"image":"b","resources":{"memory_target_bytes":0}}"#, "resources.memory_target_bytes"),
             (r#"{"image":"b","resources":{"io_devices":[{"device":"sda"}]}}"#, "resources.io_devices"),
             (
                 r#"{"image":"b","resources":{"io_devices":[{"device":"8:0","read_iops":4294967296}]}}"#,

@@ -57,8 +57,8 @@ pub struct CloneArgs {
     /// Number of CPUs, fractions allowed
     #[arg(long, value_name = "N")]
     cpus: Option<f64>,
-    /// Memory limit instead of the frozen one
-    #[arg(short, long, value_name = "SIZE", value_parser = values::size)]
+    /// Memory limit instead of the frozen one; 0 or unlimited: no bound
+    #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
     memory: Option<u64>,
     /// Make all clones ready first, then let them go at once; times count from then
     #[arg(long)]

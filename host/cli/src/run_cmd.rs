@@ -54,8 +54,8 @@ pub struct RunArgs {
     /// Number of CPUs, fractions allowed
     #[arg(long, value_name = "N")]
     pub(crate) cpus: Option<f64>,
-    /// Memory limit, for example 512m
-    #[arg(short, long, value_name = "SIZE", value_parser = values::size)]
+    /// Memory limit, for example 512m; 0 or unlimited: no bound
+    #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
     pub(crate) memory: Option<u64>,
     #[command(flatten)]
     pub(crate) network: crate::network::NetworkArgs,

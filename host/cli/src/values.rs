@@ -32,6 +32,19 @@ pub fn size(text: &str) -> Result<u64, String> {
     whole.checked_add(part).ok_or_else(|| "the size is too large".into())
 }
 
+/// Parses a bound on memory: a size, or `unlimited` or 0 for none.
+pub fn memory(text: &str) -> Result<u64, String> {
+    if text == "unlimited" { Ok(doppel_domain::UNBOUNDED) } else { size(text) }
+}
+
+/// Parses a bound on processes and threads: their number, or as Docker writes none, -1 or 0 (`unlimited` too).
+pub fn tasks(text: &str) -> Result<u32, String> {
+    match text {
+        "unlimited" | "-1" => Ok(doppel_domain::NO_PIDS_LIMIT),
+        number => number.parse().map_err(|_| format!("{text:?} is neither a number nor -1 for no bound")),
+    }
+}
+
 /// Parses a time span in seconds: a number, or as Docker writes it (`500ms`, `30s`, `1m30s`, `2h`).
 pub fn seconds(text: &str) -> Result<f64, String> {
     let bad = || format!("{text:?} is no time span; use seconds, or as 500ms, 30s, 1m30s");
@@ -129,6 +142,13 @@ mod tests {
         for text in ["", "m", "-1", "1x", "1.", ".5m", "99999999999t", "1.0000000001g", "1 g"] {
             assert!(size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn bounds() {
+        assert_eq!([memory("0"), memory("unlimited"), memory("8m")], [Ok(0), Ok(0), Ok(8 << 20)]);
+        assert_eq!([tasks("0"), tasks("-1"), tasks("unlimited"), tasks("64")], [Ok(0), Ok(0), Ok(0), Ok(64)]);
+        assert!(memory("-1").is_err() && tasks("-2").is_err() && tasks("many").is_err());
     }
 
     #[test]

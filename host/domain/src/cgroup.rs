@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
 
+use crate::NO_PIDS_LIMIT;
 use crate::arbiter::Seat;
 
 mod io_limits;
@@ -88,7 +89,7 @@ pub struct Resources {
 /// Limits of a domain's control group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
-    /// Bytes of host memory.
+    /// Bytes of host memory; the most there can be is no bound.
     pub memory: Option<u64>,
     /// The same if nobody has asked for a limit: as far as the host can do it.
     pub by_default: Option<u64>,
@@ -115,9 +116,9 @@ impl Limits {
     fn needed(&self) -> impl Iterator<Item = &'static str> {
         let r = &self.resources;
         let needed = [
-            (self.memory.is_some() || r.memory_reservation.is_some(), "memory"),
+            (self.memory.is_some_and(|n| n < u64::MAX) || r.memory_reservation.is_some(), "memory"),
             (self.cpus.is_some() || r.cpu_weight.is_some(), "cpu"),
-            (r.pids.is_some(), "pids"),
+            (r.pids.is_some_and(|n| n != NO_PIDS_LIMIT), "pids"),
         ];
         needed.into_iter().filter_map(|(needed, controller)| needed.then_some(controller))
     }
@@ -451,7 +452,8 @@ impl View {
             if is("pids")
                 && let Some(most) = resources.pids
             {
-                write("pids.max", &u64::from(most).min(MAX_TASKS).to_string())?;
+                let most = if most == NO_PIDS_LIMIT { MAX_TASKS } else { u64::from(most).min(MAX_TASKS) };
+                write("pids.max", &most.to_string())?;
             }
             if is("memory") {
                 if let Some(bytes) = limits.memory.or(limits.by_default) {
@@ -540,8 +542,13 @@ impl View {
     /// `alone`: who goes beyond is killed, and none beside it.
     fn limit_memory(&self, dir: &Path, bytes: u64, alone: bool) -> io::Result<()> {
         let write = |file: &str, value: &str| put(dir, file, value);
+        let most = match bytes {
+            u64::MAX if self.v2 => "max".to_owned(),
+            u64::MAX => "-1".to_owned(),
+            bytes => bytes.to_string(),
+        };
         if self.v2 {
-            write("memory.max", &bytes.to_string())?;
+            write("memory.max", &most)?;
             // One process killed is the end of a guest kernel anyway; an attendant reports how its programs end.
             write("memory.oom.group", if alone { "0" } else { "1" })?;
             // Kernels without swap accounting have no such file, nor any need of it.
@@ -549,12 +556,12 @@ impl View {
         }
         let swap = "memory.memsw.limit_in_bytes";
         if !dir.join(swap).exists() {
-            return write("memory.limit_in_bytes", &bytes.to_string());
+            return write("memory.limit_in_bytes", &most);
         }
         // Memory with swap can never be limited to less than memory: growing goes the other way round.
-        let first = write("memory.limit_in_bytes", &bytes.to_string());
-        write(swap, &bytes.to_string())?;
-        first.or_else(|_| write("memory.limit_in_bytes", &bytes.to_string()))
+        let first = write("memory.limit_in_bytes", &most);
+        write(swap, &most)?;
+        first.or_else(|_| write("memory.limit_in_bytes", &most))
     }
 
     /// Its directories, one in each hierarchy.

@@ -64,7 +64,7 @@ pub struct DomainConfig {
     pub hostname: OsString,
     /// CPU limit; none means as many vCPUs as the host has CPUs, without a limit.
     pub cpus: Option<f64>,
-    /// Memory limit in bytes.
+    /// Memory limit in bytes; none: that of all domains ([`crate::Defaults::memory`]); [`UNBOUNDED`]: not even that.
     pub memory: Option<u64>,
     /// Weights, reservations and further limits.
     pub resources: Resources,
@@ -110,6 +110,12 @@ pub struct NetworkLink {
 
 /// Least memory limit: below this not even the guest kernel fits.
 pub const LEAST_MEMORY: u64 = 8 << 20;
+
+/// The memory limit of a domain that wants none, nor the one that all have by default.
+pub const UNBOUNDED: u64 = 0;
+
+/// The limit on processes and threads of a domain that wants none, as if it said nothing.
+pub const NO_PIDS_LIMIT: u32 = 0;
 /// Most CPUs of one domain.
 pub const MOST_CPUS: f64 = 256.0;
 
@@ -218,7 +224,7 @@ impl DomainConfig {
 /// Checks a limit on memory, in bytes.
 pub(crate) fn check_memory(memory: Option<u64>) -> Result<(), Error> {
     match memory {
-        Some(bytes) if bytes < LEAST_MEMORY => Err(Error::Config(format!(
+        Some(bytes) if bytes != UNBOUNDED && bytes < LEAST_MEMORY => Err(Error::Config(format!(
             "{bytes} bytes of memory: at least {} MiB are needed",
             LEAST_MEMORY >> 20
         ))),

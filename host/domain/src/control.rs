@@ -10,7 +10,7 @@ use doppel_abi_machine::{
 use doppel_sys::shared::SharedMap;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::defaults::{host_memory, memory_bound};
+use crate::defaults::{bound_of, host_memory};
 use crate::frozen::Resume;
 use crate::{DomainConfig, Error};
 
@@ -81,7 +81,7 @@ impl Memory {
             boot_args_len: u32::try_from(boot_args.len()).expect("bounded by BOOT_ARGS_MAX"),
             seed,
             // What it cannot have is not there for it.
-            host_memory: memory_bound().map_or_else(host_memory, |bound| bound.min(host_memory())),
+            host_memory: bound_of(config.memory).map_or_else(host_memory, |bound| bound.min(host_memory())),
             boot_realtime_ns: realtime_ns(),
             frozen_tables: header.map_or(0, |h| h.tables_len),
             resume_flags: facts.resume.map_or_else(|| Resume::held(config.hold), Resume::flags)

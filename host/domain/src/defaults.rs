@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{LEAST_MEMORY, Speculation};
+use crate::{LEAST_MEMORY, Speculation, UNBOUNDED};
 
 /// Its entries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -119,9 +119,9 @@ pub(crate) fn forsworn() -> &'static [u64] {
     Defaults::chosen().speculation.guesses()
 }
 
-/// Most memory of a domain without a limit.
-pub(crate) fn memory_bound() -> Option<u64> {
-    Defaults::chosen().memory.of(host_memory())
+/// Most memory of a domain beside its own limit, which bounds it then, or by which it wants no bound.
+pub(crate) fn bound_of(limit: Option<u64>) -> Option<u64> {
+    if limit == Some(UNBOUNDED) { None } else { Defaults::chosen().memory.of(host_memory()) }
 }
 
 /// Bytes of memory of the host.

@@ -19,7 +19,7 @@ use crate::identity::Identity;
 use crate::launch::{completed, limits};
 use crate::record::Recorded;
 use crate::ring::{post, registers};
-use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources};
+use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources, UNBOUNDED};
 
 /// A program's wait status when it was killed.
 const KILLED: i32 = 9;
@@ -125,6 +125,8 @@ impl Domain {
             && self.core.record.is_some() == wanted.keep.is_some()
             && wanted.freeze_to.is_none()
             && wanted.network.is_none()
+            // It has been told how much memory there is.
+            && wanted.memory != Some(UNBOUNDED)
     }
 
     /// Lets a domain go that boots and was held, as the one that is `wanted`.

@@ -26,7 +26,10 @@ use crate::kernel::First;
 use crate::record::{self, Birth, Origin, Recorded};
 use crate::share::Member;
 use crate::terminal::winsize;
-use crate::{Disk, Domain, DomainConfig, Error, Kind, Output, Resources, Sharing, StartTimes, namespaces};
+use crate::{
+    Disk, Domain, DomainConfig, Error, Kind, NO_PIDS_LIMIT, Output, Resources, Sharing, StartTimes,
+    UNBOUNDED, namespaces,
+};
 
 /// `RLIMIT_NOFILE`, and its value in a clone, which has the frozen image as sixth descriptor; one that shares pages
 /// has the share file as seventh.
@@ -317,12 +320,17 @@ fn make_cgroup(
     let mut limits =
         limits(config.kind, config.vcpus(), config.memory, config.cpus, config.resources.clone());
     if config.memory.is_none() {
-        limits.by_default = crate::defaults::memory_bound();
+        limits.by_default = crate::defaults::bound_of(None);
     }
-    let unlimited = Resources { account: config.resources.account, ..Resources::default() };
+    let unlimited = Resources {
+        account: config.resources.account,
+        pids: config.resources.pids.filter(|&n| n == NO_PIDS_LIMIT),
+        ..Resources::default()
+    };
+    let bounded = config.memory.is_some_and(|bytes| bytes != UNBOUNDED);
     match Cgroup::create(&identity.cgroup(), limits) {
         Ok(group) => Ok(Some(group)),
-        Err(error) if config.memory.is_some() || config.cpus.is_some() || config.resources != unlimited => {
+        Err(error) if bounded || config.cpus.is_some() || config.resources != unlimited => {
             let what = match rustix::process::geteuid().is_root() {
                 true => "make the control group that limits on memory, CPUs, tasks and block I/O need",
                 false => {
@@ -348,12 +356,16 @@ pub(crate) fn limits(
     mut resources: Resources,
 ) -> cgroup::Limits {
     let memory = memory.map(|bytes| match kind {
+        _ if bytes == UNBOUNDED => u64::MAX,
         Kind::Para => host_limit(bytes),
         Kind::Paene => bytes.saturating_add(ATTENDANT_MEMORY),
     });
     if kind == Kind::Para {
         // A guest kernel keeps the limit itself (`VirtualRegisters::task_limit`); the host's bounds one that does not.
-        resources.pids = resources.pids.map(|tasks| tasks.saturating_mul(vcpus).saturating_add(KERNEL_TASKS));
+        resources.pids = resources.pids.map(|tasks| match tasks {
+            NO_PIDS_LIMIT => tasks,
+            _ => tasks.saturating_mul(vcpus).saturating_add(KERNEL_TASKS),
+        });
     }
     cgroup::Limits { memory, by_default: None, cpus, resources, pauses: kind == Kind::Paene, service: false }
 }

@@ -57,7 +57,7 @@ mod wake;
 
 pub use adopt::{Adopted, Adoption, Gone, Orphan};
 pub use cgroup::{IoLimit, Resources, ServiceGroups, Usage, all_tasks, cgroups, tasks_bound};
-pub use config::{Disk, DomainConfig, Kind, LEAST_MEMORY, MOST_CPUS, NetworkLink};
+pub use config::{Disk, DomainConfig, Kind, LEAST_MEMORY, MOST_CPUS, NO_PIDS_LIMIT, NetworkLink, UNBOUNDED};
 pub use defaults::{Bound, Defaults};
 pub use domain::{Domain, Killer, Outcome, StartTimes};
 pub use elf::Gates;

@@ -232,7 +232,7 @@ pub(crate) fn stats(row: &Row, now: &Usage) -> api::DomainStats {
         memory: api::MemoryStats {
             usage_bytes: now.memory_bytes.unwrap_or(0),
             peak_bytes: used.memory_peak_bytes.unwrap_or(0).max(now.memory_peak_bytes.unwrap_or(0)),
-            limit_bytes: row.config.resources.memory_bytes,
+            limit_bytes: row.config.resources.memory_bytes.filter(|&n| n != doppel_domain::UNBOUNDED),
             private_bytes: 0,
             shared_bytes: 0,
         },

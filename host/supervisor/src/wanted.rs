@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use doppel_api::{self as api, Code, Problem};
+use doppel_domain::{LEAST_MEMORY, UNBOUNDED};
 
 use crate::keeper::protocol::{Limits, Log};
 use crate::{names, network};
 
-/// Least and most memory that can be given.
-const LEAST_MEMORY: u64 = doppel_domain::LEAST_MEMORY;
 /// Most entries and bytes of what callers may attach.
 const MOST_LABELS: usize = 256;
 const LONGEST_LABEL: usize = 4096;
@@ -142,7 +141,7 @@ pub(crate) fn resources(r: &api::Resources) -> Result<(), Problem> {
         }
         _ => Ok(()),
     };
-    memory("memory_bytes", r.memory_bytes)?;
+    memory("memory_bytes", r.memory_bytes.filter(|&n| n != UNBOUNDED))?;
     memory("memory_target_bytes", r.memory_target_bytes)?;
     let weight = |field: &str, value: Option<u32>| match value {
         Some(n) if !(1..=10_000).contains(&n) => {
@@ -152,8 +151,8 @@ pub(crate) fn resources(r: &api::Resources) -> Result<(), Problem> {
     };
     weight("cpu_weight", r.cpu_weight)?;
     weight("io_weight", r.io_weight)?;
-    if r.pids.is_some_and(|n| n < 2) {
-        return Err(wrong("resources.pids: at least 2"));
+    if r.pids == Some(1) {
+        return Err(wrong("resources.pids: at least 2, or 0 for no bound"));
     }
     if let (Some(most), Some(reserved)) = (r.cpus, r.cpu_reservation)
         && reserved > most
@@ -161,6 +160,7 @@ pub(crate) fn resources(r: &api::Resources) -> Result<(), Problem> {
         return Err(wrong("resources.cpu_reservation: more than `cpus` allows"));
     }
     if let (Some(most), Some(reserved)) = (r.memory_bytes, r.memory_reservation_bytes)
+        && most != UNBOUNDED
         && reserved > most
     {
         return Err(wrong("resources.memory_reservation_bytes: more than `memory_bytes` allows"));
@@ -331,6 +331,7 @@ mod tests {
         assert!(bad(|w| w.resources.cpus = Some(f64::NAN)).contains("cpus"));
         assert!(bad(|w| w.resources.cpus = Some(-1.0)).contains("cpus"));
         assert!(bad(|w| w.resources.memory_bytes = Some(1)).contains("memory_bytes"));
+        assert!(bad(|w| w.resources.pids = Some(1)).contains("pids"));
         assert!(bad(|w| w.resources.cpu_weight = Some(0)).contains("cpu_weight"));
         assert!(bad(|w| w.log.max_files = 0).contains("log"));
         assert!(bad(|w| w.resources.disk_bytes = Some(1 << 20)).contains("paene"));

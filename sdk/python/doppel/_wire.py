@@ -53,11 +53,11 @@ def resources(
     memory_reservation: int | str | None = None,
     disk: int | str | None = None,
 ) -> dict[str, Any]:
-    """`Resources` of the interface."""
+    """`Resources` of the interface. No bound: 0, or `unlimited` for memory and -1 for pids, as Docker says it."""
     return present(
         cpus=cpus,
-        memory_bytes=size(memory),
-        pids=pids,
+        memory_bytes=0 if memory == "unlimited" else size(memory),
+        pids=0 if pids == -1 else pids,
         cpu_weight=cpu_weight,
         cpu_reservation=cpu_reservation,
         memory_reservation_bytes=size(memory_reservation),

@@ -139,6 +139,12 @@ def test_sizes():
             size(wrong)
 
 
+def test_no_bound():
+    assert resources(memory="unlimited", pids=-1) == resources(memory=0, pids=0) == {"memory_bytes": 0, "pids": 0}
+    assert resources(memory="1k", pids=7) == {"memory_bytes": 1024, "pids": 7}
+    assert resources() == {}
+
+
 def test_commands():
     assert argv("echo a | cat") == ["/bin/sh", "-c", "echo a | cat"]
     assert argv(["echo", "a | cat"]) == ["echo", "a | cat"]

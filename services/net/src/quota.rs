@@ -38,11 +38,16 @@ const RECEIVED: u64 = 4;
 const LEAST_MEMORY: u64 = 16 << 20;
 
 impl Quota {
-    /// Of a domain with this memory limit.
+    /// Of a domain with this memory limit; 0 is none.
     #[must_use]
     pub fn of_memory(limit: Option<u64>) -> Self {
         let plain = Self::default();
-        Self { memory: limit.map_or(plain.memory, |limit| (limit / RECEIVED).max(LEAST_MEMORY)), ..plain }
+        Self {
+            memory: limit
+                .filter(|&n| n > 0)
+                .map_or(plain.memory, |limit| (limit / RECEIVED).max(LEAST_MEMORY)),
+            ..plain
+        }
     }
 }
 

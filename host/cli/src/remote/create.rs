@@ -28,8 +28,8 @@ pub struct More {
     /// Set the environment variables of a file, a line each
     #[arg(long, value_name = "FILE")]
     env_file: Vec<std::path::PathBuf>,
-    /// Most processes and threads
-    #[arg(long, value_name = "N")]
+    /// Most processes and threads; 0 or -1: no bound
+    #[arg(long, value_name = "N", value_parser = values::tasks, allow_negative_numbers = true)]
     pids_limit: Option<u32>,
     /// Share of the CPU when it is scarce, 1 to 10000; 100 by default
     #[arg(long, value_name = "N")]

@@ -84,8 +84,8 @@ pub struct UpdateArgs {
     /// Most CPUs, fractions allowed
     #[arg(long, value_name = "N")]
     cpus: Option<f64>,
-    /// Memory limit
-    #[arg(short, long, value_name = "SIZE", value_parser = values::size)]
+    /// Memory limit; 0 or unlimited: no bound
+    #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
     memory: Option<u64>,
     /// Memory set aside
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
@@ -93,8 +93,8 @@ pub struct UpdateArgs {
     /// Memory the guest kernel should try to stay under
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory_target: Option<u64>,
-    /// Most processes and threads
-    #[arg(long, value_name = "N")]
+    /// Most processes and threads; 0 or -1: no bound
+    #[arg(long, value_name = "N", value_parser = values::tasks, allow_negative_numbers = true)]
     pids_limit: Option<u32>,
     /// Share of the CPU when it is scarce, 1 to 10000
     #[arg(long, value_name = "N")]

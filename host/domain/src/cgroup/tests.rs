@@ -44,6 +44,12 @@ fn limits_on_v2() {
     assert_eq!(read("memory.oom.group"), "0", "programs of a paene domain are killed one by one");
     assert_eq!(read("cpu.max"), "50000 100000");
     assert_eq!(read("pids.max"), MAX_TASKS.to_string());
+    let few = Resources { pids: Some(64), ..Resources::default() };
+    group.set_limits(&Limits { resources: few, ..limits.clone() }).unwrap();
+    assert_eq!(read("pids.max"), "64");
+    let free = Resources { pids: Some(NO_PIDS_LIMIT), ..Resources::default() };
+    group.set_limits(&Limits { memory: Some(u64::MAX), resources: free, ..Limits::default() }).unwrap();
+    assert_eq!((read("memory.max"), read("pids.max")), ("max".to_owned(), MAX_TASKS.to_string()));
     assert_eq!(fs::read_to_string(root.join("cgroup.subtree_control")).unwrap(), "+pids");
     fs::write(dir.join("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
     fs::write(dir.join("memory.current"), "4096\n").unwrap();

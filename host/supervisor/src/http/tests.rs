@@ -316,7 +316,8 @@ fn bounds_are_documented() {
         assert_eq!(pattern, format!("^[A-Za-z0-9][A-Za-z0-9_.-]{{0,{}}}$", MAX_NAME - 1), "{schema}.{field}");
     }
     assert_eq!(of("CloneFrozen", "count")["maximum"], MAX_CLONES);
-    assert_eq!(of("Resources", "memory_bytes")["minimum"], doppel_domain::LEAST_MEMORY);
+    assert_eq!(of("Resources", "memory_bytes")["minimum"], doppel_domain::UNBOUNDED);
+    assert_eq!(of("Resources", "memory_target_bytes")["minimum"], doppel_domain::LEAST_MEMORY);
     assert_eq!(of("Resources", "cpus")["maximum"], doppel_domain::MOST_CPUS as u64);
     // Nothing that is counted is without a bound.
     for field in ["cpu_weight", "io_weight", "pids", "memory_target_bytes", "memory_reservation_bytes"] {
