@@ -125,14 +125,16 @@ def doppel():
     return Domain()
 
 
-@pytest.fixture(params=["native", "domain"])
-def place(request):
-    if request.param == "domain":
-        yield request.getfixturevalue("doppel")
-        return
+@pytest.fixture
+def native():
     n = Native()
     yield n
     shutil.rmtree(n.dir, ignore_errors=True)
+
+
+@pytest.fixture(params=["native", "domain"])
+def place(request):
+    return request.getfixturevalue("native" if request.param == "native" else "doppel")
 
 
 @pytest.fixture
