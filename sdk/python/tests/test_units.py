@@ -18,7 +18,7 @@ import doppel
 from doppel import ArchiveError, Client, CommandResult, EventKind, errors, models
 from doppel._archive import pack, unpack
 from doppel._output import Output
-from doppel._wire import address, argv, seconds, segment, size
+from doppel._wire import address, argv, resources, seconds, segment, size
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parent
