@@ -34,10 +34,12 @@ def web(supervisor, busybox):
     ["info"], ["info", "--json"], ["version"], ["top", "piped"], ["stats", "--no-stream"], ["logs", "piped"],
     ["logs", "--json", "piped"], ["logs", "-f", "piped"], ["events", "--since", "1h"], ["exec", "piped", "echo", "x"],
     ["exec", "-t", "piped", "echo", "x"], ["cp", "piped:/etc/passwd", "-"], ["service", "ls"], ["doctor"],
-    ["completion", "bash"], ["--help"], ["run", "--help"], ["create", "busybox", "true"], ["rename", "--help"],
+    ["completion", "bash"], ["--help"], ["run", "--help"], ["create", "--name", "unread", "busybox", "true"], ["rename", "--help"],
 ], ids=" ".join)
 def test_nobody_reads(supervisor, web, args):
     done = into_nobody(supervisor, *args)
+    # What it has made nevertheless.
+    supervisor.cli("rm", "-f", "unread")
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
