@@ -3,11 +3,13 @@
 #include "t.h"
 #include <linux/futex.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <ucontext.h>
 
 static int woken;
 static void *wait_once(void *arg) {
@@ -197,4 +199,39 @@ CASE(io_priority_of_a_group_follows_nice) {
 
 CASE(vsyscall_page_is_not_readable) {
     CHECK_EQ(join(SPAWN(_exit(*(volatile char *)0xffffffffff600000 == 0))), 128 + SIGSEGV);
+}
+// What the page's calls answer is what the system calls do; a host may have none of it, and then they fault.
+static sigjmp_buf back;
+static siginfo_t fault;
+static unsigned long fault_pc;
+static void faulted(int s, siginfo_t *si, void *u) {
+    ucontext_t *c = u;
+    fault = *si, fault_pc = c->uc_mcontext.gregs[REG_RIP];
+    siglongjmp(back, s);
+}
+#define VSYSCALL 0xffffffffff600000
+static long legacy(unsigned long offset, void *a, void *b) {
+    return ((long (*)(void *, void *, void *))(VSYSCALL + offset))(a, b, NULL);
+}
+CASE(vsyscall_page_answers_or_faults) {
+    static const unsigned long GETTIMEOFDAY = 0, TIME = 0x400, GETCPU = 0x800;
+    on_signal(SIGSEGV, faulted, 0);
+    if (sigsetjmp(back, 1)) {
+        // None of it: where it was called.
+        CHECK(fault_pc == VSYSCALL + TIME && fault.si_code == SEGV_MAPERR);
+        t_end(0, "ok %s", t_name);
+    }
+    time_t t = 0, before = time(NULL);
+    CHECK(legacy(TIME, &t, NULL) == t && t >= before && t <= time(NULL));
+    struct timeval tv = {0, -1};
+    CHECK(legacy(GETTIMEOFDAY, &tv, NULL) == 0 && tv.tv_sec >= before && tv.tv_sec <= time(NULL) && tv.tv_usec >= 0);
+    unsigned cpu = -1, node = -1;
+    CHECK(legacy(GETCPU, &cpu, &node) == 0 && cpu < 4096 && node == 0);
+    // A bad pointer is followed, and so is a call of the page's rest, where the page is not readable.
+    static const unsigned long bad[] = {GETTIMEOFDAY, TIME};
+    for (volatile int i = 0; i < 2; i++)
+        if (!sigsetjmp(back, 1)) FAIL("%ld for a bad pointer", legacy(bad[i], BAD, NULL));
+        else CHECK(fault_pc == VSYSCALL + bad[i] && fault.si_code == SI_KERNEL && !fault.si_addr);
+    if (!sigsetjmp(back, 1)) FAIL("%ld inside of the page", legacy(16, NULL, NULL));
+    CHECK(fault_pc == VSYSCALL + 16 && fault.si_code == SI_KERNEL);
 }

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::cpu::{Vcpu, vcpu};
 use crate::host::{self, nr};
+use crate::legacy;
 use crate::task::{Frame, LIVE, PLAIN, Task, UserContext};
 use crate::user::{self, Fixup};
 use crate::xstate::{XSAVE_SIZE, used_size};
@@ -234,6 +235,8 @@ pub(crate) enum Entry {
     Resume = 0,
     Syscall = 1,
     Fault = 2,
+    /// A system call by way of the vsyscall page.
+    Legacy = 3,
 }
 
 extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -> Entry {
@@ -249,7 +252,7 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -
     }
     let v = vcpu();
     save_frame(v, regs, signo == SIGSYS);
-    if signo == SIGSYS {
+    if signo == SIGSYS && !legacy::is_call(info.addr) {
         return Entry::Syscall;
     }
     if is_outside(signo) {
@@ -261,7 +264,7 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -
     }
     // SAFETY: the slot belongs to this vCPU.
     unsafe { *v.fault.get() = fault_info(signo, info, regs) };
-    Entry::Fault
+    if signo == SIGSYS { Entry::Legacy } else { Entry::Fault }
 }
 
 fn fault_info(signo: i32, info: &HostSiginfo, regs: &HostRegs) -> FaultInfo {
@@ -380,6 +383,8 @@ pub(crate) extern "C" fn enter_kernel(entry: Entry) -> ! {
         }
         // SAFETY: the slot belongs to this vCPU.
         Entry::Fault => personality().fault(unsafe { *vcpu().fault.get() }),
+        // SAFETY: as above.
+        Entry::Legacy => legacy::serve(unsafe { *vcpu().fault.get() }.addr),
         Entry::Resume => {}
     }
     leave_to_user()

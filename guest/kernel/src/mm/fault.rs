@@ -38,6 +38,7 @@ pub enum FaultOutcome {
 const SEGV_MAPERR: i32 = 1;
 const SEGV_ACCERR: i32 = 2;
 const BUS_ADRERR: i32 = 2;
+const SI_KERNEL: i32 = 0x80;
 const TRAP_PAGE_FAULT: u64 = 14;
 /// Retries of one address in a row before it counts as a real fault.
 const MAX_RETRIES: u32 = 64;
@@ -45,7 +46,11 @@ const MAX_RETRIES: u32 = 64;
 /// Judges a fault of the current thread.
 pub fn handle_fault(t: &Arc<Thread>, info: &FaultInfo) -> FaultOutcome {
     let as_is = FaultOutcome::Signal { signo: info.signo, code: info.code, addr: info.addr };
-    if info.trapno != TRAP_PAGE_FAULT || !matches!(info.signo, sig::SIGSEGV | sig::SIGBUS) {
+    // The host's own signals have the numbers of some exception before.
+    if info.trapno != TRAP_PAGE_FAULT
+        || info.code == SI_KERNEL
+        || !matches!(info.signo, sig::SIGSEGV | sig::SIGBUS)
+    {
         return as_is;
     }
     // Error code bits: 1 write, 4 instruction fetch.
