@@ -1,7 +1,6 @@
 //! The system calls of sockets.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, Addr};
@@ -11,8 +10,9 @@ use super::consts::{self as c};
 use super::inet::{tcp::Tcp, udp::Udp};
 use super::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
 use super::netlink::Netlink;
+use super::optcalls::{getsockopt, setsockopt};
 use super::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
-use super::{options, unix::UnixSock};
+use super::unix::UnixSock;
 use crate::fs::fdtable::FileRef;
 use crate::fs::{Input, Output};
 use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
@@ -56,8 +56,6 @@ pub const CALLS: &[Syscall] = &[
 
 /// Most messages of sendmmsg and recvmmsg.
 const UIO_MAXIOV: u32 = 1024;
-/// Longest option value taken.
-const OPTION_MAX: i32 = 4096;
 /// Size of `struct mmsghdr`.
 const MMSGHDR: u64 = 64;
 
@@ -65,12 +63,13 @@ const MMSGHDR: u64 = 64;
 const IPV4_SIZE: i32 = 16;
 
 /// An argument that is a socket.
-struct Sock<'a> {
+pub(super) struct Sock<'a> {
     file: FileRef<'a>,
-    ops: Arc<dyn SocketOps>,
+    pub(super) ops: Arc<dyn SocketOps>,
 }
 
-fn sock(a: &Args) -> Result<Sock<'_>> {
+/// The first argument as a socket.
+pub(super) fn sock(a: &Args) -> Result<Sock<'_>> {
     let file = a.file(0)?;
     let ops = file.downcast::<Socket>().ok_or(Errno::ENOTSOCK)?.ops.clone();
     Ok(Sock { file, ops })
@@ -366,31 +365,5 @@ fn shutdown(a: &Args) -> Result<u64> {
         _ => return Err(Errno::EINVAL),
     };
     s.ops.shutdown(how)?;
-    Ok(0)
-}
-
-fn setsockopt(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    let len = usize::try_from(a.i32(4).min(OPTION_MAX)).map_err(|_| Errno::EINVAL)?;
-    let mut v: Vec<u8> = Vec::with_capacity(len);
-    if a.ptr(3).read_append(&mut v, len)? < len {
-        return Err(Errno::EFAULT);
-    }
-    options::set(&*s.ops, a.i32(1), a.i32(2), &v)?;
-    Ok(0)
-}
-
-fn getsockopt(a: &Args) -> Result<u64> {
-    let s = sock(a)?;
-    let room: i32 = a.ptr(4).read()?;
-    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
-    let v = options::get(&*s.ops, a.i32(1), a.i32(2))?;
-    let n = v.len().min(room);
-    if n < v.len() && a.i32(2) == c::SO_PEERGROUPS && a.i32(1) == c::SOL_SOCKET {
-        a.ptr(4).write(&(v.len() as i32))?;
-        return Err(Errno::ERANGE);
-    }
-    a.ptr(3).write_bytes(&v[..n])?;
-    a.ptr(4).write(&(n as i32))?;
     Ok(0)
 }

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use doppel_algo::bpf::Program;
 use doppel_algo::net::sockaddr::AF_UNIX;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::bytes_of;
@@ -60,6 +61,8 @@ pub struct Common {
     pub buf_lock: AtomicU32,
     /// Options that are only shown again, where any was set.
     kept: SpinLock<BTreeMap<i32, u64>>,
+    /// SO_ATTACH_FILTER, a switch too.
+    pub filter: SpinLock<Option<Arc<Program>>>,
     /// SO_PEEK_OFF, -1 when off.
     pub peek_off: AtomicI32,
     /// SO_RCVTIMEO in nanoseconds, 0 for none.
@@ -104,6 +107,7 @@ impl Common {
             linger: AtomicI64::new(-1),
             buf_lock: AtomicU32::new(0),
             kept: SpinLock::default(),
+            filter: SpinLock::default(),
             peek_off: AtomicI32::new(-1),
             rcvtimeo: AtomicU64::new(0),
             sndtimeo: AtomicU64::new(0),
@@ -124,6 +128,8 @@ impl Common {
         self.buf_lock.store(from.buf_lock.load(Ordering::Relaxed), Ordering::Relaxed);
         let kept = from.kept.lock().clone();
         *self.kept.lock() = kept;
+        let filter = from.filter.lock().clone();
+        *self.filter.lock() = filter;
         self.linger.store(from.linger.load(Ordering::Relaxed), Ordering::Relaxed);
         self.rcvtimeo.store(from.rcvtimeo.load(Ordering::Relaxed), Ordering::Relaxed);
         self.sndtimeo.store(from.sndtimeo.load(Ordering::Relaxed), Ordering::Relaxed);

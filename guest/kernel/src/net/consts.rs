@@ -88,6 +88,7 @@ pub const SO_SELECT_ERR_QUEUE: i32 = 45;
 pub const SO_BUSY_POLL: i32 = 46;
 pub const SO_MAX_PACING_RATE: i32 = 47;
 pub const SO_INCOMING_CPU: i32 = 49;
+pub const SO_ATTACH_BPF: i32 = 50;
 pub const SO_MEMINFO: i32 = 55;
 pub const SO_INCOMING_NAPI_ID: i32 = 56;
 pub const SO_COOKIE: i32 = 57;

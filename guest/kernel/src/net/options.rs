@@ -7,6 +7,7 @@ use doppel_machine::user::bytes_of;
 
 use super::Common;
 use super::consts::{self as c};
+use super::filter;
 use super::interfaces;
 use super::socket::SocketOps;
 use super::unix::scm::Ucred;
@@ -99,8 +100,11 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
     let cred = current().cred();
     let inet = o.domain != doppel_algo::net::sockaddr::AF_UNIX;
     match name {
-        c::SO_ATTACH_FILTER | c::SO_DETACH_REUSEPORT_BPF => return Err(Errno::ENOPROTOOPT),
-        c::SO_DETACH_FILTER => return Err(Errno::ENOENT),
+        c::SO_DETACH_REUSEPORT_BPF => return Err(Errno::ENOPROTOOPT),
+        c::SO_ATTACH_FILTER => return filter::attach(o, v),
+        c::SO_ATTACH_BPF if v.len() != 4 => return Err(Errno::EINVAL),
+        c::SO_ATTACH_BPF => return filter::attach_descriptor(o, n),
+        c::SO_DETACH_FILTER => return filter::detach(o),
         c::SO_LOCK_FILTER if n == 0 && o.on(name) => return Err(Errno::EPERM),
         c::SO_TYPE | c::SO_PROTOCOL | c::SO_DOMAIN | c::SO_ERROR | c::SO_ACCEPTCONN | c::SO_PEERCRED => {
             return Err(Errno::ENOPROTOOPT);
@@ -275,9 +279,8 @@ pub fn get(s: &dyn SocketOps, level: i32, name: i32) -> Result<Vec<u8>> {
         c::SO_PEEK_OFF => o.peek_off.load(Ordering::Relaxed),
         c::SO_BUF_LOCK => o.buf_lock.load(Ordering::Relaxed) as i32,
         c::SO_BSDCOMPAT | c::SO_INCOMING_NAPI_ID => 0,
-        // Classic filters know this many of Linux' extensions; there are none that one could attach.
+        // Classic filters know this many of Linux' extensions.
         c::SO_BPF_EXTENSIONS => 64,
-        c::SO_ATTACH_FILTER => return Ok(Vec::new()),
         c::SO_TIMESTAMP | c::SO_TIMESTAMPNS => i32::from(o.on(name) && !o.on(c::SO_TIMESTAMP_NEW)),
         c::SO_TIMESTAMP_NEW => i32::from(o.on(c::SO_TIMESTAMP) && o.on(name)),
         c::SO_TIMESTAMPNS_NEW => i32::from(o.on(c::SO_TIMESTAMPNS) && o.on(c::SO_TIMESTAMP_NEW)),

@@ -119,6 +119,11 @@ pub trait SocketOps: Any + Send + Sync {
         Err(Errno::ENOPROTOOPT)
     }
 
+    /// An option that says by its argument what is asked for; `None` if it is none of these.
+    fn ask_option(&self, _level: i32, _name: i32, _asked: &[u8]) -> Option<Result<Vec<u8>>> {
+        None
+    }
+
     /// See [`Self::get_option`].
     fn set_option(&self, _level: i32, _name: i32, _value: &[u8]) -> Result<()> {
         Err(Errno::ENOPROTOOPT)

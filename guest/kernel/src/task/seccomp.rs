@@ -175,15 +175,20 @@ fn end(t: &Arc<Thread>, signo: i32, process: bool) {
 /// `struct sock_fprog` and the program it points to.
 fn read_program(p: UserPtr) -> Result<Arc<Program>> {
     let [len, at]: [u64; 2] = p.read()?;
-    let len = usize::from(len as u16);
-    if len == 0 || len > MAX_INSNS {
+    let insns = read_insns(UserPtr(at), len as u16)?;
+    Program::check(insns).map(Arc::new).ok_or(Errno::EINVAL)
+}
+
+/// The instructions of a program, as `struct sock_fprog` has them.
+pub fn read_insns(at: UserPtr, len: u16) -> Result<Vec<Insn>> {
+    let len = usize::from(len);
+    if at.is_null() || len == 0 || len > MAX_INSNS {
         return Err(Errno::EINVAL);
     }
     let mut bytes = alloc::vec![0u8; len * 8];
-    UserPtr(at).read_bytes(&mut bytes)?;
+    at.read_bytes(&mut bytes)?;
     let (chunks, _) = bytes.as_chunks::<8>();
-    let insns = chunks.iter().map(|b| Insn::from_bytes(*b)).collect();
-    Program::check(insns).map(Arc::new).ok_or(Errno::EINVAL)
+    Ok(chunks.iter().map(|b| Insn::from_bytes(*b)).collect())
 }
 
 /// Whether `old` is the beginning of `new`.

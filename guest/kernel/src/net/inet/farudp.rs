@@ -160,17 +160,13 @@ impl Udp {
             || !self.is_wanted_from(i, &from, &data)
             || i.ip.v6only && unmapped(&from.ip).is_some();
         if !unwanted {
-            i.used += data.len() + MSG_OVERHEAD;
             let to = End { ip: own_address(&from.ip), port: i.local.port };
-            i.queue.push_back(Datagram {
-                data: Arc::new(data),
-                from,
-                to,
-                marks,
-                index: 0,
-                segment: 0,
-                at: time::realtime_ns(),
-            });
+            let at = time::realtime_ns();
+            let mut d = Datagram { data: Arc::new(data), from, to, marks, index: 0, segment: 0, at };
+            if self.passes(&mut d) {
+                i.used += d.data.len() + MSG_OVERHEAD;
+                i.queue.push_back(d);
+            }
         }
     }
 

@@ -13,16 +13,16 @@ use crate::{Errno, Result};
 
 /// Most groups of a socket (`net.ipv4.igmp_max_memberships`), and most sources of one (`igmp_max_msf`).
 const MOST_GROUPS: usize = 20;
-const MOST_SOURCES: usize = 10;
+pub(super) const MOST_SOURCES: usize = 10;
 
 /// One membership.
 #[derive(Clone)]
-struct Member {
+pub(super) struct Member {
     group: Ip,
     index: u32,
     /// The sources are those not wanted, instead of those wanted.
-    exclude: bool,
-    sources: Vec<Ip>,
+    pub(super) exclude: bool,
+    pub(super) sources: Vec<Ip>,
 }
 
 /// Memberships of a socket.
@@ -75,12 +75,12 @@ pub(super) fn default_interface() -> Option<u32> {
     exists(2).then_some(2)
 }
 
-fn word(v: &[u8], at: usize) -> Result<u32> {
+pub(super) fn word(v: &[u8], at: usize) -> Result<u32> {
     let b = v.get(at..at + 4).ok_or(Errno::EINVAL)?;
     Ok(u32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
-fn v4(v: &[u8], at: usize) -> Result<[u8; 4]> {
+pub(super) fn v4(v: &[u8], at: usize) -> Result<[u8; 4]> {
     Ok(word(v, at)?.to_ne_bytes())
 }
 
@@ -89,7 +89,7 @@ fn v6(v: &[u8], at: usize) -> Result<Ip> {
 }
 
 /// An address in a `sockaddr_storage` at this place.
-fn stored(v: &[u8], at: usize) -> Result<Ip> {
+pub(super) fn stored(v: &[u8], at: usize) -> Result<Ip> {
     let family = v.get(at..at + 2).ok_or(Errno::EINVAL)?;
     match u16::from_ne_bytes([family[0], family[1]]) {
         2 => Ok(mapped(v4(v, at + 4)?)),
@@ -116,18 +116,26 @@ fn parts(level: i32, what: Change, general: bool, v: &[u8]) -> Result<(Ip, u32, 
             true => (0, mapped(v4(v, 8)?)),
             false => (if v.len() >= 12 { word(v, 8)? } else { 0 }, [0; 16]),
         };
-        let index = match index {
-            0 if address != [0; 4] => interface_of(address).ok_or(Errno::ENODEV)?,
-            i => i,
-        };
-        (mapped(v4(v, 0)?), index, source)
+        let (group, index) = which(level, mapped(v4(v, 0)?), index, address)?;
+        return Ok((group, index, source));
     };
+    let (group, index) = which(level, group, index, [0; 4])?;
+    Ok((group, index, source))
+}
+
+/// The group, if it is one of this level, and the interface that is meant by a number or an address.
+pub(super) fn which(level: i32, group: Ip, index: u32, address: [u8; 4]) -> Result<(Ip, u32)> {
     let fits = unmapped(&group).is_some() == (level == SOL_IP);
     if !fits || !is_multicast(&group) {
         return Err(Errno::EINVAL);
     }
-    let index = if index == 0 { default_interface().ok_or(Errno::ENODEV)? } else { index };
-    if exists(index) { Ok((group, index, source)) } else { Err(Errno::ENODEV) }
+    let index = match index {
+        0 if address != [0; 4] => interface_of(address),
+        0 => default_interface(),
+        i => Some(i),
+    };
+    let index = index.filter(|i| exists(*i)).ok_or(Errno::ENODEV)?;
+    Ok((group, index))
 }
 
 impl Groups {
@@ -160,7 +168,12 @@ impl Groups {
         Ok(())
     }
 
-    fn leave(&mut self, group: Ip, index: u32) -> Result<()> {
+    /// A membership.
+    pub(super) fn member(&mut self, group: &Ip, index: u32) -> Option<&mut Member> {
+        self.place(group, index).map(|at| &mut self.members[at])
+    }
+
+    pub(super) fn leave(&mut self, group: Ip, index: u32) -> Result<()> {
         let at = self.place(&group, index).ok_or(Errno::EADDRNOTAVAIL)?;
         self.members.swap_remove(at);
         Ok(())

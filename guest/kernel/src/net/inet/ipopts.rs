@@ -301,6 +301,9 @@ pub(super) fn set(
     if let Some(done) = o.groups.set(stream, level, name, value) {
         return done;
     }
+    if let Some(done) = o.groups.set_filter(level, name, value) {
+        return done;
+    }
     let r = table.iter().find(|r| r.name == name).ok_or(Errno::ENOPROTOOPT)?;
     if let Some(e) = r.stream.filter(|_| stream) {
         return Err(e);

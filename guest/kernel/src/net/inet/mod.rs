@@ -11,11 +11,13 @@ mod farudp;
 mod groups;
 mod ipopts;
 mod iprows;
+mod msfilter;
 pub mod tcp;
 mod tcpend;
 mod tcpio;
 mod tcpopts;
 pub mod udp;
+mod udpfilter;
 mod udpio;
 mod udpopts;
 

@@ -362,6 +362,10 @@ impl SocketOps for Udp {
         ipopts::get(&i.ip, &self.common, i.port.unwrap_or(0), i.remote.as_ref(), level, name)
     }
 
+    fn ask_option(&self, level: i32, name: i32, asked: &[u8]) -> Option<Result<Vec<u8>>> {
+        self.inner.lock().ip.groups.get_filter(level, name, asked)
+    }
+
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
         if self.has_options(level) {
             let uncorked = {

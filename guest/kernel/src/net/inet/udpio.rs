@@ -68,7 +68,10 @@ impl Udp {
     }
 
     /// Queues a datagram, or loses it.
-    pub(super) fn deliver(&self, d: Datagram) {
+    pub(super) fn deliver(&self, mut d: Datagram) {
+        if !self.passes(&mut d) {
+            return;
+        }
         {
             let mut i = self.inner.lock();
             let cost = d.data.len() + MSG_OVERHEAD;
@@ -80,12 +83,6 @@ impl Udp {
             i.queue.push_back(d);
         }
         self.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
-    }
-
-    /// Whether it takes what comes by this interface.
-    fn hears(&self, index: u32) -> bool {
-        let device = self.common.device.load(Ordering::Relaxed);
-        device == 0 || device == index
     }
 
     /// Nobody is there for what was sent: as ICMP would tell it.

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use doppel_algo::bpf::Kind;
 use doppel_algo::net::sockaddr::{Addr, UnixName};
 
 use super::scm::{Fds, Peeked, Ucred};
@@ -12,6 +13,7 @@ use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::{MSG_OVERHEAD, wait};
 use crate::net::consts::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_DGRAM};
+use crate::net::filter;
 use crate::net::socket::{Received, SendMsg};
 use crate::{Errno, Result, time};
 
@@ -87,6 +89,13 @@ pub(super) fn send(s: &UnixSock, input: &mut Input<'_>, msg: SendMsg) -> Result<
     let mut data = Vec::with_capacity(len);
     if len > 0 && input.append(&mut data, len)? < len {
         return Err(Errno::EFAULT);
+    }
+    if filter::is_set(&t.common) {
+        match filter::judge(&t.common, &data, 0, Kind::default()) {
+            // Whoever sends is not told.
+            None => return Ok(len),
+            Some(kept) => data.truncate(kept),
+        }
     }
     let deadline = s.common.send_deadline();
     let shut = || (s.inner.lock().shut & SEND_SHUTDOWN != 0).then_some(Err(Errno::EPIPE));

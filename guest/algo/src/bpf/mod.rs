@@ -1,8 +1,15 @@
-//! Classic BPF as seccomp filters use it: checking a program, and running it over `struct seccomp_data`.
+//! Classic BPF: checking a program, and running it over the data of a call (seccomp) or over a packet (socket filters).
 //!
-//! Every program that [`Program::check`] accepts ends: jumps only go forward, and the last instruction returns.
+//! Key types: [`Program`], which passed one of the checks; [`Data`], what it is run over: `struct seccomp_data` in words, or a
+//! [`Packet`]. Every program that a check accepts ends: jumps only go forward, and the last instruction returns.
+
+mod packet;
+#[cfg(test)]
+mod tests;
 
 use alloc::vec::Vec;
+
+pub use packet::{Kind, Packet};
 
 /// Most instructions of one program (BPF_MAXINSNS).
 pub const MAX_INSNS: usize = 4096;
@@ -24,6 +31,12 @@ pub struct Insn {
 }
 
 impl Insn {
+    /// What it is in user memory.
+    pub fn to_bytes(self) -> [u8; 8] {
+        let ([c, d], [e, f, g, h]) = (self.code.to_le_bytes(), self.k.to_le_bytes());
+        [c, d, self.jt, self.jf, e, f, g, h]
+    }
+
     /// Its form in user memory.
     pub fn from_bytes(b: [u8; 8]) -> Self {
         Self {
@@ -38,6 +51,13 @@ impl Insn {
 /// Operations, with their mode and source in the code.
 mod op {
     pub const LD_ABS: u16 = 0x20;
+    pub const LDH_ABS: u16 = 0x28;
+    pub const LDB_ABS: u16 = 0x30;
+    pub const LD_IND: u16 = 0x40;
+    pub const LDH_IND: u16 = 0x48;
+    pub const LDB_IND: u16 = 0x50;
+    /// X = 4 times the lower half of a byte: the length of an IP header.
+    pub const LDX_MSH: u16 = 0xb1;
     pub const LD_LEN: u16 = 0x80;
     pub const LD_IMM: u16 = 0x00;
     pub const LD_MEM: u16 = 0x60;
@@ -64,11 +84,88 @@ mod op {
     pub const LSH: u16 = 0x60;
     pub const RSH: u16 = 0x70;
     pub const NEG: u16 = 0x80;
+    pub const MOD: u16 = 0x90;
     pub const XOR: u16 = 0xa0;
     pub const JEQ: u16 = 0x10;
     pub const JGT: u16 = 0x20;
     pub const JGE: u16 = 0x30;
     pub const JSET: u16 = 0x40;
+}
+
+/// Bytes that a load takes.
+fn size(code: u16) -> u8 {
+    match code & 0x18 {
+        0x08 => 2,
+        0x10 => 1,
+        _ => 4,
+    }
+}
+
+/// What a program is run over.
+pub trait Data {
+    /// Its length (BPF_LEN).
+    fn len(&self) -> u32;
+
+    /// Whether there is nothing.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// So many bytes (1, 2 or 4) at an offset, which may be negative for what lies before; `None` ends the program with 0.
+    fn load(&self, at: i32, size: u8) -> Option<u32>;
+
+    /// What Linux knows beside it, by the number of an extension; `None` ends the program with what it has (A).
+    fn extension(&self, _number: u32, a: u32, _x: u32) -> Option<u32> {
+        Some(a)
+    }
+}
+
+impl Data for [u32; DATA_SIZE / 4] {
+    fn len(&self) -> u32 {
+        DATA_SIZE as u32
+    }
+
+    #[inline]
+    fn load(&self, at: i32, _size: u8) -> Option<u32> {
+        self.get(at.cast_unsigned() as usize / 4).copied()
+    }
+}
+
+/// Offsets from here on are numbers of extensions (SKF_AD_OFF).
+const EXTENSIONS: u32 = 0xffff_f000;
+/// Numbers of extensions go by fours up to this one.
+const LAST_EXTENSION: u32 = 60;
+
+/// Whom a program is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    Seccomp,
+    Sockets,
+}
+
+impl For {
+    /// Whether a load or an operation that has nothing to do with jumps and cells is allowed.
+    fn allows(self, i: &Insn) -> bool {
+        let seccomp = self == Self::Seccomp;
+        match i.code {
+            op::LD_ABS if seccomp => i.k as usize + 4 <= DATA_SIZE && i.k.is_multiple_of(4),
+            op::LD_ABS | op::LDH_ABS | op::LDB_ABS if !seccomp => {
+                i.k < EXTENSIONS || i.k - EXTENSIONS <= LAST_EXTENSION && i.k.is_multiple_of(4)
+            }
+            op::LD_IND | op::LDH_IND | op::LDB_IND | op::LDX_MSH => !seccomp,
+            op::LD_LEN | op::LDX_LEN | op::LD_IMM | op::LDX_IMM | op::TAX | op::TXA => true,
+            c if c & 7 == op::ALU && c < 0x100 => match (c & !(7 | op::X), c & op::X != 0) {
+                (op::MOD, _) if seccomp => false,
+                (op::DIV | op::MOD, false) => i.k != 0,
+                (op::LSH | op::RSH, false) => i.k < 32,
+                (op::NEG, x) => !x,
+                (op::ADD | op::SUB | op::MUL | op::OR | op::AND | op::XOR, _) => true,
+                (op::DIV | op::MOD | op::LSH | op::RSH, true) => true,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
 }
 
 /// A program that passed the check.
@@ -78,6 +175,15 @@ pub struct Program(Vec<Insn>);
 impl Program {
     /// Accepts what Linux accepts as a seccomp filter.
     pub fn check(insns: Vec<Insn>) -> Option<Self> {
+        Self::check_for(For::Seccomp, insns)
+    }
+
+    /// Accepts what Linux accepts as a filter of a socket.
+    pub fn check_socket(insns: Vec<Insn>) -> Option<Self> {
+        Self::check_for(For::Sockets, insns)
+    }
+
+    fn check_for(whom: For, insns: Vec<Insn>) -> Option<Self> {
         if insns.is_empty() || insns.len() > MAX_INSNS {
             return None;
         }
@@ -92,8 +198,6 @@ impl Program {
                 Some(())
             };
             match i.code {
-                op::LD_ABS if i.k as usize + 4 <= DATA_SIZE && i.k % 4 == 0 => {}
-                op::LD_LEN | op::LDX_LEN | op::LD_IMM | op::LDX_IMM | op::TAX | op::TXA => {}
                 op::LD_MEM | op::LDX_MEM if (i.k as usize) < CELLS && written & 1 << i.k != 0 => {}
                 op::ST | op::STX if (i.k as usize) < CELLS => written |= 1 << i.k,
                 op::RET_K | op::RET_A => written = u16::MAX,
@@ -106,25 +210,7 @@ impl Program {
                     reach(i.jf.into(), written)?;
                     written = u16::MAX;
                 }
-                c if c & 7 == op::ALU => match (c & !(7 | op::X), c & op::X != 0) {
-                    (op::DIV, false) if i.k == 0 => return None,
-                    (op::LSH | op::RSH, false) if i.k >= 32 => return None,
-                    (op::NEG, true) => return None,
-                    (
-                        op::ADD
-                        | op::SUB
-                        | op::MUL
-                        | op::DIV
-                        | op::OR
-                        | op::AND
-                        | op::LSH
-                        | op::RSH
-                        | op::NEG
-                        | op::XOR,
-                        _,
-                    ) => {}
-                    _ => return None,
-                },
+                _ if whom.allows(i) => {}
                 _ => return None,
             }
         }
@@ -137,8 +223,13 @@ impl Program {
         self.0.len()
     }
 
-    /// Runs it over `data`, the words of `struct seccomp_data`. A division by zero ends it with 0.
-    pub fn run(&self, data: &[u32; DATA_SIZE / 4]) -> u32 {
+    /// Its instructions.
+    pub fn insns(&self) -> &[Insn] {
+        &self.0
+    }
+
+    /// Runs it over `data`. A division by zero ends it with 0.
+    pub fn run(&self, data: &impl Data) -> u32 {
         let (mut a, mut x, mut pc) = (0u32, 0u32, 0usize);
         let mut mem = [0u32; CELLS];
         loop {
@@ -146,9 +237,28 @@ impl Program {
             pc += 1;
             let k = i.k as usize;
             match i.code {
-                op::LD_ABS => a = data[k / 4],
-                op::LD_LEN => a = DATA_SIZE as u32,
-                op::LDX_LEN => x = DATA_SIZE as u32,
+                op::LD_ABS | op::LDH_ABS | op::LDB_ABS if i.k >= EXTENSIONS => {
+                    match data.extension(i.k - EXTENSIONS, a, x) {
+                        Some(v) => a = v,
+                        None => return a,
+                    }
+                }
+                op::LD_ABS | op::LDH_ABS | op::LDB_ABS => match data.load(i.k.cast_signed(), size(i.code)) {
+                    Some(v) => a = v,
+                    None => return 0,
+                },
+                op::LD_IND | op::LDH_IND | op::LDB_IND => {
+                    match data.load(x.wrapping_add(i.k).cast_signed(), size(i.code)) {
+                        Some(v) => a = v,
+                        None => return 0,
+                    }
+                }
+                op::LDX_MSH => match data.load(i.k.cast_signed(), 1) {
+                    Some(v) => x = (v & 0xf) * 4,
+                    None => return 0,
+                },
+                op::LD_LEN => a = data.len(),
+                op::LDX_LEN => x = data.len(),
                 op::LD_IMM => a = i.k,
                 op::LDX_IMM => x = i.k,
                 op::LD_MEM => a = mem[k],
@@ -180,6 +290,10 @@ impl Program {
                                 Some(q) => q,
                                 None => return 0,
                             },
+                            op::MOD => match a.checked_rem(v) {
+                                Some(r) => r,
+                                None => return 0,
+                            },
                             op::OR => a | v,
                             op::AND => a & v,
                             op::LSH => a.wrapping_shl(v),
@@ -191,68 +305,5 @@ impl Program {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-
-    fn i(code: u16, jt: u8, jf: u8, k: u32) -> Insn {
-        Insn { code, jt, jf, k }
-    }
-
-    #[test]
-    fn errno_for_one_number() {
-        let p = Program::check(vec![i(0x20, 0, 0, 0), i(0x15, 0, 1, 39), i(6, 0, 0, 7), i(6, 0, 0, 1)]);
-        let p = p.expect("a good program");
-        let mut data = [0; 16];
-        assert_eq!(p.run(&data), 1);
-        data[0] = 39;
-        assert_eq!(p.run(&data), 7);
-    }
-
-    #[test]
-    fn refuses_what_could_run_away() {
-        for bad in [
-            vec![],
-            vec![i(0x20, 0, 0, 0)],
-            vec![i(0x05, 0, 0, 1), i(6, 0, 0, 0)],
-            vec![i(0x05, 0, 0, u32::MAX), i(6, 0, 0, 0)],
-            vec![i(0x15, 9, 0, 0), i(6, 0, 0, 0)],
-            vec![i(0x20, 0, 0, 64), i(6, 0, 0, 0)],
-            vec![i(0x20, 0, 0, u32::MAX), i(6, 0, 0, 0)],
-            vec![i(0x02, 0, 0, 16), i(6, 0, 0, 0)],
-            vec![i(0x28, 0, 0, 0), i(6, 0, 0, 0)],
-            vec![i(0x94, 0, 0, 2), i(6, 0, 0, 0)], // modulo: not for seccomp
-            vec![i(0x55, 0, 0, 0), i(6, 0, 0, 0)],
-        ] {
-            assert!(Program::check(bad.clone()).is_none(), "{bad:?}");
-        }
-        assert!(Program::check(vec![i(6, 0, 0, 0); MAX_INSNS + 1]).is_none());
-    }
-
-    #[test]
-    fn a_cell_must_be_written_on_every_way() {
-        // One branch stores, the other does not.
-        let p = vec![i(0x15, 0, 1, 0), i(0x02, 0, 0, 0), i(0x60, 0, 0, 0), i(0x16, 0, 0, 0)];
-        assert!(Program::check(p).is_none());
-        let p = vec![i(0x02, 0, 0, 0), i(0x15, 0, 0, 0), i(0x60, 0, 0, 0), i(0x16, 0, 0, 0)];
-        assert!(Program::check(p).is_some());
-    }
-
-    #[test]
-    fn arithmetic_wraps_and_division_by_zero_ends() {
-        let run = |code: u16, a: u32, x: u32| {
-            let p = vec![i(0, 0, 0, a), i(1, 0, 0, x), i(code, 0, 0, 0), i(0x16, 0, 0, 0)];
-            Program::check(p).expect("a good program").run(&[0; 16])
-        };
-        assert_eq!(run(0x0c, u32::MAX, 2), 1);
-        assert_eq!(run(0x1c, 1, 2), u32::MAX);
-        assert_eq!(run(0x3c, 9, 0), 0);
-        assert_eq!(run(0x3c, 9, 2), 4);
-        assert_eq!(run(0x6c, 1, 33), 2);
-        assert_eq!(run(0xac, 6, 3), 5);
     }
 }
