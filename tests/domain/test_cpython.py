@@ -21,7 +21,6 @@ test_site test_shelve test_readline test_posixpath test_platform test_uuid test_
 # The first waits for ever natively, for a host that is not there. UDP-Lite, of which the others are, is not provided.
 IGNORE = ["ThreadedVSOCKSocketStreamTest", "*UDPLITE*"]
 KNOWN = {
-    "test_fcntl.TestFcntl.test_fcntl_64_bit": "F_NOTIFY (dnotify) is not provided",
     "test_time.TimeTestCase.test_monotonic_settime": "a domain cannot set the clock; the test skips itself",
 } | {f"test_socket.BasicVSOCKTest.{t}": "there are no AF_VSOCK sockets; the test skips itself"
      for t in ("testCreateSocket", "testCrucialConstants", "testSocketBufferSize", "testVSOCKConstants")}

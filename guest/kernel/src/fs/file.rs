@@ -375,6 +375,7 @@ impl File {
     pub fn fd_removed(&self) {
         self.ops.flush(self);
         self.ops.parting(self);
+        self.quiet();
         let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
         super::locks::closed(self, last);
         self.released(last);
@@ -383,7 +384,16 @@ impl File {
     /// A descriptor was closed while a call used the file: it counts until [`Self::let_go`].
     pub fn fd_closed(&self) {
         self.ops.flush(self);
+        self.quiet();
         super::locks::closed(self, false);
+    }
+
+    /// A process that closes a directory hears no more of it.
+    #[inline]
+    fn quiet(&self) {
+        if crate::ipc::inotify::watching() {
+            crate::ipc::dnotify::closed(self);
+        }
     }
 
     /// The last call has ended that used the file through a descriptor closed meanwhile.

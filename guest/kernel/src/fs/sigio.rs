@@ -120,13 +120,20 @@ impl Wake for Hook {
         } else {
             return false;
         };
-        if to.signal == 0 {
-            to.send(SigInfo::kernel(sig::SIGIO));
-            return false;
+        to.tell(fd, how, band);
+        false
+    }
+}
+
+impl To {
+    /// The owner's signal, with details if it has been chosen: the descriptor, what it is about, and the events.
+    fn tell(&self, fd: i32, how: i32, band: u32) {
+        if self.signal == 0 {
+            return self.send(SigInfo::kernel(sig::SIGIO));
         }
         // Signals whose code says something else of their own get a neutral one.
         let own = matches!(
-            to.signal,
+            self.signal,
             sig::SIGILL
                 | sig::SIGFPE
                 | sig::SIGSEGV
@@ -136,12 +143,9 @@ impl Wake for Hook {
                 | sig::SIGSYS
         );
         let how = if own { code::SI_SIGIO } else { how };
-        to.send(SigInfo::from_user(to.signal, how, fd, 0, band.into()));
-        false
+        self.send(SigInfo::from_user(self.signal, how, fd, 0, band.into()));
     }
-}
 
-impl To {
     fn may(&self, p: &Process) -> bool {
         let c: Arc<Cred> = p.cred();
         self.euid == 0 || [self.ruid, self.euid].iter().any(|u| *u == c.suid || *u == c.ruid)
@@ -222,6 +226,20 @@ impl Sigio {
     pub fn set_owner(&self, file: &File, owner: Owner) {
         let c = current().cred();
         self.change(file, |to| *to = To { owner, ruid: c.ruid, euid: c.euid, ..*to });
+    }
+
+    /// The current process is the owner, if there is none yet.
+    pub fn own(&self, file: &File) {
+        if self.owner() == Owner::None {
+            self.set_owner(file, Owner::Process(current().process.pid));
+        }
+    }
+
+    /// Signals the owner of a message about what descriptor `fd` stands for (directory notification).
+    pub fn tell_message(&self, fd: i32) {
+        const POLL_MSG: i32 = 3;
+        const MESSAGE: u32 = 0x400;
+        self.to().tell(fd, POLL_MSG, poll::POLLIN | poll::POLLRDNORM | MESSAGE);
     }
 
     /// F_SETSIG.

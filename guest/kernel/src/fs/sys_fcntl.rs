@@ -54,6 +54,7 @@ mod f {
     pub const OFD_SETLK: u32 = 37;
     pub const OFD_SETLKW: u32 = 38;
     pub const GETLEASE: u32 = 1025;
+    pub const NOTIFY: u32 = 1026;
     pub const DUPFD_QUERY: u32 = 1027;
     pub const DUPFD_CLOEXEC: u32 = 1030;
     pub const SETPIPE_SZ: u32 = 1031;
@@ -202,6 +203,7 @@ fn fcntl(a: &Args) -> Result<u64> {
             Ok(0)
         }
         f::GETSIG => Ok(u64::from(file.sigio.signal().unsigned_abs())),
+        f::NOTIFY => crate::ipc::dnotify::set(&file, fd, a.u32(2)).map(|()| 0),
         f::GETLEASE => Ok(F_UNLCK as u64),
         f::SETPIPE_SZ | f::GETPIPE_SZ => crate::ipc::pipe::fcntl(&file, cmd, a.u64(2)),
         f::ADD_SEALS | f::GET_SEALS => crate::ipc::memfd::fcntl(&file, cmd, a.u64(2)),
@@ -257,7 +259,7 @@ fn ioctl(a: &Args) -> Result<u64> {
 
 /// fcntl, flock and ioctl.
 pub const CALLS: &[Syscall] = &[
-    call(nr::FCNTL, fcntl, Full, &[Fd, Int, Hex], "no leases, no directory notification"),
+    call(nr::FCNTL, fcntl, Full, &[Fd, Int, Hex], "no leases"),
     call(nr::FLOCK, flock, Full, &[Fd, Int], ""),
     call(nr::IOCTL, ioctl, Full, &[Fd, Hex, Hex], ""),
 ];

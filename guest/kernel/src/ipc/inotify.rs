@@ -14,7 +14,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
-use super::anon;
+use super::{anon, dnotify};
 use crate::fs::file::{Splice, flags, poll};
 use crate::fs::path::Path;
 use crate::fs::{Caller, File, FileOps, FileType, Inode, Name, Output, perm};
@@ -127,9 +127,19 @@ fn counters() -> &'static Counters {
     &kernel().inotify
 }
 
+/// There is so much more to tell of changes ([`super::dnotify`]).
+pub fn count(n: usize) {
+    counters().watches.fetch_add(n, Ordering::Relaxed);
+}
+
+/// See [`count`].
+pub fn uncount(n: usize) {
+    counters().watches.fetch_sub(n, Ordering::Relaxed);
+}
+
 /// Whether anything in the domain is watched.
 #[inline]
-fn watching() -> bool {
+pub fn watching() -> bool {
     counters().watches.load(Ordering::Relaxed) != 0
 }
 
@@ -195,6 +205,9 @@ fn tell_path(path: &Path, mask: u32) {
 
 /// Queues an event at the watches of `inode` that want it.
 fn tell(inode: &Arc<dyn Inode>, mask: u32, cookie: u32, name: &[u8], unlinked: bool) {
+    if !name.is_empty() || mask & IN_ISDIR != 0 {
+        dnotify::tell(inode, mask);
+    }
     let Some(list) = inode.attachments().and_then(|a| a.get::<Watches>()) else { return };
     let watches: Vec<_> = list.0.lock().clone();
     for w in watches {

@@ -6,6 +6,7 @@
 //! list → the epoll's wait queue.
 
 pub mod anon;
+pub mod dnotify;
 pub mod epoll;
 pub mod epoll_calls;
 pub mod eventfd;
