@@ -146,6 +146,15 @@ CASE(accepted_when_it_has_ended) {
     accepted();
     ended(s);
 }
+CASE(accepted_when_the_time_is_over) {
+    l = tcp(0), c = tcp(0);
+    at = own(0);
+    CHECK(set(l, IPPROTO_TCP, TCP_DEFER_ACCEPT, 1) == 0);
+    CHECK(bind(l, (void *)&at, alen) == 0 && listen(l, 5) == 0 && getsockname(l, (void *)&at, &alen) == 0);
+    CHECK(connect(c, (void *)&at, alen) == 0);
+    accepted();
+    CHECK_ERR(recv(s, b, sizeof b, MSG_DONTWAIT), EAGAIN);
+}
 CASE(kept_back_only_where_asked) {
     deferring();
     CHECK(set(l, IPPROTO_TCP, TCP_DEFER_ACCEPT, 0) == 0);

@@ -362,6 +362,7 @@ impl Tcp {
             i.remote = to;
             i.peer = Some(server.clone());
         }
+        let mut kept_until = None;
         let room = {
             let mut i = l.inner.lock();
             if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
@@ -371,13 +372,18 @@ impl Tcp {
                 Some(false)
             } else if let Some(seconds) = i.tcp.defers() {
                 server.inner.lock().kept_by = Some(l.me.clone());
-                i.deferred.push_back((time::monotonic_ns() + seconds * 1_000_000_000, server));
+                let until = time::monotonic_ns() + seconds * 1_000_000_000;
+                i.deferred.push_back((until, server));
+                kept_until = Some(until);
                 Some(true)
             } else {
                 i.backlog.push_back(server);
                 Some(true)
             }
         };
+        if let Some(until) = kept_until {
+            l.look_at(until);
+        }
         match room {
             None => {
                 let peer = {

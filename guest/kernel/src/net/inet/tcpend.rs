@@ -2,10 +2,10 @@
 //! not accepted before something has come (TCP_DEFER_ACCEPT).
 //!
 //! Nothing can arrive late inside a domain; addresses are kept all the same, as programs know it from Linux. The port
-//! table holds who waits ([`Waiting`]) until a time that is looked at when the address is wanted; there are no timers.
+//! table holds who waits ([`Waiting`]) until a time that is looked at when the address is wanted; only who is kept back has a timer.
 //! Lock order: a listener's `inner` → its server ends' `inner`.
 
-use alloc::sync::Weak;
+use alloc::sync::{Arc, Weak};
 
 use doppel_algo::net::ports::Waiting;
 
@@ -14,6 +14,7 @@ use super::{End, Ports};
 use crate::fs::file::poll;
 use crate::net::consts::{SEND_SHUTDOWN, SO_REUSEADDR, SO_REUSEPORT};
 use crate::net::remote::Far;
+use crate::time::Expire;
 use crate::{kernel, time};
 
 /// How long TIME_WAIT lasts, and FIN_WAIT_2 without TCP_LINGER2, in seconds.
@@ -99,6 +100,24 @@ impl Tcp {
         if found {
             l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
         }
+    }
+}
+
+/// The time is over for which a listener keeps a connection back.
+struct Over(Weak<Tcp>);
+
+impl Expire for Over {
+    fn expire(self: Arc<Self>, _now: u64) {
+        if let Some(l) = self.0.upgrade() {
+            l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+        }
+    }
+}
+
+impl Tcp {
+    /// Has those who wait for this listener look again at a time.
+    pub(super) fn look_at(&self, when: u64) {
+        kernel().timekeeper.arm(when, Arc::new(Over(Arc::downgrade(&self.me()))));
     }
 }
 
