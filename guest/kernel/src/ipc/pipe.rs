@@ -299,6 +299,11 @@ impl Pipe {
         s.free() >= PIPE_BUF || s.readers == 0
     }
 
+    /// Whether anybody could read.
+    pub fn has_reader(&self) -> bool {
+        self.state.lock().readers != 0
+    }
+
     /// The queue readers wait on.
     pub fn readable(&self) -> &Arc<WaitQueue> {
         &self.readable

@@ -163,6 +163,9 @@ fn process_exit(p: &Arc<Process>) {
         // The host is its parent.
         kernel().processes.lock().remove(&p.pid);
         channel.ended(status);
+    } else if p.pid != super::init_pid() && p.parent().is_none() {
+        // The kernel started it, and waits for nothing.
+        kernel().processes.lock().remove(&p.pid);
     }
     notify_parent(p, status);
 }

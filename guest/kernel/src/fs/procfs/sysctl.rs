@@ -63,6 +63,7 @@ fn kernel_dir() -> Node {
     let e: Entries = alloc::vec![
         ("cap_last_cap", || fixed("40\n")),
         ("core_pattern", core_pattern),
+        ("core_pipe_limit", core_pipe_limit),
         ("core_uses_pid", core_uses_pid),
         ("domainname", || fixed("(none)\n")),
         ("hostname", hostname),
@@ -109,6 +110,20 @@ fn core_pattern() -> Node {
             Ok(text)
         },
         move |b| settings().set_pattern(b),
+    )
+}
+
+fn core_pipe_limit() -> Node {
+    let settings = || kernel().service::<Settings>();
+    writable(
+        0o644,
+        move || Ok(format!("{}\n", settings().pipe_limit.load(Ordering::Relaxed))),
+        move |b| {
+            let text = core::str::from_utf8(b).map_err(|_| Errno::EINVAL)?;
+            let n = text.trim_ascii().parse().map_err(|_| Errno::EINVAL)?;
+            settings().pipe_limit.store(n, Ordering::Relaxed);
+            Ok(())
+        },
     )
 }
 

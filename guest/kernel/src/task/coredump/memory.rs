@@ -98,7 +98,7 @@ pub(super) fn write(out: &mut Writer<'_>, segments: &[Segment], notes: &[u8]) ->
     }
     out.put(&headers)?;
     out.put(notes)?;
-    out.skip(data_at - out.at);
+    out.skip(data_at - out.at)?;
     let mm = &out.t.space().mm;
     let mut buf = alloc::vec![0u8; CHUNK as usize];
     for s in segments.iter().filter(|s| s.dumped != 0) {
@@ -128,14 +128,14 @@ fn copy(out: &mut Writer<'_>, s: &Segment, buf: &mut [u8]) -> Result<()> {
         let got = got.next_multiple_of(PAGE as usize);
         for page in chunk[..got].chunks(PAGE as usize) {
             if page.iter().all(|b| *b == 0) {
-                out.skip(PAGE);
+                out.skip(PAGE)?;
             } else {
                 out.put(page)?;
             }
         }
         at += got as u64;
         if got < want {
-            out.skip(PAGE);
+            out.skip(PAGE)?;
             at += PAGE;
         }
         chunk.fill(0);

@@ -2,8 +2,9 @@
 //!
 //! Key types: [`Settings`] (the domain's `core_pattern`), [`Dump`] (embedded in `Process`). The thread that got the signal
 //! writes the file, in its own space and with its own identity, while all other threads of its process wait in
-//! [`stand_still`] on their way out. name.rs finds the file's name, notes.rs and memory.rs make its two parts.
+//! [`stand_still`] on their way out. name.rs finds the file's name, helper.rs starts the program that gets it instead, notes.rs and memory.rs make its two parts.
 
+mod helper;
 mod memory;
 mod name;
 mod notes;
@@ -18,10 +19,13 @@ use super::{Process, Thread, rlimit};
 use crate::fs::file::flags::{O_CREAT, O_EXCL, O_LARGEFILE, O_NOFOLLOW, O_WRONLY};
 use crate::fs::inode::SetAttr;
 use crate::fs::{self, File, FileType, Input};
+use crate::ipc::pipe::PipeEnd;
 use crate::mm::PAGE;
 use crate::sched::wait_until_uninterruptible;
 use crate::signal::{self, SigInfo, SigSet, bit, sig};
 use crate::{Errno, Result, kernel};
+
+use name::Target;
 
 pub use name::Settings;
 
@@ -93,8 +97,12 @@ pub fn end_by_signal(t: &Arc<Thread>, info: &SigInfo) {
 fn wanted(p: &Process, signo: i32) -> bool {
     CORE_SIGNALS & bit(signo) != 0
         && p.dumpable.load(Ordering::Relaxed) == 1
-        && p.rlimit(rlimit::CORE) >= PAGE
-        && !kernel().service::<Settings>().pattern().is_empty()
+        && match kernel().service::<Settings>().pattern().first() {
+            None => false,
+            // Programs get all of it, but of none that asks for one byte: so helpers leave no core.
+            Some(b'|') => p.rlimit(rlimit::CORE) != 1,
+            Some(_) => p.rlimit(rlimit::CORE) >= PAGE,
+        }
 }
 
 /// Tells users of `--trace` what became of the core file.
@@ -129,16 +137,51 @@ fn show_registers(t: &Thread) {
 
 /// Writes the core file of the current thread's process.
 fn write(t: &Arc<Thread>, info: &SigInfo) -> Result<()> {
+    match name::target(t, info.signo) {
+        Target::File(name) => {
+            let file = make_file(t, &name)?;
+            fill(t, info, &file, t.process.rlimit(rlimit::CORE));
+            Ok(())
+        }
+        Target::Program(argv) => pipe(t, info, argv),
+    }
+}
+
+/// Gives the core to a program.
+fn pipe(t: &Arc<Thread>, info: &SigInfo, argv: Vec<Vec<u8>>) -> Result<()> {
+    let settings = kernel().service::<Settings>();
+    let limit = settings.pipe_limit.load(Ordering::Relaxed);
+    let others = settings.pipes.fetch_add(1, Ordering::SeqCst);
+    let result = if limit != 0 && others >= limit { Err(Errno::EAGAIN) } else { helper::start(argv) };
+    let result = result.map(|file| {
+        fill(t, info, &file, u64::MAX);
+        file.fd_removed();
+        if limit != 0 {
+            wait_for_reader(t, &file);
+        }
+    });
+    settings.pipes.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// Waits until nobody reads from a pipe, which has been closed, any more: so that the process is still there for who does.
+fn wait_for_reader(t: &Thread, file: &File) {
+    let Some(end) = file.downcast::<PipeEnd>() else { return };
+    wait_until_uninterruptible(end.pipe().writable(), || {
+        (!end.pipe().has_reader() || t.exiting.load(Ordering::SeqCst)).then_some(())
+    });
+}
+
+/// Writes a core.
+fn fill(t: &Arc<Thread>, info: &SigInfo, file: &Arc<File>, limit: u64) {
     let p = &t.process;
-    let file = make_file(t, &name::expand(t, info.signo))?;
-    let mut out = Writer { t, file: &file, at: 0, written: 0, limit: p.rlimit(rlimit::CORE) };
+    let mut out = Writer { t, file, at: 0, written: 0, limit };
     let segments = memory::segments(t);
     let notes = notes::all(t, info, &segments);
     // What does not fit under the limit, or into the file system, is left out; the file is a core file all the same.
     if let Err(e) = memory::write(&mut out, &segments, &notes) {
         say(p, "core file cut short", e);
     }
-    Ok(())
 }
 
 /// Makes the file, and nothing else than a new file.
@@ -178,7 +221,7 @@ impl Writer<'_> {
             return Err(Errno::EFBIG);
         }
         while !bytes.is_empty() {
-            let n = self.file.ops().write(self.file, &mut Input::kernel(bytes), self.at)?;
+            let n = self.write(bytes)?;
             if n == 0 {
                 return Err(Errno::EIO);
             }
@@ -188,13 +231,41 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Leaves a hole.
-    fn skip(&mut self, n: u64) {
-        self.at += n;
+    fn write(&self, bytes: &[u8]) -> Result<usize> {
+        let Some(end) = self.file.downcast::<PipeEnd>() else {
+            return self.file.ops().write(self.file, &mut Input::kernel(bytes), self.at);
+        };
+        // Signals that wait for the process do not matter any more, only its end does.
+        wait_until_uninterruptible(end.pipe().writable(), || {
+            if self.t.exiting.load(Ordering::SeqCst) {
+                return Some(Err(Errno::EINTR));
+            }
+            match end.pipe().write(&mut Input::kernel(bytes), false, false) {
+                Err(Errno::EAGAIN) => None,
+                r => Some(r),
+            }
+        })
+    }
+
+    /// Leaves a hole, or zeros where there can be none.
+    fn skip(&mut self, n: u64) -> Result<()> {
+        const ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+        if self.file.inode.is_some() {
+            self.at += n;
+            return Ok(());
+        }
+        let end = self.at + n;
+        while self.at < end {
+            self.put(&ZEROS[..(end - self.at).min(PAGE) as usize])?;
+        }
+        Ok(())
     }
 
     /// Gives the file its length, if it ends with a hole.
     fn finish(&self) -> Result<()> {
+        if self.file.downcast::<PipeEnd>().is_some() {
+            return Ok(());
+        }
         let Some(inode) = &self.file.inode else { return Err(Errno::EACCES) };
         if inode.stat().size < self.at {
             inode.set_attr(&SetAttr { size: Some(self.at), ..SetAttr::default() })?;

@@ -1,14 +1,13 @@
-//! The names of core files: `core_pattern`, `core_uses_pid`.
+//! The names of core files: `core_pattern`, `core_uses_pid`, and the arguments of a program that gets them.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
-use crate::console;
 use crate::task::{Thread, rlimit};
 use crate::{Errno, Result, kernel};
 
@@ -20,11 +19,20 @@ pub struct Settings {
     pattern: SpinLock<Vec<u8>>,
     /// `core_uses_pid`: the process id follows a name that does not have it.
     pub uses_pid: AtomicBool,
+    /// `core_pipe_limit`: most programs that get cores at a time, which are then waited for; 0 for any number.
+    pub pipe_limit: AtomicU32,
+    /// How many there are.
+    pub pipes: AtomicU32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { pattern: SpinLock::new(b"core".to_vec()), uses_pid: AtomicBool::new(false) }
+        Self {
+            pattern: SpinLock::new(b"core".to_vec()),
+            uses_pid: AtomicBool::new(false),
+            pipe_limit: AtomicU32::new(0),
+            pipes: AtomicU32::new(0),
+        }
     }
 }
 
@@ -34,12 +42,11 @@ impl Settings {
         self.pattern.lock().clone()
     }
 
-    /// Changes the pattern. EINVAL for one that names a program: nothing runs outside of the domain's processes.
+    /// Changes the pattern. EINVAL for one that names a socket, to which no core goes.
     pub fn set_pattern(&self, text: &[u8]) -> Result<()> {
         let line = text.split(|b| *b == b'\n' || *b == 0).next().unwrap_or_default();
         let line = &line[..line.len().min(PATTERN_MAX)];
-        if matches!(line.first(), Some(b'|' | b'@')) {
-            console::log("core_pattern: core files cannot be piped to a program; give a file name\n");
+        if line.first() == Some(&b'@') {
             return Err(Errno::EINVAL);
         }
         *self.pattern.lock() = line.to_vec();
@@ -47,10 +54,32 @@ impl Settings {
     }
 }
 
-/// The name of the core file of `t`'s process, which the signal `signo` ends.
-pub(super) fn expand(t: &Arc<Thread>, signo: i32) -> Vec<u8> {
+/// What becomes of a core.
+pub(super) enum Target {
+    /// It is a file of this name.
+    File(Vec<u8>),
+    /// It is the input of a program with these arguments.
+    Program(Vec<Vec<u8>>),
+}
+
+/// What becomes of the core of `t`'s process, which the signal `signo` ends.
+pub(super) fn target(t: &Arc<Thread>, signo: i32) -> Target {
     let settings = kernel().service::<Settings>();
     let pattern = settings.pattern();
+    if let Some(command) = pattern.strip_prefix(b"|") {
+        // Arguments are told apart before they are filled in: names with blanks stay whole.
+        let words = command.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+        return Target::Program(words.map(|w| expand(t, signo, w).0).collect());
+    }
+    let (mut name, has_pid) = expand(t, signo, &pattern);
+    if !has_pid && settings.uses_pid.load(Ordering::Relaxed) {
+        name.extend_from_slice(format!(".{}", t.process.pid).as_bytes());
+    }
+    Target::File(name)
+}
+
+/// Fills a pattern in; whether it has the process id, too.
+fn expand(t: &Arc<Thread>, signo: i32, pattern: &[u8]) -> (Vec<u8>, bool) {
     let (p, cred) = (&t.process, t.cred());
     let mut out = Vec::new();
     let mut has_pid = false;
@@ -95,10 +124,7 @@ pub(super) fn expand(t: &Arc<Thread>, signo: i32) -> Vec<u8> {
         };
         out.extend_from_slice(number.as_bytes());
     }
-    if !has_pid && settings.uses_pid.load(Ordering::Relaxed) {
-        out.extend_from_slice(format!(".{}", p.pid).as_bytes());
-    }
-    out
+    (out, has_pid)
 }
 
 /// Appends a name that must not lead elsewhere.
