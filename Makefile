@@ -103,7 +103,8 @@ soak: test-images
 	DOPPEL_FAULT_ROUNDS=100 DOPPEL_FAULT_CYCLES=10000 DOPPEL_SERVERS=1000 $(PYTEST) tests/supervisor/test_supervisor_faults.py \
 	    tests/supervisor/test_pull_faults.py tests/supervisor/test_repeated.py tests/supervisor/test_many_servers.py \
 	    tests/supervisor/test_networked_domains.py
-	DOPPEL_KEEPER_KILLS=200 DOPPEL_KEPT_DOMAINS=50 $(PYTEST) tests/supervisor/test_keeper_kills.py tests/supervisor/test_networked_kills.py
+	DOPPEL_KEEPER_KILLS=200 DOPPEL_KEPT_DOMAINS=50 $(PYTEST) tests/supervisor/test_keeper_kills.py tests/supervisor/test_exec_kills.py \
+	    tests/supervisor/test_networked_kills.py
 	DOPPEL_CONNECTIONS=10000 $(PYTEST) tests/domain/test_network_programs.py -k many_connections
 	scripts/fuzz 600
 	tests/soak_api.py --minutes 10

@@ -11,6 +11,11 @@ use crate::RING_STRIDE;
 
 /// Most sessions of a domain at a time.
 pub const SESSIONS: usize = 128;
+/// Offset, in a slot, of what the host notes for whoever takes the domain over from it: text, up to the first NUL. The guest
+/// does not look at it.
+pub const SESSION_NOTE: u64 = 2048;
+/// Room for it in bytes.
+pub const SESSION_NOTE_MAX: u64 = 2048;
 /// Offset of the request in a slot: [`crate::BootArgs`] followed by its strings.
 pub const SESSION_REQUEST: u64 = 4096;
 /// Room for it in bytes.
@@ -62,4 +67,6 @@ pub struct SessionHeader {
 const _: () = {
     assert!(size_of::<SessionHeader>() == 40);
     assert!(SESSION_STRIDE.is_multiple_of(4096));
+    assert!(SESSION_NOTE >= size_of::<SessionHeader>() as u64);
+    assert!(SESSION_NOTE + SESSION_NOTE_MAX <= SESSION_REQUEST);
 };

@@ -38,7 +38,7 @@ const BATCH: usize = 256;
 
 /// A domain of a fleet; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(u64);
+pub struct Key(pub(crate) u64);
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -207,8 +207,8 @@ const REST: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
 const EAGAIN: i32 = 11;
 
 #[derive(Debug)]
-struct Live {
-    domain: Domain,
+pub(crate) struct Live {
+    pub domain: Domain,
     /// It is in `ready`.
     queued: bool,
     said_held: bool,
@@ -221,7 +221,7 @@ struct Live {
 #[derive(Debug)]
 pub struct Fleet {
     epoll: OwnedFd,
-    live: HashMap<u64, Box<Live>>,
+    pub(crate) live: HashMap<u64, Box<Live>>,
     /// Asked for, not yet running: where their output goes, and whether they were killed meanwhile.
     starting: HashMap<u64, (Output, bool)>,
     /// Ended, and to be taken apart when the caller has written down how ([`Fleet::bury`]).
@@ -452,16 +452,21 @@ impl Fleet {
             return Err(Error::Config("the domain has ended".into()));
         };
         let session = Session::open(&live.domain.core, config, output, false)?;
+        Ok(self.enter(key, session))
+    }
+
+    /// A session of a domain, of which it is told from now on.
+    pub(crate) fn enter(&mut self, key: Key, session: Session) -> SessionKey {
         let number = self.key().0;
         if let Some(live) = self.live.get_mut(&key.0) {
             live.sessions.insert(number, session);
         }
         self.mark(key.0);
-        Ok(SessionKey(number))
+        SessionKey(number)
     }
 
     /// Does something with a session, if it has not ended.
-    fn session<T>(
+    pub(crate) fn session<T>(
         &mut self,
         key: Key,
         session: SessionKey,
@@ -707,7 +712,7 @@ impl Fleet {
     }
 
     /// Notes that a domain is to be looked at.
-    fn mark(&mut self, key: u64) {
+    pub(crate) fn mark(&mut self, key: u64) {
         if let Some(live) = self.live.get_mut(&key)
             && !live.queued
         {
@@ -809,6 +814,10 @@ impl Fleet {
         self.blocked.remove(&key);
         self.forget(domain);
         for (number, mut session) in std::mem::take(&mut live.sessions) {
+            session.over = true;
+            if session.told {
+                continue;
+            }
             let end = session.step().end.unwrap_or(SessionEnd::DomainEnded);
             let ended = SessionEvent::Ended(end, session.take_captured());
             events.push(Event::Session(Key(key), SessionKey(number), ended));
@@ -862,6 +871,9 @@ impl Live {
     fn look_at_sessions(&mut self, key: Key, events: &mut Vec<Event>) -> bool {
         let mut more = false;
         self.sessions.retain(|&number, session| {
+            if session.told {
+                return true;
+            }
             let step = session.step();
             more |= step.more;
             let mut tell = |what| events.push(Event::Session(key, SessionKey(number), what));
@@ -874,7 +886,8 @@ impl Live {
             if let Some(end) = step.end {
                 tell(SessionEvent::Ended(end, session.take_captured()));
             }
-            step.end.is_none()
+            session.told = step.end.is_some();
+            session.kept || !session.told
         });
         more
     }

@@ -132,11 +132,33 @@ impl Outlets {
     pub fn drain(&mut self, map: &SharedMap) -> Result<Drained, Broken> {
         let mut all = Drained::default();
         for i in 0..self.list.len() {
+            let room = self.tell_safe(map, i);
             let done = self.drain_one(map, i)?;
             all.more |= done.more;
-            all.tell |= done.tell | self.list[i].ring.take_producer_waits(map);
+            let ring = &self.list[i].ring;
+            // One that holds all back has made no room.
+            all.tell |= done.tell | ((room || !ring.holds_back()) && ring.take_producer_waits(map));
         }
         Ok(all)
+    }
+
+    /// Gives room back that bytes had which are safe by now.
+    fn tell_safe(&mut self, map: &SharedMap, index: usize) -> bool {
+        let Self { list, output: Output::To(sink), .. } = self else { return false };
+        let Outlet { ring, stream, .. } = &mut list[index];
+        sink.safe(*stream).is_some_and(|at| ring.tell_taken(map, at))
+    }
+
+    /// What was taken and is not safe is taken again.
+    pub fn rewind(&mut self) {
+        for outlet in &mut self.list {
+            outlet.ring.rewind();
+        }
+    }
+
+    /// Bytes of a stream that were taken, modulo 2^32.
+    pub fn taken_of(&self, stream: Stream) -> u32 {
+        self.list.iter().find(|o| o.stream == stream).map_or(0, |o| o.ring.taken())
     }
 
     fn drain_one(&mut self, map: &SharedMap, index: usize) -> Result<Drained, Broken> {
@@ -183,7 +205,10 @@ impl Outlets {
                     let count = count.min(n);
                     *bytes += count as u64;
                     moved += count;
-                    outlet.ring.advance(map, count);
+                    match output {
+                        Output::To(sink) if sink.safe(outlet.stream).is_some() => outlet.ring.take(count),
+                        _ => outlet.ring.advance(map, count),
+                    }
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

@@ -22,6 +22,12 @@ pub trait Sink: Send {
     /// # Errors
     /// As above.
     fn put(&mut self, stream: Stream, at: u32, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Up to where (modulo 2^32) the bytes of a stream that it took outlive this process; until then they stay in the
+    /// domain's ring, where a successor finds them. None: all that it took do.
+    fn safe(&self, _: Stream) -> Option<u32> {
+        None
+    }
 }
 
 /// Where a domain's output goes.

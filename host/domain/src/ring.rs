@@ -80,16 +80,18 @@ impl Place {
 pub(crate) struct OutputRing {
     place: Place,
     tail: u32,
+    /// What the domain knows of that: those before it are gone for good.
+    told: u32,
 }
 
 impl OutputRing {
     pub fn new(index: usize) -> Self {
-        Self { place: Place::of(index), tail: 0 }
+        Self { place: Place::of(index), tail: 0, told: 0 }
     }
 
     /// Ring `index` of a session that begins.
     pub fn session(slot: usize, index: usize) -> Self {
-        Self { place: Place::session(slot, index), tail: 0 }
+        Self { place: Place::session(slot, index), tail: 0, told: 0 }
     }
 
     /// Goes on where another process has stopped: at what it said it had taken, or, if that is what it could not say any
@@ -105,6 +107,7 @@ impl OutputRing {
             self.tail = taken;
             header.tail.store(taken, Ordering::Release);
         }
+        self.told = self.tail;
     }
 
     /// Bytes taken so far, modulo 2^32.
@@ -129,14 +132,41 @@ impl OutputRing {
 
     /// Takes the first `n` bytes, which were seen by [`Self::peek`].
     pub fn advance(&mut self, map: &SharedMap, n: usize) {
+        self.take(n);
+        self.tell_taken(map, self.tail);
+    }
+
+    /// Takes the first `n` bytes, but leaves them in the ring until [`Self::tell_taken`]: whoever goes on with it finds
+    /// them there.
+    pub fn take(&mut self, n: usize) {
         self.tail = self.tail.wrapping_add(u32::try_from(n).expect("at most a ring"));
-        self.place.header(map).tail.store(self.tail, Ordering::Release);
+    }
+
+    /// Tells the domain that bytes before `at`, which were taken, need no room any more; false if it knows.
+    pub fn tell_taken(&mut self, map: &SharedMap, at: u32) -> bool {
+        let more = at.wrapping_sub(self.told);
+        if more == 0 || more > self.tail.wrapping_sub(self.told) {
+            return false;
+        }
+        self.told = at;
+        self.place.header(map).tail.store(at, Ordering::Release);
+        true
+    }
+
+    /// Whether bytes that were taken are in the ring yet.
+    pub fn holds_back(&self) -> bool {
+        self.told != self.tail
+    }
+
+    /// Bytes that were taken and are in the ring yet are not taken.
+    pub fn rewind(&mut self) {
+        self.tail = self.told;
     }
 
     /// Forgets all waiting bytes.
     pub fn discard(&mut self, map: &SharedMap) -> Result<(), Broken> {
         self.tail = self.tail.wrapping_add(self.available(map)?);
-        self.place.header(map).tail.store(self.tail, Ordering::Release);
+        self.tell_taken(map, self.tail);
         Ok(())
     }
 
@@ -180,6 +210,11 @@ impl InputRing {
     /// Goes on where another process has stopped.
     pub fn resume(&mut self, map: &SharedMap) {
         self.head = self.place.header(map).head.load(Ordering::Acquire);
+    }
+
+    /// Bytes written so far, modulo 2^32.
+    pub fn written(&self) -> u32 {
+        self.head
     }
 
     /// Whether nothing more will come.

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use doppel_abi_machine::session::{
-    SESSION_REQUEST, SESSION_REQUEST_MAX, SESSION_STRIDE, SESSIONS, SessionHeader, session_state,
+    SESSION_NOTE, SESSION_NOTE_MAX, SESSION_REQUEST, SESSION_REQUEST_MAX, SESSION_STRIDE, SESSIONS,
+    SessionHeader, session_state,
 };
 use doppel_abi_machine::{boot_flags, control, event, ring, state};
 use doppel_sys::shared::SharedMap;
@@ -149,6 +150,8 @@ pub(crate) struct Slots {
     leaving: u128,
     /// Who is to be told that the doorbell rang.
     bells: Vec<(usize, Weak<OwnedFd>)>,
+    /// Those that another process has left to us, with its note of each.
+    left: Vec<(usize, String)>,
 }
 
 const _: () = assert!(SESSIONS <= 128, "the sets above have 128 bits");
@@ -161,30 +164,12 @@ impl Slots {
             if header(map, slot).left.load(Ordering::Acquire) == 0 {
                 continue;
             }
-            let len = usize::try_from(SESSION_STRIDE).expect("fits the control area");
             // With its old bytes it could not be used again: it stays as it is.
-            if map.free(offset(slot, 0), len).is_ok() {
+            if map.free(offset(slot, 0), stride()).is_ok() {
                 self.leaving &= !(1 << slot);
                 self.used &= !(1 << slot);
             }
         }
-    }
-
-    /// Those of a domain that another process has run. Whoever was at the other end is gone: all are hung up.
-    pub fn adopt(map: &SharedMap) -> Self {
-        let mut slots = Self::default();
-        let taken = |slot: &usize| header(map, *slot).state.load(Ordering::Acquire) != session_state::FREE;
-        for slot in (0..SESSIONS).filter(taken) {
-            slots.used |= 1 << slot;
-            slots.leaving |= 1 << slot;
-            InputRing::session(slot, ring::STDIN).close(map);
-            for index in [ring::STDOUT, ring::STDERR] {
-                OutputRing::session(slot, index).hang_up(map);
-            }
-            header(map, slot).released.store(1, Ordering::Release);
-            tell(map, slot);
-        }
-        slots
     }
 
     fn take(&mut self, map: &SharedMap) -> Option<usize> {
@@ -198,6 +183,10 @@ impl Slots {
 fn offset(slot: usize, within: u64) -> usize {
     usize::try_from(control::SESSIONS + slot as u64 * SESSION_STRIDE + within)
         .expect("inside the control area")
+}
+
+fn stride() -> usize {
+    usize::try_from(SESSION_STRIDE).expect("fits the control area")
 }
 
 fn header(map: &SharedMap, slot: usize) -> &SessionHeader {
@@ -235,6 +224,12 @@ pub struct Session {
     outlets: Outlets,
     pid: Option<i32>,
     bell: Option<Arc<OwnedFd>>,
+    /// Somebody is to take it over if this process dies: it stays until it is released, also when it has ended.
+    pub(crate) kept: bool,
+    /// That it has ended was told.
+    pub(crate) told: bool,
+    /// Its domain has ended: there is nobody to hang up.
+    pub(crate) over: bool,
 }
 
 impl Session {
@@ -245,13 +240,27 @@ impl Session {
         output: Output,
         bell: bool,
     ) -> Result<Self, Error> {
-        let request = config.encode()?;
         let bell = if bell {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             Some(Arc::new(rustix::event::eventfd(0, flags).map_err(Error::os("make a session's bell"))?))
         } else {
             None
         };
+        Self::ask(core, config, output, bell, None)
+    }
+
+    fn ask(
+        core: &Arc<Core>,
+        config: &ExecConfig,
+        output: Output,
+        bell: Option<Arc<OwnedFd>>,
+        note: Option<&str>,
+    ) -> Result<Self, Error> {
+        let request = config.encode()?;
+        // As text that ends with a NUL.
+        if note.is_some_and(|note| note.len() as u64 >= SESSION_NOTE_MAX || note.contains('\0')) {
+            return Err(Error::Config("too long a note of a session".into()));
+        }
         let map = &core.map;
         let slot = {
             let mut slots = lock(&core.sessions);
@@ -263,9 +272,11 @@ impl Session {
             }
             slot
         };
-        map.write(offset(slot, SESSION_REQUEST), &request);
         let h = header(map, slot);
-        h.request_len.store(u32::try_from(request.len()).expect("bounded above"), Ordering::Relaxed);
+        // First of all: who finds it without a state knows by this that it is not clean.
+        h.request_len.store(u32::try_from(request.len()).expect("bounded above"), Ordering::Release);
+        map.write(offset(slot, SESSION_REQUEST), &request);
+        map.write(offset(slot, SESSION_NOTE), note.unwrap_or_default().as_bytes());
         h.winsize.store(size(config.tty.unwrap_or_default()), Ordering::Relaxed);
         let rings = [(ring::STDOUT, Stream::Stdout), (ring::STDERR, Stream::Stderr)];
         let rings = rings.map(|(index, stream)| (OutputRing::session(slot, index), stream));
@@ -278,6 +289,9 @@ impl Session {
             outlets: Outlets::new(rings, output, false),
             pid: None,
             bell,
+            kept: note.is_some(),
+            told: false,
+            over: false,
         };
         if !config.stdin && config.tty.is_none() {
             session.input.close(map);
@@ -401,6 +415,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.over && self.kept {
+            return;
+        }
         let map = &self.core.map;
         self.input.close(map);
         self.outlets.hang_up(map);
@@ -423,5 +440,6 @@ impl Domain {
     }
 }
 
+mod kept;
 #[cfg(test)]
 mod tests;

@@ -47,7 +47,7 @@ pub(crate) struct Core {
     pub program: PathBuf,
     pub events: Events,
     pub operations: Operations,
-    pub execs: Execs,
+    pub execs: Arc<Execs>,
     pub answers: Answers,
     pub origins: Notes,
     pub roots: Roots,
@@ -84,7 +84,8 @@ impl Core {
                 Problem::new(Code::Internal, format!("cannot tell what program this is: {e}"))
             })?,
         };
-        let setup = Setup { store, runtime, network_shards, defaults, program: keeper };
+        let execs = Arc::new(Execs::default());
+        let setup = Setup { store, runtime, network_shards, defaults, program: keeper, execs: execs.clone() };
         let plan = Plan { setup, most: config.keeper_domains, idle: config.keeper_idle };
         let (keepers, mut happenings) = Keepers::new(plan)?;
         let goes_on = config.replacement.as_ref().map(|r| r.operation.as_str());
@@ -104,7 +105,7 @@ impl Core {
             world: Mutex::new(world),
             keepers,
             program,
-            execs: Execs::default(),
+            execs,
             events: Events::new(),
             stages: Stages::default(),
         });
@@ -117,7 +118,7 @@ impl Core {
         let all_there = async {
             while !missing.is_empty() {
                 match happenings.recv().await {
-                    Some((number, Happening::Connected(domains))) if missing.remove(&number) => {
+                    Some((number, Happening::Connected(domains, _))) if missing.remove(&number) => {
                         kept.push((number, domains));
                     }
                     Some(other) => early.push(other),
@@ -153,13 +154,15 @@ impl Core {
     /// Something happened with a keeper.
     fn happened(self: &Arc<Self>, number: u64, happening: Happening) {
         match happening {
-            Happening::Connected(kept) => self.connected(number, kept, false),
+            Happening::Connected(kept, execs) => {
+                self.connected(number, kept, false);
+                self.execs_found(number, &execs);
+            }
             Happening::Lost => {
                 tracing::error!("keeper {number} has died; its domains go on with the next one");
-                self.execs_lost(number);
             }
             Happening::News(news) => self.news(number, news),
-            Happening::Printed(exec, stream, bytes) => self.exec_printed(&exec, stream, bytes),
+            Happening::Printed(exec, stream, at, bytes) => self.exec_printed(&exec, stream, at, bytes),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Further programs in running domains.
 //!
 //! What a program prints is kept here until somebody has read it, and a little of it after that; the keeper sends more as
-//! it is read, so that a program whose output nobody takes waits, as at a pipe.
+//! it is read, so that a program whose output nobody takes waits, as at a pipe. Programs outlive their keeper: its successor
+//! sends again what may not have come, with its place in the stream, and calls are repeated, which have ids and places too.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::core::Core;
 use crate::domains::Entry;
-use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, Said, Stream, WINDOW};
+use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, KnownExec, Said, Stream, WINDOW};
 use crate::link::Link;
 use crate::streams::{self, ByteStream, LineStream, next};
 use crate::{locked, names, wanted};
@@ -29,6 +30,8 @@ const MOST: usize = 2000;
 const PIECE: usize = 64 << 10;
 /// The keeper is told of so many bytes at a time that they were read.
 const OWED: u64 = WINDOW / 8;
+/// Exit code of a program whose domain has ended, or that is lost.
+const DOMAIN_ENDED: u8 = 137;
 /// How many pieces may be on their way to a reader.
 pub(crate) const AHEAD: usize = 4;
 
@@ -37,11 +40,16 @@ pub(crate) const AHEAD: usize = 4;
 pub(crate) struct Exec {
     pub id: String,
     pub domain: String,
+    /// Run of the domain that it is in.
+    run: u64,
     /// Of its domain.
     pub keeper: Arc<Link>,
     config: api::CreateExec,
-    pid: Mutex<i32>,
+    /// Its process there; none: the keeper has not answered yet.
+    pid: Mutex<Option<i32>>,
     printed: Mutex<Printed>,
+    /// Bytes of input that it was given, modulo 2^32; held while it is given more.
+    given: Arc<tokio::sync::Mutex<u32>>,
     /// Its exit code and why it ended, when it has; also rings when something was printed.
     state: watch::Sender<Status>,
     ended: Mutex<Option<Instant>>,
@@ -71,6 +79,27 @@ struct Printed {
     bytes: usize,
     /// Bytes that were read and that the keeper was not told of yet.
     owed: u64,
+    /// Bytes that came of standard output and of standard error, modulo 2^32.
+    came: [u32; 2],
+}
+
+impl Printed {
+    /// How many of `len` bytes, which come behind the first `at`, have come before. They are owed at once.
+    fn known(&mut self, stream: Stream, at: Option<u32>, len: usize) -> usize {
+        let came = &mut self.came[usize::from(stream != Stream::Stdout)];
+        let before = at.map_or(0, |at| came.wrapping_sub(at));
+        // None is ever missing; were it so, what is there is better than nothing.
+        let known = if before > u32::MAX / 2 { 0 } else { usize::try_from(before).unwrap_or(0).min(len) };
+        *came = came.wrapping_add(u32::try_from(len - known).unwrap_or_default());
+        self.owed += known as u64;
+        known
+    }
+
+    /// Bytes that the keeper was not told of yet.
+    fn waiting(&self) -> u64 {
+        let skip = usize::try_from(self.read.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        self.owed + self.pieces.iter().skip(skip).map(|p| p.bytes.len() as u64).sum::<u64>()
+    }
 }
 
 impl Exec {
@@ -80,7 +109,7 @@ impl Exec {
         api::Exec {
             id: self.id.clone(),
             domain: self.domain.clone(),
-            pid: *locked(&self.pid),
+            pid: locked(&self.pid).unwrap_or(0),
             config: self.config.clone(),
             running: end.is_none(),
             exit_code: end.map(|(code, _)| code),
@@ -88,8 +117,17 @@ impl Exec {
     }
 
     /// It printed something.
-    fn printed(&self, piece: Piece) {
+    fn printed(&self, mut piece: Piece, at: Option<u32>) {
+        if self.has_ended() {
+            // Told again, and known.
+            return;
+        }
         let mut printed = locked(&self.printed);
+        let known = printed.known(piece.stream, at, piece.bytes.len());
+        if known == piece.bytes.len() {
+            return;
+        }
+        piece.bytes = piece.bytes.slice(known..);
         printed.bytes += piece.bytes.len();
         printed.pieces.push_back(piece);
         drop(printed);
@@ -122,6 +160,20 @@ impl Exec {
         (printed.owed >= OWED).then(|| std::mem::take(&mut printed.owed))
     }
 
+    fn has_ended(&self) -> bool {
+        self.state.borrow().end.is_some()
+    }
+
+    /// The keeper has said that it runs, and not yet forgotten it.
+    fn is_started(&self) -> bool {
+        locked(&self.pid).is_some()
+    }
+
+    /// The keeper need not know it any more. One that does not hear it learns it from the next greeting.
+    fn forget(&self) {
+        self.keeper.tell(Ask::ToExec { exec: self.id.clone(), ask: ExecAsk::Release });
+    }
+
     /// Waits until it has ended.
     pub async fn ended(&self) -> (u8, Option<String>) {
         let mut state = self.state.subscribe();
@@ -141,6 +193,17 @@ impl Execs {
     pub fn find(&self, id: &str) -> Result<Arc<Exec>, Problem> {
         let none = || Problem::new(Code::ExecNotFound, format!("no exec {id:?}"));
         locked(&self.0).get(id).cloned().ok_or_else(none)
+    }
+
+    /// Those in the domains of a keeper that have not ended.
+    pub fn known(&self, keeper: u64) -> Vec<KnownExec> {
+        let all = self.all().into_iter().filter(|e| e.keeper.number == keeper && !e.has_ended());
+        let known = |e: Arc<Exec>| KnownExec {
+            exec: e.id.clone(),
+            domain: e.domain.clone(),
+            waiting: locked(&e.printed).waiting(),
+        };
+        all.map(known).collect()
     }
 
     /// How many run.
@@ -188,7 +251,7 @@ struct Unanswered<'a> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         locked(&self.core.execs.0).remove(&self.exec.id);
-        self.exec.keeper.tell(Ask::ToExec { exec: self.exec.id.clone(), ask: ExecAsk::Release });
+        self.exec.forget();
     }
 }
 
@@ -294,10 +357,12 @@ impl Core {
         let exec = Arc::new(Exec {
             id: names::id(),
             domain: entry.id.clone(),
+            run: locked(&entry.row).run,
             keeper: keeper.clone(),
             config,
-            pid: Mutex::new(0),
+            pid: Mutex::new(None),
             printed: Mutex::default(),
+            given: Arc::default(),
             state: watch::channel(Status::default()).0,
             ended: Mutex::default(),
         });
@@ -309,11 +374,17 @@ impl Core {
         std::mem::forget(unanswered);
         match said {
             Ok(Said::ExecStarted { pid }) => {
-                *locked(&exec.pid) = pid;
+                *locked(&exec.pid) = Some(pid);
+                if exec.has_ended() {
+                    exec.forget();
+                } else if locked(&entry.row).ended_run >= exec.run {
+                    self.exec_ended(&exec.id, DOMAIN_ENDED, Some("the domain has ended".into()));
+                }
                 Ok(exec)
             }
             other => {
                 locked(&self.execs.0).remove(&exec.id);
+                exec.forget();
                 Err(match other {
                     Err(problem) => named(problem, &exec.config.command),
                     Ok(_) => Problem::new(Code::Internal, "the keeper answered something else"),
@@ -323,29 +394,51 @@ impl Core {
     }
 
     /// A program printed something.
-    pub fn exec_printed(&self, id: &str, stream: Stream, bytes: Bytes) {
+    pub fn exec_printed(&self, id: &str, stream: Stream, at: Option<u32>, bytes: Bytes) {
         // One that was released is nobody's any more.
         if let Ok(exec) = self.execs.find(id) {
-            exec.printed(Piece { stream, bytes });
+            exec.printed(Piece { stream, bytes }, at);
         }
     }
 
     /// A program has ended.
     pub fn exec_ended(&self, id: &str, code: u8, reason: Option<String>) {
         let Ok(exec) = self.execs.find(id) else { return };
+        let news = exec.state.send_if_modified(|s| {
+            let news = s.end.is_none();
+            s.end.get_or_insert((code, reason));
+            news
+        });
+        // As long as its start is not answered, that is what its end is for.
+        if exec.is_started() {
+            exec.forget();
+        }
+        if !news {
+            return;
+        }
         *locked(&exec.ended) = Some(Instant::now());
-        exec.state.send_modify(|s| s.end = Some((code, reason)));
         if let Ok(entry) = self.find(&exec.domain) {
             let attributes = [("exec", exec.id.clone()), ("exit_code", code.to_string())];
             self.event(EventKind::ExecDie, &entry, &attributes);
         }
     }
 
-    /// A keeper has died, and all its programs with it.
-    pub fn execs_lost(&self, keeper: u64) {
+    /// A keeper that has taken domains over has these programs: others are lost.
+    pub fn execs_found(&self, keeper: u64, found: &[String]) {
         for exec in self.execs.all() {
-            if exec.keeper.number == keeper && exec.state.borrow().end.is_none() {
-                self.exec_ended(&exec.id, 137, Some("lost: the keeper ended".into()));
+            let its = exec.keeper.number == keeper && exec.is_started() && !exec.has_ended();
+            if its && !found.contains(&exec.id) {
+                self.exec_ended(&exec.id, DOMAIN_ENDED, Some("lost: its keeper ended".into()));
+            }
+        }
+    }
+
+    /// A run of a domain has ended, and with it the programs of which its keeper has not said how they did.
+    pub fn execs_over(&self, entry: &Entry, run: u64) {
+        for exec in self.execs.all() {
+            let its = exec.domain == entry.id && exec.run <= run && exec.is_started() && !exec.has_ended();
+            if its {
+                self.exec_ended(&exec.id, DOMAIN_ENDED, Some("the domain has ended".into()));
             }
         }
     }
@@ -400,7 +493,11 @@ impl Core {
         if let Some(bytes) = exec.read(at)
             && exec.state.borrow().end.is_none()
         {
-            exec.keeper.tell(Ask::ToExec { exec: exec.id.clone(), ask: ExecAsk::Taken { bytes } });
+            let ask = ExecAsk::Taken { bytes };
+            if !exec.keeper.tell(Ask::ToExec { exec: exec.id.clone(), ask }) {
+                // The next one is told.
+                locked(&exec.printed).owed += bytes;
+            }
         }
     }
 
@@ -423,17 +520,40 @@ impl Core {
         exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await.map(drop)
     }
 
-    pub async fn exec_input(&self, exec: &Exec, mut bytes: ByteStream, close: bool) -> Result<(), Problem> {
-        let input = |data: &[u8], close| ExecAsk::Input { data: STANDARD.encode(data), close };
+    pub async fn exec_input(
+        &self,
+        exec: &Arc<Exec>,
+        mut bytes: ByteStream,
+        close: bool,
+    ) -> Result<(), Problem> {
         while let Some(piece) = next(&mut bytes).await {
             for part in piece?.chunks(PIECE) {
-                self.to_exec(exec, input(part, false)).await?;
+                self.give(exec, part, false).await?;
             }
         }
         if close {
-            self.to_exec(exec, input(&[], true)).await?;
+            self.give(exec, &[], true).await?;
         }
         Ok(())
+    }
+
+    /// Gives it a piece of input, also if nobody waits for that any more: what was begun may be in its hands already.
+    async fn give(&self, exec: &Arc<Exec>, part: &[u8], close: bool) -> Result<(), Problem> {
+        let len = u32::try_from(part.len()).unwrap_or_default();
+        let (exec, data) = (exec.clone(), STANDARD.encode(part));
+        let given = tokio::spawn(async move {
+            let mut at = exec.given.clone().lock_owned().await;
+            let over = exec.has_ended();
+            let ask = ExecAsk::Input { data, close, at: Some(*at) };
+            let said = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
+            *at = at.wrapping_add(len);
+            match said {
+                // It has ended with this, or before it came: as one does that reads no further.
+                Err(problem) if !over && problem.code == Code::WrongState => Ok(()),
+                said => said.map(drop),
+            }
+        });
+        given.await.unwrap_or_else(|e| Err(Problem::new(Code::Internal, format!("a task failed: {e}"))))
     }
 
     pub async fn exec_resize(&self, exec: &Exec, to: api::ResizeTerminal) -> Result<(), Problem> {
@@ -447,7 +567,7 @@ impl Core {
 
     /// Hangs up a program of ours.
     pub async fn release(&self, exec: &Exec) {
-        if exec.state.borrow().end.is_none() {
+        if !exec.has_ended() {
             // It may have ended just now.
             let _ = self.to_exec(exec, ExecAsk::Release).await;
         }

@@ -141,6 +141,7 @@ impl Core {
         if entry.state() != DomainState::Hibernated {
             self.keepers.left(keeper, &id);
         }
+        self.execs_over(&entry, exit.run);
         let saved = self.save_unhurried(&entry);
         self.tell_end(&entry, &exit);
         let core = self.clone();

@@ -18,6 +18,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::execs::Execs;
 use crate::keeper::protocol::{Ask, Call, Fault, Kept, LONGEST, News, PROTOCOL, Refusal, Said, Stream, Word};
 use crate::pulse::{ANSWER, GREETING, Patient};
 use crate::{keeper, locked};
@@ -28,18 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PULSE: Duration = Duration::from_secs(2);
 /// How long to wait before the next try to get one.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long the last words of a keeper that was killed may take.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the link tells.
 #[derive(Debug)]
 pub(crate) enum Happening {
-    /// There is a connection; these are the domains the keeper knows.
-    Connected(Vec<Kept>),
-    /// It is lost. What was going on with its domains is over.
+    /// There is a connection; these are the domains and the further programs that the keeper knows.
+    Connected(Vec<Kept>, Vec<String>),
+    /// It is lost.
     Lost,
     /// News from the keeper.
     News(News),
-    /// What a further program printed.
-    Printed(String, Stream, Bytes),
+    /// What a further program printed, and behind how many bytes.
+    Printed(String, Stream, Option<u32>, Bytes),
 }
 
 /// How the keeper is started.
@@ -54,6 +57,8 @@ pub(crate) struct Setup {
     pub defaults: doppel_domain::Defaults,
     /// The program with the `keep` command.
     pub program: PathBuf,
+    /// The further programs that the supervisor knows.
+    pub execs: Arc<Execs>,
 }
 
 /// Where what happens is told.
@@ -109,14 +114,15 @@ impl Link {
         self.task.abort();
     }
 
-    /// Tells the keeper something, whose answer nobody waits for. One that has gone need not know.
-    pub fn tell(&self, ask: Ask) {
+    /// Tells the keeper something, whose answer nobody waits for. One that has gone need not know; whether there is one.
+    pub fn tell(&self, ask: Ask) -> bool {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        if let (Some(connection), Ok(mut line)) =
-            (&*self.connection.borrow(), serde_json::to_vec(&Call { n, ask }))
-        {
-            line.push(b'\n');
-            let _ = connection.lines.send(line);
+        match (&*self.connection.borrow(), serde_json::to_vec(&Call { n, ask })) {
+            (Some(connection), Ok(mut line)) => {
+                line.push(b'\n');
+                connection.lines.send(line).is_ok()
+            }
+            _ => false,
         }
     }
 
@@ -191,7 +197,7 @@ async fn stay_connected(setup: Setup, connection: watch::Sender<Option<Connectio
             () = out.happenings.closed() => return,
         };
         let result = match stream {
-            Ok(stream) => converse(stream, &connection, &out).await,
+            Ok(stream) => converse(stream, &setup.execs, &connection, &out).await,
             Err(error) => Err(error),
         };
         connection.send_replace(None);
@@ -253,18 +259,22 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
 /// Talks until the connection ends.
 async fn converse(
     stream: UnixStream,
+    execs: &Execs,
     connection: &watch::Sender<Option<Connection>>,
     out: &Out,
 ) -> std::io::Result<()> {
     let patient = Patient::of(&stream);
     let (reader, mut writer) = stream.into_split();
-    let hello = serde_json::to_vec(&Call { n: 0, ask: Ask::Hello { protocol: PROTOCOL } })?;
+    let ask = Ask::Hello { protocol: PROTOCOL, execs: execs.known(out.number) };
+    let hello = serde_json::to_vec(&Call { n: 0, ask })?;
     writer.write_all(&hello).await?;
     writer.write_all(b"\n").await?;
     let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
-    let domains = match patient.answers(GREETING, next(&mut reader, &mut line)).await? {
-        Some(Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains } }) => domains,
+    let (domains, execs) = match patient.answers(GREETING, next(&mut reader, &mut line)).await? {
+        Some(Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains, execs } }) => {
+            (domains, execs)
+        }
         Some(Word::Answer { said: Said::Kept { protocol, .. }, .. }) => {
             return Err(std::io::Error::other(format!(
                 "a keeper of another version runs (protocol {protocol}, not {PROTOCOL}); stop its domains, then it ends"
@@ -275,16 +285,19 @@ async fn converse(
     };
     let pending = Pending::default();
     let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
-    out.tell(Happening::Connected(domains));
+    out.tell(Happening::Connected(domains, execs));
     connection.send_replace(Some(Connection { lines: lines.clone(), pending: pending.clone() }));
     let write = async {
         while let Some(mut bytes) = queue.recv().await {
             while let Ok(more) = queue.try_recv() {
                 bytes.extend(more);
             }
-            writer.write_all(&bytes).await?;
+            if writer.write_all(&bytes).await.is_err() {
+                break;
+            }
         }
-        Ok::<_, std::io::Error>(())
+        // That it has died is told by its last words, which are read to their end first.
+        std::future::pending::<()>().await;
     };
     let read = async {
         while let Some(word) = next(&mut reader, &mut line).await? {
@@ -295,13 +308,13 @@ async fn converse(
                         let _ = waiting.send(said);
                     }
                 }
-                Word::News(News::ExecPrinted { exec, stream, bytes }) => {
+                Word::News(News::ExecPrinted { exec, stream, bytes, at }) => {
                     if bytes > LONGEST {
                         return Err(std::io::Error::other("it sends more than it may"));
                     }
                     let mut printed = vec![0; bytes];
                     reader.read_exact(&mut printed).await?;
-                    out.tell(Happening::Printed(exec, stream, printed.into()));
+                    out.tell(Happening::Printed(exec, stream, at, printed.into()));
                 }
                 Word::News(news) => {
                     out.tell(Happening::News(news));
@@ -310,10 +323,15 @@ async fn converse(
         }
         Ok::<_, std::io::Error>(())
     };
+    let mut read = std::pin::pin!(read);
     let result = tokio::select! {
-        result = read => result,
-        result = write => result,
-        result = keep_asking(&patient, &pending, &lines) => result,
+        result = &mut read => result,
+        () = write => Ok(()),
+        result = keep_asking(&patient, &pending, &lines) => {
+            // It was killed for that.
+            let _ = tokio::time::timeout(LAST_WORDS, &mut read).await;
+            result
+        }
         () = out.happenings.closed() => return Ok(()),
     };
     connection.send_replace(None);

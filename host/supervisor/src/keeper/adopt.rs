@@ -284,6 +284,7 @@ impl Keeper {
         };
         let networked = domain.network.is_some();
         self.domains.insert(note.id.clone(), domain);
+        self.adopt_execs(&note.id, key);
         self.tell_process(&note.id);
         if networked {
             // Its ports may have been bound again.
@@ -345,8 +346,6 @@ impl Keeper {
         }
         let why = if !self.freezes.is_empty() {
             "a domain is being frozen"
-        } else if !self.execs.is_empty() {
-            "programs were started in domains (exec), which would be hung up"
         } else {
             tracing::info!("gives way to a keeper of {}", program.display());
             self.say(&Word::Answer { n, said: Said::Done });

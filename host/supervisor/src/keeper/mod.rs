@@ -118,8 +118,9 @@ struct Domain {
     keeps_network: bool,
 }
 
-/// What followed domains and further programs have printed since the last turn: news, and the bytes that follow them.
-type Outbox = Arc<Mutex<Vec<(News, Vec<u8>)>>>;
+/// What followed domains and further programs have printed since the last turn: news, the bytes that follow them, and what
+/// is safe when these have been sent.
+type Outbox = Arc<Mutex<Vec<(News, Vec<u8>, Option<exec::Mark>)>>>;
 /// Most bytes of a line of a log.
 const PIECE: usize = 16 << 10;
 
@@ -146,7 +147,7 @@ impl doppel_domain::Sink for Sink {
             let line = journal.add(stream, end, piece);
             if self.tap.0.load(std::sync::atomic::Ordering::Relaxed) {
                 let news = News::Printed { id: self.id.clone(), line: line.clone() };
-                locked(&self.outbox).push((news, Vec::new()));
+                locked(&self.outbox).push((news, Vec::new(), None));
             }
         }
         Ok(bytes.len())
@@ -166,6 +167,8 @@ struct Keeper {
     keys: HashMap<Key, String>,
     execs: HashMap<String, exec::Exec>,
     sessions: HashMap<SessionKey, String>,
+    /// There is a supervisor that has said which programs it knows.
+    greeted: exec::Greeted,
     /// Calls that wait for the end of a freeze.
     freezes: HashMap<Key, u64>,
     outbox: Outbox,
@@ -221,6 +224,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         keys: HashMap::new(),
         execs: HashMap::new(),
         sessions: HashMap::new(),
+        greeted: exec::Greeted::default(),
         freezes: HashMap::new(),
         outbox: Outbox::default(),
         peer: None,
@@ -290,11 +294,19 @@ impl Keeper {
 
     /// Sends what can be sent.
     fn flush(&mut self) {
-        if let Some(peer) = &mut self.peer
-            && !peer.flush()
-        {
-            self.peer = None;
+        let Some(peer) = &mut self.peer else { return };
+        if peer.flush() {
+            let safe = peer.safe();
+            self.execs_sent(safe);
+        } else {
+            self.forget_peer();
         }
+    }
+
+    /// The connection is lost.
+    fn forget_peer(&mut self) {
+        self.peer = None;
+        self.greeted.set(false);
     }
 
     /// Waits until there is something to do.
@@ -352,8 +364,8 @@ impl Keeper {
         // The newest supervisor is the one there is: the other is dead or about to be.
         match Peer::new(stream) {
             Ok(peer) => {
+                self.forget_peer();
                 self.peer = Some(peer);
-                self.release_execs();
                 self.freezes.clear();
                 for domain in self.domains.values_mut() {
                     domain.forget_calls();
@@ -370,7 +382,7 @@ impl Keeper {
             self.answer(call);
         }
         if !alive {
-            self.peer = None;
+            self.forget_peer();
         }
     }
 
@@ -382,9 +394,9 @@ impl Keeper {
 
     fn send_printed(&mut self) {
         let printed = std::mem::take(&mut *locked(&self.outbox));
-        for (news, bytes) in printed {
+        for (news, bytes, mark) in printed {
             let Some(peer) = &mut self.peer else { return };
-            peer.print(news, &bytes);
+            peer.print(news, &bytes, mark);
         }
     }
 

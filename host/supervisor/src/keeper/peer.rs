@@ -1,9 +1,11 @@
 //! The supervisor's connection: lines in, lines and bytes out, never waited for.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use super::exec::Mark;
 use super::protocol::{Call, LONGEST, News, Word};
 
 /// Output that is not read up to here is dropped beyond it. Answers and ends never are.
@@ -18,6 +20,10 @@ pub(super) struct Peer {
     /// What is to be sent, and how much of it was.
     waiting: Vec<u8>,
     sent: usize,
+    /// Bytes that were ever sent.
+    all_sent: u64,
+    /// What is safe when so many bytes have been sent: the other end reads them also if we die.
+    marks: VecDeque<(u64, Mark)>,
     /// Output that was dropped, by domain.
     lost: Vec<(String, u64)>,
 }
@@ -25,7 +31,15 @@ pub(super) struct Peer {
 impl Peer {
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, received: Vec::new(), waiting: Vec::new(), sent: 0, lost: Vec::new() })
+        Ok(Self {
+            stream,
+            received: Vec::new(),
+            waiting: Vec::new(),
+            sent: 0,
+            all_sent: 0,
+            marks: VecDeque::new(),
+            lost: Vec::new(),
+        })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -78,7 +92,7 @@ impl Peer {
     }
 
     /// Puts output into the queue, if there is room: news, and the bytes that belong to them.
-    pub fn print(&mut self, news: News, bytes: &[u8]) {
+    pub fn print(&mut self, news: News, bytes: &[u8], mark: Option<Mark>) {
         if let News::Printed { id, line } = &news
             && self.waiting.len() - self.sent > BACKLOG
         {
@@ -91,6 +105,14 @@ impl Peer {
         }
         self.say(&Word::News(news));
         self.waiting.extend_from_slice(bytes);
+        let end = self.all_sent + (self.waiting.len() - self.sent) as u64;
+        self.marks.extend(mark.map(|mark| (end, mark)));
+    }
+
+    /// What of the output has been sent.
+    pub fn safe(&mut self) -> Vec<Mark> {
+        let count = self.marks.iter().take_while(|(end, _)| *end <= self.all_sent).count();
+        self.marks.drain(..count).map(|(_, mark)| mark).collect()
     }
 
     fn say_lost(&mut self) {
@@ -104,7 +126,10 @@ impl Peer {
         while self.has_more() {
             match self.stream.write(&self.waiting[self.sent..]) {
                 Ok(0) => return false,
-                Ok(n) => self.sent += n,
+                Ok(n) => {
+                    self.sent += n;
+                    self.all_sent += n as u64;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,

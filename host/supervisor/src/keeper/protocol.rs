@@ -47,6 +47,9 @@ pub(crate) enum Ask {
     Hello {
         /// [`PROTOCOL`] of the supervisor.
         protocol: u32,
+        /// Further programs that it knows; all others are nobody's and are hung up.
+        #[serde(default)]
+        execs: Vec<KnownExec>,
     },
     /// Starts a domain. Answered by [`Said::Started`] when it runs.
     Start {
@@ -182,9 +185,20 @@ pub(crate) enum Ask {
 impl Ask {
     /// Whether it may be asked again of another keeper when the one that was asked has died, and may have done it.
     pub fn may_be_repeated(&self) -> bool {
-        // Input would be given twice, a frozen image is there already, and programs belong to the keeper that runs them.
-        !matches!(self, Self::Input { .. } | Self::Freeze { .. } | Self::Exec { .. } | Self::ToExec { .. })
+        // Input would be given twice, and a frozen image is there already. Programs have ids, and their input has places.
+        !matches!(self, Self::Input { .. } | Self::Freeze { .. })
     }
+}
+
+/// A further program that the supervisor knows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct KnownExec {
+    /// Its id.
+    pub exec: String,
+    /// Of its domain.
+    pub domain: String,
+    /// Bytes of its output that came and are not [`ExecAsk::Taken`] yet.
+    pub waiting: u64,
 }
 
 /// A further program in a domain; as [`doppel_domain::ExecConfig`].
@@ -231,8 +245,11 @@ pub(crate) enum ExecAsk {
         data: String,
         /// That was all.
         close: bool,
+        /// How many bytes came before these, modulo 2^32: what of them it has already is not given again.
+        #[serde(default)]
+        at: Option<u32>,
     },
-    /// Hangs up.
+    /// Hangs up. One that has ended is forgotten: until then its end is told every supervisor that asks.
     Release,
 }
 
@@ -360,6 +377,9 @@ pub(crate) enum Said {
         protocol: u32,
         /// What it keeps.
         domains: Vec<Kept>,
+        /// Ids of the further programs that it has.
+        #[serde(default)]
+        execs: Vec<String>,
     },
     /// To [`Ask::Start`].
     Started {
@@ -593,8 +613,11 @@ pub(crate) enum News {
         stream: Stream,
         /// How many.
         bytes: usize,
+        /// How many came before them, modulo 2^32: after a keeper's death some come again.
+        #[serde(default)]
+        at: Option<u32>,
     },
-    /// A further program has ended.
+    /// A further program has ended; told again until [`ExecAsk::Release`].
     ExecEnded {
         /// Its id.
         exec: String,

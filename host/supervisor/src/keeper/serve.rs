@@ -38,6 +38,8 @@ pub(super) struct Piece {
     pub bytes: Vec<u8>,
     pub done: usize,
     pub close: bool,
+    /// Bytes that came before it, of a stream whose input is counted.
+    pub at: Option<u32>,
 }
 
 impl Input {
@@ -78,11 +80,12 @@ impl Keeper {
     /// Does what is asked; none if the answer comes later.
     fn act(&mut self, n: u64, ask: Ask) -> Option<Said> {
         match ask {
-            Ask::Hello { protocol } => {
+            Ask::Hello { protocol, execs } => {
                 if protocol != PROTOCOL {
                     tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
                 }
-                let kept = Said::Kept { protocol: PROTOCOL, domains: self.kept() };
+                let execs = self.greet_execs(&execs);
+                let kept = Said::Kept { protocol: PROTOCOL, domains: self.kept(), execs };
                 self.reply(Some(n), kept);
                 self.tell_called(true);
                 None
@@ -132,7 +135,7 @@ impl Keeper {
                     Ok(domain) => domain,
                     Err(said) => return Some(said),
                 };
-                domain.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close });
+                domain.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close, at: None });
                 self.feed(&id);
                 None
             }
