@@ -52,7 +52,7 @@ impl Greeted {
         self.0.store(to, Ordering::Relaxed);
     }
 
-    fn get(&self) -> bool {
+    pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

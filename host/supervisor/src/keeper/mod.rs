@@ -386,8 +386,9 @@ impl Keeper {
         }
     }
 
+    /// Says something to a supervisor that has greeted. What happens before that, its greeting is answered with.
     fn say(&mut self, word: &Word) {
-        if let Some(peer) = &mut self.peer {
+        if let Some(peer) = self.peer.as_mut().filter(|_| self.greeted.get()) {
             peer.say(word);
         }
     }
@@ -395,7 +396,7 @@ impl Keeper {
     fn send_printed(&mut self) {
         let printed = std::mem::take(&mut *locked(&self.outbox));
         for (news, bytes, mark) in printed {
-            let Some(peer) = &mut self.peer else { return };
+            let Some(peer) = self.peer.as_mut().filter(|_| self.greeted.get()) else { return };
             peer.print(news, &bytes, mark);
         }
     }
