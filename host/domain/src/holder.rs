@@ -58,6 +58,8 @@ struct Ids {
     used: HashMap<u32, u32>,
     /// The next id to give out; none if the last block is used up.
     next: Option<u32>,
+    /// Blocks that were taken over, each counted as one more in use until all of their domains have been found.
+    taken: Vec<u32>,
 }
 
 static HOLDER: Mutex<Weak<Holder>> = Mutex::new(Weak::new());
@@ -123,7 +125,8 @@ impl Holder {
         let doors = Doors::default();
         let listener = requests::listen(&socket, doors.clone()).map_err(|e| e.to_string());
         let blocks = links_of(base, "ids", name).filter_map(|link| link.file_name()?.to_str()?.parse().ok());
-        let ids = Ids { used: blocks.map(|block| (block, 0)).collect(), next: None };
+        let taken: Vec<u32> = blocks.collect();
+        let ids = Ids { used: taken.iter().map(|block| (*block, 1)).collect(), next: None, taken };
         let names =
             links_of(base, "names", name).filter_map(|link| Some(link.file_name()?.to_str()?.to_owned()));
         let names = Mutex::new(names.collect());
@@ -151,13 +154,10 @@ impl Holder {
         for name in std::mem::take(&mut *lock(&self.names)) {
             self.give_name(&name);
         }
-        lock(&self.ids).used.retain(|block, used| {
-            if *used == 0 {
-                // If it cannot be removed it is swept with this process.
-                let _ = fs::remove_file(self.base.join("ids").join(block.to_string()));
-            }
-            *used > 0
-        });
+        let mut ids = lock(&self.ids);
+        for block in std::mem::take(&mut ids.taken) {
+            self.give_one(&mut ids, block);
+        }
     }
 
     /// Its name.
@@ -210,8 +210,11 @@ impl Holder {
 
     /// Gives an id back; its block is given up with the last one.
     pub fn give_id(&self, id: u32) {
-        let mut ids = lock(&self.ids);
-        let block = id / BLOCK;
+        self.give_one(&mut lock(&self.ids), id / BLOCK);
+    }
+
+    /// One less of a block is in use; the last of it gives the block back.
+    fn give_one(&self, ids: &mut Ids, block: u32) {
         let current = ids.next.is_some_and(|next| next / BLOCK == block);
         let Some(used) = ids.used.get_mut(&block) else { return };
         *used -= 1;
@@ -485,6 +488,28 @@ mod tests {
 
     fn count(base: &Path, dir: &str) -> usize {
         fs::read_dir(base.join(dir)).unwrap().count()
+    }
+
+    #[test]
+    fn what_was_taken_over_stays_until_all_domains_are_found() {
+        let base = tempfile();
+        let one = Holder::new(&base).unwrap();
+        let (spare, domain) = (one.take_id().unwrap(), one.take_id().unwrap());
+        assert_eq!(spare / BLOCK, domain / BLOCK);
+        let name = one.name().to_owned();
+        // As if it had died: its links stay.
+        rustix::fs::flock(&one.lock, FlockOperation::Unlock).unwrap();
+        let next = Holder::take_over_in(&base, &name).unwrap();
+        next.retake(spare, None);
+        next.give_id(spare);
+        assert_eq!(count(&base, "ids"), 1, "another domain of the block lives, and is found next");
+        next.retake(domain, None);
+        next.release_unused();
+        assert_eq!(count(&base, "ids"), 1);
+        next.give_id(domain);
+        assert_eq!(count(&base, "ids"), 0);
+        drop((one, next));
+        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]
