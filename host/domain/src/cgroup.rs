@@ -32,6 +32,8 @@ const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 const ACCOUNTED: [&str; 6] = ["memory", "cpu", "pids", "cpuacct", "blkio", "io"];
 /// Directory of all domains in each hierarchy.
 const PARENT: &str = "doppel";
+/// And of all service domains, beside it: what bounds all domains together does not keep one from being replaced.
+const SERVICES_PARENT: &str = "doppel-services";
 /// Period of the CPU quota of a limit.
 const CPU_PERIOD: Duration = Duration::from_millis(100);
 /// What a process or group weighs on v1.
@@ -110,6 +112,11 @@ impl Limits {
             (true, false) => Extent::Accounts,
             (false, false) => Extent::Limits,
         }
+    }
+
+    /// The directory of its group.
+    fn parent(&self) -> &'static str {
+        if self.service { SERVICES_PARENT } else { PARENT }
     }
 
     /// The controllers that cannot be missing.
@@ -275,9 +282,10 @@ impl Cgroup {
 
     fn create_in(hierarchies: Hierarchies, name: &str, limits: Limits) -> io::Result<Self> {
         let wanted = limits.extent().controllers();
+        let above = limits.parent();
         let (dirs, v2) = match hierarchies {
             Hierarchies::V2(root) => {
-                let parent = root.join(PARENT);
+                let parent = root.join(above);
                 make_dir(&parent)?;
                 let path = root.join("cgroup.controllers");
                 let all = fs::read_to_string(&path).map_err(|e| at(&path, e))?;
@@ -288,7 +296,7 @@ impl Cgroup {
                 (ours.into_iter().map(|c| (c, parent.join(name))).collect(), true)
             }
             Hierarchies::V1(roots) => {
-                let dirs = roots.into_iter().map(|(c, root)| (c, root.join(PARENT).join(name))).collect();
+                let dirs = roots.into_iter().map(|(c, root)| (c, root.join(above).join(name))).collect();
                 (dirs, false)
             }
         };
@@ -309,7 +317,9 @@ impl Cgroup {
         }
         let mut limits = limits;
         limits.resources.pids.get_or_insert(u32::try_from(MAX_TASKS).unwrap_or(u32::MAX));
-        group.bound_all()?;
+        if !limits.service {
+            group.bound_all()?;
+        }
         group.set_limits(&limits)?;
         group.weigh_parent();
         if limits.resources.account {
@@ -320,17 +330,28 @@ impl Cgroup {
 
     /// The group of this name that another process has made with such limits.
     pub fn adopt(name: &str, limits: &Limits) -> io::Result<Self> {
+        let found = Self::adopt_in(limits.parent(), name, limits);
+        match found {
+            // Older programs have those of service domains among the domains'.
+            Err(e) if limits.service && e.kind() == io::ErrorKind::NotFound => {
+                Self::adopt_in(PARENT, name, limits)
+            }
+            found => found,
+        }
+    }
+
+    fn adopt_in(above: &str, name: &str, limits: &Limits) -> io::Result<Self> {
         let wanted = limits.extent().controllers();
         let (dirs, v2): (Vec<(&'static str, PathBuf)>, bool) = match Hierarchies::find(limits.extent())? {
             Hierarchies::V2(root) => {
-                let dir = root.join(PARENT).join(name);
+                let dir = root.join(above).join(name);
                 let path = dir.join("cgroup.controllers");
                 let all = fs::read_to_string(&path).map_err(|e| at(&path, e))?;
                 let has = |c: &&str| has_word(&all, c);
                 (wanted.iter().copied().filter(has).map(|c| (c, dir.clone())).collect(), true)
             }
             Hierarchies::V1(roots) => {
-                let dirs = roots.into_iter().map(|(c, root)| (c, root.join(PARENT).join(name)));
+                let dirs = roots.into_iter().map(|(c, root)| (c, root.join(above).join(name)));
                 (dirs.filter(|(_, dir)| dir.exists()).collect(), false)
             }
         };

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use doppel_confine::service::TASKS;
 use doppel_service::{Group, Groups};
 
-use super::{Birth, Cgroup, Extent, Hierarchies, Limits, PARENT};
+use super::{Birth, Cgroup, Extent, Hierarchies, Limits, PARENT, SERVICES_PARENT};
 
-/// Makes one for each service domain that this process starts: `net-PID-N` beside those of domains.
+/// Makes one for each service domain that this process starts: `net-PID-N`, apart from those of domains.
 #[derive(Debug, Default)]
 pub struct ServiceGroups(());
 
@@ -86,8 +86,9 @@ fn sweep(hierarchies: &Hierarchies) {
         Hierarchies::V2(root) => vec![root.clone()],
         Hierarchies::V1(roots) => roots.iter().map(|(_, root)| root.clone()).collect(),
     };
-    for entry in roots.iter().filter_map(|root| std::fs::read_dir(root.join(PARENT)).ok()).flatten().flatten()
-    {
+    // Older programs had them among the domains'.
+    let parents = roots.iter().flat_map(|root| [PARENT, SERVICES_PARENT].map(|parent| root.join(parent)));
+    for entry in parents.filter_map(|parent| std::fs::read_dir(parent).ok()).flatten().flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|n| n.strip_prefix("net-")?.split('-').next()?.parse::<i32>().ok());
         let gone = |pid| {

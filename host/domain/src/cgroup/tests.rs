@@ -67,6 +67,27 @@ fn limits_on_v2() {
 }
 
 #[test]
+fn service_domains_are_not_among_those_that_are_bounded_together() {
+    let root = fake("services");
+    let dir = root.join(SERVICES_PARENT).join("net-1-0");
+    fs::create_dir_all(&dir).unwrap();
+    for above in [root.join(PARENT), root.join(SERVICES_PARENT)] {
+        fs::write(above.join("pids.max"), "max").unwrap();
+    }
+    let mut limits = Limits { memory: Some(1 << 30), service: true, ..Limits::default() };
+    limits.resources.pids = Some(1);
+    let roots = Hierarchies::V1(vec![("pids", root.clone())]);
+    let group = Cgroup::create_in(roots, "net-1-0", Limits { memory: None, ..limits }).unwrap();
+    assert_eq!(group.directories().collect::<Vec<_>>(), [dir.as_path()]);
+    assert_eq!(fs::read_to_string(dir.join("pids.max")).unwrap(), "1");
+    for above in [PARENT, SERVICES_PARENT] {
+        assert_eq!(fs::read_to_string(root.join(above).join("pids.max")).unwrap(), "max");
+    }
+    drop(group);
+    fs::remove_dir_all(&root).unwrap();
+}
+
+#[test]
 fn a_group_of_cpus_has_those_of_the_one_above() {
     let root = fake("v1-cpuset");
     let dir = root.join("doppel/d1");
