@@ -10,4 +10,6 @@ pub struct Pulse {
     pub count: AtomicU32,
     /// 1: the supervisor sleeps, and an alarm is to wake it at the next step. It sets this word, the service domain takes it.
     pub watcher_sleeps: AtomicU32,
+    /// The longest step of work so far in microseconds, waits for a CPU included. The service domain's.
+    pub longest: AtomicU32,
 }

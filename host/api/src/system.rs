@@ -57,6 +57,8 @@ pub struct Service {
     pub cpu_seconds: f64,
     /// Resident memory of its process in bytes, its part of the domains' channels included.
     pub memory_bytes: u64,
+    /// The longest step of work of its process, waits for a CPU included.
+    pub longest_step_seconds: f64,
 }
 
 /// What happened.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use clap::Args;
 use doppel_api::{self as api, NetworkKind, PortMapping};
 use doppel_domain::{NetworkLink, ServiceGroups};
-use doppel_net::{Attachment, Manager, Port, Quota, Rules, Transport, Wanted};
+use doppel_net::{Attachment, Manager, Port, Rules, Transport, Wanted};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::out::tell;
@@ -125,7 +125,7 @@ impl NetworkArgs {
             rules: Rules { rates: self.rate.of_service(), ..self.rules.of_service()? },
             published: self.publish.clone(),
             resolver: self.dns.as_deref().map(doppel_net::resolver).transpose()?,
-            quota: Quota::of_memory(memory),
+            quota: crate::defaults::network()?.of_memory(memory),
         })?;
         for (asked, port) in self.publish.iter().zip(&attachment.published) {
             if asked.host.port() == 0 {

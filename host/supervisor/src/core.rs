@@ -52,6 +52,7 @@ pub(crate) struct Core {
     pub origins: Notes,
     pub roots: Roots,
     pub spare_seconds: u32,
+    pub quotas: doppel_net::Quotas,
     pub audit: Audit,
     /// What this program was called with, if another may go on in its process.
     pub arguments: Option<Vec<OsString>>,
@@ -100,6 +101,7 @@ impl Core {
             origins: Notes::new(rows.take(Table::Frozen)),
             roots: Roots::default(),
             spare_seconds: config.spare_seconds,
+            quotas: config.network,
             store: config.store,
             state,
             world: Mutex::new(world),

@@ -154,7 +154,7 @@ impl Core {
         let mut network = network::wanted(&config.network)?;
         if let Some(network) = &mut network {
             network.name.clone_from(&row.name);
-            network.quota = doppel_net::Quota::of_memory(config.resources.memory_bytes);
+            network.quota = self.quotas.of_memory(config.resources.memory_bytes);
         }
         if wake {
             let name = row.asleep.as_deref().ok_or_else(|| wrong_state(entry, "does not sleep"))?;

@@ -40,13 +40,16 @@ impl Core {
     /// Their part of the Prometheus endpoint; nothing while there are none.
     pub(crate) async fn service_metrics(&self) -> String {
         type Figure = fn(&api::Service) -> f64;
-        let figures: [(&str, &str, &str, Figure); 6] = [
+        let figures: [(&str, &str, &str, Figure); 7] = [
             ("up", "gauge", "Whether it runs.", |s| f64::from(u8::from(s.pid.is_some()))),
             ("starts_total", "counter", "Network services started.", |s| s.starts as f64),
             ("restarts_total", "counter", "Those started after a death or a hang.", |s| s.restarts as f64),
             ("domains", "gauge", "Domains it serves.", |s| s.domains as f64),
             ("cpu_seconds", "gauge", "CPU time of its process.", |s| s.cpu_seconds),
             ("memory_bytes", "gauge", "Resident memory of its process.", |s| s.memory_bytes as f64),
+            ("longest_step_seconds", "gauge", "Longest step of work of its process.", |s| {
+                s.longest_step_seconds
+            }),
         ];
         // A keeper that has just died has none.
         let all = self.services().await.unwrap_or_default();
@@ -74,6 +77,7 @@ fn described((shard, (health, networks)): (u32, (Health, usize))) -> api::Servic
         networks: networks as u64,
         cpu_seconds: health.cpu_seconds,
         memory_bytes: health.memory_bytes,
+        longest_step_seconds: health.longest_step_seconds,
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Config {
     pub keeper_idle: Duration,
     /// What all domains of a keeper that is started have in common.
     pub defaults: doppel_domain::Defaults,
+    /// What a domain that is started may have of the network service.
+    pub network: doppel_net::Quotas,
     /// The program whose `keep` command is the keeper; this one if missing.
     pub program: Option<PathBuf>,
     /// What this process' program was called with, if it may go on as another one ([`Supervisor::replaced`]).

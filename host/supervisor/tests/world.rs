@@ -43,6 +43,7 @@ impl Place {
             keeper_domains: 256,
             keeper_idle: Duration::from_secs(60),
             defaults: doppel_domain::Defaults::default(),
+            network: doppel_net::Quotas::default(),
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_doppeld"))),
             arguments: None,
             replacement: None,

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
 
 use doppel_abi_service::Pulse;
 use doppel_sys::shared::SharedMap;
@@ -20,8 +21,9 @@ pub struct Heart {
     map: SharedMap,
     /// An eventfd: the service domain's answer to a supervisor that sleeps.
     alarm: OwnedFd,
-    /// The service domain's own count.
+    /// The service domain's own count, and when its step of work began.
     count: u32,
+    begun: Option<Instant>,
 }
 
 impl Heart {
@@ -43,7 +45,7 @@ impl Heart {
     /// What the host says.
     pub fn open(file: OwnedFd, alarm: OwnedFd) -> io::Result<Self> {
         let map = SharedMap::new(file.as_fd(), SIZE)?;
-        Ok(Self { file, map, alarm, count: BORN })
+        Ok(Self { file, map, alarm, count: BORN, begun: None })
     }
 
     /// The one of a service domain that another process has started, as was taken from that.
@@ -75,6 +77,7 @@ impl Heart {
     /// The service domain: another step of work.
     pub fn beat(&mut self) {
         self.count = (self.count | 1).wrapping_add(2);
+        self.measure(true);
         self.say();
         let pulse = self.pulse();
         fence(Ordering::SeqCst);
@@ -88,7 +91,26 @@ impl Heart {
     /// The service domain: it waits for work.
     pub fn rest(&mut self) {
         self.count = (self.count | 1).wrapping_add(1);
+        self.measure(false);
         self.say();
+    }
+
+    /// A step of work is done; another one begins if it goes on.
+    fn measure(&mut self, goes_on: bool) {
+        let now = Instant::now();
+        let begun = std::mem::replace(&mut self.begun, goes_on.then_some(now));
+        let Some(step) = begun.map(|begun| now.saturating_duration_since(begun)) else { return };
+        let (word, micros) = (&self.pulse().longest, u32::try_from(step.as_micros()).unwrap_or(u32::MAX));
+        // Nobody else writes it.
+        if micros > word.load(Ordering::Relaxed) {
+            word.store(micros, Ordering::Relaxed);
+        }
+    }
+
+    /// The supervisor: the longest step that the service domain says it has taken, waits for a CPU included.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        Duration::from_micros(self.pulse().longest.load(Ordering::Relaxed).into())
     }
 
     fn say(&self) {
@@ -97,6 +119,7 @@ impl Heart {
 
     /// The supervisor, before it starts another service domain.
     pub fn begin(&self) {
+        self.pulse().longest.store(0, Ordering::Relaxed);
         self.pulse().count.store(BORN, Ordering::SeqCst);
     }
 

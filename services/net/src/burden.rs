@@ -7,8 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-/// One of so many nanoseconds.
-const PART: u32 = 20;
+/// Hundredths of the time that what ended domains have left may take.
+pub(crate) const LEFT: u8 = 5;
 /// What may be done at once by who has not done any for a while.
 const BURST: Duration = Duration::from_millis(1);
 /// What may be done after a wait, so that a wait is some milliseconds long.
@@ -19,6 +19,8 @@ const MOST: Duration = Duration::from_micros(250);
 /// Of one domain.
 #[derive(Debug)]
 pub(crate) struct Burden {
+    /// Its part of the time in hundredths.
+    percent: u32,
     /// Time that was used and has not passed by in its part.
     owed: Duration,
     reckoned: Instant,
@@ -27,8 +29,8 @@ pub(crate) struct Burden {
 }
 
 impl Burden {
-    pub fn new(now: Instant) -> Self {
-        Self { owed: Duration::ZERO, reckoned: now, until: None }
+    pub fn new(percent: u8, now: Instant) -> Self {
+        Self { percent: percent.clamp(1, 100).into(), owed: Duration::ZERO, reckoned: now, until: None }
     }
 
     /// Whether more may be done now. `strained`: others would notice.
@@ -37,7 +39,8 @@ impl Burden {
             return false;
         }
         self.until = None;
-        self.owed = self.owed.saturating_sub(now.saturating_duration_since(self.reckoned) / PART);
+        self.owed =
+            self.owed.saturating_sub(now.saturating_duration_since(self.reckoned) / 100 * self.percent);
         self.reckoned = now;
         if self.owed < BURST {
             return true;
@@ -47,7 +50,7 @@ impl Burden {
             return true;
         }
         // What it has overdrawn it waits for as well.
-        self.until = Some(now + (self.owed - BURST + STEP) * PART);
+        self.until = Some(now + (self.owed - BURST + STEP) * 100 / self.percent);
         false
     }
 
@@ -71,7 +74,7 @@ mod tests {
     /// How long it works in a second of which it would use all.
     fn works(strained: bool) -> Duration {
         let begun = Instant::now();
-        let (mut b, mut now, mut done) = (Burden::new(begun), begun, Duration::ZERO);
+        let (mut b, mut now, mut done) = (Burden::new(LEFT, begun), begun, Duration::ZERO);
         while now < begun + Duration::from_secs(1) {
             if b.may(now, || strained) {
                 b.used(10 * US);
@@ -94,7 +97,7 @@ mod tests {
     #[test]
     fn who_asks_for_less_never_waits() {
         let begun = Instant::now();
-        let mut b = Burden::new(begun);
+        let mut b = Burden::new(LEFT, begun);
         for n in 0..100_000 {
             assert!(b.may(begun + n * 200 * US, || true));
             b.used(9 * US);

@@ -200,6 +200,7 @@ impl Client {
         share.set_rates(settings.rules.rates, Instant::now());
         let policy = Policy::new(std::mem::take(&mut settings.rules), settings.log.clone(), locals);
         let callers = (0..settings.published.len()).collect();
+        let burden = Burden::new(settings.quota.burden_percent, Instant::now());
         Self {
             channel,
             settings,
@@ -213,7 +214,7 @@ impl Client {
             answers: VecDeque::new(),
             busy: Busy::default(),
             share,
-            burden: Burden::new(Instant::now()),
+            burden,
             may_burden: true,
             burdened: Duration::ZERO,
             paused: None,

@@ -55,7 +55,7 @@ pub use ledger::{Counts, Ledger, Sum, Traffic};
 pub use logs::{Bells, Logs};
 pub use manager::{Attachment, Health, Manager, Place, Port, SERVICE, SHARDS, Sleeper, Wanted};
 pub use policy::{Line, Log};
-pub use quota::Quota;
+pub use quota::{Quota, Quotas};
 pub use rules::{Action, Direction, Pattern, Protocol, Rates, Rule, Rules, Transport};
 pub use serve::serve;
 pub use text::resolver;

@@ -78,6 +78,9 @@ pub struct Health {
     pub cpu_seconds: f64,
     /// Its resident memory, its part of channels included.
     pub memory_bytes: u64,
+    /// The longest step of work that this process says it has taken, waits for a CPU included.
+    #[serde(default)]
+    pub longest_step_seconds: f64,
 }
 
 /// A domain's part in the network; dropped, it has none any more.

@@ -31,29 +31,65 @@ pub struct Quota {
     pub ports: u64,
     /// Bytes of memory for what it has received and not taken.
     pub memory: u64,
+    /// Hundredths of the service's time for what burdens it, while others would notice.
+    pub burden_percent: u8,
 }
 
-/// The part of a domain's memory that may be what it has received and not taken, and what that is at least.
-const RECEIVED: u64 = 4;
+/// What a domain's memory for what it has received and not taken is at least.
 const LEAST_MEMORY: u64 = 16 << 20;
 
-impl Quota {
+/// What one domain may have, as an administrator says it (the table `network` of doppeld.toml).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quotas {
+    /// [`Quota::sockets`].
+    pub sockets: u32,
+    /// [`Quota::ports`].
+    pub ports: u32,
+    /// [`Quota::memory`], in hundredths of the domain's memory limit.
+    pub received_percent: u8,
+    /// [`Quota::burden_percent`].
+    pub burden_percent: u8,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self { sockets: 20_480, ports: 16_384, received_percent: 25, burden_percent: 5 }
+    }
+}
+
+impl Quotas {
     /// Of a domain with this memory limit; 0 is none.
     #[must_use]
-    pub fn of_memory(limit: Option<u64>) -> Self {
-        let plain = Self::default();
-        Self {
-            memory: limit
-                .filter(|&n| n > 0)
-                .map_or(plain.memory, |limit| (limit / RECEIVED).max(LEAST_MEMORY)),
-            ..plain
+    pub fn of_memory(&self, limit: Option<u64>) -> Quota {
+        let part = |limit: u64| (limit / 100).saturating_mul(self.received_percent.into()).max(LEAST_MEMORY);
+        Quota {
+            sockets: self.sockets.into(),
+            ports: self.ports.into(),
+            memory: limit.filter(|&n| n > 0).map_or(Quota::default().memory, part),
+            burden_percent: self.burden_percent,
         }
+    }
+
+    /// Whether they make sense.
+    ///
+    /// # Errors
+    /// Which does not, and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        let all = [
+            ("sockets", self.sockets, doppel_abi_service::OBJECTS),
+            ("ports", self.ports, u16::MAX.into()),
+            ("received_percent", self.received_percent.into(), 100),
+            ("burden_percent", self.burden_percent.into(), 100),
+        ];
+        let wrong = all.into_iter().find(|(_, is, most)| !(1..=*most).contains(is));
+        wrong.map_or(Ok(()), |(name, _, most)| Err(format!("{name}: must be between 1 and {most}")))
     }
 }
 
 impl Default for Quota {
     fn default() -> Self {
-        Self { sockets: 20_480, ports: 16_384, memory: 256 << 20 }
+        Self { sockets: 20_480, ports: 16_384, memory: 256 << 20, burden_percent: 5 }
     }
 }
 
@@ -295,7 +331,7 @@ mod tests {
     #[test]
     fn who_comes_later_finds_something_however_greedy_others_are() {
         let pools = Pools::new(20_000 + RESERVE, 28_000, 0);
-        let quota = Quota { sockets: u64::MAX, ports: u64::MAX, memory: 0 };
+        let quota = Quota { sockets: u64::MAX, ports: u64::MAX, memory: 0, ..Quota::default() };
         let mut all = Vec::new();
         for n in 1..=20u64 {
             let account = Account::new(quota, pools.clone());
@@ -313,7 +349,8 @@ mod tests {
     #[test]
     fn each_limit_has_its_error_and_all_is_given_back() {
         let pools = Pools::new(1 << 20, 3000, 300);
-        let account = Account::new(Quota { sockets: 5000, ports: 1 << 20, memory: 100 }, pools.clone());
+        let quota = Quota { sockets: 5000, ports: 1 << 20, memory: 100, ..Quota::default() };
+        let account = Account::new(quota, pools.clone());
         for _ in 0..2 {
             let (udp, why) = greedy(&account, Some(Ports::Udp));
             assert_eq!((udp.len(), why), (1750, Errno::ADDRNOTAVAIL));
@@ -325,6 +362,18 @@ mod tests {
         account.overdraw_memory(50);
         account.give_memory(150);
         assert!(account.take_memory(100));
+    }
+
+    #[test]
+    fn what_an_administrator_says() {
+        let plain = Quotas::default();
+        assert_eq!(plain.of_memory(None), Quota::default());
+        assert_eq!(plain.of_memory(Some(1000 << 20)).memory, 250 << 20);
+        assert_eq!(plain.of_memory(Some(1 << 20)).memory, LEAST_MEMORY);
+        let other = Quotas { sockets: 3, received_percent: 50, ..plain }.of_memory(Some(1000 << 20));
+        assert_eq!((other.sockets, other.memory), (3, 500 << 20));
+        assert!(plain.check().is_ok());
+        assert!(Quotas { burden_percent: 101, ..plain }.check().unwrap_err().starts_with("burden_percent"));
     }
 
     #[test]

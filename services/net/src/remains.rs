@@ -11,7 +11,7 @@ use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{BUFFER, up_buffer};
 use doppel_service::Channel;
 
-use crate::burden::Burden;
+use crate::burden::{Burden, LEFT};
 use crate::client::Entity;
 use crate::quota::Account;
 use crate::stream::at;
@@ -42,7 +42,7 @@ pub(crate) struct Ended {
 impl Ended {
     /// Of nobody yet.
     pub fn new(now: Instant) -> Self {
-        Self { open: VecDeque::new(), closed: VecDeque::new(), burden: Burden::new(now) }
+        Self { open: VecDeque::new(), closed: VecDeque::new(), burden: Burden::new(LEFT, now) }
     }
 
     /// One more client is no more.

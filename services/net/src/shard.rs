@@ -190,6 +190,7 @@ impl Shard {
             domains: state.members.len(),
             cpu_seconds: usage.cpu.as_secs_f64(),
             memory_bytes: usage.memory,
+            longest_step_seconds: state.gear.heart.longest().as_secs_f64(),
         }
     }
 }

@@ -27,6 +27,7 @@ mod hostile;
 mod hostile_domain;
 mod quotas;
 mod rates;
+mod steps;
 
 fn end_of(address: SocketAddr) -> End {
     crate::address::end(address)

@@ -26,6 +26,8 @@ pub struct Settings {
     pub keeper_idle_seconds: u32,
     /// What all domains have in common.
     pub domains: doppel_domain::Defaults,
+    /// What a domain may have of the network service at once.
+    pub network: doppel_net::Quotas,
     /// The Unix socket, and bounds for all connections.
     pub http: Http,
     /// TCP.
@@ -101,6 +103,7 @@ impl Default for Settings {
             keeper_domains: 256,
             keeper_idle_seconds: 60,
             domains: doppel_domain::Defaults::default(),
+            network: doppel_net::Quotas::default(),
             http: Http::default(),
             tcp: Tcp::default(),
             log: Log::default(),
@@ -179,6 +182,7 @@ impl Settings {
         if !(1..=doppel_net::SHARDS).contains(&self.network_shards) {
             return Err(format!("network_shards: must be between 1 and {}", doppel_net::SHARDS));
         }
+        self.network.check().map_err(|e| format!("network.{e}"))?;
         if !(1..=10_000).contains(&self.keeper_domains) {
             return Err("keeper_domains: must be between 1 and 10,000".into());
         }
@@ -257,6 +261,10 @@ mod tests {
             ("stroe = '/x'", "stroe"),
             ("[domains]\nspeculation = 'wild'", "speculation"),
             ("[domains]\nmemory = 'much'", "memory"),
+            ("[network]\nsockets = 0", "network.sockets"),
+            ("[network]\nports = 70000", "network.ports"),
+            ("[network]\nreceived_percent = 101", "network.received_percent"),
+            ("[network]\nburden_percent = 0", "network.burden_percent"),
             ("store = 'x'", "absolute"),
             ("[log]\nlevel = 'loud'", "log.level"),
             ("[log]\nformat = 'xml'", "format"),
