@@ -37,7 +37,13 @@ fn main() {
         let bytes = std::fs::read(&path).expect("cannot read the guest kernel");
         let gates = elf::gates(&bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let trimmed = elf::trim(bytes).expect("was parsed before");
-        (elf::widen(trimmed).unwrap_or_else(|e| panic!("{}: {e}", path.display())), gates)
+        let wide = elf::widen(trimmed).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        if elf::code_len(&wide).is_ok_and(|n| n > elf::HUGE) {
+            println!(
+                "cargo::warning=the guest kernel's code takes more than one huge page: forks are slower"
+            );
+        }
+        (wide, gates)
     } else {
         (Vec::new(), elf::Gates { syscall: 0, syscall_end: 0, sigreturn_end: 0 })
     };

@@ -109,6 +109,27 @@ CASE(children_are_counted_when_reaped) {
     CHECK_EQ(used(RUSAGE_CHILDREN), theirs);
     CHECK(used(RUSAGE_SELF) - own < 150000);
 }
+// Processes and threads that live shortly count with all they have used, and with no more.
+static void *one_ms(void *told) {
+    int64_t c = clk(CLOCK_THREAD_CPUTIME_ID);
+    while (clk(CLOCK_THREAD_CPUTIME_ID) - c < 1000000) work();
+    return told;
+}
+CASE(short_lives_are_counted) {
+    int64_t w0 = now_us(), cpus = sysconf(_SC_NPROCESSORS_ONLN), own = used(RUSAGE_SELF);
+    for (int i = 0; i < 100; i++) CHECK_EQ(join(SPAWN(one_ms(NULL);)), 0);
+    int64_t theirs = used(RUSAGE_CHILDREN);
+    CHECK(theirs >= 100000 && theirs <= (now_us() - w0) * cpus);
+    CHECK(used(RUSAGE_SELF) - own < theirs);
+    own = used(RUSAGE_SELF), w0 = now_us();
+    for (int i = 0; i < 100; i++) {
+        pthread_t t;
+        CHECK(pthread_create(&t, NULL, one_ms, NULL) == 0 && pthread_join(t, NULL) == 0);
+    }
+    own = used(RUSAGE_SELF) - own;
+    CHECK(own >= 100000 && own <= (now_us() - w0) * cpus);
+}
+
 // Exec and vfork: a process keeps its time over them.
 CASE(exec_keeps_it) {
     int fds[2];

@@ -52,6 +52,8 @@ pub struct Kernel {
     /// Clean spaces ready for exec.
     pub spares: crate::task::Spares,
     init_space: Once<Arc<Space>>,
+    /// The descriptors of those that have ended: none.
+    pub no_files: Arc<crate::fs::FdTable>,
     /// Stops everything, and goes on in clones.
     pub freezer: crate::freezer::Freezer,
     /// The mount table and the page file: every process has a copy of these in static words, and a clone's first
@@ -98,6 +100,7 @@ pub fn init(hostname: Vec<u8>, flags: u32) {
         spaces: SpinLock::default(),
         spares: crate::task::Spares::default(),
         init_space: Once::new(),
+        no_files: Arc::new(crate::fs::FdTable::new(0)),
         freezer: crate::freezer::Freezer::default(),
         vfs: Once::new(),
         page_file: Once::new(),

@@ -30,6 +30,9 @@ const BLOCK_SIZE: usize = 16 << 10;
 /// Of this, the block.
 const VCPU_SIZE: usize = 512;
 
+/// 2^64 by the golden ratio: spreads numbers that are close together.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// What the kernel above makes of a task: its thread object.
 pub trait ThreadObject: Any + Send + Sync {
     /// The machine part.
@@ -107,8 +110,7 @@ pub fn vcpu() -> &'static Vcpu {
 #[inline]
 pub fn count_call() -> bool {
     let v = vcpu();
-    // SAFETY: `Vcpu::new` has set it to a counter in the control area, which is mapped for ever.
-    let counter = unsafe { &(*(v.calls as *const CallCount)).0 };
+    let counter = v.call_counter();
     // No locked operation: a call that is lost now and then where two share a counter is no matter.
     let count = counter.load(Ordering::Relaxed).wrapping_add(1);
     counter.store(count, Ordering::Relaxed);
@@ -118,9 +120,7 @@ pub fn count_call() -> bool {
 /// A system call was timed ([`Meter`]): how many it stands for.
 pub fn call_timed(long: bool, dice: u64) -> u64 {
     let v = vcpu();
-    // SAFETY: as in `count_call`.
-    let counter = unsafe { &(*(v.calls as *const CallCount)).0 };
-    v.meter.sampled(counter.load(Ordering::Relaxed), long, dice)
+    v.meter.sampled(v.call_counter().load(Ordering::Relaxed), long, dice)
 }
 
 /// A number of the task this code runs as that no other live task has.
@@ -148,7 +148,6 @@ impl Vcpu {
         v.tgid.store(0, Ordering::SeqCst);
         v.tid.store(0, Ordering::SeqCst);
         v.need_resched.store(0, Ordering::SeqCst);
-        v.meter.reset();
         v.self_ptr = core::ptr::from_ref(v) as u64;
         v.xfeatures = crate::xstate::enabled_features();
         v.fast_entry = crate::fast::entry_address();
@@ -156,6 +155,8 @@ impl Vcpu {
         // Blocks that lie together have different ones.
         let counter = v.self_ptr / BLOCK_SIZE as u64 % CALL_COUNTERS as u64;
         v.calls = layout::CONTROL_BASE + control::CALLS + counter * size_of::<CallCount>() as u64;
+        let now = crate::clock::host_monotonic_ns();
+        v.meter.reset(v.call_counter().load(Ordering::Relaxed), now.wrapping_mul(GOLDEN) >> 32);
         v.idle = UnsafeCell::new(Some(idle.clone()));
         idle.task().acquire();
         v.adopt(idle);
@@ -180,6 +181,13 @@ impl Vcpu {
             *self.object.get() = Arc::as_ptr(&t).cast();
             *self.current.get() = Some(t);
         }
+    }
+
+    /// Its counter of system calls.
+    #[inline]
+    fn call_counter(&self) -> &'static AtomicU64 {
+        // SAFETY: `Vcpu::new` has set it to a counter in the control area, which is mapped for ever.
+        unsafe { &(*(self.calls as *const CallCount)).0 }
     }
 
     /// Host process id in the domain's PID namespace.

@@ -308,6 +308,10 @@ pub fn process_cpu_ns(pid: i32) -> Option<u64> {
 /// Of the CPU time of the host process `pid`, the parts of a million that the host's kernel took, by its ticks.
 pub fn process_kernel_ppm(pid: i32) -> Option<u64> {
     let all = cpu_clock(process_clock(pid, 0))?;
+    if all == 0 {
+        // No tick yet, as for most that live shortly.
+        return Some(0);
+    }
     let user = cpu_clock(process_clock(pid, 1))?;
     Some(all.saturating_sub(user).saturating_mul(1_000_000).checked_div(all).unwrap_or(0))
 }

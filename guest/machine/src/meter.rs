@@ -46,9 +46,11 @@ pub struct Charge {
 
 /// All accesses are by the vCPU itself, but for reads of what was charged.
 impl Meter {
-    /// For a new host thread.
-    pub(crate) fn reset(&mut self) {
+    /// For a new host thread, whose calls are counted from `count` on. `dice` is some random number.
+    pub(crate) fn reset(&mut self, count: u64, dice: u64) {
         *self = Self::default();
+        // Each of its first calls is as likely to be timed as what a timed one stands for wants it.
+        *self.next.get_mut() = count.wrapping_add(1 + dice % (SAMPLING / 2));
     }
 
     /// Ends a slice that took `wall` nanoseconds; `exact`: ask the host in any case. Runs on the vCPU of this meter.
@@ -98,5 +100,34 @@ impl Meter {
         let ahead = if long { 1 } else { 1 + dice % SAMPLING };
         self.next.store(count.wrapping_add(ahead), Ordering::Relaxed);
         stands_for
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_vcpus_calls_are_timed_as_often_as_what_they_stand_for() {
+        // Over all throws of the dice each of the first calls is the timed one just once.
+        let mut timed = [0; SAMPLING as usize / 2];
+        for dice in 0..SAMPLING / 2 {
+            let mut meter = Meter::default();
+            meter.reset(u64::MAX - 9, dice);
+            let first = (0..).find(|n| meter.is_sample((u64::MAX - 9).wrapping_add(n + 1))).unwrap();
+            timed[first as usize] += 1;
+            assert_eq!(meter.sampled(first, false, 0), SAMPLING / 2);
+        }
+        assert!(timed.iter().all(|n| *n == 1));
+    }
+
+    #[test]
+    fn the_call_behind_a_long_one_stands_for_itself() {
+        let meter = Meter::default();
+        assert_eq!(meter.sampled(1, true, 7), SAMPLING / 2);
+        assert!(meter.is_sample(2));
+        assert_eq!(meter.sampled(2, false, 7), 1);
+        assert!(!meter.is_sample(9));
+        assert!(meter.is_sample(10));
     }
 }

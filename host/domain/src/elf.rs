@@ -67,7 +67,6 @@ pub fn trim(mut elf: Vec<u8>) -> Result<Vec<u8>, String> {
 /// If it is no 64-bit ELF file, or its code does not begin a huge page or leaves no room.
 #[cfg_attr(not(test), allow(dead_code, reason = "for the build script"))]
 pub fn widen(mut elf: Vec<u8>) -> Result<Vec<u8>, String> {
-    const HUGE: u64 = 2 << 20;
     let bad = |e: object::Error| format!("not a 64-bit ELF file: {e}");
     let header = FileHeader64::<LittleEndian>::parse(&*elf).map_err(bad)?;
     let segments = header.program_headers(LittleEndian, &*elf).map_err(bad)?;
@@ -96,6 +95,23 @@ pub fn widen(mut elf: Vec<u8>) -> Result<Vec<u8>, String> {
         elf.get_mut(at..at + 8).ok_or("no program header")?.copy_from_slice(&len.to_le_bytes());
     }
     Ok(elf)
+}
+
+/// Bytes of a huge page.
+pub const HUGE: u64 = 2 << 20;
+
+/// Bytes of its code segment, with the constants in it.
+///
+/// # Errors
+/// If it is no 64-bit ELF file, or has no code.
+#[cfg_attr(not(test), allow(dead_code, reason = "for the build script"))]
+pub fn code_len(elf: &[u8]) -> Result<u64, String> {
+    let bad = |e: object::Error| format!("not a 64-bit ELF file: {e}");
+    let header = FileHeader64::<LittleEndian>::parse(elf).map_err(bad)?;
+    let segments = header.program_headers(LittleEndian, elf).map_err(bad)?;
+    let le = LittleEndian;
+    let code = segments.iter().find(|s| s.p_type(le) == PT_LOAD && s.p_flags(le).contains(PF_X));
+    code.map(|s| s.p_memsz(le)).ok_or_else(|| "it has no code".to_owned())
 }
 
 #[cfg(test)]
@@ -143,6 +159,7 @@ mod tests {
     #[test]
     fn code_is_widened_to_a_huge_page_where_there_is_room() {
         let wide = widen(program(4 << 20, 2 << 20)).unwrap();
+        assert_eq!(code_len(&wide), Ok(HUGE));
         assert_eq!(wide.len(), 2 << 20);
         assert_eq!(wide[64 + 32..64 + 48], [(2u64 << 20).to_le_bytes(); 2].concat());
         assert_eq!(wide[120 + 32..120 + 40], 176u64.to_le_bytes());

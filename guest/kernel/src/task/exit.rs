@@ -105,7 +105,7 @@ fn finish(t: &Arc<Thread>) {
     drop(t.files.replace(None));
     let p = t.process.clone();
     kernel().threads.lock().remove(&t.tid());
-    cpu_time::settle(t);
+    cpu_time::thread_stops(t);
     let last = {
         let mut threads = p.threads.lock();
         threads.retain(|o| !Arc::ptr_eq(o, t));
@@ -140,7 +140,7 @@ fn process_exit(p: &Arc<Process>) {
     let status = group_status(p);
     p.timers.clear();
     ptrace::tracer_exit(p);
-    let files = core::mem::replace(&mut *p.files.lock(), Arc::new(crate::fs::FdTable::new(0)));
+    let files = core::mem::replace(&mut *p.files.lock(), kernel().no_files.clone());
     drop(files);
     crate::ipc::process_exit(p);
     let space = p.space();

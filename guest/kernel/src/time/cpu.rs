@@ -292,7 +292,15 @@ pub fn process_times(p: &Process) -> Times {
     }
 }
 
-/// The current thread, which is [settled](settle), goes off its process' list of threads. Under the list's lock, so that
+/// The current thread is about to end. What it has used is known as well as after any other slice: the host's account of
+/// its process has the rest.
+pub(crate) fn thread_stops(t: &Thread) {
+    let now = monotonic_ns();
+    t.used.charge(now, false);
+    t.used.since.store(now, Ordering::Release);
+}
+
+/// The current thread, which [stops](thread_stops), goes off its process' list of threads. Under the list's lock, so that
 /// the process' time neither drops nor counts the thread twice.
 pub(crate) fn thread_ends(t: &Thread) {
     let p = &t.process;

@@ -276,11 +276,12 @@ fn find(s: &Udp, from: &End, to: &End) -> Option<Arc<Udp>> {
     // Remote ends are looked at after the table's lock is gone.
     let candidates: Vec<Arc<Udp>> = {
         let t = s.table(&ports).lock();
-        let one = t.find(to.port, &to.ip, spread(from, to), |_| Some(0))?;
+        let one = t.find(to.port, &to.ip, 0, |_| Some(0))?;
         let alone = t.find(to.port, &to.ip, 0, |b| (b.id != one.id).then_some(0)).is_none();
         if alone {
             one.what.upgrade().into_iter().collect()
         } else {
+            let one = t.find(to.port, &to.ip, spread(from, to), |_| Some(0))?;
             let at = t.at(to.port).filter(|b| b.scope.fits(&to.ip).is_some());
             let mut all: Vec<_> = at.filter_map(|b| b.what.upgrade()).collect();
             // The one chosen goes first among those that are not connected.
