@@ -149,12 +149,23 @@ def test_gdb_attaches_and_detaches(shell):
 
 CRASH = r"""
 cat > crash.c <<'C'
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-static void *waits(void *a) { for (;;) pause(); }
+static volatile int tid;
+static void *waits(void *a) { tid = gettid(); for (;;) pause(); }
+static int sleeps(void) {
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+    if (f) fclose(f);
+    return state == 'S';
+}
 static void deep(int n) { if (n == 0) abort(); deep(n - 1); }
-int main(void) { pthread_t t; pthread_create(&t, NULL, waits, NULL); usleep(1000); deep(3); }
+int main(void) { pthread_t t; pthread_create(&t, NULL, waits, NULL); while (!tid || !sleeps()) usleep(1000); deep(3); }
 C
 gcc -g -O0 -pthread -o crash crash.c
 ulimit -c unlimited; ./crash; echo code $?

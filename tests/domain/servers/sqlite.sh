@@ -14,12 +14,14 @@ for mode in delete wal; do
 ok"
     # Writers that are killed in the middle: nothing that was committed is lost, nothing is half there.
     for round in 1 2 3; do
-        ( n=0; while n=$((n + 1)); printf '.timeout 9000\nbegin; insert into t values(%d, %d, 1); insert into t values(-%d, %d, 1); commit;\n.print %d\n' 1$round $n 1$round $n $n | timeout -s KILL 60 sqlite3 -bail $db; do :; done ) >acked 2>/dev/null & p=$!
-        wait_for [ -s acked ]
+        # One that begins between the two kills goes on, and says so in its own round's file.
+        acked=acked-$mode-$round
+        ( n=0; while n=$((n + 1)); printf '.timeout 9000\nbegin; insert into t values(%d, %d, 1); insert into t values(-%d, %d, 1); commit;\n.print %d\n' 1$round $n 1$round $n $n | timeout -s KILL 60 sqlite3 -bail $db; do :; done ) >$acked 2>/dev/null & p=$!
+        wait_for [ -s $acked ]
         sleep 0.3
         pkill -9 -x sqlite3 || true
         kill -9 $p 2>/dev/null || true; wait $p 2>/dev/null || true
-        last=$(tail -n 1 acked); [ "${last:-0}" -gt 0 ]
+        last=$(tail -n 1 $acked); [ "${last:-0}" -gt 0 ]
         same "$(sqlite3 -cmd '.timeout 9000' $db "select count(*) >= $last, count(*) = (select count(*) from t where w = -1$round) from t where w = 1$round; pragma integrity_check")" "1|1
 ok"
     done
