@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use doppel_abi_machine::{boot_flags, control, event, fd, layout, state};
+use doppel_abi_machine::{boot_flags, control, event, fd, state};
 use doppel_freezer::FrozenImage;
 use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::SealFlags;
 use rustix::process::{Pid, Signal};
 use rustix::thread::futex;
 use serde_json::Value;
@@ -33,7 +32,7 @@ use crate::launch::limits;
 use crate::record::{self, Birth, Record, Recorded};
 use crate::ring::{post, registers};
 use crate::session::Slots;
-use crate::{Domain, Error, Fleet, Kind, Outcome, Output, Resources, StartTimes, Stream};
+use crate::{Domain, Error, Fleet, Kind, Outcome, Output, Resources, StartTimes, Stream, last};
 
 /// How long what is left of a domain nobody wants may take to die.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -79,6 +78,8 @@ pub struct Adoption {
     pub cpus: Option<f64>,
     /// As [`crate::DomainConfig::resources`].
     pub resources: Resources,
+    /// Its memory, if somebody has held that ([`crate::hold`]): for one that has died meanwhile, and cannot be asked for it.
+    pub held: Vec<OwnedFd>,
 }
 
 /// A domain that has ended while nobody ran it. Dropping it removes what is left.
@@ -144,12 +145,15 @@ impl Fleet {
             Ok(found) => found,
             Err(why) => {
                 let usage = cgroup.as_ref().map(|group| group.usage()).unwrap_or_default();
-                let out_of_memory = usage.oom_kills.unwrap_or(0) > 0;
-                let outcome = if asleep {
-                    Outcome::Exited(0)
-                } else {
-                    let oom = if out_of_memory { " (out of memory: the limit was reached)" } else { "" };
-                    Outcome::Ended { reason: format!("{why}{oom}"), out_of_memory }
+                let oom_kills = usage.oom_kills.unwrap_or(0);
+                let Adoption { output, taken, held, .. } = adoption;
+                let outcome = match last::words(&record, &birth, &held, taken, output) {
+                    Some((end, map)) => last::outcome(end, birth.kind, &map, oom_kills, asleep, &why),
+                    None if asleep => Outcome::Exited(0),
+                    None => {
+                        let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
+                        Outcome::Ended { reason: format!("{why}{oom}"), out_of_memory: oom_kills > 0 }
+                    }
                 };
                 let (_record, _cgroup, _identity) = (recorded, cgroup, identity);
                 return Ok(Adopted::Gone(Box::new(Gone {
@@ -290,22 +294,11 @@ fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
         Kind::Paene => take(fd::ATTENDANT_CONTROL)?,
     };
     // It is what it was made as: neither a domain nor an attendant can put another there, or make it shorter.
-    let seals = rustix::fs::fcntl_get_seals(&control).map_err(Error::os("examine the control area"))?;
-    let size = rustix::fs::fstat(&control).map_err(Error::os("examine the control area"))?.st_size;
-    if !seals.contains(SealFlags::SHRINK) || u64::try_from(size).ok() != Some(control::SIZE) {
-        return Err(Error::Config("its control area is none".into()));
-    }
+    doppel_service::check_memory(&control, control::SIZE).map_err(Error::host("use its control area"))?;
     let doorbell = take(fd::DOORBELL)?;
-    let mut map = SharedMap::new(control.as_fd(), usize::try_from(control::SIZE).unwrap_or(usize::MAX))
-        .map_err(Error::host("map the control area"))?;
     let network = birth.network.then(|| Ok::<_, Error>((take(fd::NETWORK)?, take(fd::NETWORK_DOORBELL)?)));
     let network = network.transpose()?;
-    if let Some((channel, _)) = &network {
-        let at = usize::try_from(control::VREGS).expect("inside the control area");
-        let page = usize::try_from(layout::PAGE).expect("a page");
-        map.overlay(at, page, channel.as_fd(), doppel_abi_service::layout::REGISTERS)
-            .map_err(Error::host("map the network service's channel"))?;
-    }
+    let map = last::map(control.as_fd(), network.as_ref().map(|(channel, _)| channel.as_fd()))?;
     let resume = birth.origin.as_ref().map(|origin| {
         // The domain has it open, and so locked.
         let image = Arc::new(FrozenImage::open_unchecked(&origin.path)?);

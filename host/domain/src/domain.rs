@@ -21,9 +21,6 @@ use crate::record::Recorded;
 use crate::ring::{post, registers};
 use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources, UNBOUNDED};
 
-/// A program's wait status when it was killed.
-const KILLED: i32 = 9;
-
 /// How a domain ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -339,42 +336,17 @@ impl Domain {
 
     /// How it ended; of one that died, only when it is reaped.
     pub(crate) fn outcome(&self, end: End) -> Outcome {
+        let died = self.reaped.as_ref().map(|s| (s.terminating_signal(), s.exit_status()));
+        let died = match died {
+            Some((Some(signal), _)) => format!("its first process was killed by signal {signal}"),
+            Some((None, Some(code))) => {
+                format!("its guest kernel exited with {code} before the program ended")
+            }
+            _ => "its first process ended".into(),
+        };
         let oom_kills = self.usage().oom_kills.unwrap_or(0);
-        if let End::Exited(status) = end {
-            // The host's kernel does to a paene domain's program what a guest kernel's refusals spare a para domain's.
-            if self.core.born.kind == Kind::Paene && status == KILLED && oom_kills > 0 {
-                let reason = "its program was killed: out of memory, the limit was reached".into();
-                return Outcome::Ended { reason, out_of_memory: true };
-            }
-            return Outcome::Exited(exit_code(status));
-        }
-        let ended = |reason: String| Outcome::Ended { reason, out_of_memory: oom_kills > 0 };
-        let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
-        match end {
-            End::Exited(status) => Outcome::Exited(exit_code(status)),
-            End::Broken => ended("it broke the console protocol: an impossible ring index".into()),
-            End::Panicked => {
-                let registers = registers(&self.core.map);
-                let status = registers.crash_status.load(Ordering::Acquire);
-                let pid = registers.crash_pid.load(Ordering::Acquire);
-                if pid == 0 {
-                    ended(format!("guest kernel panic{oom}; its last words are above"))
-                } else {
-                    ended(format!("its process {pid} was {}{oom}", describe(status)))
-                }
-            }
-            End::Died if self.is_asleep() => Outcome::Exited(0),
-            End::Died => ended(match self.reaped.as_ref() {
-                Some(status) => match (status.terminating_signal(), status.exit_status()) {
-                    (Some(signal), _) => format!("its first process was killed by signal {signal}{oom}"),
-                    (None, Some(code)) => {
-                        format!("its guest kernel exited with {code} before the program ended{oom}")
-                    }
-                    (None, None) => format!("its first process ended{oom}"),
-                },
-                None => format!("its first process ended{oom}"),
-            }),
-        }
+        let Core { map, born, .. } = &*self.core;
+        crate::last::outcome(end, born.kind, map, oom_kills, self.is_asleep(), &died)
     }
 }
 
@@ -400,7 +372,7 @@ pub(crate) fn exit_code(status: i32) -> u8 {
 }
 
 /// A wait status in words.
-fn describe(status: i32) -> String {
+pub(crate) fn describe(status: i32) -> String {
     let [low, high, ..] = status.to_le_bytes();
     match low & 0x7f {
         0 => format!("ended with exit code {high}"),

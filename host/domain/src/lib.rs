@@ -31,6 +31,7 @@ mod holder;
 mod identity;
 mod images;
 mod kernel;
+mod last;
 mod launch;
 mod namespaces;
 mod nursery;
@@ -66,6 +67,7 @@ pub use fleet::{Ended, Event, Fleet, Key, NewLimits, SessionEvent, SessionKey, S
 pub use frozen::{CloneConfig, FreezeReport, Resume, image_digest};
 pub use images::Images;
 pub use kernel::{Kernel, kernel_digest};
+pub use last::{borrow, hold};
 pub use outlet::{CAPTURE_MAX, Captured};
 pub use output::{Output, Sink, Stream};
 pub use piped::Piped;

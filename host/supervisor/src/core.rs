@@ -19,6 +19,7 @@ use crate::audit::Audit;
 use crate::domains::{Entry, Row, World};
 use crate::events::Events;
 use crate::execs::Execs;
+use crate::held::Held;
 use crate::keeper::protocol::{Ask, Kept, Said};
 use crate::keepers::{Keepers, Plan};
 use crate::link::{Happening, Link, Setup};
@@ -48,6 +49,7 @@ pub(crate) struct Core {
     pub events: Events,
     pub operations: Operations,
     pub execs: Arc<Execs>,
+    pub held: Arc<Held>,
     pub answers: Answers,
     pub origins: Notes,
     pub roots: Roots,
@@ -86,7 +88,10 @@ impl Core {
             })?,
         };
         let execs = Arc::new(Execs::default());
-        let setup = Setup { store, runtime, network_shards, defaults, program: keeper, execs: execs.clone() };
+        let held = Arc::new(Held::default());
+        let (known, lent) = (execs.clone(), held.clone());
+        let setup =
+            Setup { store, runtime, network_shards, defaults, program: keeper, execs: known, held: lent };
         let plan = Plan { setup, most: config.keeper_domains, idle: config.keeper_idle };
         let (keepers, mut happenings) = Keepers::new(plan)?;
         let goes_on = config.replacement.as_ref().map(|r| r.operation.as_str());
@@ -108,6 +113,7 @@ impl Core {
             keepers,
             program,
             execs,
+            held,
             events: Events::new(),
             stages: Stages::default(),
         });

@@ -126,6 +126,7 @@ impl Core {
 
     /// A run of a domain has ended, says its keeper, if that is still there.
     pub fn ended(self: &Arc<Self>, keeper: Option<u64>, exit: Exit) {
+        self.held.forget(&exit.id, exit.run);
         let Ok(entry) = self.find(&exit.id) else {
             // Its creation was never completed, or it has been removed.
             self.keepers.left(keeper, &exit.id);
@@ -268,7 +269,7 @@ impl Core {
                 continue;
             }
             match known.remove(&entry.id) {
-                Some(Kept { exit: Some(exit), .. }) => self.ended(Some(keeper), exit),
+                Some(Kept { exit: Some(exit), .. }) => self.ended_unheard(Some(keeper), &entry, exit),
                 Some(kept) if kept.run >= run => self.adopt(keeper, &entry, kept, first),
                 Some(kept) => {
                     tracing::error!("domain {}: the keeper is in run {} of {run}", entry.id, kept.run)
@@ -316,6 +317,7 @@ impl Core {
             live.pid = kept.pid;
             live.network = kept.network.map(network::attached);
         }
+        self.hold(entry, kept.run);
         self.save_soon(entry);
         if !watched {
             self.watch_deadline(entry);
@@ -336,7 +338,7 @@ impl Core {
             && exit.run >= run
         {
             // Removed when it is written down, or now if it has been before.
-            self.ended(keeper, exit);
+            self.ended_unheard(keeper, entry, exit);
         } else if is_live(state) {
             let lost = Exit {
                 id: entry.id.clone(),

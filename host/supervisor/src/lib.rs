@@ -21,6 +21,7 @@ mod fate;
 mod files;
 mod frozen;
 mod health;
+mod held;
 mod histogram;
 pub mod http;
 mod images;

@@ -138,6 +138,7 @@ impl Core {
             live.pid = pid;
             live.network = network.map(network::attached);
         }
+        self.hold(entry, run);
         self.save_soon(entry);
         self.watch_deadline(entry);
         self.watch_health(entry);

@@ -19,6 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::execs::Execs;
+use crate::held::Held;
 use crate::keeper::protocol::{Ask, Call, Fault, Kept, LONGEST, News, PROTOCOL, Refusal, Said, Stream, Word};
 use crate::pulse::{ANSWER, GREETING, Patient};
 use crate::{keeper, locked};
@@ -59,6 +60,8 @@ pub(crate) struct Setup {
     pub program: PathBuf,
     /// The further programs that the supervisor knows.
     pub execs: Arc<Execs>,
+    /// What it has of domains' memory.
+    pub held: Arc<Held>,
 }
 
 /// Where what happens is told.
@@ -193,7 +196,7 @@ async fn stay_connected(setup: Setup, connection: watch::Sender<Option<Connectio
     while !out.happenings.is_closed() {
         let begun = Instant::now();
         let stream = tokio::select! {
-            stream = connect(&setup) => stream,
+            stream = connect(&setup, out.number) => stream,
             () = out.happenings.closed() => return,
         };
         let result = match stream {
@@ -213,7 +216,7 @@ async fn stay_connected(setup: Setup, connection: watch::Sender<Option<Connectio
 }
 
 /// Connects to the keeper there is, or starts one.
-async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
+async fn connect(setup: &Setup, number: u64) -> std::io::Result<UnixStream> {
     let path = keeper::socket(&setup.runtime);
     if let Ok(stream) = UnixStream::connect(&path).await {
         return Ok(stream);
@@ -223,6 +226,7 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
         .append(true)
         .mode(0o600)
         .open(setup.store.join("supervisor").join("keeper.log"))?;
+    let held = setup.held.of(number)?;
     let mut child = tokio::process::Command::new(&setup.program)
         .arg0("doppeld")
         .arg("keep")
@@ -234,13 +238,18 @@ async fn connect(setup: &Setup) -> std::io::Result<UnixStream> {
         .arg(setup.network_shards.to_string())
         .arg("--defaults")
         .arg(serde_json::to_string(&setup.defaults)?)
-        .stdin(Stdio::null())
+        .arg("--held")
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(log)
         .current_dir("/")
         .spawn()?;
     let ready = async {
         let mut line = String::new();
+        if let Some(mut to) = child.stdin.take() {
+            // One that ends before it reads says so by that.
+            let _ = to.write_all(&held).await;
+        }
         if let Some(out) = child.stdout.take() {
             BufReader::new(out).read_line(&mut line).await?;
         }

@@ -73,6 +73,9 @@ enum Verb {
         /// What all domains have in common
         #[arg(long, value_name = "JSON", default_value = "{}", value_parser = defaults)]
         defaults: Defaults,
+        /// What the supervisor has of its domains' memory is said on standard input
+        #[arg(long)]
+        held: bool,
     },
     /// Says what this program is; a supervisor that is to go on as it asks
     #[command(hide = true)]
@@ -100,9 +103,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.verb {
         Some(Verb::Token { what }) => daemon::token::run(cli.serve.config.as_deref(), &what),
-        Some(Verb::Keep { store, runtime, network_shards, defaults }) => {
+        Some(Verb::Keep { store, runtime, network_shards, defaults, held }) => {
             defaults.choose();
-            daemon::keep(KeeperConfig { store, runtime, network_shards })
+            daemon::keep(KeeperConfig { store, runtime, network_shards, held })
         }
         Some(Verb::About) => daemon::about(),
         Some(Verb::NetworkService { no_polling, outlives }) => {

@@ -66,7 +66,7 @@ impl Followers {
 
     /// There is another keeper: what its predecessor has written into the log and could not say any more is to come
     /// before what is said now. Number of the last line that came; none if nobody follows.
-    fn hold(&mut self) -> Option<u64> {
+    pub fn hold(&mut self) -> Option<u64> {
         if !self.any() {
             return None;
         }
@@ -76,7 +76,7 @@ impl Followers {
 
     /// Here is what was found, and what was held follows. If that keeper has died too, whoever looks on behalf of the next
     /// one finds more.
-    fn go_on(&mut self, found: &[Line]) {
+    pub fn go_on(&mut self, found: &[Line]) {
         self.seekers -= 1;
         if self.seekers > 0 {
             return;
@@ -249,16 +249,20 @@ impl Core {
                 // If this keeper dies too, the next one is followed likewise.
                 let _ = core.ask_unless_gone(&entry, Ask::Follow { id: entry.id.clone() }).await;
             }
-            let dir = core.domain_dir(&entry.id);
-            let found = blocking(move || {
-                log::since(&dir, last).map_err(crate::core::failed("read the log in", &dir))
-            });
-            let found = found.await.unwrap_or_else(|problem| {
-                tracing::warn!("{problem}");
-                Vec::new()
-            });
+            let found = core.printed_since(&entry, last).await;
             locked(&entry.live).followers.go_on(&found);
         });
+    }
+
+    /// What is in a domain's log behind this line.
+    pub async fn printed_since(&self, entry: &Entry, last: u64) -> Vec<Line> {
+        let dir = self.domain_dir(&entry.id);
+        let found =
+            blocking(move || log::since(&dir, last).map_err(crate::core::failed("read the log in", &dir)));
+        found.await.unwrap_or_else(|problem| {
+            tracing::warn!("{problem}");
+            Vec::new()
+        })
     }
 
     /// Gives a domain input.

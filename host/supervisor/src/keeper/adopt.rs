@@ -133,11 +133,16 @@ impl Keeper {
             tracing::error!("a record of a domain cannot be read: {what}");
         }
         self.adopt_network();
+        let mut held =
+            if self.config.held { crate::held::borrow(std::io::stdin().lock()) } else { HashMap::new() };
         let count = orphans.len();
         for orphan in self.without_older_runs(orphans) {
             match orphan.note().map(|note| serde_json::from_value::<Note>(note.clone())) {
                 Some(Ok(note)) if orphan.has_network() && note.network.is_none() => self.lose(orphan, note),
-                Some(Ok(note)) => self.adopt_one(orphan, note),
+                Some(Ok(note)) => {
+                    let held = held.remove(&(note.id.clone(), note.run)).unwrap_or_default();
+                    self.adopt_one(orphan, note, held);
+                }
                 other => {
                     if let Some(Err(error)) = other {
                         tracing::error!("a domain that no supervisor knows is ended: {error}");
@@ -199,7 +204,7 @@ impl Keeper {
         });
     }
 
-    fn adopt_one(&mut self, orphan: Orphan, note: Note) {
+    fn adopt_one(&mut self, orphan: Orphan, note: Note, held: Vec<OwnedFd>) {
         let dir = domain_dir(&self.config.store, &note.id);
         let (journal, taken) = match Journal::resume(&dir, note.log) {
             Ok(found) => found,
@@ -219,6 +224,7 @@ impl Keeper {
             memory: note.limits.memory,
             cpus: note.limits.cpus,
             resources: note.limits.resources(),
+            held,
         };
         match self.fleet.adopt(orphan, adoption) {
             Ok(Adopted::Lives(key, channel)) => self.adopted(key, note, channel, journal, tap),

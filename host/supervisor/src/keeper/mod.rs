@@ -45,6 +45,8 @@ pub struct KeeperConfig {
     pub runtime: PathBuf,
     /// How many network services there are to be.
     pub network_shards: usize,
+    /// The supervisor that starts it says on standard input what it has of its domains' memory.
+    pub held: bool,
 }
 
 /// How long a keeper that has nothing to keep waits for a supervisor.
