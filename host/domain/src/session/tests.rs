@@ -125,15 +125,20 @@ fn a_slot_is_the_hosts_until_it_is_let_go() {
 #[test]
 fn a_successor_goes_on_with_what_was_not_safe() {
     /// Takes all, and calls safe what it is told to.
+    #[derive(Default)]
+    struct Taken {
+        pieces: Vec<(u32, Vec<u8>)>,
+        safe: u32,
+    }
     #[derive(Clone, Default)]
-    struct To(Arc<std::sync::Mutex<(Vec<(u32, Vec<u8>)>, u32)>>);
+    struct To(Arc<std::sync::Mutex<Taken>>);
     impl crate::Sink for To {
         fn put(&mut self, _: Stream, at: u32, bytes: &[u8]) -> std::io::Result<usize> {
-            lock(&self.0).0.push((at, bytes.to_vec()));
+            lock(&self.0).pieces.push((at, bytes.to_vec()));
             Ok(bytes.len())
         }
         fn safe(&self, stream: Stream) -> Option<u32> {
-            Some(if stream == Stream::Stdout { lock(&self.0).1 } else { 0 })
+            Some(if stream == Stream::Stdout { lock(&self.0).safe } else { 0 })
         }
     }
     let peer = Peer::new();
@@ -145,14 +150,14 @@ fn a_successor_goes_on_with_what_was_not_safe() {
     assert_eq!(session.write_input(b"in"), 2);
     print(map, 0, b"one two");
     session.step();
-    lock(&to.0).1 = 4;
+    lock(&to.0).safe = 4;
     session.step();
     let tail = || map.get::<RingHeader>(ring_at(0, ring::STDOUT)).tail.load(Ordering::Relaxed);
-    assert_eq!((tail(), lock(&to.0).0.clone()), (4, vec![(0, b"one two".to_vec())]));
+    assert_eq!((tail(), lock(&to.0).pieces.clone()), (4, vec![(0, b"one two".to_vec())]));
     // Another connection of the same process.
     session.rewind();
     session.step();
-    assert_eq!(lock(&to.0).0.last(), Some(&(4, b"two".to_vec())));
+    assert_eq!(lock(&to.0).pieces.last(), Some(&(4, b"two".to_vec())));
     // Another process; this one says nothing any more.
     std::mem::forget(session);
     header(map, 0).status.store(5 << 8, Ordering::Relaxed);
@@ -164,11 +169,11 @@ fn a_successor_goes_on_with_what_was_not_safe() {
     let left = lock(&peer.core.sessions).take_left();
     assert_eq!(left, [(0, "mine".to_owned())]);
     let next = To::default();
-    lock(&next.0).1 = 4;
+    lock(&next.0).safe = 4;
     let mut session = Session::resume(&peer.core, 0, true, Output::To(Box::new(next.clone())));
     assert_eq!((session.given(), session.taken()), (2, [4, 0]));
     assert_eq!(session.step().end, Some(SessionEnd::Exited(5)));
-    assert_eq!(lock(&next.0).0, [(4, b"two".to_vec())]);
+    assert_eq!(lock(&next.0).pieces, [(4, b"two".to_vec())]);
     assert_eq!(session.write_input(b"put"), 3);
     assert_eq!(session.given(), 5);
     let other = peer.open().unwrap();
