@@ -4,6 +4,7 @@ DOPPEL_KEEPER_KILLS and DOPPEL_KEPT_DOMAINS say how often, and with how many dom
 """
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -117,6 +118,27 @@ def test_domains_outlive_their_keepers(own, kind):
     for name in [*pids, *short]:
         own.delete(f"/v1/domains/{name}").ok()
     eventually(lambda: not own.kept(), "all processes are gone")
+
+
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_input_comes_once(own, kind):
+    # More than the ring holds, so that it is on its way when the keeper dies.
+    lines = b"".join(b"line %d\n" % i for i in range(20000))
+    start(own, "b0", "while [ ! -e /go ]; do usleep 10000; done; cat; exit 3", kind=kind, stdin=True)
+    pid, answers = own.get("/v1/domains/b0").ok()["pid"], []
+    giver = threading.Thread(target=lambda: answers.append(own.post("/v1/domains/b0/input?close=true", lines)))
+    giver.start()
+    area = pathlib.Path(f"/proc/{pid}/fd/{0 if kind == 'para' else 9}")
+    # An attendant takes some of it before its program does.
+    there = [b"line %d000\n" % i for i in range(1, 20)]
+    for _ in range(2):
+        eventually(lambda: any(line in area.read_bytes() for line in there), "it has what there is room for")
+        kill_keeper(own)
+    own.cli("exec", "b0", "touch", "/go").check_returncode()
+    giver.join()
+    assert answers and answers[0].status < 300, answers and answers[0].body
+    assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 3
+    assert output_of(own.get("/v1/domains/b0/logs").lines)[0] == lines
 
 
 def test_what_was_set_stays(own):

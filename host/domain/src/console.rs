@@ -235,6 +235,11 @@ impl Console {
         again
     }
 
+    /// Bytes of input that the program was given, modulo 2^32.
+    pub fn given(&self) -> u32 {
+        self.input.written()
+    }
+
     fn input_came(&self, map: &SharedMap) {
         if self.input.take_consumer_waits(map) {
             post(map, event::CONSOLE_IN);

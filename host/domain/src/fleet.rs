@@ -426,6 +426,12 @@ impl Fleet {
         taken
     }
 
+    /// Bytes of input that the program was given, modulo 2^32, by all who have run its domain.
+    #[must_use]
+    pub fn given(&self, key: Key) -> u32 {
+        self.live.get(&key.0).map_or(0, |live| live.domain.console.given())
+    }
+
     /// Says that no more input will come.
     pub fn end_input(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key.0) {

@@ -13,6 +13,7 @@ use doppel_net::Traffic;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::input::Given;
 use crate::keeper::protocol::{Exit, Usage};
 use crate::output::Followers;
 use crate::{locked, network};
@@ -153,6 +154,8 @@ pub(crate) struct Entry {
     pub turn: tokio::sync::Mutex<()>,
     /// Held by whoever has the keeper begin or stop sending what it prints.
     pub tap: tokio::sync::Mutex<()>,
+    /// Held while it is given input.
+    pub given: Arc<tokio::sync::Mutex<Given>>,
     pub ending: watch::Sender<Ending>,
 }
 
@@ -166,6 +169,7 @@ impl Entry {
             live: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             tap: tokio::sync::Mutex::default(),
+            given: Arc::default(),
             ending: watch::channel(ending).0,
         })
     }

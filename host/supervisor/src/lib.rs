@@ -25,6 +25,7 @@ mod held;
 mod histogram;
 pub mod http;
 mod images;
+mod input;
 pub mod keeper;
 mod keepers;
 mod lifecycle;

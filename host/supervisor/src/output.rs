@@ -1,4 +1,4 @@
-//! What domains print and what they are given to read.
+//! What domains print.
 //!
 //! Logs are read from the keeper's files; what is printed now comes from it as news, once for all who follow a domain,
 //! and is given to each as far as they keep up: who does not is told how much was left out.
@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use doppel_api::{self as api, Code, DomainState, Output, Problem};
 use tokio::sync::mpsc;
 
@@ -16,13 +14,11 @@ use crate::core::{Core, blocking};
 use crate::domains::{Entry, is_live};
 use crate::keeper::log;
 use crate::keeper::protocol::{Ask, Line, Said, Stream};
-use crate::streams::{self, ByteStream, LineStream, Out, next};
+use crate::streams::{self, LineStream, Out};
 use crate::{locked, time};
 
 /// Most bytes kept for a follower.
 const BEHIND: u64 = 4 << 20;
-/// Most bytes of input sent to the keeper at a time.
-const PIECE: usize = 64 << 10;
 
 /// Who follows a domain.
 #[derive(Debug, Default)]
@@ -263,32 +259,6 @@ impl Core {
             tracing::warn!("{problem}");
             Vec::new()
         })
-    }
-
-    /// Gives a domain input.
-    pub async fn input(
-        self: Arc<Self>,
-        entry: Arc<Entry>,
-        mut bytes: ByteStream,
-        options: api::InputOptions,
-    ) -> Result<(), Problem> {
-        if !locked(&entry.row).config.stdin {
-            return Err(Problem::new(
-                Code::WrongState,
-                format!("domain {} was made without standard input (`stdin`)", entry.name()),
-            ));
-        }
-        let ask =
-            |data: &[u8], close| Ask::Input { id: entry.id.clone(), data: STANDARD.encode(data), close };
-        while let Some(piece) = next(&mut bytes).await {
-            for part in piece?.chunks(PIECE) {
-                self.ask(&entry, ask(part, false)).await?;
-            }
-        }
-        if options.close {
-            self.ask(&entry, ask(&[], true)).await?;
-        }
-        Ok(())
     }
 
     pub async fn resize(&self, entry: Arc<Entry>, to: api::ResizeTerminal) -> Result<(), Problem> {

@@ -271,7 +271,7 @@ impl Keeper {
                 let Ok(bytes) = STANDARD.decode(data) else {
                     return Some(refused(Fault::Request, "not base64"));
                 };
-                exec.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close, at });
+                exec.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close, at, tell: false });
                 self.feed_exec(id);
                 return None;
             }
@@ -283,12 +283,7 @@ impl Keeper {
         let mut done = Vec::new();
         let Some(exec) = self.execs.get_mut(id) else { return };
         while let Some(piece) = exec.input.queue.front_mut() {
-            if let Some(at) = piece.at.take() {
-                let given = self.fleet.session_given(exec.domain, exec.session).wrapping_sub(at);
-                // One that is behind what it has, which nobody sends, is not taken for one far ahead of it.
-                let given = if given > u32::MAX / 2 { 0 } else { usize::try_from(given).unwrap_or(0) };
-                piece.done = given.min(piece.bytes.len());
-            }
+            piece.pass(|| self.fleet.session_given(exec.domain, exec.session));
             piece.done += self.fleet.session_input(exec.domain, exec.session, &piece.bytes[piece.done..]);
             if piece.done < piece.bytes.len() {
                 break;

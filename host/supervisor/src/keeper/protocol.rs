@@ -92,6 +92,12 @@ pub(crate) enum Ask {
         data: String,
         /// That was all.
         close: bool,
+        /// How many bytes came before these, modulo 2^32: what of them it has already is not given again.
+        #[serde(default)]
+        at: Option<u32>,
+        /// [`Said::Given`] is the answer.
+        #[serde(default)]
+        tell: bool,
     },
     /// Changes the size of its terminal.
     Resize {
@@ -185,8 +191,8 @@ pub(crate) enum Ask {
 impl Ask {
     /// Whether it may be asked again of another keeper when the one that was asked has died, and may have done it.
     pub fn may_be_repeated(&self) -> bool {
-        // Input would be given twice, and a frozen image is there already. Programs have ids, and their input has places.
-        !matches!(self, Self::Input { .. } | Self::Freeze { .. })
+        // Input without its place would be given twice, and a frozen image is there already. Programs have ids.
+        !matches!(self, Self::Input { at: None, tell: false, .. } | Self::Freeze { .. })
     }
 }
 
@@ -371,6 +377,8 @@ pub(crate) enum Said {
     Done,
     /// It is not.
     Refused(Refusal),
+    /// To [`Ask::Input`]: it is done, and the program has so many bytes of input, modulo 2^32.
+    Given { bytes: u32 },
     /// To [`Ask::Hello`].
     Kept {
         /// [`PROTOCOL`] of the keeper.

@@ -40,6 +40,19 @@ pub(super) struct Piece {
     pub close: bool,
     /// Bytes that came before it, of a stream whose input is counted.
     pub at: Option<u32>,
+    /// Whoever brought it wants to know how much the program has.
+    pub tell: bool,
+}
+
+impl Piece {
+    /// Passes over what the program, which was given so many bytes, has of it already; once.
+    pub fn pass(&mut self, given: impl FnOnce() -> u32) {
+        let Some(at) = self.at.take() else { return };
+        let given = given().wrapping_sub(at);
+        // One that is behind what it has, which nobody sends, is not taken for one far ahead of it.
+        let given = if given > u32::MAX / 2 { 0 } else { usize::try_from(given).unwrap_or(0) };
+        self.done = given.min(self.bytes.len());
+    }
 }
 
 impl Input {
@@ -127,7 +140,7 @@ impl Keeper {
                 keeper.unpause(domain.key);
                 None
             }),
-            Ask::Input { id, data, close } => {
+            Ask::Input { id, data, close, at, tell } => {
                 let Ok(bytes) = STANDARD.decode(data) else {
                     return Some(refused(Fault::Request, "not base64"));
                 };
@@ -135,7 +148,7 @@ impl Keeper {
                     Ok(domain) => domain,
                     Err(said) => return Some(said),
                 };
-                domain.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close, at: None });
+                domain.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close, at, tell });
                 self.feed(&id);
                 None
             }
@@ -479,6 +492,7 @@ impl Keeper {
         let mut done = Vec::new();
         let Some(domain) = self.domains.get_mut(id) else { return };
         while let Some(piece) = domain.input.queue.front_mut() {
+            piece.pass(|| self.fleet.given(domain.key));
             piece.done += self.fleet.input(domain.key, &piece.bytes[piece.done..]);
             if piece.done < piece.bytes.len() {
                 break;
@@ -486,11 +500,13 @@ impl Keeper {
             if piece.close {
                 self.fleet.end_input(domain.key);
             }
-            done.extend(piece.call);
+            let said =
+                if piece.tell { Said::Given { bytes: self.fleet.given(domain.key) } } else { Said::Done };
+            done.extend(piece.call.map(|n| Word::Answer { n, said }));
             domain.input.queue.pop_front();
         }
-        for n in done {
-            self.say(&Word::Answer { n, said: Said::Done });
+        for answer in done {
+            self.say(&answer);
         }
     }
 
