@@ -131,3 +131,27 @@ pub(crate) fn borrow(loan: impl Read) -> HashMap<(String, u64), Vec<OwnedFd>> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loan_is_its_keepers_and_of_its_supervisor() {
+        let held = Held::default();
+        for (id, keeper) in [("a", 1), ("b", 2)] {
+            let file = rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            locked(&held.0).insert(id.into(), Memory { keeper, run: 2, files: vec![file] });
+        }
+        let loan = held.of(1).unwrap();
+        let said: Loan = serde_json::from_slice(&loan).unwrap();
+        assert_eq!(said.runs.iter().map(|lent| lent.id.as_str()).collect::<Vec<_>>(), ["a"]);
+        // This process, which lends it, is not the parent of the one that borrows.
+        assert!(borrow(&loan[..]).is_empty());
+        assert!(borrow(&b"{"[..]).is_empty());
+        held.forget("a", 1);
+        assert_eq!(locked(&held.0).len(), 2);
+        held.forget("a", 2);
+        assert_eq!(locked(&held.0).len(), 1);
+    }
+}
