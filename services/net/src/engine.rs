@@ -61,7 +61,7 @@ fn lock(directory: &Shared) -> MutexGuard<'_, Directory> {
 pub struct Engine {
     poll: Poll,
     events: Events,
-    clients: Vec<Option<Client>>,
+    pub(crate) clients: Vec<Option<Client>>,
     /// How many have been at each place before.
     before: Vec<u64>,
     /// Whose turn it is.
