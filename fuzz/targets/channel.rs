@@ -9,7 +9,7 @@ use std::time::Duration;
 use doppel_abi_service::net::{Request, SIZE};
 use doppel_abi_service::{Answers, ChannelHeader, Requests, layout};
 use doppel_net::{Action, Engine, Ledger, Quota, Rule, Rules, Settings};
-use doppel_ring::{Producer, Ticket};
+use doppel_ring::{Consumer, Producer, Ticket};
 use doppel_sys::shared::SharedMap;
 
 #[path = "../../services/net/src/tests/acts.rs"]
@@ -77,8 +77,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = requests.publish(&ring);
     rustix::io::write(&doorbell, &1u64.to_ne_bytes()).expect("a doorbell");
     let answers: &Answers = map.get(layout::ANSWERS as usize);
+    let taken = Consumer::default();
     for _ in 0..100 {
-        if answers.header.has_entries() {
+        if taken.waiting(&answers.ring()) != Ok(0) {
             return;
         }
         engine.turn(Some(Duration::ZERO)).expect("it goes on");
