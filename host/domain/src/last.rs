@@ -110,17 +110,13 @@ pub(crate) fn outcome(
     asleep: bool,
     died: &str,
 ) -> Outcome {
-    if let End::Exited(status) = end {
-        // The host's kernel does to a paene domain's program what a guest kernel's refusals spare a para domain's.
-        if kind == Kind::Paene && status == KILLED && oom_kills > 0 {
-            let reason = "its program was killed: out of memory, the limit was reached".into();
-            return Outcome::Ended { reason, out_of_memory: true };
-        }
-        return Outcome::Exited(exit_code(status));
-    }
     let ended = |reason: String| Outcome::Ended { reason, out_of_memory: oom_kills > 0 };
     let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
     match end {
+        // The host's kernel does to a paene domain's program what a guest kernel's refusals spare a para domain's.
+        End::Exited(KILLED) if kind == Kind::Paene && oom_kills > 0 => {
+            ended("its program was killed: out of memory, the limit was reached".into())
+        }
         End::Exited(status) => Outcome::Exited(exit_code(status)),
         End::Broken => ended("it broke the console protocol: an impossible ring index".into()),
         End::Panicked => {
