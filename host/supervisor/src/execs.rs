@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::core::Core;
 use crate::domains::Entry;
+use crate::input::{PIECE, length};
 use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, KnownExec, Said, Stream, WINDOW};
 use crate::link::Link;
 use crate::streams::{self, ByteStream, LineStream, next};
@@ -26,8 +27,6 @@ const KEPT: usize = 256 << 10;
 /// How long those that have ended are known, and how many at most.
 const REMEMBERED: Duration = Duration::from_secs(600);
 const MOST: usize = 2000;
-/// Most bytes of input sent to the keeper at a time.
-const PIECE: usize = 64 << 10;
 /// The keeper is told of so many bytes at a time that they were read.
 const OWED: u64 = WINDOW / 8;
 /// Exit code of a program whose domain has ended, or that is lost.
@@ -539,7 +538,7 @@ impl Core {
 
     /// Gives it a piece of input, also if nobody waits for that any more: what was begun may be in its hands already.
     async fn give(&self, exec: &Arc<Exec>, part: &[u8], close: bool) -> Result<(), Problem> {
-        let len = u32::try_from(part.len()).unwrap_or_default();
+        let len = length(part);
         let (exec, data) = (exec.clone(), STANDARD.encode(part));
         let given = tokio::spawn(async move {
             let mut at = exec.given.clone().lock_owned().await;

@@ -15,8 +15,13 @@ use crate::keeper::protocol::{Ask, Said};
 use crate::locked;
 use crate::streams::{ByteStream, next};
 
-/// Most bytes of input sent to the keeper at a time.
-const PIECE: usize = 64 << 10;
+/// Most bytes of input, of a domain or an exec, sent to the keeper at a time.
+pub(crate) const PIECE: usize = 64 << 10;
+
+/// Bytes of a piece, which has [`PIECE`] at most.
+pub(crate) fn length(part: &[u8]) -> u32 {
+    u32::try_from(part.len()).expect("a piece is short")
+}
 
 /// Bytes of input that a run of a domain was given, modulo 2^32, as far as that is known.
 pub(crate) type Given = Option<(u64, u32)>;
@@ -53,7 +58,7 @@ impl Core {
         part: &[u8],
         close: bool,
     ) -> Result<(), Problem> {
-        let len = u32::try_from(part.len()).unwrap_or_default();
+        let len = length(part);
         let (core, entry, data) = (self.clone(), entry.clone(), STANDARD.encode(part));
         let mut given = entry.given.clone().lock_owned().await;
         let task = tokio::spawn(async move {
