@@ -1,4 +1,4 @@
-//! The patch section of a root image: executable text with its system calls made into jumps (DESIGN §4).
+//! The patch section of a root image: executable text with its system calls made into jumps (docs/design.md §4).
 //!
 //! It follows the EROFS file system in the image file, page aligned, and is ignored by EROFS readers:
 //!

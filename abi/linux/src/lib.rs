@@ -1,4 +1,4 @@
-//! The Linux ABI as contracts: numbers, flags and layouts only, no behaviour (DESIGN §10).
+//! The Linux ABI as contracts: numbers, flags and layouts only, no behaviour (docs/design.md §10).
 //!
 //! One module per family, named like the header or man page they come from. Layouts that programs share with
 //! us are `#[repr(C)]` and pinned by size asserts.

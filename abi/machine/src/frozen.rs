@@ -1,4 +1,4 @@
-//! Layout of a frozen image: a domain's memory at a moment when nothing ran (DESIGN §8, docs/freezer.md).
+//! Layout of a frozen image: a domain's memory at a moment when nothing ran (docs/design.md §8, docs/freezer.md).
 //!
 //! A file of pages: [`Header`], [`Segment`] table, one checksum a [`CHUNK`] of the rest, then the pages
 //! themselves, mapped by clones where they were. Pages of zeros are holes. All numbers are little-endian.

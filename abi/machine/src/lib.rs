@@ -1,4 +1,4 @@
-//! The machine interface: what the host offers a guest kernel, as layouts and numbers (DESIGN §3).
+//! The machine interface: what the host offers a guest kernel, as layouts and numbers (docs/design.md §3).
 //!
 //! Both sides include this crate: `host/domain` builds a domain to it, `guest/machine` runs on it.
 //! Everything here is shared memory or a boot-time contract, so every layout is pinned by an assert;
@@ -14,7 +14,7 @@ pub mod session;
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-/// Fixed virtual addresses, the same in every process of every domain (DESIGN §5, §8).
+/// Fixed virtual addresses, the same in every process of every domain (docs/design.md §5, §8).
 ///
 /// They lie in one 512 GiB region above all guest user memory, and what every process touches in one GiB of it, so
 /// that they share page tables: making and freeing these is a good part of a fork.

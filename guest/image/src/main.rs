@@ -43,7 +43,7 @@ impl Write for Line {
     }
 }
 
-/// Our own bug: tell the host why and end the domain (fate-sharing, DESIGN §5).
+/// Our own bug: tell the host why and end the domain (fate-sharing, docs/design.md §5).
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let mut line = Line { buf: [0; 480], len: 0 };

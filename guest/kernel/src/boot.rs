@@ -193,7 +193,7 @@ fn serve(events: u64) {
 }
 
 /// Collects ended host processes. One that did not end by itself was killed or crashed: nobody can know what
-/// state it left, so the domain ends (DESIGN §5, fate-sharing), unless it was a shadow, which has none.
+/// state it left, so the domain ends (docs/design.md §5, fate-sharing), unless it was a shadow, which has none.
 /// Returns how many there were.
 pub(crate) fn reap() -> u32 {
     let mut n = 0;

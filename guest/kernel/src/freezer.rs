@@ -1,4 +1,4 @@
-//! The Freezer: stops a domain at a moment when nothing runs, and goes on, here or in a clone (DESIGN §8).
+//! The Freezer: stops a domain at a moment when nothing runs, and goes on, here or in a clone (docs/design.md §8).
 //!
 //! Freezing: [`Freezer::stops`] keeps every vCPU from taking up a thread; those that run are kicked, give up
 //! their vCPU at the border to their program, and stay in the run queue. Blocked threads are left where they are:

@@ -1,4 +1,4 @@
-//! The guest kernel: a Linux personality as a library operating system (DESIGN §2-6).
+//! The guest kernel: a Linux personality as a library operating system (docs/design.md §2-6).
 //!
 //! It runs in every process of a para domain, on what `doppel-machine` offers, and holds no unsafe code.
 //! All its state lies in the arena and hangs off [`Kernel`], reached through [`kernel()`].

@@ -1,4 +1,4 @@
-//! The machine layer of the guest kernel: the one guest crate with unsafe code (DESIGN §10).
+//! The machine layer of the guest kernel: the one guest crate with unsafe code (docs/design.md §10).
 //!
 //! It turns what the host offers (pages, vCPUs, futexes, a doorbell) into safe parts a kernel is written
 //! with: locks, user-memory copies, tasks and context switches, the clock, the page file, the root image,

@@ -1,4 +1,4 @@
-//! Frozen images: written from a stopped domain, kept, checked, and given to clones (DESIGN §8).
+//! Frozen images: written from a stopped domain, kept, checked, and given to clones (docs/design.md §8).
 //!
 //! * [`freeze`]: what of a stopped domain's memory must be kept ([`scan`](mod@scan)), and writing it.
 //! * [`FrozenImage`]: an image opened, checked whole, ready to be mapped; refuses a host it does not fit.

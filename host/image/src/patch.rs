@@ -1,4 +1,4 @@
-//! System calls of programs made into jumps when an image is written (DESIGN §4; `doppel_abi_image::patch`).
+//! System calls of programs made into jumps when an image is written (docs/design.md §4; `doppel_abi_image::patch`).
 //!
 //! A system call site is patched only when disassembly from a known function start proves that it is one: bytes
 //! alone prove nothing. Whatever is in doubt stays as it is and traps, which is slower and always right.

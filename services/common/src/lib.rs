@@ -1,4 +1,4 @@
-//! What all service domains have in common (DESIGN §7, VirtuOS §3-4).
+//! What all service domains have in common (docs/design.md §7, VirtuOS §3-4).
 //!
 //! Key types: [`Channel`], a service domain's end of the memory file it shares with one guest kernel; [`Pace`], which says
 //! whether to look again or to sleep; [`Hibernated`], the supervisor's look at a channel whose domain sleeps on disk; [`Heart`] and

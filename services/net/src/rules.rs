@@ -1,4 +1,4 @@
-//! The virtual firewall-router: what a domain may reach, and who may reach it (Xen §3.3.5, DESIGN §7).
+//! The virtual firewall-router: what a domain may reach, and who may reach it (Xen §3.3.5, docs/design.md §7).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;

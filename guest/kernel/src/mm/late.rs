@@ -1,4 +1,4 @@
-//! Patches made at run time: system calls in code that no image was scanned for, made into jumps (DESIGN §4).
+//! Patches made at run time: system calls in code that no image was scanned for, made into jumps (docs/design.md §4).
 //!
 //! A site is patched after [`ENOUGH`] traps from it in a row, by rule a of `doppel_abi_image::patch` only: the `mov` of
 //! the number before it becomes a jump to a slot. That it is a `mov` is proven, not guessed: a return address on the

@@ -1,4 +1,4 @@
-//! Memory: a process' address space as the guest kernel keeps it (DESIGN §6).
+//! Memory: a process' address space as the guest kernel keeps it (docs/design.md §6).
 //!
 //! Key types: [`Mm`] (the VMA tree of one space), [`Vma`] (one mapping), [`MapSource`] (what a file gives to mmap),
 //! [`PageObject`] (pages of the page file). Private anonymous memory is the host's; everything shared lies in the

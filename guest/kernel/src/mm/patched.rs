@@ -1,4 +1,4 @@
-//! Patched executable text: mapping a file's patched copy and its trampolines (DESIGN §4).
+//! Patched executable text: mapping a file's patched copy and its trampolines (docs/design.md §4).
 //!
 //! The root image holds, beside each scanned executable, a copy of its text in which system calls jump to
 //! trampolines (`doppel_abi_image::patch`). An executable mapping of such a file shows the copy, with the

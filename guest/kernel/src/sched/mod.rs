@@ -1,4 +1,4 @@
-//! Blocking and waking: the one place where guest threads wait (prior-art §5).
+//! Blocking and waking: the one place where guest threads wait (docs/design.md §5).
 //!
 //! Key types: [`WaitQueue`] holds [`Wake`] objects (a blocked thread, or an epoll item); [`wait_until`] is how
 //! every system call blocks. [`PollTable`] registers one waker on many queues (poll, select, epoll).

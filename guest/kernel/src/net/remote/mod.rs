@@ -1,4 +1,4 @@
-//! Sockets that the network service executes (DESIGN §7, docs/services.md).
+//! Sockets that the network service executes (docs/design.md §7, docs/services.md).
 //!
 //! Key types: [`Network`] (the kernel's end of the channel), [`Far`] (a stream there), [`Grams`] (a datagram socket). No call waits for the service
 //! but where a program waits for the network: requests are queued, answers and marks are taken by whoever comes first,
