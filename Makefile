@@ -86,6 +86,7 @@ check: setup
 	RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --workspace --no-deps --document-private-items --locked --quiet
 	cargo run --quiet --locked -p xtask -- deny
 	cargo run --quiet --locked -p xtask -- compat --check
+	cargo run --quiet --locked -p xtask -- layers
 	$(PYTEST) --quiet --collect-only tests
 
 bench: image image-servers image-runtimes

@@ -1,0 +1,113 @@
+//! `xtask layers`: who uses whom in the workspace, held against the table of layers.txt.
+//!
+//! An *arrow* goes from the file that names something to the file that defines it; re-exports are followed. Code for
+//! tests does not count. A *circle* is a set of files each of which reaches each other one by arrows.
+
+mod arrows;
+mod circle;
+mod resolve;
+mod source;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use arrows::Arrows;
+use table::Table;
+use tree::Workspace;
+
+/// What was counted in one crate.
+struct Count<'a> {
+    krate: &'a str,
+    files: usize,
+    inner: usize,
+    against: Vec<String>,
+    circle: Vec<String>,
+}
+
+/// Prints arrows against the table and the largest circle by crate. With `list` it names them all.
+///
+/// # Errors
+/// The table or a source cannot be read, or a count is above its limit in the table.
+pub fn run(list: bool) -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask has no parent folder")?;
+    let text =
+        std::fs::read_to_string(root.join("xtask/layers.txt")).map_err(|e| format!("layers.txt: {e}"))?;
+    let table = Table::parse(&text)?;
+    let workspace = Workspace::read(root)?;
+    let (report, faults) = check(&workspace, &table, list)?;
+    print!("{report}");
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}
+
+/// The report, and what is above its limit.
+fn check(workspace: &Workspace, table: &Table, list: bool) -> Result<(String, Vec<String>), String> {
+    let arrows = Arrows::draw(workspace);
+    let mut report = String::new();
+    let mut faults = Vec::new();
+    let between = table.between_crates(workspace, &arrows.crates)?;
+    report +=
+        &format!("{} arrows between crates, {} against the table\n", arrows.crates.len(), between.len());
+    if list {
+        between.iter().for_each(|line| report += &format!("    {line}\n"));
+    }
+    if between.len() > table.limit("workspace").arrows {
+        faults.push(format!("arrows between crates against the table:\n    {}", between.join("\n    ")));
+    }
+    report += "crate                files  arrows  against  circle\n";
+    for krate in 0..workspace.crates.len() {
+        let count = count(workspace, table, &arrows.files[krate], krate)?;
+        report += &format!(
+            "{:20} {:5} {:7} {:8} {:7}\n",
+            count.krate,
+            count.files,
+            count.inner,
+            count.against.len(),
+            count.circle.len()
+        );
+        if list {
+            count.against.iter().for_each(|line| report += &format!("    {line}\n"));
+            count.circle.iter().for_each(|file| report += &format!("    circle: {file}\n"));
+        }
+        faults.extend(above(table, &count));
+    }
+    Ok((report, faults))
+}
+
+fn count<'a>(
+    workspace: &'a Workspace,
+    table: &Table,
+    arrows: &BTreeSet<(usize, usize)>,
+    krate: usize,
+) -> Result<Count<'a>, String> {
+    let files = &workspace.crates[krate].files;
+    let circle = circle::largest(files.len(), arrows);
+    Ok(Count {
+        krate: &workspace.crates[krate].dir,
+        files: files.len(),
+        inner: arrows.len(),
+        against: table.inside_crate(&workspace.crates[krate], arrows)?,
+        circle: circle.into_iter().map(|file| files[file].clone()).collect(),
+    })
+}
+
+fn above(table: &Table, count: &Count<'_>) -> Vec<String> {
+    let limit = table.limit(count.krate);
+    let mut faults = Vec::new();
+    let counts = [
+        ("arrows against the table", count.against.len(), limit.arrows),
+        ("files in a circle", count.circle.len(), limit.circle),
+    ];
+    for (what, have, allowed) in counts {
+        if have > allowed {
+            let krate = count.krate;
+            faults.push(format!(
+                "{krate}: {have} {what}, allowed are {allowed} (`xtask layers --arrows` names them)"
+            ));
+        }
+    }
+    faults
+}
