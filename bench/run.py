@@ -20,7 +20,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import workloads  # noqa: E402
-from harness import report, runtimes as kinds, summary  # noqa: E402
+from harness import report, summary  # noqa: E402
+from harness import runtimes as kinds  # noqa: E402
 from harness.machine import machine  # noqa: E402
 
 RESULTS = HERE / "results"
@@ -46,7 +47,8 @@ def measured(module, runtime, opt):
 
 
 def run_all(chosen, runtimes, opt, notes, keep):
-    """Rows, their units, their targets, their workloads, and the seconds of each workload by runtime; kept after each."""
+    """Rows, their units, their targets, their workloads, and the seconds of each workload by runtime; kept after
+    each."""
     rows, units, targets, workload, seconds = {}, {}, {}, {}, {}
     found = {"rows": rows, "units": units, "targets": targets, "workloads": workload, "seconds": seconds}
     for name, module in chosen.items():
@@ -66,7 +68,11 @@ def run_all(chosen, runtimes, opt, notes, keep):
                         workload[row] = name
                         rows.setdefault(row, {}).setdefault(r.name, []).append(value)
                 except (kinds.Failed, OSError, subprocess.SubprocessError) as e:
-                    notes.append(("cannot" if isinstance(e, kinds.Cannot) else "FAILED", r.name, f"{name}: {' '.join(str(e).split())}"))
+                    notes.append((
+                        "cannot" if isinstance(e, kinds.Cannot) else "FAILED",
+                        r.name,
+                        f"{name}: {' '.join(str(e).split())}",
+                    ))
                     if k == 0:  # it cannot: do not wait for it again
                         usable.remove(r)
                 took[r.name] = took.get(r.name, 0) + time.monotonic() - begun
@@ -83,7 +89,12 @@ def main():
     ap.add_argument("--only", action="append", default=[], help="a row of `micro`; may be repeated")
     ap.add_argument("--workload", action="append", default=[], help="a module of bench/workloads; may be repeated")
     ap.add_argument("--skip", action="append", default=[], help="a runtime to leave out; may be repeated")
-    ap.add_argument("--quick", action="store_true", default=os.environ.get("QUICK", "") not in ("", "0"), help="short, mostly once (or QUICK=1)")
+    ap.add_argument(
+        "--quick",
+        action="store_true",
+        default=os.environ.get("QUICK", "") not in ("", "0"),
+        help="short, mostly once (or QUICK=1)",
+    )
     opt = ap.parse_args()
     known = workloads.load()
     for w in opt.workload:
@@ -119,8 +130,12 @@ def main():
     failed = {name for what, name, _ in notes if what == "FAILED" and name not in OTHERS}
     notes = told()
     runs = "short runs, mostly single" if opt.quick else f"{opt.repeats} interleaved runs"
-    text = (f"Medians of {runs}, Linux {host}, {date}; load {load:.1f} before; {total:.0f} s.\n\n"
-            + report.table(rows, units, targets, names) + "\n" + "".join(f"\n- {n}" for n in notes))
+    text = (
+        f"Medians of {runs}, Linux {host}, {date}; load {load:.1f} before; {total:.0f} s.\n\n"
+        + report.table(rows, units, targets, names)
+        + "\n"
+        + "".join(f"\n- {n}" for n in notes)
+    )
     # Short runs do not take the place of what is kept.
     kept = HERE / "work/results" if opt.quick else RESULTS
     kept.mkdir(exist_ok=True, parents=True)
@@ -129,7 +144,9 @@ def main():
             module.finish(kept)
     (RESULTS / "latest.md").write_text(text + "\n")
     lines = [f"{date}{', short runs' if opt.quick else ''}, {about['machine']}; {total:.0f} s."]
-    (RESULTS / "latest-summary.md").write_text(summary.page(lines, rows, units, targets, found["workloads"], notes, RESULTS / "latest-summary.svg"))
+    (RESULTS / "latest-summary.md").write_text(
+        summary.page(lines, rows, units, targets, found["workloads"], notes, RESULTS / "latest-summary.svg")
+    )
     print(text)
     print(f"{total:.0f} s in all", file=sys.stderr)
     # What cannot be is said, and what others fail in; what should have been is an error.

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import store  # noqa: E402, F401
+import store  # noqa: F401
 
 # A job in the background of a shell starts with SIGINT and SIGQUIT ignored, and what it starts inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

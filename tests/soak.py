@@ -26,7 +26,16 @@ from conftest import descendants, domain_memory  # noqa: E402
 SCRIPTS = HERE / "domain/servers"
 LIB = (SCRIPTS / "lib.sh").read_text()
 SERVERS = ["redis", "nginx", "postgres", "ssh", "rsync", "sqlite", "sysbench"]
-MAIN = {"cpu": "cpu", "vm": "vm", "pipe": "pipe", "futex": "futex", "fork": "fork", "timer": "timer", "signal": "signal", "file": "hdd"}
+MAIN = {
+    "cpu": "cpu",
+    "vm": "vm",
+    "pipe": "pipe",
+    "futex": "futex",
+    "fork": "fork",
+    "timer": "timer",
+    "signal": "signal",
+    "file": "hdd",
+}
 # Growth that is no leak: the heap's and the page file's high-water marks differ a little from round to round.
 SLACK_BYTES, SLACK_SHARE = 4 << 20, 0.1
 WARM_UP = 2
@@ -40,13 +49,17 @@ userdel -rf guest 2>/dev/null; rm -rf /tmp/* /tmp/.[!.]* /dev/shm/* /root/.ssh /
 class Domain:
     def __init__(self, doppel):
         argv = [doppel, "run", "--rm", "-i", "-e", "HOME=/tmp", "servers", "--", "bash", "-c", SHELL]
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
 
     def run(self, script, **env):
         """Runs a script; value: exit code and output."""
         text = base64.b64encode(script.encode()).decode()
         words = " ".join(f"{k}={v}" for k, v in env.items())
-        self.process.stdin.write(f"echo {text} | base64 -d >/root/script && (cd /tmp && exec env {words} bash /root/script 2>&1)\n")
+        self.process.stdin.write(
+            f"echo {text} | base64 -d >/root/script && (cd /tmp && exec env {words} bash /root/script 2>&1)\n"
+        )
         self.process.stdin.flush()
         out = []
         for line in self.process.stdout:
@@ -64,7 +77,13 @@ class Domain:
         for _ in range(20):  # those of the command above end
             time.sleep(0.1)
             procs = min(procs, descendants(self.process.pid), key=len)
-        sizes = {"processes": len(procs), "arena": used, "arena-held": 0, "pages": 0, "memory": domain_memory(self.process.pid)}
+        sizes = {
+            "processes": len(procs),
+            "arena": used,
+            "arena-held": 0,
+            "pages": 0,
+            "memory": domain_memory(self.process.pid),
+        }
         for p in procs:
             try:
                 for m in os.scandir(f"/proc/{p}/map_files"):
@@ -83,14 +102,20 @@ def jobs(seconds, only):
     for s in SERVERS:
         yield s, s, {"SECONDS_OF_LOAD": each, "REQUESTS": 2000 * seconds}
     for name, stressor in MAIN.items():
-        yield f"stress-ng {stressor}, {seconds} s", "stress", {"CLASS": name, "STRESSORS": stressor, "SECONDS_OF_LOAD": seconds}
+        yield (
+            f"stress-ng {stressor}, {seconds} s",
+            "stress",
+            {"CLASS": name, "STRESSORS": stressor, "SECONDS_OF_LOAD": seconds},
+        )
     for name in MAIN:
         yield f"stress-ng, {name} stressors, {each} s each", "stress", {"CLASS": name, "SECONDS_OF_LOAD": each}
 
 
 def leaks(first, now):
     """What has grown more than it may."""
-    found = [] if now["processes"] <= first["processes"] else [f"{now['processes'] - first['processes']} host processes"]
+    found = (
+        [] if now["processes"] <= first["processes"] else [f"{now['processes'] - first['processes']} host processes"]
+    )
     for k in ("arena", "pages", "memory"):
         if now[k] > first[k] * (1 + SLACK_SHARE) + SLACK_BYTES:
             found.append(f"{k}: {first[k] >> 10} to {now[k] >> 10} KiB")
@@ -113,7 +138,11 @@ def main():
                 continue
             start = time.monotonic()
             code, out = domain.run(LIB + (SCRIPTS / f"{script}.sh").read_text(), **env)
-            print(f"round {k + 1}: {name}: {'ok' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - start:.0f} s", flush=True)
+            print(
+                f"round {k + 1}: {name}: {'ok' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - start:.0f} "
+                "s",
+                flush=True,
+            )
             if code:
                 bad.append(name)
                 print(out[-3000:])

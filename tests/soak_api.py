@@ -24,13 +24,21 @@ from conftest import DOPPELD, Doppeld  # noqa: E402
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 # Streams without an end, and what waits for the end of something: nothing is found by waiting.
-ENDLESS = ["/v1/events", "/v1/domains/{domain}/attach", "/v1/domains/{domain}/files/watch", "/v1/domains/{domain}/wait", "/v1/execs/{exec}/output"]
+ENDLESS = [
+    "/v1/events",
+    "/v1/domains/{domain}/attach",
+    "/v1/domains/{domain}/files/watch",
+    "/v1/domains/{domain}/wait",
+    "/v1/execs/{exec}/output",
+]
 
 
 def tool():
     if not (VENV / "bin/schemathesis").exists():
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-        subprocess.run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "schemathesis>=4"], check=True)
+        subprocess.run(
+            [VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "schemathesis>=4"], check=True
+        )
     return VENV / "bin/schemathesis"
 
 
@@ -48,7 +56,13 @@ def main():
     server = Doppeld(config=f"[tcp]\nlisten = '127.0.0.1:{port}'\ntokens = '/nonexistent'\n")
     tokens = server.dir / "tokens"
     server.config.write_text(server.config.read_text().replace("/nonexistent", str(tokens)))
-    add = subprocess.run([DOPPELD, "token", "add", "soak"], env={**os.environ, "DOPPELD_CONFIG": str(server.config)}, capture_output=True, text=True, check=True)
+    add = subprocess.run(
+        [DOPPELD, "token", "add", "soak"],
+        env={**os.environ, "DOPPELD_CONFIG": str(server.config)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     token = add.stdout.strip()
     done = threading.Event()
     try:
@@ -56,8 +70,11 @@ def main():
         before = server.get("/v1/openapi.json").ok()
         threading.Thread(target=bystander, args=(server, done), daemon=True).start()
         code = subprocess.run([
-            tool(), "--config-file", HERE / "schemathesis.toml", "run", f"http://127.0.0.1:{port}/v1/openapi.json", "--header", f"Authorization: Bearer {token}", "--checks", CHECKS,
-            "--max-time", str(int(args.minutes * 60)), "--request-timeout", "20", "--workers", "2", "--continue-on-failure",
+            tool(), "--config-file", HERE / "schemathesis.toml", "run",
+            f"http://127.0.0.1:{port}/v1/openapi.json", "--header", f"Authorization: Bearer {token}",
+            "--checks", CHECKS,
+            "--max-time", str(int(args.minutes * 60)), "--request-timeout", "20", "--workers", "2",
+            "--continue-on-failure",
             *(w for path in ENDLESS for w in ("--exclude-path", path)), *more,
         ], cwd=server.dir).returncode  # fmt: skip
         done.set()

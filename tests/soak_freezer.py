@@ -38,7 +38,11 @@ CLONES = 2
 WARM_UP = 60
 # Available memory changes with what else the host does; a leak of a page a cycle would be 40 MB in 10,000.
 SLACK_BYTES = 48 << 20
-SHELL = 'echo freeze >/sys/power/state; echo "clone $(cat /sys/doppel/generation) $(cat /sys/doppel/args)"; [ "$(cat /sys/doppel/generation)" != 1 ] || echo freeze >/sys/power/state 2>/dev/null; echo "end $(cat /sys/doppel/generation)"'
+SHELL = (
+    'echo freeze >/sys/power/state; echo "clone $(cat /sys/doppel/generation) $(cat /sys/doppel/args)"; [ "$(cat '
+    '/sys/doppel/generation)" != 1 ] || echo freeze >/sys/power/state 2>/dev/null; echo "end $(cat '
+    '/sys/doppel/generation)"'
+)
 PYTHON = """
 import json, random
 def freeze():
@@ -73,7 +77,17 @@ class Soak:
 
     def prepare(self):
         for kind, (image, command) in KINDS.items():
-            self.call("run", "--rm", "--freeze-as", f"{self.tag}-{kind}", "--in-memory", "--freeze-stop", image, "--", *command)
+            self.call(
+                "run",
+                "--rm",
+                "--freeze-as",
+                f"{self.tag}-{kind}",
+                "--in-memory",
+                "--freeze-stop",
+                image,
+                "--",
+                *command,
+            )
 
     def cycle(self, k):
         if k % DEEP_EVERY == 0:
@@ -119,8 +133,24 @@ class Soak:
 
 # Read lines until their input ends, as it does at once in a clone.
 RESIDENTS = {
-    "shell": ("busybox", ["sh", "-c", 'while read -r l; do echo "$l"; done; read -r g </sys/doppel/generation; read -r a </sys/doppel/args; echo "clone $g $a"']),
-    "python": ("debian", ["python3", "-uc", "import sys, json, random\nfor l in sys.stdin: print(l, end='')\nr = lambda n: open('/sys/doppel/' + n).read().strip()\nprint('clone', r('generation'), r('args'))"]),
+    "shell": (
+        "busybox",
+        [
+            "sh",
+            "-c",
+            'while read -r l; do echo "$l"; done; read -r g </sys/doppel/generation; read -r a </sys/doppel/args; echo '
+            '"clone $g $a"',
+        ],
+    ),
+    "python": (
+        "debian",
+        [
+            "python3",
+            "-uc",
+            "import sys, json, random\nfor l in sys.stdin: print(l, end='')\nr = lambda n: open('/sys/doppel/' + "
+            "n).read().strip()\nprint('clone', r('generation'), r('args'))",
+        ],
+    ),
 }
 
 
@@ -130,8 +160,12 @@ class Resident:
     def __init__(self, soak, kind, k):
         self.name = f"{soak.tag}-{kind}{k}"
         image, command = RESIDENTS[kind]
-        self.process = subprocess.Popen([soak.doppel, "run", "--rm", "-i", "--name", self.name, image, "--", *command],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [soak.doppel, "run", "--rm", "-i", "--name", self.name, image, "--", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.ask("hello")
 
     def ask(self, line):
@@ -214,7 +248,7 @@ def state(doppel, tag):
         except OSError:
             pass
     store, run, shm = pathlib.Path(os.environ["DOPPEL_STORE"]), pathlib.Path("/run/doppel"), os.statvfs("/dev/shm")
-    ours = lambda path: sum(tag in str(f) or f.name.startswith(".") for f in below(path))  # noqa: E731
+    ours = lambda path: sum(tag in str(f) or f.name.startswith(".") for f in below(path))
     memory = {x.split(":")[0]: int(x.split()[1]) for x in open("/proc/meminfo")}
     return {
         "processes": mine,
@@ -304,7 +338,19 @@ def main():
         print(f"| {key} | {before[key]} | {after[key]} |")
     print("\nfreezer soak: " + ("; ".join(bad) if bad else "ok"))
     if opt.json:
-        pathlib.Path(opt.json).write_text(json.dumps({"cycles": soak.done, "clones": soak.clones, "seconds": took, "before": before, "after": after, "bad": bad}, indent=1))
+        pathlib.Path(opt.json).write_text(
+            json.dumps(
+                {
+                    "cycles": soak.done,
+                    "clones": soak.clones,
+                    "seconds": took,
+                    "before": before,
+                    "after": after,
+                    "bad": bad,
+                },
+                indent=1,
+            )
+        )
     sys.exit(bool(bad))
 
 

@@ -27,7 +27,12 @@ class Connection(http.client.HTTPConnection):
 
     def ask(self, method, path, body=None):
         """The answer's JSON; each line's if it is a stream."""
-        self.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"} if body is not None else {})
+        self.request(
+            method,
+            path,
+            None if body is None else json.dumps(body),
+            {"Content-Type": "application/json"} if body is not None else {},
+        )
         answer = self.getresponse()
         data = answer.read()
         if answer.status >= 300:
@@ -113,7 +118,9 @@ class Api(Native):
         connection = self.supervisor.connection()
         connection.connect()
         t = time.perf_counter_ns()
-        domain = connection.ask("POST", "/v1/domains?start=true", {"image": image, "command": list(command)})["domain"]["id"]
+        domain = connection.ask("POST", "/v1/domains?start=true", {"image": image, "command": list(command)})["domain"][
+            "id"
+        ]
         code = connection.ask("POST", f"/v1/domains/{domain}/wait")["exit"]["exit_code"]
         t = time.perf_counter_ns() - t
         connection.ask("DELETE", f"/v1/domains/{domain}")

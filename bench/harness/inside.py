@@ -30,5 +30,7 @@ print(best)
 
 def timed(runtime, *command, image="debian", prepare="", before="", count=5, timeout=300):
     """Nanoseconds of the quickest of `count` runs of `command`; `before` is a script run untimed before each."""
-    out = runtime.run("/usr/bin/python3", "-c", TIMER, prepare, before, str(count), *command, image=image, timeout=timeout)
+    out = runtime.run(
+        "/usr/bin/python3", "-c", TIMER, prepare, before, str(count), *command, image=image, timeout=timeout
+    )
     return float(out.split()[-1])

@@ -11,12 +11,22 @@ def built_from(tool):
         said = subprocess.run(["go", "version", "-m", shutil.which(tool)], capture_output=True, text=True).stdout
     except OSError:
         return "(version unknown)"
-    return next((line.split()[2] for line in said.splitlines() if line.split()[:1] in (["mod"], ["dep"]) and "gvisor.dev/gvisor" in line), "(version unknown)")
+    return next(
+        (
+            line.split()[2]
+            for line in said.splitlines()
+            if line.split()[:1] in (["mod"], ["dep"]) and "gvisor.dev/gvisor" in line
+        ),
+        "(version unknown)",
+    )
 
 
 def machine():
     """Its processors, memory and kernel, and the versions of what it is compared with."""
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    cpu = next(
+        (line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+        platform.machine(),
+    )
     memory = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal:")) >> 20
     tools = []
     for tool in ("runc", "runsc", "bwrap"):

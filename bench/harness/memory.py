@@ -8,7 +8,9 @@ def tree(pid):
     for p in os.listdir("/proc"):
         if p.isdigit():
             try:
-                children.setdefault(int(open(f"/proc/{p}/stat").read().rsplit(") ", 1)[1].split()[1]), []).append(int(p))
+                children.setdefault(int(open(f"/proc/{p}/stat").read().rsplit(") ", 1)[1].split()[1]), []).append(
+                    int(p)
+                )
             except OSError:
                 pass
     found, todo = [], [pid]

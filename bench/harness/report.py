@@ -3,7 +3,18 @@ import statistics
 
 # Unit: how a value is shown, and whether more is better.
 UNITS = {
-    "ns": (lambda v: f"{v:.1f} ns" if v < 1000 else f"{v / 1000:.2f} µs" if v < 1e6 else f"{v / 1e6:.2f} ms" if v < 1e9 else f"{v / 1e9:.2f} s", False),
+    "ns": (
+        lambda v: (
+            f"{v:.1f} ns"
+            if v < 1000
+            else f"{v / 1000:.2f} µs"
+            if v < 1e6
+            else f"{v / 1e6:.2f} ms"
+            if v < 1e9
+            else f"{v / 1e9:.2f} s"
+        ),
+        False,
+    ),
     "KiB": (lambda v: f"{v:.0f} KiB", False),
     "/s": (lambda v: f"{v:.0f}/s" if v >= 100 else f"{v:.1f}/s", True),
     "MB/s": (lambda v: f"{v:.0f} MB/s", True),

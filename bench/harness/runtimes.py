@@ -62,12 +62,17 @@ class Native:
         """What the command prints."""
         argv = self.argv(*command, image=image)
         try:
-            p = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout)
+            p = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout
+            )
         except subprocess.TimeoutExpired:
             self.clean()
             raise Failed(f"{self.name}: {command[0]} did not end in {timeout} s") from None
         if p.returncode:
-            raise Failed(f"{self.name}: {command[0]} ended with {p.returncode}: {(p.stderr or p.stdout).strip()[-300:]}", p.stdout)
+            raise Failed(
+                f"{self.name}: {command[0]} ended with {p.returncode}: {(p.stderr or p.stdout).strip()[-300:]}",
+                p.stdout,
+            )
         return p.stdout
 
     def clean(self):
@@ -101,14 +106,21 @@ class Doppel(Native):
         one.host = ["env", f"DOPPEL_HOST=unix://{self.api.supervisor.socket}"]
         Doppel.made += 1
         one.label = f"bench={os.getpid()}-{Doppel.made}"
-        one.options = [*self.options, "--label", one.label, *(str(x) for k, v in given.items() if v is not None for x in (k, v))]
+        one.options = [
+            *self.options,
+            "--label",
+            one.label,
+            *(str(x) for k, v in given.items() if v is not None for x in (k, v)),
+        ]
         return one
 
     def clean(self):
         # A domain of the supervisor outlives the command that has started it.
         if self.label:
             doppel = [*self.host, self.path]
-            found = subprocess.run([*doppel, "ps", "-aq", "--no-trunc", "-f", f"label={self.label}"], capture_output=True, text=True).stdout.split()
+            found = subprocess.run(
+                [*doppel, "ps", "-aq", "--no-trunc", "-f", f"label={self.label}"], capture_output=True, text=True
+            ).stdout.split()
             if found:
                 subprocess.run([*doppel, "rm", "-f", *found], capture_output=True)
 
@@ -127,7 +139,7 @@ class Bubblewrap(Native):
     """bwrap, on the files of the image."""
 
     name = "bwrap"
-    network = ["--unshare-net"]
+    network = ("--unshare-net",)
 
     def argv(self, *command, image=OWN):
         root = str(self.roots.of(image))
@@ -136,7 +148,22 @@ class Bubblewrap(Native):
         # No user namespace: root may map one user into it, and servers have users of their own.
         apart = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *self.network]
         caps = [x for c in CAPABILITIES for x in ("--cap-add", c)]
-        return ["bwrap", *apart, *caps, "--die-with-parent", "--bind", root, "/", "--proc", "/proc", "--dev", "/dev", *tmp, *env, *command]
+        return [
+            "bwrap",
+            *apart,
+            *caps,
+            "--die-with-parent",
+            "--bind",
+            root,
+            "/",
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            *tmp,
+            *env,
+            *command,
+        ]
 
 
 class Oci(Native):
@@ -174,7 +201,11 @@ class Oci(Native):
     def limited(self, memory=None, pids=None, weight=None):
         one = copy.copy(self)
         one.config = copy.deepcopy(self.config)
-        limits = {"memory": {"limit": memory} if memory else {}, "pids": {"limit": pids} if pids else {}, "cpu": {"shares": weight * 1024 // 100} if weight else {}}
+        limits = {
+            "memory": {"limit": memory} if memory else {},
+            "pids": {"limit": pids} if pids else {},
+            "cpu": {"shares": weight * 1024 // 100} if weight else {},
+        }
         one.config["linux"]["resources"].update({k: v for k, v in limits.items() if v})
         # Its instances may start while others' configuration is read.
         Oci.bundles += 1
@@ -238,7 +269,9 @@ class Roots:
         return self.known[image]
 
     def unpack(self, image):
-        p = subprocess.run([self.doppel, "image", "inspect", "--quick", "--json", image], capture_output=True, text=True)
+        p = subprocess.run(
+            [self.doppel, "image", "inspect", "--quick", "--json", image], capture_output=True, text=True
+        )
         if p.returncode:
             raise Failed(f"no image {image}: {p.stderr.strip()[-200:]}")
         digest = json.loads(p.stdout)["digest"]
@@ -249,7 +282,11 @@ class Roots:
             store = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
             part = WORK / "root-part"
             shutil.rmtree(part, ignore_errors=True)
-            subprocess.run(["fsck.erofs", f"--extract={part}", store / f"images/sha256-{digest}.erofs"], check=True, capture_output=True)
+            subprocess.run(
+                ["fsck.erofs", f"--extract={part}", store / f"images/sha256-{digest}.erofs"],
+                check=True,
+                capture_output=True,
+            )
             part.rename(root)
         return root
 
@@ -263,7 +300,9 @@ def own():
     (root / "www").mkdir(exist_ok=True)
     (root / "www/page").write_bytes(b"a page of a usual size\n" * 98 + b"....")  # Denali's 2,258 bytes
     for program in ("micro", "lmb", "work", "net"):
-        subprocess.run(["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / program, BENCH / f"src/{program}.c"], check=True)
+        subprocess.run(
+            ["gcc", "-O2", "-static", "-pthread", "-Wall", "-o", root / program, BENCH / f"src/{program}.c"], check=True
+        )
     shutil.copy("/bin/busybox", root / "bin/busybox")
     return root
 

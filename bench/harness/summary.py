@@ -1,6 +1,7 @@
-"""The page for a person: by area, how many times native's speed each runtime reaches, which targets are missed, and where ours
-are worst. Markdown, and a plot of the same.
+"""The page for a person: by area, how many times native's speed each runtime reaches, which targets are missed, and
+where ours are worst. Markdown, and a plot of the same.
 """
+
 import statistics
 
 from harness import report, svg
@@ -8,11 +9,21 @@ from harness import report, svg
 # How runtimes are shown, and those that are ours.
 SHOWN = {"doppel": "para", "paene": "paene", "runc": "runc", "runsc": "gVisor", "bwrap": "bubblewrap"}
 OURS = ("doppel", "paene")
-# What rows count as, by their workload. What compares nothing with native, as memory and shares, is in the targets alone.
+# What rows count as, by their workload. What compares nothing with native, as memory and shares, is in the targets
+# alone.
 AREAS = {
     "system calls, files, processes": ("micro", "lmbench"),
     "start of an instance": ("start",),
-    "programs: compilers, interpreters, tools": ("python", "git", "compile", "sqlite", "langs", "gohttp", "more", "sysbench"),
+    "programs: compilers, interpreters, tools": (
+        "python",
+        "git",
+        "compile",
+        "sqlite",
+        "langs",
+        "gohttp",
+        "more",
+        "sysbench",
+    ),
     "servers and their clients inside": ("redis", "nginx", "apache", "postgres", "oltp", "ssh", "files"),
     "servers asked from outside": ("network", "mtu"),
     "many at once": ("hosting", "compute", "packing"),
@@ -47,12 +58,15 @@ def mean(speeds):
 
 
 def verdicts(rows, units, targets, kind):
-    """Rows with a target, met and missed ones: the row and how it is shown. Ratios to native are para's targets alone."""
+    """Rows with a target, met and missed ones: the row and how it is shown. Ratios to native are para's targets
+    alone."""
     met, missed = [], []
     for row, target in targets.items():
         if rows.get(row, {}).get(kind) and (kind == "doppel" or units[row] == "%"):
             said = report.verdict(rows[row], units[row], target, kind)
-            (met if said.endswith("✓") else missed).append(f"{row}: {report.cell(rows[row], kind, units[row])}, target {said[:-2]}")
+            (met if said.endswith("✓") else missed).append(
+                f"{row}: {report.cell(rows[row], kind, units[row])}, target {said[:-2]}"
+            )
     return met, missed
 
 
@@ -65,21 +79,43 @@ def page(about, rows, units, targets, workloads, notes, plot):
     """`about`: lines on machine and date; `plot`: the path of the plot to write, beside the page."""
     areas = by_area(rows, units, workloads)
     kinds = [k for k in SHOWN if any(k in per for per in areas.values())]
-    lines = ["# Summary of `make bench`\n", *about, "", "How many times native's speed (1: as fast; more is better), the geometric mean of so many rows:\n",
-             "| area | " + " | ".join(SHOWN[k] for k in kinds) + " |", "|---|" + "---:|" * len(kinds)]
+    lines = [
+        "# Summary of `make bench`\n",
+        *about,
+        "",
+        "How many times native's speed (1: as fast; more is better), the geometric mean of so many rows:\n",
+        "| area | " + " | ".join(SHOWN[k] for k in kinds) + " |",
+        "|---|" + "---:|" * len(kinds),
+    ]
     for area, per in areas.items():
-        lines.append(f"| {area} | " + " | ".join(f"{mean(per[k]):.2f} ({len(per[k])})" if k in per else "–" for k in kinds) + " |")
+        lines.append(
+            f"| {area} | "
+            + " | ".join(f"{mean(per[k]):.2f} ({len(per[k])})" if k in per else "–" for k in kinds)
+            + " |"
+        )
     if areas:
-        svg.bars(plot, "How many times native's speed, by area", {a: {SHOWN[k]: mean(per[k]) for k in kinds if k in per} for a, per in areas.items()})
+        svg.bars(
+            plot,
+            "How many times native's speed, by area",
+            {a: {SHOWN[k]: mean(per[k]) for k in kinds if k in per} for a, per in areas.items()},
+        )
         lines += ["", f"![]({plot.name})"]
     for kind in OURS:
         met, missed = verdicts(rows, units, targets, kind)
         if not met and not missed:
             continue
-        lines += ["", f"## Targets under {SHOWN[kind]}: {len(met)} met, {len(missed)} missed\n", *(f"- missed: {m}" for m in missed)]
+        lines += [
+            "",
+            f"## Targets under {SHOWN[kind]}: {len(met)} met, {len(missed)} missed\n",
+            *(f"- missed: {m}" for m in missed),
+        ]
     for kind in OURS:
         if found := worst(rows, units, kind):
-            lines += ["", f"## The worst of {SHOWN[kind]}, as times native's speed\n", *(f"- {s:.2f}: {row} ({report.cell(rows[row], kind, units[row])})" for s, row in found)]
+            lines += [
+                "",
+                f"## The worst of {SHOWN[kind]}, as times native's speed\n",
+                *(f"- {s:.2f}: {row} ({report.cell(rows[row], kind, units[row])})" for s, row in found),
+            ]
     failed = [n for n in notes if n.startswith("FAILED")]
     lines += ["", "## What did not run to its end\n", *(f"- {n}" for n in failed or ["Nothing."])]
     return "\n".join(lines) + "\n"

@@ -18,7 +18,12 @@ def outputs(runtimes, command, image=OWN, timeout=120):
     try:
         for i, r in enumerate(runtimes):
             argv = r.argv(*(command(i) if callable(command) else command), image=image)
-            started.append((r, subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
+            started.append((
+                r,
+                subprocess.Popen(
+                    argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                ),
+            ))
         return collected(started, time.monotonic() + timeout)
     finally:
         end_all(started)
@@ -59,7 +64,12 @@ def when_ready(runtimes, command, image=OWN, timeout=180):
     try:
         for i, r in enumerate(runtimes):
             argv = reads(r).argv(*command(i), image=image)
-            started.append((r, subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)))
+            started.append((
+                r,
+                subprocess.Popen(
+                    argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                ),
+            ))
         for r, p in started:
             if not select.select([p.stdout], [], [], max(0, end - time.monotonic()))[0]:
                 raise Failed(f"{r.name}: not all of {len(started)} are ready after {timeout} s")

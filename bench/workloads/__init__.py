@@ -13,12 +13,45 @@ A module has
                             wanted, empty for all.
     finish(results)         makes further files in the folder of results when all is measured; may be left out
 Programs come from the images of the store (`harness.inside` times those of `debian`); a runtime that fails in the first
-measurement, for want of an image for one, is left out of that workload. Rows appear in the order of ORDER, then of the modules' names.
+measurement, for want of an image for one, is left out of that workload. Rows appear in the order of ORDER, then of the
+modules' names.
 """
+
 import importlib
 import pkgutil
 
-ORDER = ["micro", "lmbench", "start", "many", "clone", "criu", "idle", "python", "git", "compile", "sqlite", "langs", "gohttp", "redis", "nginx", "apache", "postgres", "oltp", "files", "sysbench", "ssh", "network", "mtu", "hosting", "packing", "compute", "neighbours", "suspend", "isolation", "sharing"]
+ORDER = [
+    "micro",
+    "lmbench",
+    "start",
+    "many",
+    "clone",
+    "criu",
+    "idle",
+    "python",
+    "git",
+    "compile",
+    "sqlite",
+    "langs",
+    "gohttp",
+    "redis",
+    "nginx",
+    "apache",
+    "postgres",
+    "oltp",
+    "files",
+    "sysbench",
+    "ssh",
+    "network",
+    "mtu",
+    "hosting",
+    "packing",
+    "compute",
+    "neighbours",
+    "suspend",
+    "isolation",
+    "sharing",
+]
 
 
 def load():

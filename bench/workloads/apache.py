@@ -32,7 +32,7 @@ for k in $SIZES; do
 done
 kill $server
 wait $server || true
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

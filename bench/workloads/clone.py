@@ -21,24 +21,32 @@ from harness.runtimes import WORK, Failed
 
 UNIT = "ns"
 REPEATS = 1
-MODULES = "import argparse, datetime, decimal, hashlib, http.client, json, logging, os, random, re, sys, time, urllib.parse"
+MODULES = (
+    "import argparse, datetime, decimal, hashlib, http.client, json, logging, os, random, re, sys, time, urllib.parse"
+)
 PYTHON = "/usr/bin/python3"
 COLD = MODULES + "\nprint('hello', flush=True)"
 # A clone answers and lives on for as long as its argument says.
-WARM = MODULES + """
+WARM = (
+    MODULES
+    + """
 with open('/sys/power/state', 'w') as f:
     f.write('freeze\\n')
 print('hello', flush=True)
 args = open('/sys/doppel/args').read().split()
 time.sleep(float(args[0]) if args else 0)
 """
+)
 # Says so when it is warm, then a dot every 2 ms: the first one after a restore is its first output.
-DOTS = MODULES + """
+DOTS = (
+    MODULES
+    + """
 os.write(1, b'warm')
 while True:
     time.sleep(0.002)
     os.write(1, b'.')
 """
+)
 
 
 def measure(runtime, opt):
@@ -61,7 +69,10 @@ def measured(runtime, opt):
 
 def together(runtime, count):
     """Nanoseconds until `count` programs started at once have all answered."""
-    script = "import subprocess, sys\np = [subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE) for _ in range(%d)]\nfor x in p: x.stdout.read(1)" % count
+    script = (
+        "import subprocess, sys\np = [subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE) for _ in "
+        f"range({count})]\nfor x in p: x.stdout.read(1)"
+    )
     return timed(runtime, PYTHON, "-c", script, PYTHON, "-c", COLD, count=1)
 
 
@@ -69,7 +80,11 @@ def doppel(runtime, opt):
     image = f"bench-clone-{os.getpid()}"
     made = subprocess.run(
         [runtime.path, "run", "--freeze-as", image, "--in-memory", "--freeze-stop", "debian", "--", PYTHON, "-c", WARM],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     try:
         return clones(runtime.path, image, opt)
     except Failed as e:
@@ -95,7 +110,9 @@ def clones(path, image, opt):
     if not opt.quick:
         # A Python that ends takes ten times the time its answer took, from those that have not answered yet.
         stay = ("-n", "100", "--json", "--arg", "1")
-        rows["100 warm Pythons that live on, until all have answered"] = first_outputs(called(path, image, *stay, "--warm"))[-1]
+        rows["100 warm Pythons that live on, until all have answered"] = first_outputs(
+            called(path, image, *stay, "--warm")
+        )[-1]
         rows["100 that live on, without making them ready first"] = first_outputs(called(path, image, *stay))[-1]
         ends = called(path, image, "-n", "1000", "--warm", "--json", "--arg", "30")
         alive = max(e["first_output_ms"] for e in ends) < min(e["ended_ms"] for e in ends)
@@ -107,7 +124,9 @@ def clones(path, image, opt):
 
 def called(path, image, *options):
     """What `doppel clone` says of each clone, after checking that all have answered."""
-    p = subprocess.run([path, "clone", *options, image], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    p = subprocess.run(
+        [path, "clone", *options, image], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
+    )
     ends = [json.loads(line) for line in p.stdout.splitlines()]
     if p.returncode or not ends or any(e["stdout"] != "hello\n" for e in ends):
         raise Failed(f"doppel: clone {' '.join(options)} ended with {p.returncode}: {p.stderr.strip()[-200:]}")
@@ -129,7 +148,9 @@ def memory(path, image, count):
     """KiB that a clone adds that is ready and waits."""
     before = kernel_memory()
     # The first of two calls lives for a while; the rest of the pool waits meanwhile.
-    p = subprocess.Popen([path, "clone", "--repeat", "2", "-n", str(count), "--arg", "5", image], stdout=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        [path, "clone", "--repeat", "2", "-n", str(count), "--arg", "5", image], stdout=subprocess.DEVNULL
+    )
     try:
         deadline = time.monotonic() + 60
         while len(tree(p.pid)) < 2 * count and time.monotonic() < deadline:
@@ -141,8 +162,12 @@ def memory(path, image, count):
         pids = sorted(tree(p.pid))[2:]
         files = set()
         for pid in pids:
-            parts["private pages"] += sum(int(x.split()[1]) for x in open(f"/proc/{pid}/smaps_rollup") if x.startswith("Pss_Anon:"))
-            parts["page tables"] += sum(int(x.split()[1]) for x in open(f"/proc/{pid}/status") if x.startswith("VmPTE:"))
+            parts["private pages"] += sum(
+                int(x.split()[1]) for x in open(f"/proc/{pid}/smaps_rollup") if x.startswith("Pss_Anon:")
+            )
+            parts["page tables"] += sum(
+                int(x.split()[1]) for x in open(f"/proc/{pid}/status") if x.startswith("VmPTE:")
+            )
             for fd in "012":
                 st = os.stat(f"/proc/{pid}/fd/{fd}")
                 if st.st_ino not in files:
@@ -165,14 +190,21 @@ def restored(runtime):
     shutil.rmtree(image, ignore_errors=True)
     image.mkdir(parents=True)
     tool = [runtime.name, *runtime.options]
-    p = subprocess.Popen(runtime.argv(PYTHON, "-u", "-c", DOTS, image="debian"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        runtime.argv(PYTHON, "-u", "-c", DOTS, image="debian"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     drain = None
     try:
         if p.stdout.read(4) != b"warm":
             raise Failed("runsc: the program did not start")
         drain = threading.Thread(target=p.stdout.read, daemon=True)
         drain.start()
-        saved = subprocess.run([*tool, "checkpoint", f"--image-path={image}", runtime.id], capture_output=True, text=True, timeout=60)
+        saved = subprocess.run(
+            [*tool, "checkpoint", f"--image-path={image}", runtime.id], capture_output=True, text=True, timeout=60
+        )
         if saved.returncode:
             raise Failed(f"runsc: checkpoint: {saved.stderr.strip()[-200:]}")
     finally:
@@ -184,8 +216,12 @@ def restored(runtime):
         runtime.count += 1
         runtime.id = f"bench-{os.getpid()}-{runtime.count}"
         t = time.perf_counter_ns()
-        p = subprocess.Popen([*tool, "restore", f"--image-path={image}", "--bundle", str(runtime.bundle), runtime.id],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p = subprocess.Popen(
+            [*tool, "restore", f"--image-path={image}", "--bundle", str(runtime.bundle), runtime.id],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         first = p.stdout.read(1)
         t = time.perf_counter_ns() - t
         runtime.clean()

@@ -20,11 +20,20 @@ objects = " ".join(n + ".o" for n in names + ["main"])
 open("Makefile", "w").write(f"CFLAGS = -O1 -Wall\nproject: {objects}\n\tgcc -o $@ $^\n%.o: %.c project.h\n\tgcc $(CFLAGS) -c -o $@ $<\n"
                             "clean:\n\trm -f *.o project\n")
 '
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):
     files = 12 if opt.quick else 50
-    t = timed(runtime, "/usr/bin/make", "-s", "-C", "/tmp/project", "-j2", prepare=PREPARE.replace("FILES", str(files)), before="make -s -C /tmp/project clean",
-              count=1 if opt.quick else 2)
+    t = timed(
+        runtime,
+        "/usr/bin/make",
+        "-s",
+        "-C",
+        "/tmp/project",
+        "-j2",
+        prepare=PREPARE.replace("FILES", str(files)),
+        before="make -s -C /tmp/project clean",
+        count=1 if opt.quick else 2,
+    )
     return {f"compile {files} C files, make -j2": t}

@@ -1,6 +1,7 @@
-"""What an idle connection from the host to a server in an instance takes, everything counted: pages of processes and of memory
-files, and the host kernel's own objects, both ends' sockets among them.
+"""What an idle connection from the host to a server in an instance takes, everything counted: pages of processes and of
+memory files, and the host kernel's own objects, both ends' sockets among them.
 """
+
 import glob
 import os
 import resource
@@ -9,6 +10,7 @@ import time
 
 from harness.memory import tree
 from harness.runtimes import Cannot, Failed
+
 from workloads.network import Server
 
 UNIT = "KiB"
@@ -34,14 +36,20 @@ def taken(pid):
     pages, files = 0, {}
     for p in [pid, *tree(pid)]:
         try:
-            pages += sum(int(line.split()[1]) for line in open(f"/proc/{p}/smaps_rollup") if line.startswith("Pss_Anon:"))
+            pages += sum(
+                int(line.split()[1]) for line in open(f"/proc/{p}/smaps_rollup") if line.startswith("Pss_Anon:")
+            )
             for fd in glob.glob(f"/proc/{p}/fd/*"):
                 if os.readlink(fd).startswith("/memfd:"):
                     st = os.stat(fd)
                     files[st.st_ino] = st.st_blocks // 2
         except OSError:
             pass  # it has ended, or closed it
-    kernel = sum(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith(("SUnreclaim:", "KernelStack:", "PageTables:")))
+    kernel = sum(
+        int(line.split()[1])
+        for line in open("/proc/meminfo")
+        if line.startswith(("SUnreclaim:", "KernelStack:", "PageTables:"))
+    )
     return pages + sum(files.values()), kernel
 
 
@@ -49,7 +57,7 @@ def measure(runtime, opt):
     if runtime.name in ("runc", "runsc"):
         raise Cannot(f"{runtime.name}: has the host's connections, or memory that is not told apart")
     count = 200 if opt.quick else 5000
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 2000), hard))
     with Server(runtime, "/usr/bin/python3", "-c", SERVE, image="debian") as s:
         clients = []
@@ -73,4 +81,7 @@ def measure(runtime, opt):
             for c in clients:
                 c.close()
     own, kernel = ((b - a) / count for a, b in zip(before, after))
-    return {"an idle connection: pages": own, "an idle connection: pages and the host kernel's objects": own + max(0, kernel)}
+    return {
+        "an idle connection: pages": own,
+        "an idle connection: pages and the host kernel's objects": own + max(0, kernel),
+    }

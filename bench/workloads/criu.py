@@ -8,6 +8,7 @@ import time
 
 from harness import paper
 from harness.runtimes import WORK, Cannot, Failed
+
 from workloads.clone import DOTS, PYTHON
 
 UNIT = "ns"
@@ -20,7 +21,9 @@ def measure(runtime, opt):
         raise Cannot(f"{runtime.name}: CRIU restores processes of the host")
     if not shutil.which("criu"):
         raise Cannot("native: CRIU is not installed")
-    version = "CRIU " + subprocess.run(["criu", "--version"], capture_output=True, text=True).stdout.split("\n")[0].removeprefix("Version: ")
+    version = "CRIU " + subprocess.run(["criu", "--version"], capture_output=True, text=True).stdout.split("\n")[
+        0
+    ].removeprefix("Version: ")
     try:
         took = restored(5 if opt.quick else 20)
     except Failed as e:

@@ -1,6 +1,8 @@
-"""A file server's work (Xen Fig. 3): dbench's file operations of NetBench on a file system in memory, for one client and
-for four; and tbench, the network traffic of the same, over TCP loopback. Debian's dbench with the load file it comes with.
+"""A file server's work (Xen Fig. 3): dbench's file operations of NetBench on a file system in memory, for one client
+and for four; and tbench, the network traffic of the same, over TCP loopback. Debian's dbench with the load file it
+comes with.
 """
+
 from harness.servers import rates
 
 UNIT = "MB/s"
@@ -18,7 +20,7 @@ load 'files: tbench, 1 client over TCP' tbench -c "$LOAD" -t "$D" 1 127.0.0.1
 load 'files: tbench, 4 clients over TCP' tbench -c "$LOAD" -t "$D" 4 127.0.0.1
 kill $server
 wait $server || true
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

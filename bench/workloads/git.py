@@ -19,5 +19,13 @@ git init -q . && git add . && git -c user.name=b -c user.email=b@localhost commi
 
 def measure(runtime, opt):
     files = 10 if opt.quick else 100
-    t = timed(runtime, "/usr/bin/git", "-C", "/tmp/tree", "status", prepare=PREPARE.replace("FILES", str(files)), count=3 if opt.quick else 10)
+    t = timed(
+        runtime,
+        "/usr/bin/git",
+        "-C",
+        "/tmp/tree",
+        "status",
+        prepare=PREPARE.replace("FILES", str(files)),
+        count=3 if opt.quick else 10,
+    )
     return {f"git status, {100 * files:,} files": t}

@@ -1,6 +1,8 @@
 """1 to 16 web servers, and as many databases, at the same time (Xen Figs. 4-5): nginx for SPEC WEB99's, PostgreSQL for
-OSDB's, each with its load generator inside. And how near the rates of several are to their weights: equal ones, and 1 to 4.
+OSDB's, each with its load generator inside. And how near the rates of several are to their weights: equal ones, and 1
+to 4.
 """
+
 from harness.runtimes import Cannot
 from harness.servers import HELPERS, IMAGE
 from harness.together import when_ready
@@ -40,14 +42,14 @@ WAIT
 pgbench -n -S -T "$D" -c 2 -j 1 >log 2>&1 || { cat log >&2; exit 1; }
 awk '/^tps/ { print $3 }' log
 as $bin/pg_ctl -w -m immediate stop >log
-"""
+"""  # noqa: E501
 KINDS = {"web servers": (WEB, "all requests"), "databases": (DATABASE, "all transactions")}
 WEIGHTS = (1, 2, 3, 4)
 
 
 def rates(runtimes, script, seconds):
     """Each one's rate in a window that begins when all are ready."""
-    prepared = lambda i: f"PORT={18080 + i} D={seconds}\n{HELPERS}{script.replace('WAIT', WAIT)}"  # noqa: E731
+    prepared = lambda i: f"PORT={18080 + i} D={seconds}\n{HELPERS}{script.replace('WAIT', WAIT)}"
     return [float(x) for x in when_ready(runtimes, lambda i: ["/bin/bash", "-c", prepared(i)], IMAGE)]
 
 

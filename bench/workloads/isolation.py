@@ -1,8 +1,11 @@
-"""Memory of one to ten isolated instances of a program: clones against the same program in namespaces (the paper's Fig. 5.2).
+"""Memory of one to ten isolated instances of a program: clones against the same program in namespaces (the paper's Fig.
+5.2).
 
-Each instance has answered a request and waits. Clones come from an image in memory, which counts with the first; what is
-counted is in `harness.counted`. Namespaces: mount, PID, UTS, IPC and network, one set and one control group an instance.
+Each instance has answered a request and waits. Clones come from an image in memory, which counts with the first; what
+is counted is in `harness.counted`. Namespaces: mount, PID, UTS, IPC and network, one set and one control group an
+instance.
 """
+
 import json
 import os
 import subprocess
@@ -41,7 +44,7 @@ server.listen(0, "127.0.0.1", async () => {
   console.log("answer " + JSON.parse(await get("/a/b/c")).words.length);
   setTimeout(() => process.exit(0), STAY * 1000);
 });
-"""
+"""  # noqa: E501
 PROGRAMS = {
     "Python with numpy": (["python3", "-c", PYTHON.replace("STAY", str(STAY))], "answer 204154"),
     "Node.js server": (["node", "-e", NODE.replace("STAY", str(STAY))], "answer 4"),
@@ -55,8 +58,20 @@ def counts(opt):
 def native_instances(runtime, command, n):
     """The amount of n instances in namespaces, and their answers."""
     groups = [counted.Group(f"ns{i}") for i in range(n)]
-    argv = ["unshare", "--uts", "--ipc", "--net", "sh", "-c", 'busybox ip link set lo up && exec "$0" "$@"', *runtime.argv(*command, image=IMAGE)]
-    procs = [subprocess.Popen(argv, preexec_fn=g.enter, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) for g in groups]
+    argv = [
+        "unshare",
+        "--uts",
+        "--ipc",
+        "--net",
+        "sh",
+        "-c",
+        'busybox ip link set lo up && exec "$0" "$@"',
+        *runtime.argv(*command, image=IMAGE),
+    ]
+    procs = [
+        subprocess.Popen(argv, preexec_fn=g.enter, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        for g in groups
+    ]
     # They start one after another's CPU time; the last to answer is waited for.
     said = [p.stdout.readline().strip() for p in procs]
     time.sleep(0.3)
@@ -72,7 +87,13 @@ def native_instances(runtime, command, n):
 def clones(runtime, frozen, n):
     """The amount of n clones with the process that runs them, and their answers."""
     group = counted.Group("clones")
-    p = subprocess.Popen([runtime.path, "clone", "-n", str(n), "--json", frozen], preexec_fn=group.enter, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    p = subprocess.Popen(
+        [runtime.path, "clone", "-n", str(n), "--json", frozen],
+        preexec_fn=group.enter,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     time.sleep(LOOK)
     inside = [int(c) for c in open(f"/proc/{p.pid}/task/{p.pid}/children").read().split()]
     for t in os.listdir(f"/proc/{p.pid}/task"):
@@ -82,7 +103,9 @@ def clones(runtime, frozen, n):
     group.remove()
     ends = [json.loads(line) for line in out.splitlines()]
     if any(e["exit_code"] for e in ends) or len(set(inside)) != n:
-        raise Failed(f"doppel: {len(set(inside))} of {n} clones lived, {[e['stderr'][-200:] for e in ends if e['exit_code']]}")
+        raise Failed(
+            f"doppel: {len(set(inside))} of {n} clones lived, {[e['stderr'][-200:] for e in ends if e['exit_code']]}"
+        )
     return got, [e["stdout"].strip() for e in ends]
 
 
@@ -93,15 +116,44 @@ def measure(runtime, opt):
     for name, (command, answer) in list(PROGRAMS.items())[: 1 if opt.quick else None]:
         frozen, image = f"bench-isolation-{os.getpid()}", 0
         if runtime.name == "doppel":
-            p = subprocess.run([runtime.path, "run", "--rm", "--freeze-as", frozen, "--in-memory", "--freeze-stop", IMAGE, "--", *command],
-                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+            p = subprocess.run(
+                [
+                    runtime.path,
+                    "run",
+                    "--rm",
+                    "--freeze-as",
+                    frozen,
+                    "--in-memory",
+                    "--freeze-stop",
+                    IMAGE,
+                    "--",
+                    *command,
+                ],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
             if p.returncode:
                 raise Failed(f"doppel: {name} could not be frozen: {p.stderr[-300:]}")
-            image = json.loads(next(x for x in subprocess.check_output([runtime.path, "frozen", "ls", "--json"], text=True).splitlines() if f'"{frozen}"' in x))["used"] >> 10
+            image = (
+                json.loads(
+                    next(
+                        x
+                        for x in subprocess.check_output(
+                            [runtime.path, "frozen", "ls", "--json"], text=True
+                        ).splitlines()
+                        if f'"{frozen}"' in x
+                    )
+                )["used"]
+                >> 10
+            )
         try:
             per = {}
             for n in counts(opt):
-                got, said = native_instances(runtime, command, n) if runtime.name == "native" else clones(runtime, frozen, n)
+                got, said = (
+                    native_instances(runtime, command, n) if runtime.name == "native" else clones(runtime, frozen, n)
+                )
                 if said != [answer] * n:
                     raise Failed(f"{runtime.name}: {name} answered {said}")
                 got["image"] = image

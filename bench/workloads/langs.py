@@ -1,8 +1,10 @@
-"""Language runtimes (image `runtimes`): HTTP servers of Node.js and the JVM under load by a client of their own, Python computing.
+"""Language runtimes (image `runtimes`): HTTP servers of Node.js and the JVM under load by a client of their own, Python
+computing.
 
 The JVM's server sets TCP_NODELAY: else delayed acknowledgements of the host, not work, are what is measured.
 Server and client are one program of several threads, so that one command measures both; it prints requests a second.
 """
+
 from harness.inside import timed
 
 UNIT = "/s"
@@ -25,7 +27,7 @@ if (isMainThread) {
   setTimeout(() => { start = Date.now(); const from = count;
     setTimeout(() => parentPort.postMessage((count - from) * 1000 / (Date.now() - start)), ms); }, ms / 2);
 }
-"""
+"""  # noqa: E501
 JAVA = """
 import com.sun.net.httpserver.HttpServer;
 import java.io.*;
@@ -59,7 +61,7 @@ public class H {
         System.exit(0);
     }
 }
-"""
+"""  # noqa: E501
 COMPUTE = """
 import math
 def fannkuch(n):
@@ -98,10 +100,18 @@ def measure(runtime, opt):
     ms = "400" if opt.quick else "3000"
 
     def rate(name, text, command):
-        return float(runtime.run("sh", "-c", f'cd /tmp && printf %s "$1" > {name} && {command}', "sh", text, image=IMAGE).split()[-1])
+        return float(
+            runtime.run(
+                "sh", "-c", f'cd /tmp && printf %s "$1" > {name} && {command}', "sh", text, image=IMAGE
+            ).split()[-1]
+        )
+
     rows = {
         "Node.js, HTTP requests": rate("h.js", NODE, f"node h.js {ms}"),
-        "Python, fannkuch 8": (timed(runtime, "python3", "-c", COMPUTE, image=IMAGE, count=2 if opt.quick else 5), "ns"),
+        "Python, fannkuch 8": (
+            timed(runtime, "python3", "-c", COMPUTE, image=IMAGE, count=2 if opt.quick else 5),
+            "ns",
+        ),
     }
     if not opt.quick:
         rows["JVM, HTTP requests"] = rate("H.java", JAVA, f"java -Dsun.net.httpserver.nodelay=true H.java {ms}")

@@ -44,7 +44,12 @@ def measure(runtime, opt):
         if last.get("exit_code") != 0:
             raise Failed(f"server {i} does not answer: {last}")
 
-    stage("made and started", lambda c, i: c.ask("POST", "/v1/domains?start=true", {"image": "busybox", "name": f"many{i}", "command": SERVE}))
+    stage(
+        "made and started",
+        lambda c, i: c.ask(
+            "POST", "/v1/domains?start=true", {"image": "busybox", "name": f"many{i}", "command": SERVE}
+        ),
+    )
     stage("all have answered", ask)
     more = sum_of(supervisor) - before
     stage("removed", lambda c, i: c.ask("DELETE", f"/v1/domains/many{i}?force=true"))

@@ -6,8 +6,14 @@ from harness.servers import HELPERS
 
 REPEATS = 2
 UNIT = "ns"
-RUBY = "t = Process.clock_gettime(1); h = Hash.new(0); 400_000.times { |i| h[(i * 7919 % 10007).to_s] += 1 }; h.sort_by { |k, v| [-v, k] }; puts((Process.clock_gettime(1) - t) * 1e9)"
-PHP = "$t = hrtime(true); $a = []; for ($i = 0; $i < 600000; $i++) $a[md5((string)($i % 20000))] = $i; ksort($a); echo hrtime(true) - $t, \"\\n\";"
+RUBY = (
+    "t = Process.clock_gettime(1); h = Hash.new(0); 400_000.times { |i| h[(i * 7919 % 10007).to_s] += 1 }; "
+    "h.sort_by { |k, v| [-v, k] }; puts((Process.clock_gettime(1) - t) * 1e9)"
+)
+PHP = (
+    '$t = hrtime(true); $a = []; for ($i = 0; $i < 600000; $i++) $a[md5((string)($i % 20000))] = $i; ksort($a); echo '
+    'hrtime(true) - $t, "\\n";'
+)
 NUMPY = """
 import time, numpy
 t = time.perf_counter_ns()
@@ -26,7 +32,7 @@ int f$i(int a) { printf(\"%d\", a); return a * $i; }" >f$i.c; done
 t=$(date +%s%N)
 { cmake -S . -B b && cmake --build b -j2; } >log 2>&1 || { cat log >&2; exit 1; }
 echo $(($(date +%s%N) - t))
-"""
+"""  # noqa: E501
 STRESSORS = ["cpu", "vm", "pipe", "futex", "fork", "timer", "signal", "hdd"]
 STRESS = r"""
 mkdir -p /tmp/s && cd /tmp/s
@@ -34,7 +40,7 @@ for s in %s; do
     stress-ng --$s 2 -t "$T" --metrics-brief --temp-path /tmp/s $([ $s = vm ] && echo --vm-bytes 64m) $([ $s = hdd ] && echo --hdd-bytes 32m) >out 2>&1 || true
     awk -v s="$s" '$4 == s && NF == 10 { print "stress-ng " s ", operations: " $9 }' out
 done
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

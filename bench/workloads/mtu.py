@@ -1,12 +1,15 @@
-"""TCP by MTU (Xen Table 6, the para/paene study's Table 3): a server in the runtime and a client, each in a network namespace
-of the host, with a pair of virtual cards of that MTU between them that pass on what is sent as packets, one by one.
+"""TCP by MTU (Xen Table 6, the para/paene study's Table 3): a server in the runtime and a client, each in a network
+namespace of the host, with a pair of virtual cards of that MTU between them that pass on what is sent as packets, one
+by one.
 
 Doppel publishes the server's port in its namespace; runc, runsc and bubblewrap have that namespace as their host's.
 """
+
 import shutil
 import subprocess
 
 from harness.runtimes import OWN, Cannot, Failed, Native
+
 from workloads.network import Server
 
 UNIT = "MB/s"
@@ -30,11 +33,18 @@ class Cable:
         self.keepers = []
         try:
             for _ in range(2):
-                p = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo ready; exec sleep infinity"], stdout=subprocess.PIPE)
+                p = subprocess.Popen(
+                    ["unshare", "--net", "sh", "-c", "echo ready; exec sleep infinity"], stdout=subprocess.PIPE
+                )
                 self.keepers.append(p)
                 p.stdout.readline()
             self.near, self.far = ([*("nsenter", f"--net=/proc/{p.pid}/ns/net")] for p in self.keepers)
-            env = {"CLIENT": CLIENT, "SERVER": SERVER, "FAR": str(self.keepers[1].pid), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+            env = {
+                "CLIENT": CLIENT,
+                "SERVER": SERVER,
+                "FAR": str(self.keepers[1].pid),
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            }
             self.called([*self.near, "sh", "-c", SETUP], env)
         except BaseException:
             self.__exit__()
@@ -62,6 +72,7 @@ def measure(runtime, opt):
         raise Cannot("no iproute2 to make cards with")
     native = Native(runtime.roots)
     with Cable() as cable:
+
         def client(*command):
             argv = [*cable.near, *native.argv(*command)]
             p = subprocess.run(argv, capture_output=True, text=True, timeout=60)

@@ -1,13 +1,14 @@
 """Neighbours that take all they can (Xen 4.4, Doppelgänger 5): fork bomb, memory hog, disk hog, CPU hogs.
 
-A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs: its
-share is half of what it does alone. Then a victim that asks a server of its own every millisecond: how long its answers
-take. Both are there already when the neighbour comes, the first computes, and are measured from two seconds after that; how
-long another instance takes to start then is a row of its own. Starts are medians of five; shares are medians of windows of
-ten seconds, four beside each neighbour and one alone after every second of them: the machine's own speed changes by up to a
-tenth for some seconds, whatever runs on it. Neighbours have 256 MiB and 200 processes; the host itself, which sets no limits
-to processes of one user, is not asked to bear them.
+A victim of two processes computes while each of them does what it can, both of equal weight on a machine of two CPUs:
+its share is half of what it does alone. Then a victim that asks a server of its own every millisecond: how long its
+answers take. Both are there already when the neighbour comes, the first computes, and are measured from two seconds
+after that; how long another instance takes to start then is a row of its own. Starts are medians of five; shares are
+medians of windows of ten seconds, four beside each neighbour and one alone after every second of them: the machine's
+own speed changes by up to a tenth for some seconds, whatever runs on it. Neighbours have 256 MiB and 200 processes; the
+host itself, which sets no limits to processes of one user, is not asked to bear them.
 """
+
 import contextlib
 import statistics
 import subprocess
@@ -25,7 +26,12 @@ TARGETS = {f"victim beside {name}, of its share": 98 for name in HOGS.values()}
 def hogging(runtime, what, seconds):
     """While a neighbour does its worst."""
     hog = runtime.limited(memory=256 << 20, pids=200)
-    p = subprocess.Popen(hog.argv("/work", "hog", what, str(seconds)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        hog.argv("/work", "hog", what, str(seconds)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         yield
     finally:
@@ -38,7 +44,13 @@ def words(runtime, kind, seconds, *more, hog=None):
     """What a victim of this kind says, beside a hog if there is one."""
     ready = 2.0
     at = time.time() + ready + (2 if hog else 0)
-    victim = subprocess.Popen(runtime.argv("/work", kind, f"{at:.3f}", str(seconds), *more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    victim = subprocess.Popen(
+        runtime.argv("/work", kind, f"{at:.3f}", str(seconds), *more),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         time.sleep(ready)
         with hogging(runtime, hog, seconds + 3) if hog else contextlib.nullcontext():
@@ -70,8 +82,8 @@ def measure(runtime, opt):
         raise Cannot(f"{runtime.name}: sets its neighbours no limits here")
     seconds, windows = (1, 1) if opt.quick else (10, 4)
     mine = runtime.limited(weight=100)
-    computes = lambda hog=None: int(words(mine, "count", seconds, "2", "3", hog=hog)[0])  # noqa: E731
-    serves = lambda hog=None: (float(words(mine, "serve", seconds, hog=hog)[1]), "ns")  # noqa: E731
+    computes = lambda hog=None: int(words(mine, "count", seconds, "2", "3", hog=hog)[0])
+    serves = lambda hog=None: (float(words(mine, "serve", seconds, hog=hog)[1]), "ns")
     alone, beside, others = [computes()], {}, {}
     if not opt.quick:
         others["victim alone: 99th percentile of an answer"] = serves()

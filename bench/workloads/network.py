@@ -15,8 +15,12 @@ from harness.runtimes import OWN, Failed, Native
 UNIT = "/s"
 REPEATS = 3
 TARGETS = {
-    "published: TCP stream in, 64 KB writes": 0.95, "published: TCP stream out, 64 KB writes": 0.95, "published: TCP request": 1.5,
-    "published: nginx, 1 KB": 0.9, "published: Redis pipelined SET": 0.9, "published: Redis pipelined GET": 0.9,
+    "published: TCP stream in, 64 KB writes": 0.95,
+    "published: TCP stream out, 64 KB writes": 0.95,
+    "published: TCP request": 1.5,
+    "published: nginx, 1 KB": 0.9,
+    "published: Redis pipelined SET": 0.9,
+    "published: Redis pipelined GET": 0.9,
 }
 NGINX = """
 mkdir -p /tmp/n/www /tmp/n/t && cd /tmp/n && head -c 1024 /dev/urandom >www/1k
@@ -64,7 +68,14 @@ class Server:
                 pass
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=self.env)
+        self.process = subprocess.Popen(
+            self.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=self.env,
+        )
         end = time.monotonic() + 30
         while True:
             try:
@@ -105,7 +116,10 @@ def measure(runtime, opt):
             port = str(s.port)
             client("/net", "echo", port, "20")
             for name, way in ("in", "sink"), ("out", "source"):
-                rows[f"published, without polling: TCP stream {name}, 64 KB writes"] = float(client("/net", way, port, str(ms))) / 1e6, "MB/s"
+                rows[f"published, without polling: TCP stream {name}, 64 KB writes"] = (
+                    float(client("/net", way, port, str(ms))) / 1e6,
+                    "MB/s",
+                )
             rows["published, without polling: TCP request"] = float(client("/net", "echo", port, str(ms))), "ns"
     if opt.quick:
         return rows
@@ -115,9 +129,24 @@ def measure(runtime, opt):
         out = client("/usr/bin/wrk", "-t", "1", "-c", "32", "-d", "3", url, image="servers")
         if "Socket errors" in out or "Non-2xx" in out:
             raise Failed(f"{runtime.name}: {out}")
-        rows["published: nginx, 1 KB"] = float(next(line.split()[1] for line in out.splitlines() if line.startswith("Requests/sec")))
+        rows["published: nginx, 1 KB"] = float(
+            next(line.split()[1] for line in out.splitlines() if line.startswith("Requests/sec"))
+        )
     with Server(runtime, "/bin/bash", "-c", REDIS, image="servers") as s:
-        bench = ["/usr/bin/redis-benchmark", "-p", str(s.port), "-c", "50", "--csv", "-t", "set,get", "-P", "16", "-n", "300000"]
+        bench = [
+            "/usr/bin/redis-benchmark",
+            "-p",
+            str(s.port),
+            "-c",
+            "50",
+            "--csv",
+            "-t",
+            "set,get",
+            "-P",
+            "16",
+            "-n",
+            "300000",
+        ]
         for line in client(*bench, image="servers").splitlines():
             name, _, rest = line.replace('"', "").partition(",")
             if name in ("SET", "GET"):

@@ -1,9 +1,12 @@
-"""What a domain's stream and requests have beside a domain of their shard that floods datagrams, opens and abandons sockets, or is
-removed while it holds connections that nobody reads: of what they have beside a busy loop, which takes a CPU as well.
+"""What a domain's stream and requests have beside a domain of their shard that floods datagrams, opens and abandons
+sockets, or is removed while it holds connections that nobody reads: of what they have beside a busy loop, which takes a
+CPU as well.
 
-The victim's client is on the host or in another domain of its network. All is on one shard of one service. Windows of the hogs
-are interleaved, and each goes over several of what a hog does again and again; a connection is held through all of it.
+The victim's client is on the host or in another domain of its network. All is on one shard of one service. Windows of
+the hogs are interleaved, and each goes over several of what a hog does again and again; a connection is held through
+all of it.
 """
+
 import base64
 import os
 import socket
@@ -22,7 +25,8 @@ WAYS = {"": "red", " between domains": "pink"}
 HOST, CLOSED, DEAF = "10.88.0.1", "9", "80"
 SOCKETS, UNREAD = "8000", "2000"
 BUSY = "a busy loop"
-# Commands, and whether another domain of the hog's network takes what it sends; HOST and PORT are a socket's of the host.
+# Commands, and whether another domain of the hog's network takes what it sends; HOST and PORT are a socket's of the
+# host.
 HOGS = {
     BUSY: (["/net", "burn"], False),
     "datagrams to a full socket": (["/net", "flood", "udp", HOST, "PORT"], False),
@@ -89,7 +93,11 @@ class Table:
         return names
 
     def log(self, name):
-        return b"".join(base64.b64decode(line["data"]) for line in self.ask("GET", f"/v1/domains/{name}/logs") if line["type"] == "stdout").decode()
+        return b"".join(
+            base64.b64decode(line["data"])
+            for line in self.ask("GET", f"/v1/domains/{name}/logs")
+            if line["type"] == "stdout"
+        ).decode()
 
     def removed_again_and_again(self, command, over):
         """Makes and removes a hog that fills connections until it is over: how often."""
@@ -161,5 +169,7 @@ def measure(runtime, opt):
     for (kind, way), found in windows.items():
         middle = {hog: statistics.median(values) for hog, values in found.items()}
         print(f"    {kind}{way}: " + ", ".join(f"{hog} {value:.4g}" for hog, value in middle.items()), file=sys.stderr)
-        rows |= {f"{kind}{way} beside {hog}": 100 * value / middle[BUSY] for hog, value in middle.items() if hog != BUSY}
+        rows |= {
+            f"{kind}{way} beside {hog}": 100 * value / middle[BUSY] for hog, value in middle.items() if hog != BUSY
+        }
     return rows

@@ -1,11 +1,12 @@
-"""What a domain's network notices of others: of a network service that is killed every second, on its own shard and on another;
-of domains on its shard that flood; of one that writes what it likes into its channel.
+"""What a domain's network notices of others: of a network service that is killed every second, on its own shard and on
+another; of domains on its shard that flood; of one that writes what it likes into its channel.
 
-A client on the host sends a stream to a server in the domain, or asks it, and counts in slices of 100 ms. After a kill the slices
-that the recovery falls into are compared with those of the same connection that nothing disturbs. A flood takes a CPU whatever
-it does with it, and there may be two, so its neighbour is compared with one beside a busy loop. A domain's program cannot reach its channel: the guest kernel
-is played by services/net/examples/byzantine.rs there.
+A client on the host sends a stream to a server in the domain, or asks it, and counts in slices of 100 ms. After a kill
+the slices that the recovery falls into are compared with those of the same connection that nothing disturbs. A flood
+takes a CPU whatever it does with it, and there may be two, so its neighbour is compared with one beside a busy loop. A
+domain's program cannot reach its channel: the guest kernel is played by services/net/examples/byzantine.rs there.
 """
+
 import os
 import pathlib
 import signal
@@ -43,7 +44,9 @@ class Domains:
         self.ports, self.shards = {}, {}
         try:
             for name in ("red", "blue"):
-                made, self.shards[name] = self.make(name, ["/net", "serve", "80"], ports=[{"port": 80, "host_address": "127.0.0.1"}])
+                made, self.shards[name] = self.make(
+                    name, ["/net", "serve", "80"], ports=[{"port": 80, "host_address": "127.0.0.1"}]
+                )
                 self.ports[name] = str(made["network"]["ports"][0]["host_port"])
             if len(set(self.shards.values())) != 2:
                 raise Failed("doppel: both networks are on one shard")
@@ -137,7 +140,10 @@ def beside_hogs(native, domains, ms):
             try:
                 name = next(n for n, s in domains.shards.items() if s == shard)
                 time.sleep(0.5)
-                rows[what] = {kind: statistics.median(done for _, done in slices(native, kind, domains.ports[name], ms)) for kind in KINDS}
+                rows[what] = {
+                    kind: statistics.median(done for _, done in slices(native, kind, domains.ports[name], ms))
+                    for kind in KINDS
+                }
             finally:
                 domains.ask("DELETE", "/v1/domains/hog?force=true")
     return rows
@@ -162,8 +168,13 @@ def measure(runtime, opt):
         own, other = domains.shards["red"], domains.shards["blue"]
         for kind in list(KINDS)[: 1 if opt.quick else None]:
             for shard, whose in ((other, "another shard's service"), (own, "its own service")):
-                rows[f"{kind} while {whose} is replaced, of undisturbed"] = killed_every_second(native, domains, kind, "red", shard, count)
-        alone = {kind: statistics.median(done for _, done in slices(native, kind, domains.ports["red"], ms)) for kind in KINDS}
+                rows[f"{kind} while {whose} is replaced, of undisturbed"] = killed_every_second(
+                    native, domains, kind, "red", shard, count
+                )
+        alone = {
+            kind: statistics.median(done for _, done in slices(native, kind, domains.ports["red"], ms))
+            for kind in KINDS
+        }
         beside = beside_hogs(native, domains, ms)
     finally:
         domains.close()

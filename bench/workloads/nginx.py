@@ -1,4 +1,6 @@
-"""nginx with two workers under wrk: 32 connections over loopback, files of 1 KB and of 1 MB, and a connection a request."""
+"""nginx with two workers under wrk: 32 connections over loopback, files of 1 KB and of 1 MB, and a connection a
+request."""
+
 from harness.servers import rates
 
 UNIT = "/s"
@@ -29,7 +31,7 @@ load 'nginx, a connection a request' -t 1 -c 16 -H 'Connection: close' http://12
 fi
 kill -QUIT $server
 wait $server
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

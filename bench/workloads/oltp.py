@@ -1,6 +1,7 @@
-"""sysbench's OLTP (VirtuOS Figs. 7-8) with 1, 4 and 16 threads: PostgreSQL, and MariaDB for MySQL, over TCP loopback; all data in
-memory. Transactions a second, of ten selects each, or of those and some writes.
+"""sysbench's OLTP (VirtuOS Figs. 7-8) with 1, 4 and 16 threads: PostgreSQL, and MariaDB for MySQL, over TCP loopback;
+all data in memory. Transactions a second, of ten selects each, or of those and some writes.
 """
+
 from harness.servers import rates
 
 UNIT = "/s"
@@ -43,11 +44,15 @@ OPTIONS="--db-driver=mysql --mysql-host=127.0.0.1 --mysql-port=13306 --mysql-use
 loads MariaDB
 kill $server
 wait $server || true
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):
     # A short run has PostgreSQL in `postgres`.
-    given = f"D={1 if opt.quick else 2} TESTS='read_only{'' if opt.quick else ' read_write'}' THREADS='{'4' if opt.quick else '1 4 16'}'\n" + LOAD
+    given = (
+        f"D={1 if opt.quick else 2} TESTS='read_only{'' if opt.quick else ' read_write'}' "
+        f"THREADS='{'4' if opt.quick else '1 4 16'}'\n"
+        + LOAD
+    )
     for script in [MARIADB] if opt.quick else [POSTGRES, MARIADB]:
         yield from rates(runtime, given + script).items()

@@ -1,10 +1,11 @@
-"""How many instances fit (the para/paene study's 4.1, Denali 4.3): memory of a further idle instance and of a further web server
-that answers, from what the host has less of while many are there, everything counted: launchers, supervisor, kernel. And
-latencies of requests from the host that are spread over the servers by Zipf's law, a connection each.
+"""How many instances fit (the para/paene study's 4.1, Denali 4.3): memory of a further idle instance and of a further
+web server that answers, from what the host has less of while many are there, everything counted: launchers, supervisor,
+kernel. And latencies of requests from the host that are spread over the servers by Zipf's law, a connection each.
 
 Doppel's domains are made through its supervisor, the others' instances each by its own command. How many would fit is
 a calculation: the memory that the host had available, over what one took.
 """
+
 import concurrent.futures
 import os
 import pathlib
@@ -15,13 +16,21 @@ import statistics
 import subprocess
 import time
 
-from harness.network import on_host, free_port
+from harness.network import free_port, on_host
 from harness.runtimes import OWN, Doppel, Failed, Oci
 
 UNIT = "KiB"
 REPEATS = 1
-# Of each runtime as many as let its memory stand out of what else changes, and start in bearable time: in quick runs, in full ones.
-COUNTS = {"native": (50, 500), "doppel": (50, 2000), "paene": (20, 200), "runc": (4, 60), "runsc": (2, 20), "bwrap": (20, 200)}
+# Of each runtime as many as let its memory stand out of what else changes, and start in bearable time: in quick runs,
+# in full ones.
+COUNTS = {
+    "native": (50, 500),
+    "doppel": (50, 2000),
+    "paene": (20, 200),
+    "runc": (4, 60),
+    "runsc": (2, 20),
+    "bwrap": (20, 200),
+}
 SLEEP = ["/bin/busybox", "sh", "-c", "echo up; exec /bin/busybox sleep 100000"]
 CLIENTS = 4
 # KiB by which what is available changes in half a second where nothing happens.
@@ -31,8 +40,8 @@ LEAST = 30
 
 
 def free():
-    """KiB the host could give. Free pages that CPUs keep for themselves (hundreds of MiB, given back over minutes) are not
-    counted in what it says is available."""
+    """KiB the host could give. Free pages that CPUs keep for themselves (hundreds of MiB, given back over minutes) are
+    not counted in what it says is available."""
     said = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemAvailable:"))
     kept = re.findall(r"^ +count: +(\d+)$", pathlib.Path("/proc/zoneinfo").read_text(), re.MULTILINE)
     return said + sum(map(int, kept)) * (os.sysconf("SC_PAGE_SIZE") >> 10)
@@ -69,13 +78,20 @@ class Instances:
         if isinstance(runtime, Oci):
             # Without a launcher that stays.
             argv.insert(argv.index("run") + 1, "--detach")
-            p = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+            p = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60
+            )
             if p.returncode:
                 raise Failed(f"{runtime.name}: instance {len(self.ids)} ended with {p.returncode}")
             self.ids.append((runtime, runtime.id))
             self.runtime.count = runtime.count
         else:
-            p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if serving else subprocess.PIPE, stderr=subprocess.DEVNULL)
+            p = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if serving else subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
             self.started.append(p)
             # Who is killed in the middle of its start may leave something.
             if not serving and p.stdout.readline() != b"up\n":
@@ -101,7 +117,11 @@ class Domains(Instances):
         self.connection = runtime.api.supervisor.connection()
 
     def add(self, serving):
-        body = {"image": OWN, "kind": "paene" if self.runtime.name == "paene" else "para", "command": self.serve("80") if serving else SLEEP}
+        body = {
+            "image": OWN,
+            "kind": "paene" if self.runtime.name == "paene" else "para",
+            "command": self.serve("80") if serving else SLEEP,
+        }
         if serving:
             body["network"] = {"kind": "nat", "ports": [{"port": 80, "host_address": "127.0.0.1"}]}
         made = self.connection.ask("POST", "/v1/domains?start=true", body)["domain"]
@@ -159,7 +179,9 @@ def measure(runtime, opt):
                 yield f"packing: a further {name} instance", each
                 yield f"packing: {name} instances that would fit (calculated)", (before / each, "n")
             elif before:
-                raise Failed(f"{runtime.name}: {count} {name} instances took {each:.0f} KiB each: the machine was not quiet")
+                raise Failed(
+                    f"{runtime.name}: {count} {name} instances took {each:.0f} KiB each: the machine was not quiet"
+                )
             yield f"packing: {name} instances held at once", (count + 1, "n")
             if serving:
                 yield from zipf(these.ports, 300 if opt.quick else 5000)

@@ -17,7 +17,7 @@ load() { local row=$1; shift; pgbench -n -T "$D" -c 4 -j 2 "$@" >log 2>&1 || { c
 load 'PostgreSQL, read-only' -S
 [ "$D" = 1 ] || load 'PostgreSQL, read-only, prepared' -S -M prepared
 as $bin/pg_ctl -w -m immediate stop >log
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

@@ -10,7 +10,11 @@ def measure(runtime, opt):
     return {
         "python3 start-up": timed(runtime, "/usr/bin/python3", "-c", "pass", count=count),
         "python3 importing 12 modules": timed(
-            runtime, "/usr/bin/python3", "-c",
-            "import argparse, asyncio, decimal, email, http.client, json, logging, multiprocessing, sqlite3, ssl, unittest, xml.dom",
-            count=count),
+            runtime,
+            "/usr/bin/python3",
+            "-c",
+            "import argparse, asyncio, decimal, email, http.client, json, logging, multiprocessing, sqlite3, ssl, "
+            "unittest, xml.dom",
+            count=count,
+        ),
     }

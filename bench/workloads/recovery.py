@@ -11,6 +11,7 @@ import time
 
 from harness import svg
 from harness.runtimes import OWN, Cannot, Failed
+
 from workloads.network import Server
 
 UNIT = "ns"

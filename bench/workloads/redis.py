@@ -11,7 +11,7 @@ load Redis -t set,get -n "$N"
 load 'Redis pipelined' -t set,get -n $((N * 5)) -P 16
 kill $server
 wait $server || true
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

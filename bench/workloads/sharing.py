@@ -38,7 +38,9 @@ _over_time, _collisions = [], []
 
 
 def stats(path, names):
-    p = subprocess.run([path, "stats", "--json", *names], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        [path, "stats", "--json", *names], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
     return [json.loads(line) for line in p.stdout.splitlines()]
 
 
@@ -47,13 +49,43 @@ def measure(runtime, opt):
         raise Cannot(f"{runtime.name}: sharing among clones is Doppel's")
     n, every, last = (2, 2.0, 5.0) if opt.quick else (4, 7.0, 30.0)
     frozen = f"bench-sharing-{os.getpid()}"
-    made = subprocess.run([runtime.path, "run", "--rm", "--freeze-as", frozen, "--in-memory", "--freeze-stop", IMAGE, "--", "python3", "-c", PROGRAM],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    made = subprocess.run(
+        [
+            runtime.path,
+            "run",
+            "--rm",
+            "--freeze-as",
+            frozen,
+            "--in-memory",
+            "--freeze-stop",
+            IMAGE,
+            "--",
+            "python3",
+            "-c",
+            PROGRAM,
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if made.returncode:
         raise Failed(f"doppel: the program could not be frozen: {made.stderr[-300:]}")
     series, sharing = [], None
     try:
-        argv = [runtime.path, "clone", "--share", "--json", "-n", str(n), "--name", frozen, "--arg", f"{every} {last}", frozen]
+        argv = [
+            runtime.path,
+            "clone",
+            "--share",
+            "--json",
+            "-n",
+            str(n),
+            "--name",
+            frozen,
+            "--arg",
+            f"{every} {last}",
+            frozen,
+        ]
         p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         began = time.monotonic()
         while p.poll() is None:
@@ -61,8 +93,12 @@ def measure(runtime, opt):
             if len(rows) == n and rows[0]["sharing"]:
                 sharing = rows[0]["sharing"]
                 private, saved = (sum(r[k] for r in rows) for k in ("private_bytes", "saved_bytes"))
-                series.append({"seconds": round(time.monotonic() - began, 2), "used_mib": (private + sharing["file_bytes"]) / (1 << 20),
-                               "without_sharing_mib": (private + sum(r["shared_bytes"] for r in rows)) / (1 << 20), "saved_mib": saved / (1 << 20)})
+                series.append({
+                    "seconds": round(time.monotonic() - began, 2),
+                    "used_mib": (private + sharing["file_bytes"]) / (1 << 20),
+                    "without_sharing_mib": (private + sum(r["shared_bytes"] for r in rows)) / (1 << 20),
+                    "saved_mib": saved / (1 << 20),
+                })
             time.sleep(0.25)
         out, err = p.communicate(timeout=60)
     finally:
@@ -70,13 +106,22 @@ def measure(runtime, opt):
     if p.returncode or out.count("right") != n or not series:
         raise Failed(f"doppel: sharing clones ended with {p.returncode}: {err[-300:]}{out[-300:]}")
     _over_time[:] = series
-    _collisions.append({**{f"H{i + 1}": level["frequency"] for i, level in enumerate(sharing["levels"])}, "overall": sharing["collisions_overall"]})
+    _collisions.append({
+        **{f"H{i + 1}": level["frequency"] for i, level in enumerate(sharing["levels"])},
+        "overall": sharing["collisions_overall"],
+    })
     best = max(series, key=lambda s: s["saved_mib"])
-    return {f"{n} sharing clones: memory of their own": best["used_mib"] * 1024, "the same, had they not shared": best["without_sharing_mib"] * 1024}
+    return {
+        f"{n} sharing clones: memory of their own": best["used_mib"] * 1024,
+        "the same, had they not shared": best["without_sharing_mib"] * 1024,
+    }
 
 
 def finish(results):
     if _over_time:
-        (results / "sharing.json").write_text(json.dumps({"over_time": _over_time, "collisions": _collisions}, indent=1) + "\n")
+        (results / "sharing.json").write_text(
+            json.dumps({"over_time": _over_time, "collisions": _collisions}, indent=1) + "\n"
+        )
         from harness import paper
+
         paper.write(results)

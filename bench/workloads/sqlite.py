@@ -13,13 +13,22 @@ open("select.sql", "w").write("".join(f"select v from t where k = {i * 7919 % 10
                               + "select count(*), sum(length(v)) from t where v like \"%7%\";\n" * 5)
 '
 sqlite3 full.db < fill.sql
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):
     count = 2 if opt.quick else 5
     return {
-        "SQLite, 2,000 transactions": timed(runtime, "sh", "-c", "sqlite3 /tmp/new.db < /tmp/insert.sql", prepare=PREPARE,
-                                            before="rm -f /tmp/new.db*", count=count),
-        "SQLite, 10,000 selects and 5 scans": timed(runtime, "sh", "-c", "sqlite3 /tmp/full.db < /tmp/select.sql", prepare=PREPARE, count=count),
+        "SQLite, 2,000 transactions": timed(
+            runtime,
+            "sh",
+            "-c",
+            "sqlite3 /tmp/new.db < /tmp/insert.sql",
+            prepare=PREPARE,
+            before="rm -f /tmp/new.db*",
+            count=count,
+        ),
+        "SQLite, 10,000 selects and 5 scans": timed(
+            runtime, "sh", "-c", "sqlite3 /tmp/full.db < /tmp/select.sql", prepare=PREPARE, count=count
+        ),
     }

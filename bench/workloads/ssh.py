@@ -20,7 +20,7 @@ mkdir tree; for d in $(seq 20); do mkdir tree/$d; for f in $(seq 100); do echo $
 a=$(now); rsync -a tree/ copy/; rate 'rsync, local, a file' 2000 $a
 a=$(now); rsync -a -e "${s% *}" tree/ root@127.0.0.1:/tmp/s/over/; rate 'rsync over ssh, a file' 2000 $a
 kill $server; wait $server || true
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

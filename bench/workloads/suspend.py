@@ -1,8 +1,10 @@
-"""Suspend and resume of a minimal, a medium and a heavy set-up (the paper's Fig. 5.1 and Table 5.1), and waking from disk.
+"""Suspend and resume of a minimal, a medium and a heavy set-up (the paper's Fig. 5.1 and Table 5.1), and waking from
+disk.
 
 Suspend is `doppel freeze` of a running domain with the image in memory, as the command reports it; resume is
 `doppel clone --json`, from the command's start to the clone's first output.
 """
+
 import json
 import os
 import pathlib
@@ -16,7 +18,10 @@ from harness.runtimes import Cannot, Failed
 UNIT = "ns"
 REPEATS = 1
 STAY = 3
-MINIMAL = f'echo freeze >/sys/power/state; echo here; [ "$(cat /sys/doppel/generation)" = 0 ] && sleep 1000; [ -z "$(cat /sys/doppel/args)" ] || sleep {STAY}'
+MINIMAL = (
+    'echo freeze >/sys/power/state; echo here; [ "$(cat /sys/doppel/generation)" = 0 ] && sleep 1000; [ -z '
+    f'"$(cat /sys/doppel/args)" ] || sleep {STAY}'
+)
 HEAVY = f"""
 import os, subprocess, time
 import numpy, asyncio, http.server, sqlite3
@@ -53,7 +58,11 @@ while True:
     data[i] ^= 1
     time.sleep(0.001)
 """
-SETUPS = {"minimal: a shell": ("busybox", ["sh", "-c", MINIMAL]), "medium: Python, 20 MB": ("debian", ["python3", "-c", MEDIUM]), "heavy: Python with 150 MiB, Node.js, 4 shells": ("runtimes", ["python3", "-c", HEAVY])}
+SETUPS = {
+    "minimal: a shell": ("busybox", ["sh", "-c", MINIMAL]),
+    "medium: Python, 20 MB": ("debian", ["python3", "-c", MEDIUM]),
+    "heavy: Python with 150 MiB, Node.js, 4 shells": ("runtimes", ["python3", "-c", HEAVY]),
+}
 SLEEPER = """
 import os, time
 ballast = os.urandom(44 << 20)
@@ -78,7 +87,9 @@ class Tool:
         return p.stdout
 
     def start(self, *argv):
-        return subprocess.Popen([self.path, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [self.path, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
 
 def memory_of_clones(tool, frozen, n):
@@ -86,7 +97,11 @@ def memory_of_clones(tool, frozen, n):
     argv = [tool.path, "clone", "-n", str(n), "--json", "--arg", "stay", frozen]
     p = subprocess.Popen(argv, preexec_fn=group.enter, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     time.sleep(STAY * 0.6)
-    inside = [int(c) for t in os.listdir(f"/proc/{p.pid}/task") for c in open(f"/proc/{p.pid}/task/{t}/children").read().split()]
+    inside = [
+        int(c)
+        for t in os.listdir(f"/proc/{p.pid}/task")
+        for c in open(f"/proc/{p.pid}/task/{t}/children").read().split()
+    ]
     if len(inside) != n:
         raise Failed(f"doppel: {len(inside)} of {n} clones live")
     got = counted.amount([group.path, *(counted.group_of(c) for c in inside)])
@@ -119,9 +134,14 @@ def setup(tool, name, image, command, repeats):
         tool.call("frozen", "rm", tag)
     tables = 560 + 32 * about["segments"] + about["data_bytes"] // (1 << 20) * 8
     result = {
-        "image_kib": about["data_bytes"] >> 10, "processes": about["processes"], "segments": about["segments"], "tables_kib": -(-tables // 4096) * 4,
-        "stop_ms": [r["stop_us"] / 1000 for r in reports], "pause_ms": [r["pause_us"] / 1000 for r in reports],
-        "suspend_ms": [r["total_us"] / 1000 for r in reports], "resume_ms": resumes,
+        "image_kib": about["data_bytes"] >> 10,
+        "processes": about["processes"],
+        "segments": about["segments"],
+        "tables_kib": -(-tables // 4096) * 4,
+        "stop_ms": [r["stop_us"] / 1000 for r in reports],
+        "pause_ms": [r["pause_us"] / 1000 for r in reports],
+        "suspend_ms": [r["total_us"] / 1000 for r in reports],
+        "resume_ms": resumes,
         "resume_kib": {k: (many[k] - few[k]) / 10 for k in few},
     }
     paper.keep("setups", name, result)
@@ -160,8 +180,13 @@ def wakes(tool, repeats):
     try:
         if line_within(p, 20) != "ready\n":
             raise Failed("doppel: the sleeper did not start")
-        for kind, cold, options in [("first, to learn", False, []), ("cached, with prefetch", False, []), ("cached, without", False, ["--no-prefetch"]),
-                                    ("cold, with prefetch", True, []), ("cold, without", True, ["--no-prefetch"])]:
+        for kind, cold, options in [
+            ("first, to learn", False, []),
+            ("cached, with prefetch", False, []),
+            ("cached, without", False, ["--no-prefetch"]),
+            ("cold, with prefetch", True, []),
+            ("cold, without", True, ["--no-prefetch"]),
+        ]:
             for _ in range(1 if "learn" in kind else repeats):
                 tool.call("hibernate", name)
                 p.communicate(timeout=20)
@@ -178,14 +203,19 @@ def wakes(tool, repeats):
                     raise Failed(f"doppel: woke with {line!r} {p.stderr.read()[-300:]}")
                 time.sleep(1.3)  # the working set is recorded
                 size = file.stat().st_blocks / 2048
-                pages = sum(int(b, 16) - int(a, 16) for _, a, b in (x.split() for x in touched.read_text().splitlines()[1:]))
+                pages = sum(
+                    int(b, 16) - int(a, 16) for _, a, b in (x.split() for x in touched.read_text().splitlines()[1:])
+                )
                 w = found.setdefault(kind, {"ms": [], "image_mib": size, "working_set_kib": pages >> 10})
                 w["ms"].append(took)
     finally:
         p.kill()
         p.communicate()
         for _ in range(50):  # until its last process is gone
-            if not file.exists() or subprocess.run([tool.path, "frozen", "rm", f"{name}.asleep"], capture_output=True).returncode == 0:
+            if (
+                not file.exists()
+                or subprocess.run([tool.path, "frozen", "rm", f"{name}.asleep"], capture_output=True).returncode == 0
+            ):
                 break
             time.sleep(0.1)
     for kind, w in found.items():
@@ -208,13 +238,22 @@ def measure(runtime, opt):
     if opt.quick:
         return rows
     small, large = running(tool, 17, 3 * repeats), running(tool, 510, repeats)
-    pauses = {"20 MB": [r["stop_us"] + r["pause_us"] for r in small], "512 MB": [r["stop_us"] + r["pause_us"] for r in large]}
-    rows["20 MB domain: pause"], rows["20 MB domain: longest pause"] = median(pauses["20 MB"]) * 1e3, max(pauses["20 MB"]) * 1e3
+    pauses = {
+        "20 MB": [r["stop_us"] + r["pause_us"] for r in small],
+        "512 MB": [r["stop_us"] + r["pause_us"] for r in large],
+    }
+    rows["20 MB domain: pause"], rows["20 MB domain: longest pause"] = (
+        median(pauses["20 MB"]) * 1e3,
+        max(pauses["20 MB"]) * 1e3,
+    )
     rows["512 MB domain: pause"] = median(pauses["512 MB"]) * 1e3
     # Until the image is complete, the stop included.
     speeds = [r["bytes"] / r["total_us"] for r in large]
     rows["freeze throughput of 512 MB dirty memory"] = (median(speeds), "MB/s")
-    paper.keep("running", {"pause_ms": {k: [us / 1000 for us in v] for k, v in pauses.items()}, "gb_per_s": [s / 1000 for s in speeds]})
+    paper.keep(
+        "running",
+        {"pause_ms": {k: [us / 1000 for us in v] for k, v in pauses.items()}, "gb_per_s": [s / 1000 for s in speeds]},
+    )
     for kind, values in wakes(tool, 7).items():
         rows[f"wake of 50 MB, {kind}"] = median(values) * 1e6
     return rows

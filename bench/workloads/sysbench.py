@@ -12,7 +12,7 @@ run 'sysbench mutex' --time=0 mutex --threads=8 --mutex-num=64 --mutex-locks=200
 [ "$D" = 1 ] && exit
 sysbench fileio --file-total-size=64M --file-num=8 prepare >/dev/null
 run 'sysbench files, random read and write' --time="$D" fileio --file-total-size=64M --file-num=8 --file-test-mode=rndrw --threads=2
-"""
+"""  # noqa: E501
 
 
 def measure(runtime, opt):

@@ -29,7 +29,9 @@ def test_page_has_means_targets_and_the_worst(tmp_path):
     from harness import summary
 
     notes = ["cannot: many: native: has no supervisor", "FAILED: ssh: runsc: no"]
-    page = summary.page(["a machine"], ROWS, UNITS, {"a call": 0.5, "a share": 98}, WORKLOADS, notes, tmp_path / "plot.svg")
+    page = summary.page(
+        ["a machine"], ROWS, UNITS, {"a call": 0.5, "a share": 98}, WORKLOADS, notes, tmp_path / "plot.svg"
+    )
     # Twice as fast in one, half as fast in the other.
     assert "| system calls, files, processes | 1.00 (2) | 1.00 (1) | 0.90 (1) |" in page
     assert "Targets under para: 1 met, 1 missed" in page and "- missed: a share: 97.0 %, target ≥ 98" in page
@@ -58,5 +60,9 @@ def test_what_was_measured_before_a_failure_is_kept_and_a_reason_is_no_failure()
     rows, units, workloads, seconds = (found[what] for what in ("rows", "units", "workloads", "seconds"))
     assert kept == [found]
     assert rows == {"first": {"native": [1.0, 1.0], "paene": [1.0]}, "second": {"native": [2.0, 2.0]}}
-    assert units == {"first": "ns", "second": "%"} and set(workloads.values()) == {"w"} and set(seconds["w"]) == {"native", "paene", "bwrap"}
+    assert (
+        units == {"first": "ns", "second": "%"}
+        and set(workloads.values()) == {"w"}
+        and set(seconds["w"]) == {"native", "paene", "bwrap"}
+    )
     assert sorted(notes) == [("FAILED", "paene", "w: paene: broke"), ("cannot", "bwrap", "w: bwrap: has none")]

@@ -35,13 +35,18 @@ class Result:
 def call(argv, stdin, timeout, **kw):
     if isinstance(stdin, str):
         stdin = stdin.encode()
-    p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **kw)
+    p = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **kw
+    )
     try:
         out, err = p.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
         os.killpg(p.pid, 9)
         out, err = p.communicate()
-        pytest.fail(f"no end after {timeout} s\n--- out\n{out[-2000:].decode(errors='replace')}\n--- err\n{err[-2000:].decode(errors='replace')}")
+        pytest.fail(
+            f"no end after {timeout} s\n--- out\n{out[-2000:].decode(errors='replace')}\n--- err\n"
+            f"{err[-2000:].decode(errors='replace')}"
+        )
     return Result(p.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
@@ -58,7 +63,9 @@ class Native:
             argv = (str(BUILD / "image" / program[1:]), *argv[1:])
         elif not shutil.which(program):
             pytest.skip(f"{program} is not installed natively")
-        return call(argv, stdin, timeout, cwd=self.dir, env={**os.environ, "HOME": self.dir, "TMPDIR": self.dir, **dict(env)})
+        return call(
+            argv, stdin, timeout, cwd=self.dir, env={**os.environ, "HOME": self.dir, "TMPDIR": self.dir, **dict(env)}
+        )
 
 
 class Domain:
@@ -87,7 +94,9 @@ class Running:
     def __init__(self, image, *command, opts=()):
         self.name = "exec-" + uuid.uuid4().hex[:10]
         argv = [DOPPEL, "run", "--name", self.name, *opts, image, "--", *command]
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         self.first = self.process.stdout.readline()
         assert self.first == b"up\n", self.first + self.process.stdout.read()
 
@@ -176,6 +185,7 @@ def need(programs):
     def check(name):
         if name not in programs:
             pytest.skip(f"{name}: its compiler is not installed")
+
     return check
 
 

@@ -6,7 +6,6 @@ import pathlib
 import re
 
 import pytest
-
 from conftest import DOPPEL, call, domain_cgroups, eventually
 
 NAMES = pathlib.Path("/run/doppel/names")
@@ -57,13 +56,17 @@ def empty_groups():
             return not open(f"{group}/cgroup.procs").read()
         except OSError:
             return False
-    ours = lambda g: "-fzt-" in g or "-" not in os.path.basename(g)  # noqa: E731
+    ours = lambda g: "-fzt-" in g or "-" not in os.path.basename(g)
     return {g for g in domain_cgroups() if ours(g) and empty(g)}
 
 
 def left_files():
     store = os.environ["DOPPEL_STORE"]
-    return glob.glob(f"{store}/frozen/.*") + glob.glob("/dev/shm/doppel-frozen*/.*") + [str(n) for n in NAMES.iterdir() if n.name.startswith("fzt-")]
+    return (
+        glob.glob(f"{store}/frozen/.*")
+        + glob.glob("/dev/shm/doppel-frozen*/.*")
+        + [str(n) for n in NAMES.iterdir() if n.name.startswith("fzt-")]
+    )
 
 
 def answers(name):
@@ -73,7 +76,11 @@ def answers(name):
 
 def path_of(name):
     store = os.environ["DOPPEL_STORE"]
-    return next(p for p in [*glob.glob(f"/dev/shm/doppel-frozen*/{name}.frozen"), f"{store}/frozen/{name}.frozen"] if os.path.exists(p))
+    return next(
+        p
+        for p in [*glob.glob(f"/dev/shm/doppel-frozen*/{name}.frozen"), f"{store}/frozen/{name}.frozen"]
+        if os.path.exists(p)
+    )
 
 
 def clones(frozen, *opts):

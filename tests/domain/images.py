@@ -13,7 +13,6 @@ import shutil
 import subprocess
 
 import pytest
-
 from conftest import BUILD, DOPPEL, Native, call, have_image
 
 STORE = pathlib.Path(os.environ["DOPPEL_STORE"])
@@ -75,7 +74,9 @@ def make_image(name, files, extra=()):
 
 def root_of(image):
     """The directory of an image's files, unpacked when it has not been."""
-    out = subprocess.run([DOPPEL, "image", "inspect", "--quick", "--json", image], capture_output=True, check=True).stdout
+    out = subprocess.run(
+        [DOPPEL, "image", "inspect", "--quick", "--json", image], capture_output=True, check=True
+    ).stdout
     digest = json.loads(out)["digest"]
     roots = BUILD / "roots"
     root = roots / f"{image}-{digest[:16]}"
@@ -90,7 +91,11 @@ def root_of(image):
                 shutil.rmtree(old)
             part = roots / "part"
             shutil.rmtree(part, ignore_errors=True)
-            subprocess.run(["fsck.erofs", f"--extract={part}", STORE / f"images/sha256-{digest}.erofs"], check=True, capture_output=True)
+            subprocess.run(
+                ["fsck.erofs", f"--extract={part}", STORE / f"images/sha256-{digest}.erofs"],
+                check=True,
+                capture_output=True,
+            )
             part.rename(root)
     return root
 
@@ -103,7 +108,20 @@ class Chroot(Native):
 
     def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), workdir="/tmp", opts=()):
         extra = [f"{k}={v}" for k, v in dict(env).items()]
-        argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, str(root_of(image)), workdir, *extra, *argv]
+        argv = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+            ENTER,
+            str(root_of(image)),
+            workdir,
+            *extra,
+            *argv,
+        ]
         return call(argv, stdin, timeout)
 
 

@@ -1,6 +1,5 @@
 """Browsers without a screen: pages become text, pictures and documents. The image is large: only with TEST_ALL=1."""
 import pytest
-
 from images import long, need_image
 
 PAGE = """<html><body style="background: rgb(0, 128, 255)"><p id=a>before</p>
@@ -16,7 +15,9 @@ def browsers():
 def browse(domain, command, shows):
     """What `shows` prints after a browser has seen the page."""
     script = f"cat > /tmp/a.html; mkdir /tmp/out; ( {command} ) >&2; {shows}"
-    return domain.run("sh", "-c", script, stdin=PAGE.encode(), image="browsers", opts=["--memory", "4g"], timeout=180).ok()
+    return domain.run(
+        "sh", "-c", script, stdin=PAGE.encode(), image="browsers", opts=["--memory", "4g"], timeout=180
+    ).ok()
 
 
 @pytest.mark.parametrize("gpu", ["", "--in-process-gpu"])

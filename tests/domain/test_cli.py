@@ -1,5 +1,6 @@
 """`doppel run` itself: exit codes, streams, signals, terminal, options, sudden death."""
 import contextlib
+import fcntl
 import os
 import pty
 import re
@@ -9,7 +10,6 @@ import struct
 import subprocess
 import termios
 import time
-import fcntl
 
 import pytest
 from conftest import DOPPEL, descendants, domain_cgroups, eventually, still_there
@@ -21,8 +21,13 @@ def test_exit_code_of_program(domain, code):
 
 
 def test_exit_code_tool_error(domain):
-    for argv in (["run", "no-such-image", "--", "true"], ["run", "--no-such-option"], ["run", "--memory", "nonsense", "busybox", "--", "true"],
-                 ["run", "busybox"], ["frobnicate"]):
+    for argv in (
+        ["run", "no-such-image", "--", "true"],
+        ["run", "--no-such-option"],
+        ["run", "--memory", "nonsense", "busybox", "--", "true"],
+        ["run", "busybox"],
+        ["frobnicate"],
+    ):
         r = subprocess.run([DOPPEL, *argv], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
         assert r.returncode == 125 and r.stderr.strip(), (argv, r)
 
@@ -59,7 +64,12 @@ def test_large_stream_both_ways(domain):
 
 
 def test_binary_and_long_output(domain):
-    p = subprocess.run(domain.argv("sh", "-c", "head -c 30000000 /dev/zero", image="busybox"), stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    p = subprocess.run(
+        domain.argv("sh", "-c", "head -c 30000000 /dev/zero", image="busybox"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+    )
     assert p.stdout == bytes(30000000)
 
 
@@ -88,7 +98,13 @@ def test_stdout_closed_early(domain):
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_signal_forwarded(domain, sig):
-    p = domain.start("sh", "-c", f"trap 'echo got; exit 9' {sig.name[3:]}; echo ready; while :; do sleep 0.1; done", image="busybox", stdin=subprocess.DEVNULL)
+    p = domain.start(
+        "sh",
+        "-c",
+        f"trap 'echo got; exit 9' {sig.name[3:]}; echo ready; while :; do sleep 0.1; done",
+        image="busybox",
+        stdin=subprocess.DEVNULL,
+    )
     assert p.stdout.readline() == b"ready\n"
     p.send_signal(sig)
     assert p.stdout.readline() == b"got\n"
@@ -107,11 +123,22 @@ def test_signal_default_action(domain):
 
 
 def test_environment(domain):
-    r = domain.run("env", image="busybox", env={"FOO": "bar baz", "EMPTY": ""}, opts=["-e", "PASSED"], )
+    r = domain.run(
+        "env",
+        image="busybox",
+        env={"FOO": "bar baz", "EMPTY": ""},
+        opts=["-e", "PASSED"],
+    )
     lines = r.ok().split("\n")
     assert "FOO=bar baz" in lines and "EMPTY=" in lines and any(x.startswith("PATH=") for x in lines)
-    p = subprocess.run(domain.argv("env", image="busybox", opts=["-e", "PASSED"]), env={**os.environ, "PASSED": "on", "SECRET": "x"},
-                       stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        domain.argv("env", image="busybox", opts=["-e", "PASSED"]),
+        env={**os.environ, "PASSED": "on", "SECRET": "x"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert "PASSED=on" in p.stdout and "SECRET" not in p.stdout
 
 
@@ -119,7 +146,10 @@ def test_working_directory(domain):
     assert domain.run("pwd", image="busybox", opts=["-w", "/etc"]).ok() == "/etc\n"
     # One that is missing is made, as root's, whoever the program runs as.
     script = "pwd; stat -c '%u:%g %a' . ..; id -u"
-    assert domain.run("sh", "-c", script, image="busybox", opts=["-w", "/new/a/b", "-u", "7:8"]).ok() == "/new/a/b\n0:0 755\n0:0 755\n7\n"
+    assert (
+        domain.run("sh", "-c", script, image="busybox", opts=["-w", "/new/a/b", "-u", "7:8"]).ok()
+        == "/new/a/b\n0:0 755\n0:0 755\n7\n"
+    )
     r = domain.run("pwd", image="busybox", opts=["-w", "/etc/passwd"])
     assert r.code == 126 and "cannot start in /etc/passwd: not a directory" in r.err, r
     r = domain.run("pwd", image="busybox", opts=["-w", "/proc/nothing"])
@@ -127,14 +157,28 @@ def test_working_directory(domain):
 
 
 def test_user_and_group(domain):
-    out = domain.run("sh", "-c", "id -u; id -g; touch /root/x 2>/dev/null || echo denied; touch /tmp/x && stat -c %u:%g /tmp/x",
-                     image="busybox", opts=["-u", "1234:567"]).ok()
+    out = domain.run(
+        "sh",
+        "-c",
+        "id -u; id -g; touch /root/x 2>/dev/null || echo denied; touch /tmp/x && stat -c %u:%g /tmp/x",
+        image="busybox",
+        opts=["-u", "1234:567"],
+    ).ok()
     assert out == "1234\n567\ndenied\n1234:567\n"
     assert domain.run("id", "-u", image="busybox").ok() == "0\n"
 
 
 def test_hostname(domain):
-    assert domain.run("sh", "-c", "hostname; uname -n; cat /proc/sys/kernel/hostname", image="busybox", opts=["--hostname", "box7"]).ok() == "box7\n" * 3
+    assert (
+        domain.run(
+            "sh",
+            "-c",
+            "hostname; uname -n; cat /proc/sys/kernel/hostname",
+            image="busybox",
+            opts=["--hostname", "box7"],
+        ).ok()
+        == "box7\n" * 3
+    )
 
 
 def test_cpus(domain):
@@ -155,12 +199,16 @@ def test_trace_prints_calls(domain):
 
 def test_changes_are_private_to_the_domain(domain):
     domain.run("sh", "-c", "echo changed > /etc/hostname; rm -f /bin/true; touch /new", image="busybox").ok()
-    out = domain.run("sh", "-c", "cat /etc/hostname; test -e /bin/true && echo there; test -e /new || echo clean", image="busybox").ok()
+    out = domain.run(
+        "sh", "-c", "cat /etc/hostname; test -e /bin/true && echo there; test -e /new || echo clean", image="busybox"
+    ).ok()
     assert "changed" not in out and out.endswith("there\nclean\n")
 
 
 def test_two_domains_do_not_see_each_other(domain):
-    p = domain.start("sh", "-c", "touch /tmp/mine; echo ready; exec sleep 1234", image="busybox", stdin=subprocess.DEVNULL)
+    p = domain.start(
+        "sh", "-c", "touch /tmp/mine; echo ready; exec sleep 1234", image="busybox", stdin=subprocess.DEVNULL
+    )
     assert p.stdout.readline() == b"ready\n"
     out = domain.run("sh", "-c", "ps; ls /tmp; kill -9 -1; echo alive", image="busybox").ok()
     assert "1234" not in out and "mine" not in out
@@ -171,7 +219,10 @@ def test_two_domains_do_not_see_each_other(domain):
 
 def test_input_tells_how_much_is_there(place):
     """FIONREAD, which Java asks before it reads standard input."""
-    code = "import fcntl, select, struct; select.select([0], [], []); print(struct.unpack('i', fcntl.ioctl(0, 0x541b, b'....'))[0])"
+    code = (
+        "import fcntl, select, struct; select.select([0], [], []); print(struct.unpack('i', fcntl.ioctl(0, 0x541b, "
+        "b'....'))[0])"
+    )
     assert place.run("python3", "-c", code, stdin=b"hello").ok() == "5\n"
 
 
@@ -192,8 +243,14 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         self.before = termios.tcgetattr(slave)
         self.slave = slave
-        self.p = subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                                  preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.p = subprocess.Popen(
+            argv,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
         self.text = ""
 
     def expect(self, pattern, seconds=60):
@@ -203,7 +260,7 @@ class Terminal:
                 pytest.fail(f"no {pattern!r} in {self.text[-1000:]!r}")
             if not self.look(0.1):
                 pytest.fail(f"terminal closed; no {pattern!r} in {self.text[-1000:]!r}")
-        self.text = self.text[m.end():]
+        self.text = self.text[m.end() :]
         return m
 
     def look(self, seconds):
@@ -242,6 +299,7 @@ def terminal(domain):
         t = Terminal([DOPPEL, "run", "--rm", "-it", "-e", "PS1=PROMPT> ", image, "--", *argv], **kw)
         made.append(t)
         return t
+
     yield start
     for t in made:
         t.close()
@@ -310,7 +368,9 @@ def test_terminal_python_repl(terminal):
 @pytest.mark.parametrize("victim", ["first", "last", "all but first"])
 def test_sudden_death_of_a_host_process(domain, victim):
     cgroups = domain_cgroups()
-    p = domain.start("sh", "-c", "sleep 100 & sleep 100 & sleep 100 & echo ready; wait", image="busybox", stdin=subprocess.DEVNULL)
+    p = domain.start(
+        "sh", "-c", "sleep 100 & sleep 100 & sleep 100 & echo ready; wait", image="busybox", stdin=subprocess.DEVNULL
+    )
     assert p.stdout.readline() == b"ready\n"
     assert eventually(lambda: len(descendants(p.pid)) >= 5), "init, the shell and three programs"
     procs = descendants(p.pid)
@@ -318,7 +378,7 @@ def test_sudden_death_of_a_host_process(domain, victim):
     for pid in {"first": guests[:1], "last": guests[-1:], "all but first": guests[1:]}[victim]:
         with contextlib.suppress(ProcessLookupError):  # the first death may have ended the domain already
             os.kill(pid, signal.SIGKILL)
-    out, err = p.communicate(timeout=60)
+    _out, err = p.communicate(timeout=60)
     assert p.returncode == 125 and b"doppel" in err and err.strip(), (p.returncode, err)
     assert eventually(lambda: not still_there(procs)), still_there(procs)
     assert eventually(lambda: domain_cgroups() <= cgroups), domain_cgroups() - cgroups

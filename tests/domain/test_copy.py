@@ -32,7 +32,12 @@ def tree(top):
             if stat.S_ISREG(st.st_mode):
                 content = pathlib.Path(os.fsdecode(path)).read_bytes()
             mode = 0 if stat.S_ISLNK(st.st_mode) else st.st_mode & 0o777
-            found[os.path.relpath(path, os.fsencode(top))] = (stat.S_IFMT(st.st_mode), mode, content, st.st_mtime_ns // 1000)
+            found[os.path.relpath(path, os.fsencode(top))] = (
+                stat.S_IFMT(st.st_mode),
+                mode,
+                content,
+                st.st_mtime_ns // 1000,
+            )
     return found
 
 
@@ -91,10 +96,17 @@ def test_where_to(box, at, tmp_path):
     cp(f"{box.name}:{at}/f", out / "renamed").ok()
     cp(f"{box.name}:{at}/new", out / "fresh").ok()
     cp(f"{box.name}:{at}/new/.", out).ok()
-    assert {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} == {"f", "renamed", "fresh/x", "fresh/d/x", "x", "d/x"}
+    assert {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} == {
+        "f",
+        "renamed",
+        "fresh/x",
+        "fresh/d/x",
+        "x",
+        "d/x",
+    }
     r = cp(f"{box.name}:{at}/none", out)
     assert r.code == 125 and "no such file or directory" in r.err
-    r = cp(f"no-such-domain:/f", out)
+    r = cp("no-such-domain:/f", out)
     assert r.code == 125 and "no domain named" in r.err
     assert cp(tmp_path / "none", f"{box.name}:{at}").code == 125
     assert cp(tmp_path / "f", tmp_path / "g").code == 125
@@ -118,7 +130,12 @@ def test_devices_stay_inside(box, tmp_path):
 
 def test_a_domain_that_lies(tmp_path):
     """A tree whose links point outside comes as links, and nothing is written through them."""
-    domain = Running("busybox", "sh", "-c", f"mkdir -p /t/a; ln -s {tmp_path}/victim /t/a/link; ln -s / /t/a/root; echo up; exec sleep 1000")
+    domain = Running(
+        "busybox",
+        "sh",
+        "-c",
+        f"mkdir -p /t/a; ln -s {tmp_path}/victim /t/a/link; ln -s / /t/a/root; echo up; exec sleep 1000",
+    )
     (tmp_path / "victim").write_text("untouched")
     out = tmp_path / "out"
     out.mkdir()

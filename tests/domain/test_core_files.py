@@ -24,7 +24,7 @@ echo whole >> /tmp/told
 
 
 def test_a_program_gets_the_core(domain):
-    out = domain.run("sh", "-c", f"""
+    out = domain.run("sh", "-c", """
         cat > /tmp/helper; chmod 755 /tmp/helper; mkdir /tmp/w && cd /tmp/w
         echo 1 > /proc/sys/kernel/core_pipe_limit; cat /proc/sys/kernel/core_pipe_limit
         echo '|/tmp/helper %e %s %u %c a%%b %p' > /proc/sys/kernel/core_pattern

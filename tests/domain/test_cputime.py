@@ -1,8 +1,10 @@
 """CPU time in a domain that does not get the whole CPU: what its programs are told is what the host's accounts say."""
 # Computes for a second of CPU time as bash is told it, and prints that, wall time, and the kernel's account.
-BUSY = ("t0=${EPOCHREALTIME/./}; c() { local l; read -r -a l < /proc/self/stat; ((c = l[13] + l[14])); }; "
-        "c; c0=$c; while c; ((c - c0 < 100)); do for ((i = 0; i < 2000; i++)); do :; done; done; "
-        "t1=${EPOCHREALTIME/./}; read -r -a l < /proc/stat; echo $((c - c0)) $(((t1 - t0) / 10000)) ${l[1]} ${l[3]} ${l[8]}")
+BUSY = (
+    "t0=${EPOCHREALTIME/./}; c() { local l; read -r -a l < /proc/self/stat; ((c = l[13] + l[14])); }; "
+    "c; c0=$c; while c; ((c - c0 < 100)); do for ((i = 0; i < 2000; i++)); do :; done; done; "
+    "t1=${EPOCHREALTIME/./}; read -r -a l < /proc/stat; echo $((c - c0)) $(((t1 - t0) / 10000)) ${l[1]} ${l[3]} ${l[8]}"
+)
 
 
 def test_what_a_cap_takes_is_no_cpu_time(domain):

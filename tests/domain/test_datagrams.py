@@ -5,7 +5,6 @@ import socket
 import threading
 
 import pytest
-
 from conftest import descendants
 
 SERVER = r"""

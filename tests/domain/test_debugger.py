@@ -6,12 +6,27 @@ import shutil
 import subprocess
 
 import pytest
-
 from conftest import BUILD, HERE
 from images import make_image
 
-COMMANDS = ["set pagination off", "set startup-with-shell off", "handle SIGUSR1 nostop noprint pass", "break handler", "run", "bt", "up 2", "info registers rip",
-            "down 2", "finish", "bt", "finish", "info registers rip", "finish", "delete", "continue"]
+COMMANDS = [
+    "set pagination off",
+    "set startup-with-shell off",
+    "handle SIGUSR1 nostop noprint pass",
+    "break handler",
+    "run",
+    "bt",
+    "up 2",
+    "info registers rip",
+    "down 2",
+    "finish",
+    "bt",
+    "finish",
+    "info registers rip",
+    "finish",
+    "delete",
+    "continue",
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +57,14 @@ def test_gdb_sees_no_patches(doppel, image):
     script = [x for c in COMMANDS for x in ("-ex", c)]
     argv = [gdb, "-nx", "-q", "-batch", *script]
     env = {"LC_ALL": "C.UTF-8"}
-    native = subprocess.run([*argv, str(program)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-                            env={**os.environ, **env})
+    native = subprocess.run(
+        [*argv, str(program)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **env},
+    )
     expected = essence(native.stdout)
     assert any("<signal handler called>" in line for line in expected), native.stdout + native.stderr
     assert any("kill" in line for line in expected) and "value 11" in native.stdout

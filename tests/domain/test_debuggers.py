@@ -5,7 +5,6 @@ Hardware watchpoints: PTRACE_POKEUSER refuses the debug registers in a domain, s
 import re
 
 import pytest
-
 from conftest import HERE
 from images import Chroot, need_image
 
@@ -28,8 +27,17 @@ def shell(request, doppel):
     return run
 
 
-def gdb(*commands, args="", batch="gdb -q -nx -batch -ex 'set confirm off' -ex 'set debuginfod enabled off' -ex 'set pagination off'"):
-    return f"{batch} " + " ".join(f"-ex '{c}'" for c in commands) + (f" --args ./threads {args}" if args is not None else "") + " </dev/null"
+def gdb(
+    *commands,
+    args="",
+    batch="gdb -q -nx -batch -ex 'set confirm off' -ex 'set debuginfod enabled off' -ex 'set pagination off'",
+):
+    return (
+        f"{batch} "
+        + " ".join(f"-ex '{c}'" for c in commands)
+        + (f" --args ./threads {args}" if args is not None else "")
+        + " </dev/null"
+    )
 
 
 def test_strace_names_arguments_and_results(shell):
@@ -42,14 +50,22 @@ def test_strace_names_arguments_and_results(shell):
 
 
 def test_strace_follows_forks_execs_and_threads(shell):
-    out = shell("strace -f -o log bash -c '/bin/true; (exit 3); echo sub | cat'; strace -f -o log2 ./threads; cat log; echo =====; cat log2")
+    out = shell(
+        "strace -f -o log bash -c '/bin/true; (exit 3); echo sub | cat'; strace -f -o log2 ./threads; cat log; echo "
+        "=====; cat log2"
+    )
     bash, threads = out.split("=====\n")
     assert len(set(re.findall(r"^(\d+) ", bash, re.M))) >= 4, bash[-3000:]
-    assert re.search(r'^\d+ +execve\("/bin/true", \["/bin/true"\], 0x\w+ /\* \d+ vars \*/\) = 0', bash, re.M), bash[-3000:]
+    assert re.search(r'^\d+ +execve\("/bin/true", \["/bin/true"\], 0x\w+ /\* \d+ vars \*/\) = 0', bash, re.M), bash[
+        -3000:
+    ]
     assert "+++ exited with 3 +++" in bash and "--- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED" in bash
     assert re.search(r"^(\d+) .*wait4\(-1", bash, re.M)
     assert len(set(re.findall(r"^(\d+) ", threads, re.M))) == 4, threads[-3000:]
-    assert threads.count("+++ exited with 0 +++") == 4 and "clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_SIGHAND|CLONE_THREAD" in threads
+    assert (
+        threads.count("+++ exited with 0 +++") == 4
+        and "clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_SIGHAND|CLONE_THREAD" in threads
+    )
 
 
 def test_strace_of_threads_that_end_together(shell):
@@ -59,7 +75,10 @@ def test_strace_of_threads_that_end_together(shell):
 
 
 def test_strace_sees_signals_and_restarts(shell):
-    out = shell("strace -e trace=rt_sigaction,pause,kill,rt_sigreturn,nanosleep,clock_nanosleep bash -c 'trap \"echo trapped\" USR1; kill -USR1 $$; sleep 0.01; kill -TERM $$'")
+    out = shell(
+        "strace -e trace=rt_sigaction,pause,kill,rt_sigreturn,nanosleep,clock_nanosleep bash -c 'trap \"echo trapped\" "
+        "USR1; kill -USR1 $$; sleep 0.01; kill -TERM $$'"
+    )
     assert re.search(r"--- SIGUSR1 \{si_signo=SIGUSR1, si_code=SI_USER, si_pid=\d+, si_uid=0\} ---", out), out
     assert "rt_sigreturn({mask=[" in out and "trapped\n" in out
     assert "--- SIGTERM {si_signo=SIGTERM, si_code=SI_USER" in out and "+++ killed by SIGTERM +++" in out, out
@@ -71,17 +90,39 @@ def test_strace_counts(shell):
 
 
 def test_strace_attaches_and_detaches(shell):
-    out = shell("./threads loop > pid & P=$!; until [ -s pid ]; do sleep 0.05; done; strace -p $P -o log & S=$!; "
-                "until [ -s log ] && [ $(grep -c 'nanosleep.* = 0' log) -gt 10 ]; do kill -0 $S || exit; sleep 0.05; done; kill -INT $S; wait $S; kill -0 $P && echo alive; "
-                "grep State: /proc/$P/status; kill $P; wait $P; echo code $?; head -50 log")
+    out = shell(
+        "./threads loop > pid & P=$!; until [ -s pid ]; do sleep 0.05; done; strace -p $P -o log & S=$!; "
+        "until [ -s log ] && [ $(grep -c 'nanosleep.* = 0' log) -gt 10 ]; do kill -0 $S || exit; sleep 0.05; done; "
+        "kill -INT $S; wait $S; kill -0 $P && echo alive; "
+        "grep State: /proc/$P/status; kill $P; wait $P; echo code $?; head -50 log"
+    )
     assert "alive\n" in out and "code 143" in out, out
     assert re.search(r"State:\t[SR] ", out), out
-    assert len(re.findall(r"clock_nanosleep\(CLOCK_REALTIME, 0, \{tv_sec=0, tv_nsec=1000000\}, NULL\) += 0", out)) > 10, out
+    assert (
+        len(re.findall(r"clock_nanosleep\(CLOCK_REALTIME, 0, \{tv_sec=0, tv_nsec=1000000\}, NULL\) += 0", out)) > 10
+    ), out
 
 
 def test_gdb_break_step_registers_locals(shell):
-    out = shell(gdb("break inner", "run", "info registers rip rsp", "print a + b", "next", "next", "info locals", "print watched", "up", "print n",
-                    "finish", "tbreak exit", "continue", "info breakpoints", "kill"))
+    out = shell(
+        gdb(
+            "break inner",
+            "run",
+            "info registers rip rsp",
+            "print a + b",
+            "next",
+            "next",
+            "info locals",
+            "print watched",
+            "up",
+            "print n",
+            "finish",
+            "tbreak exit",
+            "continue",
+            "info breakpoints",
+            "kill",
+        )
+    )
     assert re.search(r"Breakpoint 1, inner \(a=2, b=40\)", out), out
     assert re.search(r"rip +0x\w+ +0x\w+ <inner\+\d+>", out) and "$1 = 42" in out, out
     assert "sum = 42" in out and "= 42\n" in out and "= 2\n" in out, out
@@ -94,7 +135,11 @@ def test_gdb_steps_instructions_and_runs_to_the_end(shell):
 
 
 def test_gdb_threads(shell):
-    out = shell(gdb("break inner", "run", "info threads", "thread apply all backtrace", "thread 3", "print $_thread", "continue"))
+    out = shell(
+        gdb(
+            "break inner", "run", "info threads", "thread apply all backtrace", "thread 3", "print $_thread", "continue"
+        )
+    )
     assert len(re.findall(r"^\*? +\d +Thread 0x\w+ \(LWP \d+\)", out, re.M)) == 4, out
     assert len(re.findall(r"#\d+ .*\bwaiter \(arg=0x[012]|#\d+ .*\bwaiter \(arg=0x0\)", out)) == 3, out
     assert re.search(r"#1 .* in outer \(n=2\) at threads.c", out) and re.search(r"#2 .* in main ", out), out
@@ -103,7 +148,18 @@ def test_gdb_threads(shell):
 
 def test_gdb_watchpoint(shell):
     """A software watchpoint where there are no debug registers: gdb steps through the program."""
-    out = shell(gdb("set can-use-hw-watchpoints 0", "break outer", "run", "watch watched", "continue", "print watched", "delete", "continue"))
+    out = shell(
+        gdb(
+            "set can-use-hw-watchpoints 0",
+            "break outer",
+            "run",
+            "watch watched",
+            "continue",
+            "print watched",
+            "delete",
+            "continue",
+        )
+    )
     assert "Old value = 0" in out and "New value = 42" in out and "$1 = 42" in out and "exited normally" in out, out
 
 
@@ -131,19 +187,52 @@ def test_gdb_calls_functions_of_the_program(shell):
 
 
 def test_gdb_signals_and_faults(shell):
-    out = shell(gdb("run", "print $_siginfo.si_signo", "print $_siginfo._sifields._sigfault.si_addr", "backtrace", "kill", args="crash"))
-    assert "received signal SIGSEGV" in out and "$1 = 11" in out and "(void *) 0x8" in out and re.search(r"#0 .*main \(argc=2", out), out
+    out = shell(
+        gdb(
+            "run",
+            "print $_siginfo.si_signo",
+            "print $_siginfo._sifields._sigfault.si_addr",
+            "backtrace",
+            "kill",
+            args="crash",
+        )
+    )
+    assert (
+        "received signal SIGSEGV" in out
+        and "$1 = 11" in out
+        and "(void *) 0x8" in out
+        and re.search(r"#0 .*main \(argc=2", out)
+    ), out
 
 
 def test_gdb_follows_a_child(shell):
-    out = shell(gdb("set follow-fork-mode child", "set detach-on-fork on", "break inner", "run", "backtrace", "continue", args="fork"))
-    assert re.search(r"inner \(a=1, b=40\)", out) and re.search(r"#1 .*outer \(n=1\)", out) and "exited with code 0123" in out, out
+    out = shell(
+        gdb(
+            "set follow-fork-mode child",
+            "set detach-on-fork on",
+            "break inner",
+            "run",
+            "backtrace",
+            "continue",
+            args="fork",
+        )
+    )
+    assert (
+        re.search(r"inner \(a=1, b=40\)", out)
+        and re.search(r"#1 .*outer \(n=1\)", out)
+        and "exited with code 0123" in out
+    ), out
 
 
 def test_gdb_attaches_and_detaches(shell):
-    attach = gdb("attach '$P'", "backtrace", "set var watched = 1000000", "detach", args=None).replace("'attach '$P''", "\"attach $P\"")
-    again = gdb("attach '$P'", "print watched > 1000000", "kill", args=None).replace("'attach '$P''", "\"attach $P\"")
-    out = shell(f"./threads loop > pid & P=$!; until [ -s pid ]; do sleep 0.05; done; {attach}; sleep 0.3; kill -0 $P && echo alive; {again}; wait $P; echo code $?")
+    attach = gdb("attach '$P'", "backtrace", "set var watched = 1000000", "detach", args=None).replace(
+        "'attach '$P''", '"attach $P"'
+    )
+    again = gdb("attach '$P'", "print watched > 1000000", "kill", args=None).replace("'attach '$P''", '"attach $P"')
+    out = shell(
+        f"./threads loop > pid & P=$!; until [ -s pid ]; do sleep 0.05; done; {attach}; sleep 0.3; kill -0 $P && echo "
+        f"alive; {again}; wait $P; echo code $?"
+    )
     assert re.search(r"#\d+ .*main \(argc=2", out) and "alive\n" in out and "$1 = 1" in out and "code 137" in out, out
 
 
@@ -178,7 +267,10 @@ def test_gdb_opens_a_core_file(shell):
     script = gdb("info threads", "bt", "thread apply all bt", args=None)
     out = shell(CRASH + script.replace("</dev/null", "./crash core* </dev/null"))
     assert "code 134" in out, out
-    assert "Program terminated with signal SIGABRT" in out and len(set(re.findall(r"Thread 0x\w+ \(LWP (\d+)\)", out))) == 2, out
+    assert (
+        "Program terminated with signal SIGABRT" in out
+        and len(set(re.findall(r"Thread 0x\w+ \(LWP (\d+)\)", out))) == 2
+    ), out
     frames = re.findall(r"deep \(n=(\d)\) at crash.c", out.split("bt")[-1])
     assert frames[:4] == ["0", "1", "2", "3"], out
     assert re.search(r"in main \(\) at crash.c", out) and re.search(r"in waits \(", out) and "pause" in out, out

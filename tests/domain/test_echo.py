@@ -1,4 +1,6 @@
-"""ICMP echo of domains, by programs without privilege: the loopback, the virtual router, and rules (services/net has the rest)."""
+"""ICMP echo of domains, by programs without privilege: the loopback, the virtual router, and rules (services/net has
+the rest)."""
+
 import json
 
 # Asks each address for two echoes by one socket; writes down who answered, or why not.
@@ -42,4 +44,3 @@ def test_rules(domain):
     assert ping(domain, "192.168.250.250", "169.254.169.254", "10.88.255.254") == ["EACCES", "EACCES", "EHOSTUNREACH"]
     deny = ("--network", "nat", "--deny", "10.88.0.1/icmp", "--deny", "any/udp")
     assert ping(domain, "10.88.0.1", "10.88.0.2", opts=deny) == ["EACCES", "answers"]
-

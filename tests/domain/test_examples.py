@@ -3,7 +3,6 @@ import subprocess
 import sys
 
 import pytest
-
 from conftest import DOPPEL, ROOT
 from images import need_image
 
@@ -11,7 +10,12 @@ RUN = str(ROOT / "examples/warm/run")
 
 
 def run(image, name):
-    return subprocess.run([sys.executable, RUN, "--doppel", DOPPEL, "--image", image, "--clones", "3", name], capture_output=True, text=True, timeout=240)
+    return subprocess.run(
+        [sys.executable, RUN, "--doppel", DOPPEL, "--image", image, "--clones", "3", name],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
 
 
 def check(image, name):
@@ -44,5 +48,10 @@ def test_a_wrong_answer_is_told(doppel, tmp_path):
     for f in (ROOT / "examples/warm").iterdir():
         (copy / f.name).write_bytes(f.read_bytes())
     (copy / "python.py").write_text("open('/sys/power/state', 'w').write('freeze\\n')\nprint('no')\n")
-    p = subprocess.run([sys.executable, str(copy / "run"), "--doppel", DOPPEL, "--image", "debian", "--clones", "1", "python"], capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        [sys.executable, str(copy / "run"), "--doppel", DOPPEL, "--image", "debian", "--clones", "1", "python"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert p.returncode == 1 and "wrong answer" in p.stderr, p.stdout + p.stderr

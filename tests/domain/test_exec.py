@@ -29,10 +29,13 @@ def test_user_names_and_groups():
     """By the files of the running domain, as they are now."""
     box = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
     try:
-        files = {"passwd": "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/srv:/bin/sh\n", "group": "www:x:34:\nstaff:x:50:web\n"}
+        files = {
+            "passwd": "root:x:0:0::/root:/bin/sh\nweb:x:33:34::/srv:/bin/sh\n",
+            "group": "www:x:34:\nstaff:x:50:web\n",
+        }
         for name, text in files.items():
             assert box.exec("sh", "-c", f"cat > /etc/{name}", opts=("-i",), stdin=text.encode()).code == 0
-        ids = lambda user: box.exec("sh", "-c", "id -u; id -G; echo $HOME", opts=("-u", user)).ok().split()  # noqa: E731
+        ids = lambda user: box.exec("sh", "-c", "id -u; id -G; echo $HOME", opts=("-u", user)).ok().split()
         assert ids("web") == ["33", "34", "50", "/srv"]
         assert ids("web:www") == ["33", "34", "/srv"]
         assert ids("4242") == ["4242", "0", "/"]
@@ -79,18 +82,22 @@ def test_much_data_both_ways(box, tmp_path):
     p = subprocess.Popen(box.argv("md5sum", opts=["-i"]), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     out, _ = p.communicate(data, timeout=60)
     assert out.split()[0].decode() == want
-    with subprocess.Popen(box.argv("sh", "-c", "cat > /dev/null; dd if=/dev/zero bs=1M count=100 2>/dev/null", opts=["-i"]),
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
-        out, _ = p.communicate(data[:1 << 20], timeout=60)
+    with subprocess.Popen(
+        box.argv("sh", "-c", "cat > /dev/null; dd if=/dev/zero bs=1M count=100 2>/dev/null", opts=["-i"]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as p:
+        out, _ = p.communicate(data[: 1 << 20], timeout=60)
     assert len(out) == size and not any(out[::4093])
     with subprocess.Popen(box.argv("cat", opts=["-i"]), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
-        out, _ = p.communicate(data[:30 << 20], timeout=60)
-    assert hashlib.md5(out).digest() == hashlib.md5(data[:30 << 20]).digest()
+        out, _ = p.communicate(data[: 30 << 20], timeout=60)
+    assert hashlib.md5(out).digest() == hashlib.md5(data[: 30 << 20]).digest()
 
 
 def test_many_at_once(box):
     def one(i):
         return box.exec("sh", "-c", f"sleep 0.2; cat; echo {i}; exit {i % 100}", opts=["-i"], stdin=b"x" * 1000)
+
     with concurrent.futures.ThreadPoolExecutor(50) as pool:
         results = list(pool.map(one, range(50)))
     assert [(r.code, r.out) for r in results] == [(i % 100, "x" * 1000 + f"{i}\n") for i in range(50)]
@@ -119,8 +126,10 @@ def test_signals_are_passed_on(box):
         p.send_signal(number)
         assert p.wait(timeout=60) == code
         p.stdout.close()
-    p = subprocess.Popen(box.argv("sh", "-c", "trap 'echo caught; exit 3' USR1; echo ready; while :; do sleep 0.1; done"),
-                         stdout=subprocess.PIPE)
+    p = subprocess.Popen(
+        box.argv("sh", "-c", "trap 'echo caught; exit 3' USR1; echo ready; while :; do sleep 0.1; done"),
+        stdout=subprocess.PIPE,
+    )
     assert p.stdout.readline() == b"ready\n"
     p.send_signal(10)
     out, _ = p.communicate(timeout=60)
@@ -136,7 +145,9 @@ def test_a_reader_that_goes_away(box):
 
 def test_a_caller_that_is_killed(box):
     """Its streams are hung up; the program goes on until it uses them."""
-    p = subprocess.Popen(box.argv("sh", "-c", "echo ready; while echo more; do sleep 0.05; done"), stdout=subprocess.PIPE)
+    p = subprocess.Popen(
+        box.argv("sh", "-c", "echo ready; while echo more; do sleep 0.05; done"), stdout=subprocess.PIPE
+    )
     assert p.stdout.readline() == b"ready\n"
     p.kill()
     p.wait()
@@ -153,8 +164,9 @@ def test_a_caller_that_is_killed(box):
 
 def wait_until_gone(box, what):
     deadline = time.monotonic() + 60
-    while any(line.split(None, 2)[2].startswith(what) or f"-c {what}" in line
-              for line in box.exec("ps").ok().splitlines()[1:]):
+    while any(
+        line.split(None, 2)[2].startswith(what) or f"-c {what}" in line for line in box.exec("ps").ok().splitlines()[1:]
+    ):
         assert time.monotonic() < deadline, box.exec("ps").out
         time.sleep(0.1)
 
@@ -167,8 +179,12 @@ def test_children_left_behind_do_not_hold_it(box):
 
 def test_the_domain_ends_meanwhile():
     domain = Running("busybox", "sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 0.1; done")
-    sessions = [subprocess.Popen(domain.argv("sh", "-c", "echo ready; exec sleep 100"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                for _ in range(3)]
+    sessions = [
+        subprocess.Popen(
+            domain.argv("sh", "-c", "echo ready; exec sleep 100"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
     for p in sessions:
         assert p.stdout.readline() == b"ready\n"
     domain.process.terminate()
@@ -186,8 +202,14 @@ class Terminal:
         self.master, slave = pty.openpty()
         set_size(slave, *size)
         # A session of its own, with the terminal as its controlling one, so that SIGWINCH comes.
-        self.process = subprocess.Popen(domain.argv(*command, opts=["-i", "-t"]), stdin=slave, stdout=slave, stderr=slave,
-                                        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.process = subprocess.Popen(
+            domain.argv(*command, opts=["-i", "-t"]),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
         os.close(slave)
         self.seen = ""
 
@@ -286,12 +308,23 @@ def test_freeze_with_live_sessions(image):
     cat.stdin.write(b"before\n")
     cat.stdin.flush()
     assert cat.stdout.readline() == b"before\n"
-    reader = subprocess.Popen(domain.argv("sh", "-c", "trap '' HUP; read x; echo $? > /tmp/reader; exec sleep 1000", opts=["-i"]),
-                              stdin=subprocess.PIPE)
-    writer = subprocess.Popen(domain.argv("sh", "-c", "trap '' PIPE; while echo x; do sleep 0.05; done; echo broken > /tmp/writer; exec sleep 1000"),
-                              stdout=subprocess.PIPE)
+    reader = subprocess.Popen(
+        domain.argv("sh", "-c", "trap '' HUP; read x; echo $? > /tmp/reader; exec sleep 1000", opts=["-i"]),
+        stdin=subprocess.PIPE,
+    )
+    writer = subprocess.Popen(
+        domain.argv(
+            "sh", "-c", "trap '' PIPE; while echo x; do sleep 0.05; done; echo broken > /tmp/writer; exec sleep 1000"
+        ),
+        stdout=subprocess.PIPE,
+    )
     assert writer.stdout.readline() == b"x\n"
-    terminal = Terminal(domain, "sh", "-c", "trap 'echo hup > /tmp/terminal; exec sleep 1000' HUP; echo ready; while :; do sleep 0.1; done")
+    terminal = Terminal(
+        domain,
+        "sh",
+        "-c",
+        "trap 'echo hup > /tmp/terminal; exec sleep 1000' HUP; echo ready; while :; do sleep 0.1; done",
+    )
     terminal.until("ready")
     watch = subprocess.Popen([DOPPEL, "exec", "--builtin", domain.name, "watch", "/tmp"], stdout=subprocess.PIPE)
     assert watch.stdout.read(7) == b"ready \0"
@@ -313,12 +346,16 @@ def test_freeze_with_live_sessions(image):
     os.close(terminal.master)
     domain.stop()
     # In a clone their other end is gone.
-    clone = subprocess.Popen([DOPPEL, "clone", image, "--name", domain.name + "-c"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT)
+    clone = subprocess.Popen(
+        [DOPPEL, "clone", image, "--name", domain.name + "-c"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     domain.name += "-c"
-    told = lambda: domain.exec("sh", "-c", "cd /tmp; cat reader writer terminal").out == "1\nbroken\nhup\n"  # noqa: E731
+    told = lambda: domain.exec("sh", "-c", "cd /tmp; cat reader writer terminal").out == "1\nbroken\nhup\n"
     assert eventually(lambda: told() or clone.poll() is not None) and clone.poll() is None, domain.exec("ps").out
-    gone = lambda: not [x for x in ("cat", "watch", "tar-out") if x in domain.exec("ps").ok()]  # noqa: E731
+    gone = lambda: not [x for x in ("cat", "watch", "tar-out") if x in domain.exec("ps").ok()]
     assert eventually(gone), domain.exec("ps").out
     assert domain.exec("cat", opts=["-i"], stdin=b"x" * 100_000).ok() == "x" * 100_000
     clone.kill()
@@ -327,14 +364,18 @@ def test_freeze_with_live_sessions(image):
 
 def test_hibernate_and_wake(image):
     domain = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
-    cat = subprocess.Popen(domain.argv("cat", opts=["-i"]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    cat = subprocess.Popen(
+        domain.argv("cat", opts=["-i"]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     cat.stdin.write(b"x\n")
     cat.stdin.flush()
     assert cat.stdout.readline() == b"x\n"
     assert frozen("hibernate", domain.name).code == 0
     cat.communicate(timeout=60)
     assert cat.returncode == 137
-    woken = subprocess.Popen([DOPPEL, "wake", domain.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    woken = subprocess.Popen(
+        [DOPPEL, "wake", domain.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     assert eventually(lambda: domain.exec("true").code == 0 or woken.poll() is not None) and woken.poll() is None
     assert eventually(lambda: "cat" not in domain.exec("ps").ok())
     woken.kill()

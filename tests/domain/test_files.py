@@ -5,7 +5,7 @@ import subprocess
 import tarfile
 
 import pytest
-from conftest import DOPPEL, call, eventually
+from conftest import DOPPEL, eventually
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def records(out):
     parts = out.split(b"\0")
     assert parts.pop() == b""
     for head, target in zip(parts[::2], parts[1::2], strict=True):
-        kind, size, mode, uid, gid, mtime, links, name = head.split(b" ", 7)
+        kind, size, mode, uid, gid, _mtime, links, name = head.split(b" ", 7)
         yield name, (kind.decode(), int(size), int(mode, 8), int(uid), int(gid), int(links), target)
 
 
@@ -59,7 +59,9 @@ def test_write_and_read(box, at):
 
 
 def test_stat_and_list(box, at):
-    box.exec("sh", "-c", f"cd {at}; mkdir -p d/e; echo x > d/f; ln -s ../f d/l; ln -s d/f follow; mkfifo p; touch 'a b\n'").ok()
+    box.exec(
+        "sh", "-c", f"cd {at}; mkdir -p d/e; echo x > d/f; ln -s ../f d/l; ln -s d/f follow; mkfifo p; touch 'a b\n'"
+    ).ok()
     found = dict(records(builtin(box, "list", at, "9")))
     assert set(found) == {b"d", b"d/e", b"d/f", b"d/l", b"follow", b"p", b"a b\n"}
     assert found[b"d/l"][0] == "l" and found[b"d/l"][-1] == b"../f" and found[b"p"][0] == "p"
@@ -72,7 +74,11 @@ def test_stat_and_list(box, at):
 
 
 def test_remove_and_rename(box, at):
-    box.exec("sh", "-c", f"cd {at}; mkdir -p a/b/c a/d; touch a/b/f a/b/c/g a/h; ln -s /etc a/etc; mkdir other; touch other/x").ok()
+    box.exec(
+        "sh",
+        "-c",
+        f"cd {at}; mkdir -p a/b/c a/d; touch a/b/f a/b/c/g a/h; ln -s /etc a/etc; mkdir other; touch other/x",
+    ).ok()
     assert refused(box, "remove", at + "/a") == "ENOTEMPTY"
     builtin(box, "rename", at + "/a", at + "/z")
     builtin(box, "remove", "-r", at + "/z")
@@ -113,8 +119,13 @@ def archive(*members):
 
 def test_tar_out(box, at):
     name = "n" * 120 + "/" + "\u00e9" * 60
-    box.exec("sh", "-c", f"cd {at}; mkdir -p t/{'n' * 120}; echo long > t/{name}; echo x > t/f; ln t/f t/h; ln -s f t/l; chown 12:34 t/f;"
-             " chmod 2751 t/f; mkfifo t/p; mknod t/null c 1 3; touch -d '2001-02-03 04:05:06' t/f").ok()
+    box.exec(
+        "sh",
+        "-c",
+        f"cd {at}; mkdir -p t/{'n' * 120}; echo long > t/{name}; echo x > t/f; ln t/f t/h; ln -s f t/l; chown 12:34 "
+        "t/f;"
+        " chmod 2751 t/f; mkfifo t/p; mknod t/null c 1 3; touch -d '2001-02-03 04:05:06' t/f",
+    ).ok()
     out = builtin(box, "tar-out", at + "/t")
     with tarfile.open(fileobj=io.BytesIO(out)) as t:
         m = {x.name: x for x in t.getmembers()}
@@ -139,32 +150,45 @@ def test_tar_out(box, at):
 def test_tar_in(box, at):
     """What this host's tar makes arrives, and comes back the same."""
     big = bytes(100_000) + os.urandom(50_000) + bytes(1 << 20)
-    data = archive(("d", tarfile.DIRTYPE, "", b""), ("d/" + "x" * 150, tarfile.REGTYPE, "", b"one"),
-                   ("d/f", tarfile.REGTYPE, "", big), ("d/h", tarfile.LNKTYPE, "d/f", b""), ("d/l", tarfile.SYMTYPE, "nowhere", b""),
-                   ("d/\udcff\udcfe", tarfile.REGTYPE, "", b"bytes"))
+    data = archive(
+        ("d", tarfile.DIRTYPE, "", b""),
+        ("d/" + "x" * 150, tarfile.REGTYPE, "", b"one"),
+        ("d/f", tarfile.REGTYPE, "", big),
+        ("d/h", tarfile.LNKTYPE, "d/f", b""),
+        ("d/l", tarfile.SYMTYPE, "nowhere", b""),
+        ("d/\udcff\udcfe", tarfile.REGTYPE, "", b"bytes"),
+    )
     builtin(box, "tar-in", at, stdin=data)
     found = dict(records(builtin(box, "list", at, "9")))
     assert found[b"d/f"][1] == len(big) and found[b"d/f"][5] == 2
     assert found[b"d/l"][-1] == b"nowhere" and b"d/\xff\xfe" in found
     assert builtin(box, "read", at + "/d/h") == big
     # A second time replaces.
-    builtin(box, "tar-in", at, stdin=archive(("d/l", tarfile.REGTYPE, "", b"now a file"), ("d/f", tarfile.REGTYPE, "", b"new")))
+    builtin(
+        box,
+        "tar-in",
+        at,
+        stdin=archive(("d/l", tarfile.REGTYPE, "", b"now a file"), ("d/f", tarfile.REGTYPE, "", b"new")),
+    )
     assert builtin(box, "read", at + "/d/l") == b"now a file"
     assert builtin(box, "read", at + "/d/h") == big
 
 
-@pytest.mark.parametrize("members, errno", [
-    ([("../x", tarfile.REGTYPE, "", b"x")], "EINVAL"),
-    ([("a/../../x", tarfile.REGTYPE, "", b"x")], "EINVAL"),
-    ([("l", tarfile.SYMTYPE, "/etc", b""), ("l/x", tarfile.REGTYPE, "", b"x")], "ELOOP"),
-    ([("l", tarfile.SYMTYPE, "..", b""), ("l/x", tarfile.DIRTYPE, "", b"")], "ELOOP"),
-    ([("l", tarfile.SYMTYPE, "/etc", b""), ("l", tarfile.DIRTYPE, "", b"")], "ELOOP"),
-    ([("h", tarfile.LNKTYPE, "../../etc/passwd", b"")], "EINVAL"),
-    ([("l", tarfile.SYMTYPE, "/etc", b""), ("h", tarfile.LNKTYPE, "l/passwd", b"")], "ELOOP"),
-    ([("h", tarfile.LNKTYPE, "none", b"")], "ENOENT"),
-    ([("d", tarfile.DIRTYPE, "", b""), ("d", tarfile.REGTYPE, "", b"x")], "EISDIR"),
-    ([("f", tarfile.REGTYPE, "", b"x"), ("f/x", tarfile.REGTYPE, "", b"x")], "ENOTDIR"),
-])
+@pytest.mark.parametrize(
+    "members, errno",
+    [
+        ([("../x", tarfile.REGTYPE, "", b"x")], "EINVAL"),
+        ([("a/../../x", tarfile.REGTYPE, "", b"x")], "EINVAL"),
+        ([("l", tarfile.SYMTYPE, "/etc", b""), ("l/x", tarfile.REGTYPE, "", b"x")], "ELOOP"),
+        ([("l", tarfile.SYMTYPE, "..", b""), ("l/x", tarfile.DIRTYPE, "", b"")], "ELOOP"),
+        ([("l", tarfile.SYMTYPE, "/etc", b""), ("l", tarfile.DIRTYPE, "", b"")], "ELOOP"),
+        ([("h", tarfile.LNKTYPE, "../../etc/passwd", b"")], "EINVAL"),
+        ([("l", tarfile.SYMTYPE, "/etc", b""), ("h", tarfile.LNKTYPE, "l/passwd", b"")], "ELOOP"),
+        ([("h", tarfile.LNKTYPE, "none", b"")], "ENOENT"),
+        ([("d", tarfile.DIRTYPE, "", b""), ("d", tarfile.REGTYPE, "", b"x")], "EISDIR"),
+        ([("f", tarfile.REGTYPE, "", b"x"), ("f/x", tarfile.REGTYPE, "", b"x")], "ENOTDIR"),
+    ],
+)
 def test_hostile_tar(box, at, members, errno):
     assert refused(box, "tar-in", at, stdin=archive(*members)) == errno
     for outside in ("/tmp/x", "/etc/x", "/x"):
@@ -184,7 +208,7 @@ def test_broken_tar(box, at):
     assert refused(box, "tar-in", at, stdin=good[:100]) == "EINVAL"
     builtin(box, "tar-in", at, stdin=b"")
     # The end mark may be missing.
-    builtin(box, "tar-in", at, stdin=good[:512 + 5120])
+    builtin(box, "tar-in", at, stdin=good[: 512 + 5120])
 
 
 def test_watch(box, at):
@@ -211,7 +235,9 @@ def test_watch(box, at):
 
 
 def test_processes(box):
-    p = subprocess.Popen([DOPPEL, "exec", "-u", "7:8", box.name, "sh", "-c", "echo ready; sleep 100; true"], stdout=subprocess.PIPE)
+    p = subprocess.Popen(
+        [DOPPEL, "exec", "-u", "7:8", box.name, "sh", "-c", "echo ready; sleep 100; true"], stdout=subprocess.PIPE
+    )
     assert p.stdout.readline() == b"ready\n"
 
     def processes():

@@ -13,7 +13,6 @@ import subprocess
 import time
 
 import pytest
-
 from conftest import BUILD, DOPPEL, HERE, call, descendants, eventually, have_image, still_there
 from freezing import answers, clean, clones, doppel_call, names, path_of, refused, root_file  # noqa: F401
 
@@ -30,7 +29,10 @@ def image(doppel):
     (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\n")
     (root / "etc/machine-id").write_text("00112233445566778899aabbccddeeff\n")
-    subprocess.run(["gcc", "-O2", "-static", "-pthread", "-Wall", "-Werror", "-o", root / "bin/survive", *PROGRAM.glob("*.c")], check=True)
+    subprocess.run(
+        ["gcc", "-O2", "-static", "-pthread", "-Wall", "-Werror", "-o", root / "bin/survive", *PROGRAM.glob("*.c")],
+        check=True,
+    )
     doppel_call("image", "rm", "freezer-tests")
     doppel_call("image", "import", root, "freezer-tests").ok()
     return "freezer-tests"
@@ -141,12 +143,15 @@ def test_frozen_under_load(domain, names, clean):
 
 def test_hibernate_and_wake(domain, clean):
     """Same identity, same work, twice; a second wake finds nothing to wake."""
-    script = "import select,sys\nn=0\nprint(open('/proc/sys/kernel/random/boot_id').read().strip(), flush=True)\n" \
-        "while not select.select([0], [], [], 0.02)[0]:\n n+=1; open('/tmp/n','w').write(str(n))\n" \
-        "print(n > 0, open('/proc/sys/kernel/random/boot_id').read().strip(), open('/sys/doppel/generation').read().strip(), flush=True)"
+    script = (
+        "import select,sys\nn=0\nprint(open('/proc/sys/kernel/random/boot_id').read().strip(), flush=True)\n"
+        "while not select.select([0], [], [], 0.02)[0]:\n n+=1; open('/tmp/n','w').write(str(n))\n"
+        "print(n > 0, open('/proc/sys/kernel/random/boot_id').read().strip(), "
+        "open('/sys/doppel/generation').read().strip(), flush=True)"
+    )
     p = domain.start("python3", "-c", script, opts=["--name", f"fzt-{os.getpid()}-sleepy"])
     boot_id = p.stdout.readline().decode().strip()
-    count = lambda: int(doppel_call("exec", f"fzt-{os.getpid()}-sleepy", "cat", "/tmp/n").out or 0)  # noqa: E731
+    count = lambda: int(doppel_call("exec", f"fzt-{os.getpid()}-sleepy", "cat", "/tmp/n").out or 0)
     before = 0
     for _ in range(2):
         assert eventually(lambda: count() > before), "it goes on"
@@ -155,7 +160,12 @@ def test_hibernate_and_wake(domain, clean):
         # Its input stays open: its end would be news to the program.
         assert p.wait(60) == 0
         assert "no domain named" in refused("freeze", f"fzt-{os.getpid()}-sleepy", f"fzt-{os.getpid()}-none")
-        p = subprocess.Popen([DOPPEL, "wake", "-i", f"fzt-{os.getpid()}-sleepy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p = subprocess.Popen(
+            [DOPPEL, "wake", "-i", f"fzt-{os.getpid()}-sleepy"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         assert eventually(lambda: answers(f"fzt-{os.getpid()}-sleepy"))
         assert f"fzt-{os.getpid()}-sleepy" in refused("wake", f"fzt-{os.getpid()}-sleepy")
     out, err = p.communicate(b"end\n", timeout=60)
@@ -169,11 +179,17 @@ def test_wrong_requests(domain, image, names, clean):
     assert "no frozen image named" in refused("frozen", "rm", frozen)
     assert "no frozen image named" in refused("wake", f"fzt-{os.getpid()}-nobody")
     assert "is no name for a frozen image" in refused("freeze", f"fzt-{os.getpid()}-nobody", "../x")
-    p = domain.start("sh", "-c", "echo ready; read x; echo $x", image="busybox", opts=["--name", f"fzt-{os.getpid()}-taken"])
+    p = domain.start(
+        "sh", "-c", "echo ready; read x; echo $x", image="busybox", opts=["--name", f"fzt-{os.getpid()}-taken"]
+    )
     assert p.stdout.readline() == b"ready\n"
     doppel_call("freeze", f"fzt-{os.getpid()}-taken", frozen).ok()
     assert "exists" in refused("freeze", f"fzt-{os.getpid()}-taken", frozen)
-    clone = subprocess.Popen([DOPPEL, "clone", "-i", "--name", f"fzt-{os.getpid()}-clone", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    clone = subprocess.Popen(
+        [DOPPEL, "clone", "-i", "--name", f"fzt-{os.getpid()}-clone", frozen],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert eventually(lambda: answers(f"fzt-{os.getpid()}-clone"))
     assert "in use" in refused("frozen", "rm", frozen)
     assert clone.communicate(b"cloned\n", timeout=60)[0] == b"cloned\n"
@@ -182,7 +198,9 @@ def test_wrong_requests(domain, image, names, clean):
 
 
 def test_program_that_may_not_freeze_itself(domain):
-    r = domain.run("sh", "-c", "echo freeze > /sys/power/state; echo $?; echo x > /sys/power/state; echo unharmed", image="busybox")
+    r = domain.run(
+        "sh", "-c", "echo freeze > /sys/power/state; echo $?; echo x > /sys/power/state; echo unharmed", image="busybox"
+    )
     assert r.out == "1\nunharmed\n" and "not permitted" in r.err.lower()
 
 
@@ -192,11 +210,33 @@ def test_disk_full(image, tmp_path, domain, clean):
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "none", small], check=True)
     try:
-        script = "import os\nb=os.urandom(40<<20)\nh=hash(b)\nprint('ready',flush=True)\ninput()\n" \
-            "try:\n os.write(os.open('/sys/power/state', os.O_WRONLY), b'freeze')\nexcept OSError as e: print(e.errno)\nprint(h==hash(b))"
+        script = (
+            "import os\nb=os.urandom(40<<20)\nh=hash(b)\nprint('ready',flush=True)\ninput()\n"
+            "try:\n os.write(os.open('/sys/power/state', os.O_WRONLY), b'freeze')\nexcept OSError as e: "
+            "print(e.errno)\nprint(h==hash(b))"
+        )
         env = {**os.environ, "DOPPEL_STORE": str(small)}
-        p = subprocess.Popen([DOPPEL, "run", "--rm", "-i", "--name", f"fzt-{os.getpid()}-full", "--freeze-as", "own", root_file("debian"), "--", "python3", "-c", script],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        p = subprocess.Popen(
+            [
+                DOPPEL,
+                "run",
+                "--rm",
+                "-i",
+                "--name",
+                f"fzt-{os.getpid()}-full",
+                "--freeze-as",
+                "own",
+                root_file("debian"),
+                "--",
+                "python3",
+                "-c",
+                script,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+        )
         assert p.stdout.readline() == b"ready\n", p.stderr.read()
         for _ in range(3):
             assert "No space left" in refused("freeze", f"fzt-{os.getpid()}-full", "outside", env=env)
@@ -215,9 +255,13 @@ def test_damaged_images(image, names, clean):
     path = path_of(frozen)
     whole = pathlib.Path(path).read_bytes()
     tables = int.from_bytes(whole[24:32], "little")
-    data = [i for i in range(tables, len(whole), 4096) if whole[i:i + 4096].strip(b"\0")]
+    data = [i for i in range(tables, len(whole), 4096) if whole[i : i + 4096].strip(b"\0")]
     rnd = random.Random(5)
-    spots = [*range(0, 560, 40), *rnd.sample(range(560, tables), 5), *(i + rnd.randrange(4096) for i in rnd.sample(data, 8))]
+    spots = [
+        *range(0, 560, 40),
+        *rnd.sample(range(560, tables), 5),
+        *(i + rnd.randrange(4096) for i in rnd.sample(data, 8)),
+    ]
     for at in spots:
         with open(path, "r+b") as f:
             f.seek(at)
@@ -226,7 +270,7 @@ def test_damaged_images(image, names, clean):
         assert "frozen image" in error, error
         with open(path, "r+b") as f:
             f.seek(at)
-            f.write(whole[at:at + 1])
+            f.write(whole[at : at + 1])
     for size in (0, 100, 559, 560, tables - 1, tables, len(whole) - 1, len(whole) - 4096):
         os.truncate(path, size)
         assert "frozen image" in refused("clone", frozen)
@@ -262,7 +306,9 @@ def test_images_of_another_root_are_refused(domain, names, clean, tmp_path):
     doppel_call("image", "import", root, tag).ok()
     try:
         file.write_bytes(pathlib.Path(root_file(tag)).read_bytes())
-        doppel_call("run", "--rm", "--freeze-as", frozen, file, "--", "/bin/sh", "-c", "echo freeze > /sys/power/state").ok()
+        doppel_call(
+            "run", "--rm", "--freeze-as", frozen, file, "--", "/bin/sh", "-c", "echo freeze > /sys/power/state"
+        ).ok()
         doppel_call("clone", frozen).ok()
         with open(file, "ab") as f:
             f.write(b"x" * 4096)
@@ -284,15 +330,17 @@ def test_killed_at_any_moment(domain, names, clean):
         p = domain.start("sh", "-c", PIPELINES, image="busybox", opts=["--name", f"fzt-{os.getpid()}-kill{i}"])
         assert p.stdout.readline() == b"ready\n"
         inside = descendants(p.pid)
-        f = subprocess.Popen([DOPPEL, "freeze", f"fzt-{os.getpid()}-kill{i}", frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        f = subprocess.Popen(
+            [DOPPEL, "freeze", f"fzt-{os.getpid()}-kill{i}", frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         time.sleep(rnd.random() * 0.06)
-        # The oldest live as long as the domain: its first process and the shell. Killing one of the others that has just
-        # ended, and nobody has waited for yet, changes nothing.
+        # The oldest live as long as the domain: its first process and the shell. Killing one of the others that has
+        # just ended, and nobody has waited for yet, changes nothing.
         oldest = sorted(inside, key=lambda pid: (int(inside[pid]), pid))[:2]
         victim = [p.pid, rnd.choice(oldest), f.pid][i % 3]
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-        out, err = f.communicate(timeout=60)
+        _out, err = f.communicate(timeout=60)
         if victim == f.pid:
             # The domain does not care.
             frozen = names()
@@ -308,7 +356,9 @@ def test_killed_at_any_moment(domain, names, clean):
 
 def test_killed_clones_leave_nothing(domain, names, clean):
     frozen = names()
-    p = domain.start("sh", "-c", "echo ready; sleep 1000 | sleep 1000", image="busybox", opts=["--name", f"fzt-{os.getpid()}-many"])
+    p = domain.start(
+        "sh", "-c", "echo ready; sleep 1000 | sleep 1000", image="busybox", opts=["--name", f"fzt-{os.getpid()}-many"]
+    )
     assert p.stdout.readline() == b"ready\n"
     doppel_call("freeze", "--stop", f"fzt-{os.getpid()}-many", frozen).ok()
     p.communicate(timeout=60)
@@ -321,10 +371,28 @@ def test_killed_clones_leave_nothing(domain, names, clean):
     doppel_call("frozen", "rm", frozen).ok()
 
 
-@pytest.mark.parametrize("name, argv, say, answer", [
-    ("node", ["node", "-e", "let n=0;setInterval(()=>n++||console.log('ready'),5);process.stdin.on('data',d=>{console.log(`${d}`.trim(),n>0);process.exit(0)})"], b"hello\n", b"hello true\n"),
-    ("python", ["python3", "-c", "import json,re,sqlite3,asyncio\nprint('ready',flush=True)\nprint(json.dumps(input()))"], b"hello\n", b'"hello"\n'),
-])
+@pytest.mark.parametrize(
+    "name, argv, say, answer",
+    [
+        (
+            "node",
+            [
+                "node",
+                "-e",
+                "let n=0;setInterval(()=>n++||console.log('ready'),5);"
+                "process.stdin.on('data',d=>{console.log(`${d}`.trim(),n>0);process.exit(0)})",
+            ],
+            b"hello\n",
+            b"hello true\n",
+        ),
+        (
+            "python",
+            ["python3", "-c", "import json,re,sqlite3,asyncio\nprint('ready',flush=True)\nprint(json.dumps(input()))"],
+            b"hello\n",
+            b'"hello"\n',
+        ),
+    ],
+)
 def test_warm_runtimes(domain, names, clean, name, argv, say, answer):
     image = "runtimes" if name == "node" else "debian"
     if not have_image(image):
@@ -341,13 +409,21 @@ def test_warm_runtimes(domain, names, clean, name, argv, say, answer):
 
 def test_waits_on_standard_streams(domain, names, clean):
     """A reader of input that comes late and stays open, and a writer whose output nobody took, go on in a clone."""
-    frozen, program = names(), "import sys, threading\nbig = 'x' * (4 << 20)\nprint('ready', file=sys.stderr, flush=True)\n" \
-        "threading.Thread(target=lambda: (print(big), sys.stdout.flush())).start()\n" \
-        "for line in sys.stdin:\n print('line', line.strip(), file=sys.stderr, flush=True)\n"
+    frozen, program = (
+        names(),
+        "import sys, threading\nbig = 'x' * (4 << 20)\nprint('ready', file=sys.stderr, flush=True)\n"
+        "threading.Thread(target=lambda: (print(big), sys.stdout.flush())).start()\n"
+        "for line in sys.stdin:\n print('line', line.strip(), file=sys.stderr, flush=True)\n",
+    )
     p = domain.start("python3", "-c", program, opts=["--name", f"fzt-{os.getpid()}-streams"])
     assert p.stderr.readline() == b"ready\n"
     doppel_call("freeze", f"fzt-{os.getpid()}-streams", frozen).ok()
-    c = subprocess.Popen([DOPPEL, "clone", "-i", "--name", f"fzt-{os.getpid()}-streamsc", frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    c = subprocess.Popen(
+        [DOPPEL, "clone", "-i", "--name", f"fzt-{os.getpid()}-streamsc", frozen],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert eventually(lambda: answers(f"fzt-{os.getpid()}-streamsc"))
     for which in (c, p):
         for word in (b"one", b"two"):
@@ -360,9 +436,14 @@ def test_waits_on_standard_streams(domain, names, clean):
 
 
 def test_signals_do_not_end_a_request(domain, names, clean):
-    """A program under a storm of signals freezes itself: its write returns once here and once in a clone, after the freeze."""
-    frozen, program = names(), "import os, signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\nsignal.siginterrupt(signal.SIGALRM, True)\n" \
-        "signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)\nos.write(os.open('/sys/power/state', os.O_WRONLY), b'freeze')\n" \
-        "signal.setitimer(signal.ITIMER_REAL, 0)\nprint('generation', open('/sys/doppel/generation').read().strip())"
+    """A program under a storm of signals freezes itself: its write returns once here and once in a clone, after the
+    freeze."""
+    frozen, program = (
+        names(),
+        "import os, signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\nsignal.siginterrupt(signal.SIGALRM, True)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)\nos.write(os.open('/sys/power/state', os.O_WRONLY), "
+        "b'freeze')\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0)\nprint('generation', open('/sys/doppel/generation').read().strip())",
+    )
     assert domain.run("python3", "-c", program, opts=["--freeze-as", frozen]).ok() == "generation 0\n"
     assert clones(frozen)[0]["stdout"] == "generation 1\n"

@@ -13,7 +13,6 @@ import subprocess
 import time
 
 import pytest
-
 from conftest import DOPPEL, HERE, descendants, eventually, have_image
 from freezing import answers, clean, doppel_call, names, path_of  # noqa: F401
 from images import need_image
@@ -31,14 +30,18 @@ def script(name):
 def say(p, what="go\n"):
     """Gives a program its line; value: what it says until its end."""
     out, err = p.communicate(what.encode(), timeout=PATIENCE)
-    assert p.returncode == 0, f"exit code {p.returncode}\n--- out\n{out[-2000:].decode()}\n--- err\n{err[-2000:].decode()}"
+    assert p.returncode == 0, (
+        f"exit code {p.returncode}\n--- out\n{out[-2000:].decode()}\n--- err\n{err[-2000:].decode()}"
+    )
     return out.decode()
 
 
 @contextlib.contextmanager
 def clone(frozen, *opts):
     """A clone with its standard streams as pipes."""
-    p = subprocess.Popen([DOPPEL, "clone", "-i", *opts, frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = subprocess.Popen(
+        [DOPPEL, "clone", "-i", *opts, frozen], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     try:
         yield p
     finally:
@@ -46,7 +49,7 @@ def clone(frozen, *opts):
         p.communicate()
 
 
-def frozen_and_cloned(names, name):  # noqa: F811
+def frozen_and_cloned(names, name):
     """Freezes a domain at some moment, and a clone of it; both and a clone of the clone go on."""
     first, second = names("first"), names("second")
     time.sleep(random.random() * 0.05)
@@ -62,7 +65,7 @@ def frozen_and_cloned(names, name):  # noqa: F811
     doppel_call("frozen", "rm", first, second)
 
 
-def survives(domain, names, *argv, image):  # noqa: F811
+def survives(domain, names, *argv, image):
     """Freezes a program under load, and a clone of it; all go on."""
     tag = f"fzt-{os.getpid()}-{image}"
     p = domain.start(*argv, image=image, opts=["--name", tag])
@@ -76,18 +79,19 @@ def survives(domain, names, *argv, image):  # noqa: F811
         p.communicate()
 
 
-def test_redis(domain, names, clean):  # noqa: F811
+def test_redis(domain, names, clean):
     need_image("servers")
     survives(domain, names, "bash", "-c", script("redis.sh"), image="servers")
 
 
-def test_postgres(domain, names, clean):  # noqa: F811
+def test_postgres(domain, names, clean):
     need_image("servers")
     survives(domain, names, "bash", "-c", script("postgres.sh"), image="servers")
 
 
-def test_traced_again_and_again(domain, names, clean):  # noqa: F811
-    """A program under strace, 20 times frozen and cloned, each clone frozen and cloned too: neither tracer nor tracee waits for ever."""
+def test_traced_again_and_again(domain, names, clean):
+    """A program under strace, 20 times frozen and cloned, each clone frozen and cloned too: neither tracer nor tracee
+    waits for ever."""
     need_image("runtimes")
     tag, argv = f"fzt-{os.getpid()}-strace", ["bash", "-c", script("strace.sh")]
     p = domain.start(*argv, image="runtimes", opts=["--name", tag])
@@ -102,25 +106,34 @@ def test_traced_again_and_again(domain, names, clean):  # noqa: F811
         p.communicate()
 
 
-def test_debugged(domain, names, clean):  # noqa: F811
+def test_debugged(domain, names, clean):
     """Threads that a breakpoint stops all the time."""
     need_image("runtimes")
-    source = f"cat >/tmp/ticks.c <<'C'\n{(LOAD / 'ticks.c').read_text()}C\ngcc -g -O0 -pthread -o /tmp/ticks /tmp/ticks.c\n"
+    source = (
+        f"cat >/tmp/ticks.c <<'C'\n{(LOAD / 'ticks.c').read_text()}C\ngcc -g -O0 -pthread -o /tmp/ticks /tmp/ticks.c\n"
+    )
     survives(domain, names, "bash", "-c", source + script("gdb.sh"), image="runtimes")
 
 
-def test_jvm(domain, names, clean):  # noqa: F811
+def test_jvm(domain, names, clean):
     need_image("runtimes")
     source = f"cat >/tmp/Load.java <<'J'\n{(LOAD / 'Load.java').read_text()}J\n"
-    survives(domain, names, "bash", "-c", source + "exec java -Xmx64m -XX:TieredStopAtLevel=1 /tmp/Load.java", image="runtimes")
+    survives(
+        domain,
+        names,
+        "bash",
+        "-c",
+        source + "exec java -Xmx64m -XX:TieredStopAtLevel=1 /tmp/Load.java",
+        image="runtimes",
+    )
 
 
-def test_node(domain, names, clean):  # noqa: F811
+def test_node(domain, names, clean):
     need_image("runtimes")
     survives(domain, names, "node", "-e", (LOAD / "http.js").read_text(), image="runtimes")
 
 
-def test_go(domain, need, names, clean):  # noqa: F811
+def test_go(domain, need, names, clean):
     need("goload")
     survives(domain, names, "/t/goload", "serve", image="domain-tests")
 
@@ -149,12 +162,14 @@ def stats(name):
     return json.loads(doppel_call("stats", "--json", name).ok())
 
 
-def test_clones_that_share_pages(domain, names, clean):  # noqa: F811
+def test_clones_that_share_pages(domain, names, clean):
     """What a clone maps from the share file is in its own image, which needs neither the file nor the other clones."""
     warm, one, two = names("warm"), names("one"), names("two")
     domain.run("python3", "-c", SHARING, opts=["--freeze-as", warm, "--in-memory", "--freeze-stop"]).ok()
     tag = f"fzt-{os.getpid()}-share"
-    p = subprocess.Popen([DOPPEL, "clone", "--share", "-n", "2", "--name", tag, warm], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = subprocess.Popen(
+        [DOPPEL, "clone", "--share", "-n", "2", "--name", tag, warm], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     try:
         assert eventually(lambda: answers(f"{tag}-1") and answers(f"{tag}-2"))
         for i in (1, 2):
@@ -172,7 +187,8 @@ def test_clones_that_share_pages(domain, names, clean):  # noqa: F811
 
 
 def cat_answers(t):
-    """Types lines until the terminal echoes one and cat does. What comes too early finds the terminal raw, or still the host's."""
+    """Types lines until the terminal echoes one and cat does. What comes too early finds the terminal raw, or still the
+    host's."""
     end, k = time.monotonic() + PATIENCE, 0
     while not re.search(f"line {k}\r\nline {k}\r\n", t.text):
         assert time.monotonic() < end and t.p.poll() is None, t.text
@@ -183,7 +199,7 @@ def cat_answers(t):
     t.expect(f"line {k}\r\nline {k}\r\n")
 
 
-def test_shell_with_a_terminal(domain, clean):  # noqa: F811
+def test_shell_with_a_terminal(domain, clean):
     """Hibernated in the middle of a session: variables, jobs and the terminal are there after waking on another one."""
     if not have_image("debian"):
         pytest.skip("no image debian")
@@ -232,14 +248,19 @@ def mapped(pid, inode):
     """What a process maps of a file: (start, end, offset)."""
     found = []
     for line in open(f"/proc/{pid}/maps"):
-        (start, end), offset, ino = (int(x, 16) for x in line.split()[0].split("-")), int(line.split()[2], 16), line.split()[4]
+        (start, end), offset, ino = (
+            (int(x, 16) for x in line.split()[0].split("-")),
+            int(line.split()[2], 16),
+            line.split()[4],
+        )
         if int(ino) == inode:
             found.append((start, end, offset))
     return found
 
 
 def memory_differs(pid, inode, spaces, image):
-    """What a process that goes on from an image has otherwise than the address space that it is; none if there is no such."""
+    """What a process that goes on from an image has otherwise than the address space that it is; none if there is no
+    such."""
     there = mapped(pid, inode)
     for runs in spaces.values():
         # Each has a part of the file to itself. Addresses tell nothing: forked processes have the same.
@@ -259,7 +280,7 @@ def memory_differs(pid, inode, spaces, image):
     return None
 
 
-def test_redis_in_clones_is_byte_for_byte_what_was_frozen(domain, names, clean):  # noqa: F811
+def test_redis_in_clones_is_byte_for_byte_what_was_frozen(domain, names, clean):
     """Before they run, that is: every saved page is where it was, in a process of its own for each address space."""
     need_image("servers")
     tag, frozen, held = f"fzt-{os.getpid()}-bytes", names("bytes"), 3
@@ -283,10 +304,14 @@ def test_redis_in_clones_is_byte_for_byte_what_was_frozen(domain, names, clean):
         return found if len(found) == len(spaces) else ["not all there"]
 
     # One more is let go, and waits; the others are held as long as it does.
-    c = subprocess.Popen([DOPPEL, "clone", "--repeat", "1", "-n", str(held + 1), frozen], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    c = subprocess.Popen(
+        [DOPPEL, "clone", "--repeat", "1", "-n", str(held + 1), frozen],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
     try:
         assert eventually(lambda: len(first_processes(c.pid)) == held + 1, 60)
-        alike = lambda: sum(not any(differences(pid)) for pid in first_processes(c.pid))  # noqa: E731
+        alike = lambda: sum(not any(differences(pid)) for pid in first_processes(c.pid))
         assert eventually(lambda: alike() >= held, 60), [differences(pid) for pid in first_processes(c.pid)]
     finally:
         c.kill()
@@ -295,4 +320,6 @@ def test_redis_in_clones_is_byte_for_byte_what_was_frozen(domain, names, clean):
 
 def first_processes(pid):
     """Those of the domains that a process runs."""
-    return [int(c) for t in os.listdir(f"/proc/{pid}/task") for c in open(f"/proc/{pid}/task/{t}/children").read().split()]
+    return [
+        int(c) for t in os.listdir(f"/proc/{pid}/task") for c in open(f"/proc/{pid}/task/{t}/children").read().split()
+    ]

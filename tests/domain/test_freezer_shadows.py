@@ -53,7 +53,7 @@ def freeze(name, frozen, *opts):
     return json.loads(doppel_call("freeze", "--json", *opts, name, frozen).ok())
 
 
-def test_pages_are_of_one_moment(domain, names, clean):  # noqa: F811
+def test_pages_are_of_one_moment(domain, names, clean):
     """Frozen while it writes, and goes on writing while it is saved; its shadows end."""
     p = domain.start("python3", "-c", STAMPS, opts=["--name", "fzt-stamps"])
     assert p.stdout.readline() == b"ready\n", p.stderr.read()
@@ -67,7 +67,7 @@ def test_pages_are_of_one_moment(domain, names, clean):  # noqa: F811
     assert (p.returncode, out) == (0, b"end\n"), err
 
 
-def test_processes_that_end_while_they_are_saved(domain, names, clean):  # noqa: F811
+def test_processes_that_end_while_they_are_saved(domain, names, clean):
     """Their shadows do not end with them."""
     p = domain.start("python3", "-c", FORKS, opts=["--name", "fzt-forks"])
     assert p.stdout.readline() == b"ready\n", p.stderr.read()
@@ -79,20 +79,28 @@ def test_processes_that_end_while_they_are_saved(domain, names, clean):  # noqa:
     assert (p.returncode, out) == (0, b"end\n"), err
 
 
-def test_frozen_by_several_at_once(domain, names, clean):  # noqa: F811
+def test_frozen_by_several_at_once(domain, names, clean):
     """One after the other, with nothing between: a freeze does not take the shadows of the one before for processes."""
     images = [names() for _ in range(4)]
     p = domain.start("python3", "-c", BALLAST % 24, opts=["--name", "fzt-several"])
     assert p.stdout.readline() == b"ready\n", p.stderr.read()
     for _ in range(5):
-        all_of_them = [subprocess.Popen([DOPPEL, "freeze", "--in-memory", "fzt-several", i], stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL) for i in images]
+        all_of_them = [
+            subprocess.Popen(
+                [DOPPEL, "freeze", "--in-memory", "fzt-several", i],
+                stderr=subprocess.PIPE,
+                text=True,
+                stdout=subprocess.DEVNULL,
+            )
+            for i in images
+        ]
         assert [f.communicate(timeout=60)[1] for f in all_of_them] == [""] * len(images)
         doppel_call("frozen", "rm", *images).ok()
     out, err = p.communicate(b"end\n", timeout=60)
     assert (p.returncode, out) == (0, b"4 24\n"), err
 
 
-def test_no_shadows_without_room(domain, names, clean):  # noqa: F811
+def test_no_shadows_without_room(domain, names, clean):
     """A domain that could not write all of its memory while it has shadows stands still for the whole freeze."""
     frozen = names()
     p = domain.start("python3", "-c", BALLAST % 180, opts=["--name", "fzt-full", "--memory", "200m"])
@@ -103,7 +111,7 @@ def test_no_shadows_without_room(domain, names, clean):  # noqa: F811
     assert (p.returncode, out) == (0, b"4 180\n"), err
 
 
-def test_ending_while_it_is_saved(domain, names, clean):  # noqa: F811
+def test_ending_while_it_is_saved(domain, names, clean):
     """The domain ends, or is killed with the command that runs it: the image is there whole or not at all."""
     rnd = random.Random(5)
     for i in range(6):
@@ -111,7 +119,9 @@ def test_ending_while_it_is_saved(domain, names, clean):  # noqa: F811
         p = domain.start("python3", "-c", BALLAST % 48, opts=["--name", name])
         assert p.stdout.readline() == b"ready\n", p.stderr.read()
         inside = descendants(p.pid)
-        f = subprocess.Popen([DOPPEL, "freeze", "--in-memory", name, frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        f = subprocess.Popen(
+            [DOPPEL, "freeze", "--in-memory", name, frozen], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         try:
             f.wait(rnd.random() * 0.03)
         except subprocess.TimeoutExpired:
@@ -120,7 +130,9 @@ def test_ending_while_it_is_saved(domain, names, clean):  # noqa: F811
         _, err = f.communicate(timeout=60)
         p.wait(60)
         if f.returncode:
-            assert err.startswith("doppel: ") and any(x in err for x in ("no domain named", "ended before", "the domain ended")), err
+            assert err.startswith("doppel: ") and any(
+                x in err for x in ("no domain named", "ended before", "the domain ended")
+            ), err
         # Killed between the image's completion and the answer, the command fails although the image is there.
         inspected = subprocess.run([DOPPEL, "frozen", "inspect", frozen], capture_output=True, text=True)
         if f.returncode and inspected.returncode:

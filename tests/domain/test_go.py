@@ -10,7 +10,6 @@ import shutil
 import subprocess
 
 import pytest
-
 from conftest import BUILD, doppel  # noqa: F401
 from images import Chroot, both, columns, make_image
 
@@ -18,7 +17,7 @@ IMAGE = "domain-go"
 PACKAGES = ["os", "os/exec", "os/signal", "net", "net/http", "runtime", "sync", "syscall", "time"]
 # Where the domain differs on purpose.
 KNOWN = {
-    "net": {t: "raw IP sockets are not provided" for t in ("TestIPConnRemoteName", "TestIPConnSpecificMethods")}
+    "net": dict.fromkeys(("TestIPConnRemoteName", "TestIPConnSpecificMethods"), "raw IP sockets are not provided")
     | {"TestMultiPathTCP": "there is no multipath TCP; the test skips itself"},
     "syscall": {"TestCloneTimeNamespace": "there are no time namespaces; the test skips itself",
                 "TestUnshare": "it wants the host's network interfaces; the test skips itself"},
@@ -26,7 +25,7 @@ KNOWN = {
 
 
 @pytest.fixture(scope="module")
-def image(doppel):  # noqa: F811
+def image(doppel):
     """Test programs with the directories they read, where a Go installation would have them."""
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not os.path.exists(go):
@@ -34,7 +33,11 @@ def image(doppel):  # noqa: F811
     root = subprocess.run([go, "env", "GOROOT"], capture_output=True, text=True, check=True).stdout.strip()
     programs = BUILD / "gotests"
     programs.mkdir(parents=True, exist_ok=True)
-    extra = [(f"{root}/{f}", f"{root[1:]}/{f}") for f in ("VERSION", "lib/time", "src/testdata") if os.path.exists(f"{root}/{f}")]
+    extra = [
+        (f"{root}/{f}", f"{root[1:]}/{f}")
+        for f in ("VERSION", "lib/time", "src/testdata")
+        if os.path.exists(f"{root}/{f}")
+    ]
     for package in PACKAGES:
         program = programs / (package.replace("/", "-") + ".test")
         subprocess.run([go, "test", "-c", "-o", program, package], env={**os.environ, "CGO_ENABLED": "0"}, check=True)
@@ -51,11 +54,23 @@ def outcomes(result):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_standard_library(image, doppel, capsys, package):  # noqa: F811
+def test_standard_library(image, doppel, capsys, package):
     name, root = image
 
     def run(place):
         program = f"/bin/{package.replace('/', '-')}.test"
-        return outcomes(place.run(program, "-test.short", "-test.v", "-test.timeout", "300s", image=name, timeout=360,
-                                  env={"GOROOT": root}, workdir=f"{root}/src/{package}"))
+        return outcomes(
+            place.run(
+                program,
+                "-test.short",
+                "-test.v",
+                "-test.timeout",
+                "300s",
+                image=name,
+                timeout=360,
+                env={"GOROOT": root},
+                workdir=f"{root}/src/{package}",
+            )
+        )
+
     columns(capsys, f"go test {package}", *both(run, Chroot(), doppel), KNOWN.get(package, ()))

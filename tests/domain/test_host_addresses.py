@@ -1,15 +1,15 @@
 """Addresses of the host itself that look public: domains reach them by a rule that names them only, as its loopback.
 
-The host is a network namespace of the test's own, with public addresses on a device of its own, and another one is a machine
-beside it, which has what the host does not. The services of both listen at all of their addresses.
+The host is a network namespace of the test's own, with public addresses on a device of its own, and another one is a
+machine beside it, which has what the host does not. The services of both listen at all of their addresses.
 """
+
 import json
 import os
 import subprocess
 import time
 
 import pytest
-
 from conftest import DOPPEL
 
 FIRST = ["93.184.216.14", "2606:2800:21f::1"]
@@ -37,7 +37,7 @@ while True:
             key.fileobj.accept()[0].close()
         else:
             key.fileobj.sendto(b"here", key.fileobj.recvfrom(100)[1])
-"""
+"""  # noqa: E501
 
 # What becomes of TCP, UDP and an echo to each address of a line; a line of answers for each.
 CLIENT = r"""
@@ -81,7 +81,12 @@ class Machine:
         ip("-n", self.name, *words)
 
     def start(self, *argv):
-        p = subprocess.Popen(["nsenter", f"--net=/run/netns/{self.name}", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        p = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{self.name}", *argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.started.append(p)
         return p
 
@@ -144,8 +149,12 @@ def test_public_addresses_of_the_host_are_reached_by_a_rule_only(host, kind):
     plain = Domain(host, *opts).reach(*FIRST, kinds=kinds)
     # A rule without an address opens nothing.
     allows_any = Domain(host, *opts, "--allow", "any").reach(*FIRST, kinds=kinds)
-    assert plain == allows_any == [["EACCES" if kind == "para" else "EHOSTUNREACH"] * len(plain[0]), ["EACCES"] * len(plain[1])]
-    assert Domain(host, *opts, *sum((["--allow", a] for a in FIRST), [])).reach(*FIRST) == [["reached"] * 3] * 2
+    assert (
+        plain
+        == allows_any
+        == [["EACCES" if kind == "para" else "EHOSTUNREACH"] * len(plain[0]), ["EACCES"] * len(plain[1])]
+    )
+    assert Domain(host, *opts, *(x for a in FIRST for x in ("--allow", a))).reach(*FIRST) == [["reached"] * 3] * 2
 
 
 def test_addresses_come_and_go_while_a_domain_runs(host):

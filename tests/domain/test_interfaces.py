@@ -4,7 +4,6 @@ import re
 import uuid
 
 import pytest
-
 from conftest import DOPPEL, call
 from images import need_image
 
@@ -60,7 +59,7 @@ def test_ip(doppel, image):
 
 def test_busybox_ifconfig_and_route(doppel):
     out = Networked("busybox").run("sh", "-c", "ifconfig; route -n")
-    ip4, ip6, mac = own(re.search(r"addr:(10\S+)", out)[1])
+    _ip4, ip6, mac = own(re.search(r"addr:(10\S+)", out)[1])
     assert f"HWaddr {mac.upper()}" in out and f"inet6 addr: {ip6}/48 Scope:Global" in out, out
     assert re.search(r"^0\.0\.0\.0 +10\.88\.0\.1 +0\.0\.0\.0 +UG .* eth0$", out, re.M), out
 
@@ -94,7 +93,10 @@ def test_ss_and_netstat(domain):
     need_image("servers")
     code = "import socket as s; l = s.create_server(('', 7000)); c = s.create_connection(('127.0.0.1', 7000)); input()"
     show = "ss -tanH; busybox netstat -tan"
-    script = f'python3 -c "{code}" < /tmp/hold & exec 3> /tmp/hold; until ss -tanH | grep -q ESTAB; do sleep 0.05; done; {show}; echo >&3'
+    script = (
+        f'python3 -c "{code}" < /tmp/hold & exec 3> /tmp/hold; until ss -tanH | grep -q ESTAB; do sleep 0.05; '
+        f'done; {show}; echo >&3'
+    )
     out = domain.run("sh", "-c", f"mkfifo /tmp/hold; {script}", image="servers", opts=("--network", "nat")).ok()
     assert re.search(r"LISTEN +\d+ +\d+ +0\.0\.0\.0:7000 +0\.0\.0\.0:\*", out), out
     assert re.search(r"ESTAB +0 +0 +127\.0\.0\.1:\d+ +127\.0\.0\.1:7000", out), out

@@ -63,5 +63,8 @@ def test_fork_bomb(domain, need):
 
 
 def test_descriptor_exhaustion(domain):
-    code = "import os\nfds=[]\ntry:\n  while True: fds.append(os.open('/dev/null', 0))\nexcept OSError as e: print(e.errno, len(fds) > 100)\nfor f in fds: os.close(f)\nprint(os.system('true'))"
+    code = (
+        "import os\nfds=[]\ntry:\n  while True: fds.append(os.open('/dev/null', 0))\nexcept OSError as e: "
+        "print(e.errno, len(fds) > 100)\nfor f in fds: os.close(f)\nprint(os.system('true'))"
+    )
     assert domain.run("python3", "-c", code).ok() == "24 True\n0\n"

@@ -1,10 +1,8 @@
 """Memory of the guest kernel goes back to the host when it is no longer needed."""
 import json
 import os
-import time
 
 import pytest
-
 from conftest import DOPPEL, call, descendants, eventually
 
 # A child does what takes much kernel memory and ends; its parent then waits for a line.
@@ -47,7 +45,9 @@ def arena_kib(pid):
 
 @pytest.mark.parametrize("execs", [10, 150], ids=["few processes", "many processes"])
 def test_what_was_freed_goes_back(domain, execs):
-    p = domain.start("python3", "-c", HARD.replace("sys.argv[1]", str(execs)), opts=["-i", "--name", f"returns-{os.getpid()}"])
+    p = domain.start(
+        "python3", "-c", HARD.replace("sys.argv[1]", str(execs)), opts=["-i", "--name", f"returns-{os.getpid()}"]
+    )
     frozen = f"returns-{os.getpid()}"
 
     def step(expected):

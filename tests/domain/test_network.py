@@ -7,7 +7,6 @@ import socket
 import threading
 
 import pytest
-
 from conftest import descendants, eventually, free_port
 
 SERVER = r"""
@@ -184,7 +183,8 @@ def test_a_service_that_rests_is_left_alone(published):
     p, port = published
     assert ask(port) == b"echo hello\n"
     service = service_of(p)
-    switches = lambda: int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", open(f"/proc/{service}/status").read(), re.M)[1])  # noqa: E731
+    counted = re.compile(r"^voluntary_ctxt_switches:\s+(\d+)", re.M)
+    switches = lambda: int(counted.search(open(f"/proc/{service}/status").read())[1])
     before = switches()
     eventually(lambda: switches() >= before + 2)
     assert service_of(p) == service

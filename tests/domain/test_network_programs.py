@@ -13,13 +13,13 @@ import time
 import zipfile
 
 import pytest
-
 from conftest import free_port, have_image
 
 
 @pytest.fixture
 def serve(domain):
-    """Starts a server in a domain: gives the host's port that leads to its own. Whoever calls there waits until it listens."""
+    """Starts a server in a domain: gives the host's port that leads to its own. Whoever calls there waits until it
+    listens."""
     running = []
 
     def start(port, *argv, image="debian", opts=()):
@@ -118,7 +118,9 @@ def test_redis_loaded_from_outside_and_from_another_domain(serve, domain):
                     assert lines.readline() == f"{k * 4}\r\n".encode()
 
     in_threads(8, load)
-    script = f"redis-cli -h 10.88.0.1 -p {port} dbsize; redis-benchmark -h 10.88.0.1 -p {port} -n 20000 -P 16 -q -t set,get"
+    script = (
+        f"redis-cli -h 10.88.0.1 -p {port} dbsize; redis-benchmark -h 10.88.0.1 -p {port} -n 20000 -P 16 -q -t set,get"
+    )
     opts = ("--network", "nat", "--allow", f"10.88.0.1:{port}")
     out = domain.run("sh", "-c", script, image="servers", opts=opts, timeout=120).ok()
     assert out.splitlines()[0] == "16000" and out.count("requests per second") == 2, out
@@ -226,7 +228,7 @@ def wheel(directory, name, body):
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    digest = lambda text: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()  # noqa: E731
+    digest = lambda text: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
     record = "".join(f"{n},sha256={digest(t)},{len(t)}\n" for n, t in files.items()) + f"{info}/RECORD,,\n"
     (directory / "simple" / name).mkdir(parents=True)
     with zipfile.ZipFile(directory / "simple" / name / f"{name}-1.0-py3-none-any.whl", "w") as z:
@@ -268,7 +270,10 @@ def test_git_clones_over_http(domain, site):
     subprocess.run([*git, "clone", "-q", "--bare", work, bare], check=True)
     subprocess.run([*git, "-C", bare, "update-server-info"], check=True)
     head = subprocess.run([*git, "-C", work, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
-    script = f"git clone -q http://10.88.0.1:{port}/repository.git r && cd r && git fsck --full && git rev-parse HEAD && ls | wc -l"
+    script = (
+        f"git clone -q http://10.88.0.1:{port}/repository.git r && cd r && git fsck --full && git rev-parse HEAD "
+        "&& ls | wc -l"
+    )
     opts = ("--network", "nat", "--allow", f"10.88.0.1:{port}")
     out = domain.run("sh", "-c", script, opts=opts, timeout=120).ok()
     assert out == f"{head}21\n"

@@ -7,7 +7,6 @@ import subprocess
 import time
 
 import pytest
-
 from conftest import DOPPEL, call, domain_cgroups, eventually
 
 WARM = """
@@ -17,13 +16,30 @@ with open('/sys/power/state', 'w') as f:
 read = lambda name: open('/sys/doppel/' + name).read().strip()
 boot = open('/proc/sys/kernel/random/boot_id').read().strip()
 print(read('clone_index'), read('args'), read('generation'), socket.gethostname(), os.urandom(8).hex(), boot, sys.argv[1])
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
 def frozen():
     name = f"pooltest-{os.getpid()}"
-    call([DOPPEL, "run", "--freeze-as", name, "--in-memory", "--freeze-stop", "debian", "--", "python3", "-c", WARM, "kept"], b"", 60).ok()
+    call(
+        [
+            DOPPEL,
+            "run",
+            "--freeze-as",
+            name,
+            "--in-memory",
+            "--freeze-stop",
+            "debian",
+            "--",
+            "python3",
+            "-c",
+            WARM,
+            "kept",
+        ],
+        b"",
+        60,
+    ).ok()
     yield name
     call([DOPPEL, "frozen", "rm", name], b"", 20).ok()
 
@@ -78,8 +94,26 @@ def test_nothing_is_left(frozen):
 def test_what_clones_have_in_common(frozen):
     """Of one process' clones: the empty mount, network, IPC and UTS namespaces, and nothing else."""
     sleeping = f"{frozen}-sleep"
-    call([DOPPEL, "run", "--freeze-as", sleeping, "--in-memory", "--freeze-stop", "debian", "--", "sh", "-c", "echo freeze >/sys/power/state; exec sleep 1000"], b"", 60).ok()
-    p = subprocess.Popen([DOPPEL, "clone", "-n", "3", "--json", sleeping], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    call(
+        [
+            DOPPEL,
+            "run",
+            "--freeze-as",
+            sleeping,
+            "--in-memory",
+            "--freeze-stop",
+            "debian",
+            "--",
+            "sh",
+            "-c",
+            "echo freeze >/sys/power/state; exec sleep 1000",
+        ],
+        b"",
+        60,
+    ).ok()
+    p = subprocess.Popen(
+        [DOPPEL, "clone", "-n", "3", "--json", sleeping], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     try:
         # The filter is the last thing a process is given.
         confined = lambda: [c for c in children(p.pid) if "\nSeccomp:\t2\n" in open(f"/proc/{c}/status").read()]
@@ -111,7 +145,23 @@ def children(pid):
 def test_what_a_clone_costs_the_process_that_runs_it(frozen):
     """Two descriptors, no thread, and less than 20 KB of memory and page tables, so that one process can run 10,000."""
     sleeping = f"{frozen}-sleep2"
-    call([DOPPEL, "run", "--freeze-as", sleeping, "--in-memory", "--freeze-stop", "debian", "--", "sh", "-c", "echo freeze >/sys/power/state; echo up; exec sleep 1000"], b"", 60).ok()
+    call(
+        [
+            DOPPEL,
+            "run",
+            "--freeze-as",
+            sleeping,
+            "--in-memory",
+            "--freeze-stop",
+            "debian",
+            "--",
+            "sh",
+            "-c",
+            "echo freeze >/sys/power/state; echo up; exec sleep 1000",
+        ],
+        b"",
+        60,
+    ).ok()
     few, many = 10, 110
     costs = []
 
@@ -121,14 +171,17 @@ def test_what_a_clone_costs_the_process_that_runs_it(frozen):
         return kib, len(os.listdir(f"/proc/{p.pid}/fd")), int(status["Threads"])
 
     def settled(p):
-        """Threads that start clones are there from the first on, the reaper from the first end on; nothing moves any more."""
+        """Threads that start clones are there from the first on, the reaper from the first end on; nothing moves any
+        more."""
         before = cost(p)
         time.sleep(0.5)
         return cost(p) == before
 
     try:
         for n in (few, many):
-            p = subprocess.Popen([DOPPEL, "clone", "-n", str(n), "--warm", "--json", sleeping], stdout=subprocess.DEVNULL)
+            p = subprocess.Popen(
+                [DOPPEL, "clone", "-n", str(n), "--warm", "--json", sleeping], stdout=subprocess.DEVNULL
+            )
             try:
                 assert eventually(lambda: len(children(p.pid)) == n and settled(p))
                 costs.append(cost(p))

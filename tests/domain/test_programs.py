@@ -25,7 +25,9 @@ int main(void) {
 
 
 def test_gcc_compile_and_run(place):
-    out = place.run("sh", "-c", "cat > p.c && gcc -O2 -Wall -pthread -o p p.c -lm && ./p", stdin=THREADED_C, timeout=180).ok()
+    out = place.run(
+        "sh", "-c", "cat > p.c && gcc -O2 -Wall -pthread -o p p.c -lm && ./p", stdin=THREADED_C, timeout=180
+    ).ok()
     assert out == "9.723e+08\n"
 
 
@@ -36,7 +38,7 @@ printf 'int f(int x){return x*2;}' > a.c; printf '#include <stdio.h>\nint f(int)
 gcc -g -c a.c; gcc -g -c b.c; ar rcs liba.a a.o; gcc -o dyn b.o -L. -la; ./dyn
 gcc -shared -fPIC -o libs.so a.c; gcc -o sh b.o -L. -ls -Wl,-rpath,'$ORIGIN'; ./sh
 gcc -static -o st b.o a.o; ./st
-"""
+"""  # noqa: E501
     assert place.run("sh", "-c", script, timeout=180).ok() == "42\n42\n42\n"
 
 
@@ -73,7 +75,7 @@ def test_timers_in_patched_calls(place, need):
 
 def in_tmp(place, program, *args):
     """The command that runs a copy of a program from a file that no image has."""
-    copy = "d=$(mktemp -d) && cat < $0 > $d/p && chmod 755 $d/p && exec $d/p \"$@\""
+    copy = 'd=$(mktemp -d) && cat < $0 > $d/p && chmod 755 $d/p && exec $d/p "$@"'
     if place.name == "native":
         return ("/bin/sh", "-c", copy, str(BUILD / "image/t" / program), *args)
     return ("/bin/busybox", "sh", "-c", copy, f"/t/{program}", *args)
@@ -123,8 +125,11 @@ def test_exceptions_through_patched_calls(place, need):
 
 def test_inspect_counts_patches(domain):
     """The image `debian` is patched: at least nine in ten sites of all its programs."""
-    report = json.loads(subprocess.run([DOPPEL, "image", "inspect", "--quick", "--json", "debian"],
-                                       capture_output=True, check=True).stdout)["patches"]
+    report = json.loads(
+        subprocess.run(
+            [DOPPEL, "image", "inspect", "--quick", "--json", "debian"], capture_output=True, check=True
+        ).stdout
+    )["patches"]
     assert report["rule_a"] + report["rule_b"] >= 0.9 * report["sites"] > 0
     assert any(f["path"].endswith("/libc.so.6") for f in report["top"])
 

@@ -12,7 +12,7 @@ pkgutil platform plistlib poplib posix pprint profile pstats pty pwd py_compile 
 runpy sched secrets select selectors shelve shlex shutil signal smtplib socket socketserver sqlite3 ssl stat statistics string
 struct subprocess symtable sysconfig syslog tarfile tempfile termios textwrap threading time timeit token tokenize trace traceback
 tracemalloc tty types typing unicodedata unittest urllib.request uuid venv warnings wave weakref webbrowser wsgiref xml.dom
-xml.etree.ElementTree xml.sax xmlrpc.client zipapp zipfile zipimport zlib zoneinfo""".split()
+xml.etree.ElementTree xml.sax xmlrpc.client zipapp zipfile zipimport zlib zoneinfo""".split()  # noqa: E501
 
 
 def python(place, code, **kw):
@@ -20,7 +20,10 @@ def python(place, code, **kw):
 
 
 def test_import_standard_library(place):
-    code = f"import importlib\nbad = []\nfor m in {MODULES!r}:\n    try: importlib.import_module(m)\n    except ImportError as e: bad.append((m, str(e)))\nprint(len({MODULES!r}) - len(bad), bad)"
+    code = (
+        f"import importlib\nbad = []\nfor m in {MODULES!r}:\n    try: importlib.import_module(m)\n    except "
+        f"ImportError as e: bad.append((m, str(e)))\nprint(len({MODULES!r}) - len(bad), bad)"
+    )
     out = python(place, code).ok()
     assert int(out.split()[0]) >= 145, out
 
@@ -44,7 +47,7 @@ assert [p.wait() for p in ps] == list(range(8))
 p = subprocess.run(["sh", "-c", "pwd; echo $K"], cwd="/", env={"K": "v"}, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=os.getpid)
 assert p.stdout == b"/\nv\n"
 print("ok")
-"""
+"""  # noqa: E501
     assert python(place, code).ok() == "ok\n"
 
 
@@ -66,7 +69,7 @@ assert len(r) == 10
 l = threading.local(); s = threading.Semaphore(3)
 with s: pass
 print("ok")
-"""
+"""  # noqa: E501
     assert python(place, code).ok() == "ok\n"
 
 
@@ -155,7 +158,7 @@ assert select.select([r], [], [], 1)[0]; signal.set_wakeup_fd(-1)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]); os.kill(os.getpid(), signal.SIGUSR2)
 assert signal.sigtimedwait([signal.SIGUSR2], 1).si_pid == os.getpid()
 print("ok")
-"""
+"""  # noqa: E501
     assert python(place, code).ok() == "ok\n"
 
 
@@ -191,5 +194,5 @@ for bad, exc in [(lambda: open("/nonexistent/x"), FileNotFoundError), (lambda: o
     try: bad(); assert False
     except exc: pass
 print("ok")
-"""
+"""  # noqa: E501
     assert python(place, code).ok() == "ok\n"

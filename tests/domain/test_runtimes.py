@@ -1,6 +1,7 @@
-"""Language runtimes from Debian packages at real work, natively and in a domain on the same files (image `runtimes`)."""
-import pytest
+"""Language runtimes from Debian packages at real work, natively and in a domain on the same files (image
+`runtimes`)."""
 
+import pytest
 from conftest import HERE
 from images import Chroot, need_image
 
@@ -40,19 +41,40 @@ def test_openjdk(same):
 def test_openjdk_collectors(same):
     """A heap far smaller than what is allocated, with each collector."""
     kinds = ("Serial", "Parallel", "G1", "Shenandoah", "Z")
-    run = "; ".join(f"echo {k}; java -XX:+Use{k}GC -Xms64m -Xmx160m -XX:TieredStopAtLevel=1 Memory || exit" for k in kinds)
+    run = "; ".join(
+        f"echo {k}; java -XX:+Use{k}GC -Xms64m -Xmx160m -XX:TieredStopAtLevel=1 Memory || exit" for k in kinds
+    )
     out = source(same, "Memory.java", f"javac Memory.java && {{ {run}; }}", timeout=180)
-    assert out.splitlines() == [line for k in kinds for line in (k, "gc true true", "map true", "threads 0", "overflow")]
+    assert out.splitlines() == [
+        line for k in kinds for line in (k, "gc true true", "map true", "threads 0", "overflow")
+    ]
 
 
 def test_ruby(same):
     out = source(same, "web.rb", "exec ruby web.rb")
-    assert out.splitlines() == ["http 200", "exit 3", "sort 5000 1 true", "signal", "timeout", "file 100000 0", "queue 49995000"]
+    assert out.splitlines() == [
+        "http 200",
+        "exit 3",
+        "sort 5000 1 true",
+        "signal",
+        "timeout",
+        "file 100000 0",
+        "queue 49995000",
+    ]
 
 
 def test_php(same):
     out = source(same, "web.php", "exec php web.php")
-    assert out.splitlines() == ["http 200", "big 1000000", "stopped yes", "sort 5000 1 0", "fork 7", "alarm 1", "fiber 42 8", "file 10000 same"]
+    assert out.splitlines() == [
+        "http 200",
+        "big 1000000",
+        "stopped yes",
+        "sort 5000 1 0",
+        "fork 7",
+        "alarm 1",
+        "fiber 42 8",
+        "file 10000 same",
+    ]
 
 
 def test_numpy(same):
@@ -90,9 +112,13 @@ print("ok")"""
 
 def test_perl_and_tcl(same):
     """Two more interpreters with their own input and output layers."""
-    perl = 'use threads; use IO::Socket; $|=1; my $s=IO::Socket::INET->new(Listen=>5,LocalAddr=>"127.0.0.1") or die;' \
-        'if(!fork){for(1..50){my $c=IO::Socket::INET->new(PeerAddr=>"127.0.0.1",PeerPort=>$s->sockport) or die; print $c "$_\\n"; my $l=<$c>; $l==$_*2 or die} exit 5}' \
-        'for(1..50){my $c=$s->accept; my $l=<$c>; print $c $l*2,"\\n"; close $c} wait; print $?>>8," ",join(",",map{$_->join}map{my $i=$_;threads->create(sub{$i*$i})}1..4),"\\n"'
+    perl = (
+        'use threads; use IO::Socket; $|=1; my $s=IO::Socket::INET->new(Listen=>5,LocalAddr=>"127.0.0.1") or die;'
+        'if(!fork){for(1..50){my $c=IO::Socket::INET->new(PeerAddr=>"127.0.0.1",PeerPort=>$s->sockport) or die; print '
+        '$c "$_\\n"; my $l=<$c>; $l==$_*2 or die} exit 5}'
+        'for(1..50){my $c=$s->accept; my $l=<$c>; print $c $l*2,"\\n"; close $c} wait; print $?>>8," '
+        '",join(",",map{$_->join}map{my $i=$_;threads->create(sub{$i*$i})}1..4),"\\n"'
+    )
     assert same("perl", "-e", perl).ok() == "5 1,4,9,16\n"
     tcl = """proc serve {c a p} { fconfigure $c -blocking 0 -buffering line; fileevent $c readable [list answer $c] }
 proc answer {c} { if {[gets $c l] >= 0} { puts $c [string reverse $l] } elseif {[eof $c]} { close $c } }

@@ -7,7 +7,6 @@ import os
 import pathlib
 
 import pytest
-
 from conftest import have_image
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent / "servers"
@@ -25,7 +24,10 @@ def run(domain):
         pytest.skip("no image servers: make test-images")
 
     def call(name, timeout=180, **env):
-        return domain.run("bash", "-c", script(name), image="servers", timeout=timeout, env={"SECONDS_OF_LOAD": SECONDS, **env}).ok()
+        return domain.run(
+            "bash", "-c", script(name), image="servers", timeout=timeout, env={"SECONDS_OF_LOAD": SECONDS, **env}
+        ).ok()
+
     return call
 
 

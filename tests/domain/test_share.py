@@ -4,7 +4,6 @@ import os
 import subprocess
 
 import pytest
-
 from conftest import DOPPEL, call, eventually
 
 FROZEN = f"test-share-{os.getpid()}"
@@ -69,9 +68,16 @@ def test_equal_pages_are_shared_and_stay_right(frozen):
         """Whether most of what could be is shared, and the processes' own memory has fallen."""
         rows = stats(*names)
         if len(rows) == N:
-            series.append({"private": sum(r["private_bytes"] for r in rows), "saved": sum(r["saved_bytes"] for r in rows)})
+            series.append({
+                "private": sum(r["private_bytes"] for r in rows),
+                "saved": sum(r["saved_bytes"] for r in rows),
+            })
             sharing.update(rows[0]["sharing"] or {})
-            return series[-1]["saved"] >= duplicates * 2 / 3 and series[-1]["private"] <= (N * 20 << 20) - duplicates * 2 / 3 and sharing.get("hot_pages", 0) > 0
+            return (
+                series[-1]["saved"] >= duplicates * 2 / 3
+                and series[-1]["private"] <= (N * 20 << 20) - duplicates * 2 / 3
+                and sharing.get("hot_pages", 0) > 0
+            )
         assert p.poll() is None, p.communicate()
 
     try:
@@ -88,8 +94,8 @@ def test_equal_pages_are_shared_and_stay_right(frozen):
     assert len(ends) == N and len(hashes) == 1, ends
     assert sharing["file_bytes"] < 60 << 20, "what only one clone has is not kept"
     levels = sharing["levels"]
-    assert [l["key_bits"] for l in levels] == [16, 16, 32]
-    assert all(l["collisions"] <= l["matches"] <= l["lookups"] for l in levels)
+    assert [level["key_bits"] for level in levels] == [16, 16, 32]
+    assert all(v["collisions"] <= v["matches"] <= v["lookups"] for v in levels)
 
 
 def test_without_share_nothing_is_shared(domain):

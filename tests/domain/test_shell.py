@@ -114,7 +114,7 @@ tar -C dst -xzpf a.tgz
 diff -r --no-dereference src dst/src
 [ "$(stat -c '%a %Y' dst/src/file)" = "4711 981173106" ]
 gzip -dc a.tgz | tar -tf - | wc -l
-"""
+"""  # noqa: E501
     assert int(place.run("bash", "-c", script, timeout=300).ok()) > 20
 
 
@@ -135,15 +135,18 @@ print "perl ok\n";
 
 
 def test_awk(place):
-    out = place.run("awk", 'BEGIN { for (i = 1; i <= 100000; i++) s += i; printf "%.0f\\n", s; "echo x" | getline y; print y; '
-                    'system("exit 0"); n = split("a:b:c", a, ":"); print n, a[3]; print substr("hello", 2, 3) > "/dev/stderr" }').ok()
+    out = place.run(
+        "awk",
+        'BEGIN { for (i = 1; i <= 100000; i++) s += i; printf "%.0f\\n", s; "echo x" | getline y; print y; '
+        'system("exit 0"); n = split("a:b:c", a, ":"); print n, a[3]; print substr("hello", 2, 3) > "/dev/stderr" }',
+    ).ok()
     assert out == "5000050000\nx\n3 c\n"
 
 
 def test_sed_grep_sort(place):
-    script = r"""seq 20000 | sed -n 's/^\(.*\)7$/\1/p' | sort -rn | head -n 3 | tr '\n' ' '; seq 100000 | sort -R | sort -n | md5sum"""
+    script = r"""seq 20000 | sed -n 's/^\(.*\)7$/\1/p' | sort -rn | head -n 3 | tr '\n' ' '; seq 100000 | sort -R | sort -n | md5sum"""  # noqa: E501
     out = place.run("sh", "-c", script).ok()
-    assert out.startswith("1999 1998 1997 ") and "dee8ff2d9d4d0bb0bd8bf6a8a2e9a2e8" != out
+    assert out.startswith("1999 1998 1997 ") and out != "dee8ff2d9d4d0bb0bd8bf6a8a2e9a2e8"
 
 
 GIT = r"""
@@ -188,7 +191,9 @@ nice -n 5 true; nohup true 2>/dev/null; tty || true
 head -c 100000 /dev/urandom | base64 | base64 -d | wc -c
 """
     out = place.run("bash", "-c", script).ok().split("\n")
-    assert out[:7] == ["8f4e33f3", "700", "timeout 124", "1970", "0", "12345", "not a tty"] and out[7].strip() == "100000"
+    assert (
+        out[:7] == ["8f4e33f3", "700", "timeout 124", "1970", "0", "12345", "not a tty"] and out[7].strip() == "100000"
+    )
 
 
 def test_procps(place):

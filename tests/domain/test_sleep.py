@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 
 import pytest
-
 from conftest import DOPPEL, eventually
 
 # Counts on whenever a line comes; says so by itself when it has slept.
@@ -52,7 +51,9 @@ class Sleeper:
         self.sum = self.hear()
 
     def start(self, *argv):
-        self.process = subprocess.Popen([DOPPEL, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [DOPPEL, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
     def tell(self, line):
         self.process.stdin.write(line + "\n")
@@ -103,9 +104,9 @@ def listed(name):
 
 
 def test_sleeps_and_wakes_again_and_again(sleeper):
-    for k in range(3):
+    for _k in range(3):
         sleeper.hibernate()
-        row, = listed(sleeper.name)
+        (row,) = listed(sleeper.name)
         assert row["place"] == "disk" and row["image"]["domain"] == sleeper.name and row["image"]["generation"] == 0
         sleeper.wake()
         # Still there, and still listed: what a crash would go back to.
@@ -126,7 +127,11 @@ def unused(image):
 def test_is_awake_once(sleeper):
     sleeper.hibernate()
     sleeper.wake()
-    again, clone, rm = doppel("wake", sleeper.name), doppel("clone", f"{sleeper.name}.asleep"), doppel("frozen", "rm", f"{sleeper.name}.asleep")
+    again, clone, rm = (
+        doppel("wake", sleeper.name),
+        doppel("clone", f"{sleeper.name}.asleep"),
+        doppel("frozen", "rm", f"{sleeper.name}.asleep"),
+    )
     for p in (again, clone, rm):
         assert p.returncode == 125 and "in use" in p.stderr, p.stderr
     sleeper.tell("sum")
@@ -177,7 +182,7 @@ def test_damage_outside_the_working_set_ends_the_domain(sleeper):
     sleeper.image.with_suffix(".touched").write_text("doppel touched pages 1\n")
     data = sleeper.image.read_bytes()
     # The ballast is the last large run of what looks random.
-    at = next(i for i in range(len(data) - 4096, 0, -4096) if len(set(data[i:i + 4096])) > 250)
+    at = next(i for i in range(len(data) - 4096, 0, -4096) if len(set(data[i : i + 4096])) > 250)
     flip(sleeper.image, at)
     sleeper.start("wake", "-i", sleeper.name)
     assert sleeper.process.wait(timeout=60) == 125

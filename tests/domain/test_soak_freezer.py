@@ -5,11 +5,16 @@ import sys
 from conftest import DOPPEL, ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
-import soak_freezer  # noqa: E402
+import soak_freezer
 
 
 def test_cycles_leave_nothing(doppel):
-    p = subprocess.run([sys.executable, ROOT / "tests/soak_freezer.py", DOPPEL, "--cycles", "45"], capture_output=True, text=True, timeout=240)
+    p = subprocess.run(
+        [sys.executable, ROOT / "tests/soak_freezer.py", DOPPEL, "--cycles", "45"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert p.returncode == 0 and p.stdout.startswith("45 cycles (96 clones)"), p.stdout + p.stderr
 
 

@@ -4,7 +4,6 @@ import pathlib
 import time
 
 import pytest
-
 from conftest import descendants, eventually
 
 
@@ -46,11 +45,14 @@ def test_an_idle_domain_costs_no_cpu_time(domain):
 def switches(pids):
     """How often the host's threads of processes have gone to sleep."""
     files = [f for pid in pids for f in pathlib.Path(f"/proc/{pid}/task").glob("*/status")]
-    return sum(int(line.split()[1]) for f in files for line in f.read_text().splitlines() if line.startswith("voluntary_"))
+    return sum(
+        int(line.split()[1]) for f in files for line in f.read_text().splitlines() if line.startswith("voluntary_")
+    )
 
 
 def test_whoever_is_woken_finds_no_lock_taken(domain, programs):
-    """On one CPU a process that is woken runs in place of its waker at once: the waker then holds no lock that it needs."""
+    """On one CPU a process that is woken runs in place of its waker at once: the waker then holds no lock that it
+    needs."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:

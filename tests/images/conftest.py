@@ -1,13 +1,13 @@
 """Images made by umoci, a registry, and stores of their own for every test."""
 import os
+import pathlib
 import subprocess
 import sys
-import pathlib
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import oci  # noqa: E402
+import oci
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +42,11 @@ def layout(tools, tmp_path_factory):
     oci.tool("umoci", "insert", "--image", app, "--opaque", extra / "deep", "/var/cache")
     oci.tool("umoci", "insert", "--image", app, extra / "deep/er/file", "/usr/lib/file")
     oci.tool(
-        "umoci", "config", "--image", app, "--config.user", "web:staff", "--config.env", "A=image", "--config.env", "PATH=/bin",
+        "umoci", "config", "--image", app, "--config.user", "web:staff", "--config.env", "A=image",
+        "--config.env", "PATH=/bin",
         "--config.entrypoint", "/bin/sh", "--config.entrypoint", "-c", "--config.cmd", "id; pwd; echo $A $HOME",
-        "--config.workingdir", "/opt", "--config.exposedports", "80/tcp", "--config.label", "x=y", "--config.stopsignal", "SIGINT",
+        "--config.workingdir", "/opt", "--config.exposedports", "80/tcp", "--config.label", "x=y",
+        "--config.stopsignal", "SIGINT",
     )  # fmt: skip
     yield lay
     subprocess.run(["rm", "-rf", top])

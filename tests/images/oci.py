@@ -182,7 +182,7 @@ class Faulty:
                         data, key, kind = (blobs / parts[-1][7:]).read_bytes(), parts[-1], "application/octet-stream"
                     fault = outer.faults.get(key)
                     if fault and fault(self, data, start):
-                        return
+                        return None
                     self.answer(data, start, kind=kind)
                     view = memoryview(data)[start:]
                     step = 1 << 16 if outer.slow else len(view) or 1

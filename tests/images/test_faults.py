@@ -10,9 +10,8 @@ import tarfile
 import threading
 import time
 
-import pytest
-
 import oci
+import pytest
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "100" if os.environ.get("TEST_ALL", "") not in ("", "0") else "10"))
 
@@ -174,7 +173,12 @@ def test_lies_about_manifests(faulty, store):
         (whole(lambda d: b"{}"), "missing field"),
         (whole(lambda d: b"<html>"), "the manifest of"),
         (whole(lambda d: d[:-20]), "the manifest of"),
-        (change(b'"schemaVersion": 2', b'"schemaVersion": 1') if b'": 2' in faulty.manifest else change(b'"schemaVersion":2', b'"schemaVersion":1'), "schema version"),
+        (
+            change(b'"schemaVersion": 2', b'"schemaVersion": 1')
+            if b'": 2' in faulty.manifest
+            else change(b'"schemaVersion":2', b'"schemaVersion":1'),
+            "schema version",
+        ),
         (change(layer, b"sha256:../../../../etc/passwd"), "a SHA-256 digest has 64"),
         (change(layer, b"md5:00"), "a digest must be sha256:"),
         (change(layer, config), "blob sha256:"),
@@ -204,7 +208,10 @@ def test_text_of_a_registry_cannot_steer_a_terminal(faulty, store):
 
 def test_two_pulls_share_a_transfer(faulty, store):
     faulty.slow = 0.01
-    both = [store.popen("image", "pull", f"{faulty.host}/team/app:1", "--name", f"app{i}", stderr=subprocess.PIPE) for i in (1, 2)]
+    both = [
+        store.popen("image", "pull", f"{faulty.host}/team/app:1", "--name", f"app{i}", stderr=subprocess.PIPE)
+        for i in (1, 2)
+    ]
     for process in both:
         assert process.wait(120) == 0, process.stderr.read()
         process.stderr.close()
@@ -275,7 +282,9 @@ def test_a_full_disk(faulty, tools, tmp_path):
     small.mkdir()
     # Enough for the blobs, not for the root image too.
     for size in ("3m", "8m"):
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", small], capture_output=True).returncode:
+        if subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", small], capture_output=True
+        ).returncode:
             pytest.skip("cannot mount")
         try:
             store = oci.Store(small / "store")
@@ -336,7 +345,10 @@ HOSTILE = {
     "a path upwards inside": ([[("a/../../x", b"1")]], "`..` in a path"),
     "an absolute path": ([[("/etc/cron.d/x", b"1")]], "absolute path"),
     "below its own link": ([[LINK, ("l/x", b"1")]], "goes through the symbolic link l"),
-    "below a link out of the image": ([[("l", SYM, {"linkname": "../../etc"})], [("l/x", b"1")]], "leads out of the image"),
+    "below a link out of the image": (
+        [[("l", SYM, {"linkname": "../../etc"})], [("l/x", b"1")]],
+        "leads out of the image",
+    ),
     "below a link to itself": ([[("l", SYM, {"linkname": "l"})], [("l/x", b"1")]], "too many symbolic links"),
     "a hard link outwards": ([[("x", LNK, {"linkname": "../../etc/shadow"})]], "`..` in a path"),
     "an absolute hard link": ([[("x", LNK, {"linkname": "/etc/shadow"})]], "absolute path"),
@@ -367,7 +379,12 @@ def test_hostile_layers(store, tmp_path, what):
 def test_links_of_lower_layers_are_followed_inside(store, tmp_path):
     base = tar(("usr/lib", DIR), ("lib", SYM, {"linkname": "/usr/lib"}))
     image = layout(tmp_path / "l", base, tar(("lib/x", b"1")), tar(("h", LNK, {"linkname": "lib/x"})))
-    flat = tar(("usr/lib", DIR), ("lib", SYM, {"linkname": "/usr/lib"}), ("usr/lib/x", b"1"), ("h", LNK, {"linkname": "usr/lib/x"}))
+    flat = tar(
+        ("usr/lib", DIR),
+        ("lib", SYM, {"linkname": "/usr/lib"}),
+        ("usr/lib/x", b"1"),
+        ("h", LNK, {"linkname": "usr/lib/x"}),
+    )
     (tmp_path / "flat.tar").write_bytes(flat)
     assert store.json("import", image, "a")["digest"] == store.json("import", tmp_path / "flat.tar", "b")["digest"]
 

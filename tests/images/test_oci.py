@@ -5,9 +5,8 @@ import socket
 import ssl
 import subprocess
 
-import pytest
-
 import oci
+import pytest
 
 # What `htpasswd -Bbn me secret` prints.
 BCRYPT_OF_SECRET = "$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a"
@@ -43,14 +42,18 @@ def test_run_honours_the_configuration(registry, store):
     # Whiteouts, as a program sees them.
     assert store.ok("run", image, "test -e /etc/motd || echo gone; ls /var/cache") == "gone\ner\n"
     config = store.json("inspect", "--quick", image)["oci"]["config"]
-    assert config["StopSignal"] == "SIGINT" and config["Labels"] == {"x": "y"} and list(config["ExposedPorts"]) == ["80/tcp"]
+    assert (
+        config["StopSignal"] == "SIGINT"
+        and config["Labels"] == {"x": "y"}
+        and list(config["ExposedPorts"]) == ["80/tcp"]
+    )
     base = f"{registry.host}/team/base:1"
     store.ok("image", "pull", base)
     assert "no command given" in store.fails("run", base)
 
 
 def test_layers_are_shared(registry, layout, store):
-    blobs = lambda name: set(store.json("inspect", "--quick", name)["oci"]["blobs"])  # noqa: E731
+    blobs = lambda name: set(store.json("inspect", "--quick", name)["oci"]["blobs"])
     store.ok("image", "pull", f"{registry.host}/team/base:1", "--name", "base")
     before = set(store.files("blobs"))
     store.ok("image", "pull", f"{registry.host}/team/app:1", "--name", "app")
@@ -71,7 +74,9 @@ def test_pull_again_and_by_digest(registry, store):
     assert again["up_to_date"] and other["up_to_date"] and other["digest"] == first["digest"]
     assert "404" in store.fails("image", "pull", f"{registry.host}/team/app@sha256:{'0' * 64}")
     assert "404" in store.fails("image", "pull", f"{registry.host}/team/nothing:1")
-    assert "amd64" in store.fails("image", "pull", f"{registry.host}/team/app:1", "--platform", "linux/arm64", "--name", "x")
+    assert "amd64" in store.fails(
+        "image", "pull", f"{registry.host}/team/app:1", "--platform", "linux/arm64", "--name", "x"
+    )
     store.check()
 
 
@@ -87,15 +92,44 @@ def test_an_index_has_several_platforms(registry, layout, store, tmp_path):
     """umoci makes no indexes: we put one that leads to `base` and `app` into the registry."""
     entries = []
     for name, platform in (("base", "arm64"), ("app", "amd64")):
-        raw = oci.skopeo("inspect", "--raw", "--tls-verify=false", f"docker://{registry.host}/team/app:1") if name == "app" else None
+        raw = (
+            oci.skopeo("inspect", "--raw", "--tls-verify=false", f"docker://{registry.host}/team/app:1")
+            if name == "app"
+            else None
+        )
         index = json.loads((layout / "index.json").read_text())["manifests"]
         found = next(m for m in index if m["annotations"]["org.opencontainers.image.ref.name"] == name)
         assert raw is None or json.loads(raw)["config"]
-        entries.append({"mediaType": found["mediaType"], "digest": found["digest"], "size": found["size"], "platform": {"os": "linux", "architecture": platform}})
-        oci.skopeo("copy", "--dest-tls-verify=false", "--preserve-digests", f"oci:{layout}:{name}", f"docker://{registry.host}/team/many:{name}")
-    text = json.dumps({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": entries})
+        entries.append({
+            "mediaType": found["mediaType"],
+            "digest": found["digest"],
+            "size": found["size"],
+            "platform": {"os": "linux", "architecture": platform},
+        })
+        oci.skopeo(
+            "copy",
+            "--dest-tls-verify=false",
+            "--preserve-digests",
+            f"oci:{layout}:{name}",
+            f"docker://{registry.host}/team/many:{name}",
+        )
+    text = json.dumps({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": entries,
+    })
     (tmp_path / "index").write_text(text)
-    oci.tool("curl", "-sSf", "-X", "PUT", "-H", "Content-Type: application/vnd.oci.image.index.v1+json", "--data-binary", f"@{tmp_path}/index", f"http://{registry.host}/v2/team/many/manifests/all")
+    oci.tool(
+        "curl",
+        "-sSf",
+        "-X",
+        "PUT",
+        "-H",
+        "Content-Type: application/vnd.oci.image.index.v1+json",
+        "--data-binary",
+        f"@{tmp_path}/index",
+        f"http://{registry.host}/v2/team/many/manifests/all",
+    )
     assert store.json("pull", f"{registry.host}/team/many:all")["manifest"] == entries[1]["digest"]
     error = store.fails("image", "pull", f"{registry.host}/team/many:all", "--platform", "linux/s390x")
     assert "linux/arm64" in error
@@ -158,7 +192,14 @@ def test_credentials(layout, store, tmp_path):
     users.write_text(f"me:{BCRYPT_OF_SECRET}\n")
     registry = oci.Registry(tmp_path, auth=users)
     try:
-        oci.skopeo("copy", "--dest-tls-verify=false", "--dest-creds", "me:secret", f"oci:{layout}:base", f"docker://{registry.host}/team/base:1")
+        oci.skopeo(
+            "copy",
+            "--dest-tls-verify=false",
+            "--dest-creds",
+            "me:secret",
+            f"oci:{layout}:base",
+            f"docker://{registry.host}/team/base:1",
+        )
         assert "401" in store.fails("image", "pull", f"{registry.host}/team/base:1")
         config = tmp_path / "home/.docker/config.json"
         config.parent.mkdir(parents=True)
@@ -199,7 +240,26 @@ def test_tls(layout, store, tmp_path):
     if host.startswith("localhost") or not address.startswith("127.") or not shutil.which("openssl"):
         pytest.skip("this host's name does not lead to itself")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    oci.tool("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", cert)
+    oci.tool(
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={host}",
+        "-addext",
+        f"subjectAltName=DNS:{host}",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+        "-keyout",
+        key,
+        "-out",
+        cert,
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     registry = oci.Faulty(layout, "app", tls=context)

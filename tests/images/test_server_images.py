@@ -3,9 +3,8 @@ import importlib.util
 import os
 import subprocess
 
-import pytest
-
 import oci
+import pytest
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def app(server, registry):
 def test_pulled_image_runs_by_its_configuration(server, app):
     image = server.get(f"/v1/images/{app.replace('/', '%2F')}").ok()
     assert image["name"] == app
-    run = lambda *argv: server.cli("run", "--rm", *argv)  # noqa: E731
+    run = lambda *argv: server.cli("run", "--rm", *argv)
     p = run(app)
     assert (p.returncode, p.stdout) == (0, b"uid=33(web) gid=50(staff)\n/opt\nimage /srv\n"), p
     assert run("-u", "root", "-e", "A=mine", "-w", "/etc", app, "id -u; pwd; echo $A").stdout == b"0\n/etc\nmine\n"
@@ -73,7 +72,7 @@ def test_push_gives_the_registry_what_was_pulled(server, registry, app, tmp_path
     to = f"{registry.host}/other/copy:2"
     done = transfer(server, "push", name=app, reference=to)
     assert done["state"] == "succeeded", done
-    digest = lambda ref: oci.skopeo("inspect", "--tls-verify=false", "--format", "{{.Digest}}", f"docker://{ref}")  # noqa: E731
+    digest = lambda ref: oci.skopeo("inspect", "--tls-verify=false", "--format", "{{.Digest}}", f"docker://{ref}")
     assert digest(to) == digest(app)
 
 
@@ -89,8 +88,17 @@ def test_archives_are_imported(server, layout, tmp_path):
     archive = tmp_path / "app.tar"
     oci.skopeo("copy", f"oci:{layout}:app", f"docker-archive:{archive}:saved:1")
     with open(archive, "rb") as body:
-        image = server.post("/v1/images/import?name=saved", body, headers={"Content-Length": str(archive.stat().st_size)}, timeout=120).ok(201)
+        image = server.post(
+            "/v1/images/import?name=saved", body, headers={"Content-Length": str(archive.stat().st_size)}, timeout=120
+        ).ok(201)
     assert image["name"] == "saved"
     assert server.cli("run", "--rm", "--entrypoint", "/bin/cat", "saved", "/usr/lib/file").stdout == b"text\n"
     server.delete("/v1/images/saved").ok(204)
-    assert subprocess.run([oci.DOPPEL, "image", "inspect", "--quick", "saved"], env={**os.environ, "DOPPEL_STORE": str(server.store)}, capture_output=True).returncode == 125
+    assert (
+        subprocess.run(
+            [oci.DOPPEL, "image", "inspect", "--quick", "saved"],
+            env={**os.environ, "DOPPEL_STORE": str(server.store)},
+            capture_output=True,
+        ).returncode
+        == 125
+    )

@@ -60,7 +60,11 @@ def calls_by_case(trace):
             names.setdefault(case, said[1])
             continue
         r = RESULT.search(rest)
-        if call == "exit_group" or (r and r[2] == "ENOSYS") or (call == "setpgid" and rest.startswith("0, 0)") and not made[case]["setpgid"]):
+        if (
+            call == "exit_group"
+            or (r and r[2] == "ENOSYS")
+            or (call == "setpgid" and rest.startswith("0, 0)") and not made[case]["setpgid"])
+        ):
             made[case][f"harness {call}"] += 1
             continue
         made[case][call] += 1
@@ -68,11 +72,15 @@ def calls_by_case(trace):
 
 
 def cases_by_call(programs):
-    """Maps each call to the cases that make it, by running the glibc programs, several at once: most of it is waiting."""
+    """Maps each call to the cases that make it, by running the glibc programs, several at once: most of it is
+    waiting."""
+
     def traced(p):
         args = run.in_domain(p, ["-s"])
         args.insert(2, "--trace")
-        r = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=600)
+        r = subprocess.run(
+            args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=600
+        )
         return calls_by_case(r.stderr.decode(errors="replace"))
 
     programs = [p for p in programs if not p.name.endswith("-musl")]

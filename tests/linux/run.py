@@ -26,6 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 import store  # noqa: E402, F401
+
 BUILD = ROOT / "target" / "linux-tests"
 IMAGE = os.environ.get("T_IMAGE", "linux-tests")
 DOPPEL = pathlib.Path(os.environ.get("DOPPEL", ROOT / "target" / "release" / "doppel"))
@@ -86,7 +87,9 @@ def make_image(programs):
             src = pathlib.Path(shutil.which(t)).resolve()
             shutil.copy(src, root / "bin" / t)
             wanted.append(src)
-        for lib in {lib for p in wanted for lib in libraries(p)} | {"/lib/x86_64-linux-gnu/libgcc_s.so.1"}:  # for pthread_cancel
+        for lib in {lib for p in wanted for lib in libraries(p)} | {
+            "/lib/x86_64-linux-gnu/libgcc_s.so.1"
+        }:  # for pthread_cancel
             dst = root / lib.lstrip("/")
             dst.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(pathlib.Path(lib).resolve(), dst)
@@ -111,8 +114,7 @@ def run_suite(start, program, names, limit):
     while True:
         args = ["-a", last] if last else []
         try:
-            r = subprocess.run(start(program, args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, timeout=limit)
+            r = subprocess.run(start(program, args), stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
             text, err, why = r.stdout, r.stderr, f"ended with code {r.returncode}"
         except subprocess.TimeoutExpired as e:
             text, err, why = e.stdout or b"", e.stderr or b"", f"no end after {limit} s"
@@ -148,10 +150,32 @@ def in_domain(program, args):
     network = ["--network", "nat"] if program.name in NETWORKED else []
     if program.name == PARTNERED:
         server, port = partner()
-        network += ["--allow", "10.88.0.1", "-p", f"127.0.0.1:{port}:{port}", "-p", f"127.0.0.1:{port}:{port}/udp",
-                    "-e", f"T_OUTSIDE=10.88.0.1:{server.port}", "-e", f"T_PUBLISHED={port}"]
-    return [DOPPEL, "run", "--rm", *network, "-e", "TMPDIR=/tmp", "-e", "T_IMAGE_DIR=/usr/share/t-image", IMAGE,
-            "--", f"/t/{program.name}", *args]
+        network += [
+            "--allow",
+            "10.88.0.1",
+            "-p",
+            f"127.0.0.1:{port}:{port}",
+            "-p",
+            f"127.0.0.1:{port}:{port}/udp",
+            "-e",
+            f"T_OUTSIDE=10.88.0.1:{server.port}",
+            "-e",
+            f"T_PUBLISHED={port}",
+        ]
+    return [
+        DOPPEL,
+        "run",
+        "--rm",
+        *network,
+        "-e",
+        "TMPDIR=/tmp",
+        "-e",
+        "T_IMAGE_DIR=/usr/share/t-image",
+        IMAGE,
+        "--",
+        f"/t/{program.name}",
+        *args,
+    ]
 
 
 def main():
@@ -175,7 +199,7 @@ def main():
         print(f"{'suite':<18}{'cases':>6}{'native':>9}{'domain':>9}")
         for p in chosen:
             names = cases_of(p)
-            nat = {n: ("ok", "") for n in names} if opt.domain_only else run_suite(native, p, names, opt.limit)
+            nat = dict.fromkeys(names, ("ok", "")) if opt.domain_only else run_suite(native, p, names, opt.limit)
             dom = run_suite(in_domain, p, names, opt.limit) if domain else {}
             results[p.name] = {n: {"native": nat[n], "domain": dom.get(n)} for n in names}
             valid = [n for n in names if nat[n][0] == "ok"]
@@ -185,8 +209,12 @@ def main():
             print(f"{p.name:<18}{len(names):>6}{n_ok:>9}{d_ok if domain else '-':>9}", flush=True)
             for n in names:
                 for where, got in (("native", nat[n]), ("domain", dom.get(n))):
-                    if got and (opt.v or got[0] == "not ok" or (got[0] == "skip" and where == "native")
-                                or (got[0] == "skip" and nat[n][0] == "ok")):
+                    if got and (
+                        opt.v
+                        or got[0] == "not ok"
+                        or (got[0] == "skip" and where == "native")
+                        or (got[0] == "skip" and nat[n][0] == "ok")
+                    ):
                         print(f"    {where} {got[0]} {n}: {got[1]}")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

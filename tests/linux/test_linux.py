@@ -35,7 +35,8 @@ def image(programs):
 
 # Cases that fail in a domain, with the reason; docs/COMPATIBILITY.md names each limit. One that passes fails the test.
 KNOWN = {
-    "image_file_map_follows_later_writes": "maps of an image file made before its first write keep the old content (mmap)",
+    "image_file_map_follows_later_writes": "maps of an image file made before its first write keep the old content "
+                                           "(mmap)",
 }
 
 

@@ -30,7 +30,9 @@ def argv(*command, image="busybox", opts=()):
 def run(*command, image="busybox", opts=(), stdin=None, timeout=60):
     """Runs a command in a paene domain of its own."""
     opts = [*opts, *(["-i"] if stdin is not None else [])]
-    return subprocess.run(argv(*command, image=image, opts=opts), input=stdin or b"", capture_output=True, timeout=timeout)
+    return subprocess.run(
+        argv(*command, image=image, opts=opts), input=stdin or b"", capture_output=True, timeout=timeout
+    )
 
 
 def text(p):

@@ -34,7 +34,7 @@ def test_only_its_own_and_read_only():
         true
     """
     lines = [line.split() for line in text(run("sh", "-c", script)).splitlines()]
-    of = lambda word: [line[1:] for line in lines if line[0] == word]  # noqa: E731
+    of = lambda word: [line[1:] for line in lines if line[0] == word]
     assert ["/"] in of("path") and all("doppel" not in path for [path] in of("path")), lines
     mounts = of("mount")
     assert mounts and all(root == "/" and "ro" in flags.split(",") for root, flags in mounts), mounts
@@ -46,15 +46,33 @@ def test_only_its_own_and_read_only():
 def test_the_attendant_is_not_seen():
     """Neither it nor the network's helper is among the processes of any group, nor can it be stopped by its group."""
     # The shell's own commands: it forks nothing.
-    script = "for f in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do [ -e $f ] && while read p; do echo $p; done < $f; done; true"
+    script = (
+        "for f in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do [ -e $f ] && while read p; do "
+        "echo $p; done < $f; done; true"
+    )
     out = text(run("sh", "-c", script, opts=["--network", "nat"])).split()
     assert set(out) - {"0"} == {"1"}, out
 
 
 def test_every_exec_sees_the_same(started):
-    p = started("sh", "-c", "ls -R /sys/fs/cgroup | md5sum; exec sleep 1000", opts=["--name", "paene-groups"], stdin=subprocess.DEVNULL)
+    p = started(
+        "sh",
+        "-c",
+        "ls -R /sys/fs/cgroup | md5sum; exec sleep 1000",
+        opts=["--name", "paene-groups"],
+        stdin=subprocess.DEVNULL,
+    )
     seen = p.stdout.readline()
-    assert text(subprocess.run([DOPPEL, "exec", "paene-groups", "sh", "-c", "ls -R /sys/fs/cgroup | md5sum"], capture_output=True, timeout=60)).encode() == seen
+    assert (
+        text(
+            subprocess.run(
+                [DOPPEL, "exec", "paene-groups", "sh", "-c", "ls -R /sys/fs/cgroup | md5sum"],
+                capture_output=True,
+                timeout=60,
+            )
+        ).encode()
+        == seen
+    )
 
 
 def test_without_control_groups_there_are_none():
@@ -64,7 +82,9 @@ def test_without_control_groups_there_are_none():
 
 
 def test_java_sees_its_limits(image):
-    p = run("java", "-XshowSettings:system", "-version", image=image("runtimes"), opts=["--memory", "500m", "--cpus", "1"])
+    p = run(
+        "java", "-XshowSettings:system", "-version", image=image("runtimes"), opts=["--memory", "500m", "--cpus", "1"]
+    )
     if p.returncode == 127:
         pytest.skip("no Java in image runtimes")
     settings = dict(line.strip().split(":", 1) for line in p.stderr.decode().splitlines() if ":" in line)

@@ -9,7 +9,14 @@ NAMESPACES = ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"]
 
 
 def test_namespaces_and_rights():
-    out = text(run("sh", "-c", "for ns in /proc/self/ns/*; do readlink $ns; done; cat /proc/self/uid_map; grep -E 'CapBnd|NoNewPrivs|Seccomp:' /proc/self/status"))
+    out = text(
+        run(
+            "sh",
+            "-c",
+            "for ns in /proc/self/ns/*; do readlink $ns; done; cat /proc/self/uid_map; grep -E "
+            "'CapBnd|NoNewPrivs|Seccomp:' /proc/self/status",
+        )
+    )
     inside = dict(re.findall(r"(\w+):\[(\d+)\]", out))
     for kind in NAMESPACES:
         assert inside[kind] != re.search(r"\d+", os.readlink(f"/proc/self/ns/{kind}"))[0], kind
@@ -39,7 +46,7 @@ for name, args in {
     'mount_setattr': (442, -100, b'/', 0, 0, 0), 'fsopen': (430, b'tmpfs', 0), 'move_mount': (429, -1, b'', -1, b'', 4),
 }.items():
     print(name, call(*args))
-"""
+"""  # noqa: E501
 
 
 def test_calls_that_reach_the_host_are_refused(image):
@@ -77,7 +84,9 @@ class Neighbour:
 def test_fork_bomb(started, doppeld):
     neighbour = Neighbour(started)
     neighbour.answers()
-    made = doppeld.cli("run", "-d", "--kind", "paene", "--pids-limit", "50", "busybox", "sh", "-c", "b() { b | b & }; b; sleep 1000")
+    made = doppeld.cli(
+        "run", "-d", "--kind", "paene", "--pids-limit", "50", "busybox", "sh", "-c", "b() { b | b & }; b; sleep 1000"
+    )
     bomb = text(made).strip()
     neighbour.answers(100)
     usage = doppeld.get(f"/v1/domains/{bomb}/stats").json
@@ -113,7 +122,10 @@ def test_disk_hog(started):
 def test_inode_hog(started):
     neighbour = Neighbour(started)
     neighbour.answers()
-    script = "mkdir /d; i=0; while echo > /d/$i; do i=$((i+1)); done 2>/dev/null; echo $i; rm -r /d; echo x > /small && cat /small"
+    script = (
+        "mkdir /d; i=0; while echo > /d/$i; do i=$((i+1)); done 2>/dev/null; echo $i; rm -r /d; echo x > /small "
+        "&& cat /small"
+    )
     p = run("sh", "-c", script, opts=["--inodes", "200"], timeout=120)
     count = int(p.stdout.split()[0])
     assert p.returncode == 0 and 100 < count <= 200 and p.stdout.endswith(b"x\n"), p
@@ -154,7 +166,7 @@ echo ready
 read line
 psql -qAt -c 'select sum(n) from t' postgres
 pg_ctl -w -m fast stop >/dev/null
-"""
+"""  # noqa: E501
 
 
 def test_several_postgres(started, image):

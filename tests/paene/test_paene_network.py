@@ -33,7 +33,7 @@ with Server(("", 7000), Echo) as s:
 
 def below(p, word):
     """Processes of a command that have this argument."""
-    has = lambda pid: word in open(f"/proc/{pid}/cmdline").read().split("\0")  # noqa: E731
+    has = lambda pid: word in open(f"/proc/{pid}/cmdline").read().split("\0")
     return [pid for pid in domain.descendants(p.pid) if has(pid)]
 
 
@@ -125,7 +125,7 @@ send("10.88.0.99", b"forged")
 send("192.0.2.7", b"forged")
 send(own, b"honest")
 input()
-"""
+"""  # noqa: E501
     with listener:
         opts = ("-i", "--network", "nat", "--allow", f"10.88.0.1:{port}/udp")
         started("python3", "-c", code, image=image("debian"), opts=opts)
@@ -249,7 +249,12 @@ def test_who_moves_the_packets_can_do_nothing_else(published):
     for task in os.listdir(f"/proc/{helper}/task"):
         status = dict(line.split(":\t", 1) for line in open(f"/proc/{helper}/task/{task}/status").read().splitlines())
         assert all(0x2000_0000 <= int(uid) < 0x6000_0000 for uid in status["Uid"].split())
-        assert (status["CapEff"], status["CapPrm"], status["CapBnd"] != "", status["Groups"].strip()) == ("0" * 16, "0" * 16, True, "")
+        assert (status["CapEff"], status["CapPrm"], status["CapBnd"] != "", status["Groups"].strip()) == (
+            "0" * 16,
+            "0" * 16,
+            True,
+            "",
+        )
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2"), task
     links = sorted(os.readlink(f"/proc/{helper}/fd/{fd}") for fd in os.listdir(f"/proc/{helper}/fd"))
     kinds = {link.split(":")[0].split(" ")[0] for link in links}
@@ -296,7 +301,10 @@ def test_who_calls_a_published_port_waits_until_somebody_listens(started, image,
 def test_waiting_callers_are_bounded_and_do_no_harm(started, image):
     port, other = free_port(), free_port()
     opts = ("-i", "--network", "nat", "-p", f"127.0.0.1:{port}:7000", "-p", f"127.0.0.1:{other}:7001")
-    code = "import socket, threading\ns = socket.create_server(('', 7001))\nprint('ready', flush=True)\nwhile True:\n    with s.accept()[0] as c: c.sendall(b'here')"
+    code = (
+        "import socket, threading\ns = socket.create_server(('', 7001))\nprint('ready', flush=True)\nwhile True:\n  "
+        "  with s.accept()[0] as c: c.sendall(b'here')"
+    )
     p = started("python3", "-c", code, image=image("debian"), opts=opts)
     assert p.stdout.readline() == b"ready\n"
     all, at_once = [], 0
@@ -335,10 +343,19 @@ def test_another_domain_is_refused_where_nobody_listens(doppeld, made):
 def test_echoes(doppeld, made, image):
     """By sockets that need no privilege, as in para domains, and by raw ones; refusals where they are told."""
     ping = beside(HERE.parent / "domain/test_echo.py")
-    ask = lambda *to, opts=(): python(ping.PING.replace("sys.argv[1:]", repr(to)), image, *opts)  # noqa: E731
-    assert ask(*ping.ROUTER, "127.0.0.1", "::1") == '["answers", "answers", "answers", "answers", "answers", "answers"]\n'
+    ask = lambda *to, opts=(): python(ping.PING.replace("sys.argv[1:]", repr(to)), image, *opts)
+    assert (
+        ask(*ping.ROUTER, "127.0.0.1", "::1") == '["answers", "answers", "answers", "answers", "answers", "answers"]\n'
+    )
     assert ask() == '["answers"]\n'
-    assert text(run("python3", "-c", ping.PING.replace("sys.argv[1:]", "['127.0.0.1']"), image="debian", opts=["-u", "1000"])) == '["answers"]\n'
+    assert (
+        text(
+            run(
+                "python3", "-c", ping.PING.replace("sys.argv[1:]", "['127.0.0.1']"), image="debian", opts=["-u", "1000"]
+            )
+        )
+        == '["answers"]\n'
+    )
     raw = """
 import socket, struct
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)

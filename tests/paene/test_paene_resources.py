@@ -37,7 +37,10 @@ def test_clocks():
     assert re.findall(r"^(\w+)\s+0\s+0$", out, re.M) == ["monotonic", "boottime"], out
 
 
-CLOCKS = "import time; print(*[time.clock_gettime(getattr(time, c)) for c in ('CLOCK_MONOTONIC', 'CLOCK_BOOTTIME', 'CLOCK_REALTIME')])"
+CLOCKS = (
+    "import time; print(*[time.clock_gettime(getattr(time, c)) for c in ('CLOCK_MONOTONIC', 'CLOCK_BOOTTIME', "
+    "'CLOCK_REALTIME')])"
+)
 
 
 def test_clocks_of_programs(image):
@@ -60,7 +63,7 @@ sys.stdin.readline()
 at = ctypes.create_string_buffer(64)
 n = libc.msgrcv(queue, at, 56, 0, 0o4000)
 print(libc.semctl(sem, 0, 12), at.raw[8:8 + n].decode(), libc.msgrcv(queue, at, 56, 0, 0o4000))
-"""
+"""  # noqa: E501
 
 
 def test_semaphores_and_queues_are_each_domains_own(started, image):
@@ -81,7 +84,7 @@ def test_a_full_disk_loses_nothing():
         rm /file$i
         for n in $(seq 0 $((i-1))); do cmp /kept /file$n || echo lost; done
         echo $i; md5sum < /kept; rm /file*; for n in $(seq 0 9); do cp /kept /again$n || echo none; done; md5sum < /again9
-    """
+    """  # noqa: E501
     lines = text(run("sh", "-c", script, opts=["--disk", "400k"])).splitlines()
     assert len(lines) == 3 and int(lines[0]) > 20 and lines[1] == lines[2], lines
 
@@ -123,8 +126,12 @@ def test_limits_of_devices_and_block_io(doppeld, made):
     pid = doppeld.get(f"/v1/domains/{id}").ok()["pid"]
     device = next(line.split() for line in open("/proc/partitions").read().splitlines()[2:])
     number = f"{device[0]}:{device[1]}"
-    of_device = lambda file: [line for line in of_group(pid, "blkio", file, "io.max").splitlines() if line.startswith(f"{number} ")]  # noqa: E731
-    limited = doppeld.patch(f"/v1/domains/{id}", {"resources": {"io_devices": [{"device": number, "write_bps": 4 << 20}]}})
+    of_device = lambda file: [
+        line for line in of_group(pid, "blkio", file, "io.max").splitlines() if line.startswith(f"{number} ")
+    ]
+    limited = doppeld.patch(
+        f"/v1/domains/{id}", {"resources": {"io_devices": [{"device": number, "write_bps": 4 << 20}]}}
+    )
     if limited.status == 200:
         [line] = of_device("blkio.throttle.write_bps_device")
         assert line.split()[1] == str(4 << 20) or f"wbps={4 << 20}" in line
@@ -153,7 +160,10 @@ def test_a_rate_of_the_network_holds_and_changes(doppeld, made):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         port = server.getsockname()[1]
-        id = made(f"while :; do head -c {total} /dev/zero | nc 10.88.0.1 {port}; done", network={"kind": "nat", "allow": ["10.88.0.1"], "rate": {"sent": rate}})
+        id = made(
+            f"while :; do head -c {total} /dev/zero | nc 10.88.0.1 {port}; done",
+            network={"kind": "nat", "allow": ["10.88.0.1"], "rate": {"sent": rate}},
+        )
 
         def take():
             with server.accept()[0] as connection:

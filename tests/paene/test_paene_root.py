@@ -22,7 +22,7 @@ for at, dirs, files in os.walk("/"):
         size, links = (0, 0) if kind == stat.S_IFDIR else (s.st_size, s.st_nlink)
         attributes = [(a, os.getxattr(path, a, follow_symlinks=False)) for a in sorted(os.listxattr(path, follow_symlinks=False))]
         print(path, oct(s.st_mode), s.st_uid, s.st_gid, size, links, s.st_rdev, s.st_mtime_ns if path != "/" else 0, data, attributes)
-"""
+"""  # noqa: E501
 
 
 def unpacked(*command, image="busybox", opts=(), env=UNPACKED):
@@ -64,7 +64,10 @@ def below(p):
 
 def test_one_directory_for_all_domains(started, store):
     place, env = store
-    script = "stat -c '%u:%g %a %h %Y' /etc/secret; stat -c %F /etc/fifo; echo x >> /etc/secret; cat /etc/secret; exec sleep 1000"
+    script = (
+        "stat -c '%u:%g %a %h %Y' /etc/secret; stat -c %F /etc/fifo; echo x >> /etc/secret; cat /etc/secret; exec "
+        "sleep 1000"
+    )
     both = [started("sh", "-c", script, image="strange", env=env) for _ in range(2)]
     for p in both:
         assert [p.stdout.readline() for _ in range(3)] == [b"7:9 4640 2 1234567890\n", b"fifo\n", b"secretx\n"]
@@ -80,7 +83,12 @@ def test_one_directory_for_all_domains(started, store):
     # Who uses it keeps it.
     text(subprocess.run([DOPPEL, "image", "rm", "strange"], env=env, capture_output=True))
     assert directory.exists()
-    assert text(subprocess.run(["nsenter", "-t", below(both[0]), "-m", "cat", "/run/lower/etc/secret"], capture_output=True)) == "secret"
+    assert (
+        text(
+            subprocess.run(["nsenter", "-t", below(both[0]), "-m", "cat", "/run/lower/etc/secret"], capture_output=True)
+        )
+        == "secret"
+    )
     for p in both:
         p.kill()
         p.wait()
@@ -115,7 +123,11 @@ def test_hosts_without_loop_devices(store):
     """/dev without them, in a mount namespace of its own."""
     place, env = store
     env = {k: v for k, v in env.items() if k != "DOPPEL_PAENE_ROOT"}
-    script = f"mount -t tmpfs x /mnt; mkdir /mnt/net; for d in null zero random urandom full tty net/tun; do touch /mnt/$d; mount --bind /dev/$d /mnt/$d; done; mount --move /mnt /dev; {DOPPEL} doctor; exec {DOPPEL} run --standalone --kind paene strange -- cat /etc/secret"
+    script = (
+        "mount -t tmpfs x /mnt; mkdir /mnt/net; for d in null zero random urandom full tty net/tun; do touch "
+        f"/mnt/$d; mount --bind /dev/$d /mnt/$d; done; mount --move /mnt /dev; {DOPPEL} doctor; exec {DOPPEL} run "
+        "--standalone --kind paene strange -- cat /etc/secret"
+    )
     p = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, timeout=60, env=env)
     assert p.stdout.endswith(b"secret") and b"unpacked in the store" in p.stdout, p
     assert len(list((place / "unpacked").iterdir())) == 1

@@ -1,11 +1,11 @@
 """`doppel run --kind paene`: streams, exit codes, signals, terminal, identity, sudden death, what is refused."""
+import fcntl
 import os
 import pty
 import signal
 import struct
 import subprocess
 import termios
-import fcntl
 import uuid
 
 import pytest
@@ -64,12 +64,20 @@ def test_signals_are_passed_on(started):
 
 def test_no_signal_is_blocked(started):
     """A shell's `wait` waits for SIGCHLD."""
-    p = started("sh", "-c", "grep -h SigBlk /proc/self/status; exec sleep 1000", opts=["--name", "paene-signals"], stdin=subprocess.DEVNULL)
+    p = started(
+        "sh",
+        "-c",
+        "grep -h SigBlk /proc/self/status; exec sleep 1000",
+        opts=["--name", "paene-signals"],
+        stdin=subprocess.DEVNULL,
+    )
     assert p.stdout.readline() == b"SigBlk:\t0000000000000000\n"
     script = "grep SigBlk /proc/self/status; sleep 0.1 & sleep 0.2 & wait; echo ended"
     again = subprocess.run([DOPPEL, "exec", "paene-signals", "sh", "-c", script], capture_output=True, timeout=60)
     assert again.stdout == b"SigBlk:\t0000000000000000\nended\n", again
-    inherited = subprocess.run([DOPPEL, "exec", "paene-signals", "grep", "SigIgn", "/proc/self/status"], capture_output=True, timeout=60)
+    inherited = subprocess.run(
+        [DOPPEL, "exec", "paene-signals", "grep", "SigIgn", "/proc/self/status"], capture_output=True, timeout=60
+    )
     assert int(inherited.stdout.split()[1], 16) >> 31 == 0, "the C library's own signals of whoever started it"
 
 
@@ -108,14 +116,17 @@ def test_nothing_is_left(started):
     p = started("sh", "-c", f"sleep 1000 & echo ready; sh -c 'sleep 1000; : ' {name}", opts=["--name", name])
     assert p.stdout.readline() == b"ready\n"
     eventually(lambda: len(processes(name)) >= 3, "the command, the attendant, the program")
-    groups = lambda: [d for d, _, _ in os.walk("/sys/fs/cgroup") if d.endswith(f"-{name}")]  # noqa: E731
+    groups = lambda: [d for d, _, _ in os.walk("/sys/fs/cgroup") if d.endswith(f"-{name}")]
     p.kill()
     p.wait()
     eventually(lambda: not processes(name), "all its processes end with the command")
     # The groups of one that was killed are swept by the next.
     assert text(run("true", opts=["--name", name])) == ""
     assert not processes(name)
-    eventually(lambda: not groups() or not [g for g in groups() if open(f"{g}/cgroup.procs").read()], "no process in its groups")
+    eventually(
+        lambda: not groups() or not [g for g in groups() if open(f"{g}/cgroup.procs").read()],
+        "no process in its groups",
+    )
 
 
 def test_files_are_its_own(started):
@@ -143,12 +154,16 @@ def test_one_device_serves_all(started):
 
 
 def test_kinds():
-    p = subprocess.run([DOPPEL, "run", "--standalone", "--kind", "auto", "busybox", "--", "true"], capture_output=True, timeout=60)
+    p = subprocess.run(
+        [DOPPEL, "run", "--standalone", "--kind", "auto", "busybox", "--", "true"], capture_output=True, timeout=60
+    )
     assert p.returncode == 0 and p.stderr.startswith(b"doppel: kind pa"), p
     for opts, word in ([["--trace"], b"trace"], [["--freeze-as", "paene-never"], b"freezing"]):
         p = run("true", opts=opts)
         assert p.returncode == 125 and b"paene" in p.stderr and word in p.stderr, p
-    p = subprocess.run([DOPPEL, "run", "--standalone", "--disk", "1m", "busybox", "--", "true"], capture_output=True, timeout=60)
+    p = subprocess.run(
+        [DOPPEL, "run", "--standalone", "--disk", "1m", "busybox", "--", "true"], capture_output=True, timeout=60
+    )
     assert p.returncode == 125 and b"paene" in p.stderr, p
 
 
@@ -156,19 +171,19 @@ def test_exec_cp_and_stats(started, tmp_path):
     name = f"paene-{uuid.uuid4().hex[:8]}"
     p = started("sh", "-c", "echo ready; exec sleep 1000", opts=["--name", name])
     assert p.stdout.readline() == b"ready\n"
-    inside = lambda *a, **kw: subprocess.run([DOPPEL, "exec", *a], capture_output=True, timeout=60, **kw)  # noqa: E731
+    inside = lambda *a, **kw: subprocess.run([DOPPEL, "exec", *a], capture_output=True, timeout=60, **kw)
     assert inside(name, "sh", "-c", "exit 7").returncode == 7
     assert inside(name, "/nothing").returncode == 127 and inside(name, "/etc").returncode == 126
     assert inside("-i", name, "cat", input=b"data").stdout == b"data"
     assert inside("-u", "1000:9", "-w", "/tmp", name, "sh", "-c", "id -u; id -g; pwd").stdout == b"1000\n9\n/tmp\n"
     # The same rights as the first program's, in the same namespaces.
     state_of = "P=$1; grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/$P/status; for ns in /proc/$P/ns/*; do readlink $ns; done"
-    state = lambda pid: text(inside(name, "sh", "-c", state_of, "sh", pid))  # noqa: E731
+    state = lambda pid: text(inside(name, "sh", "-c", state_of, "sh", pid))
     assert state("self") == state("1") and "Seccomp:" in state("1")
     (tmp_path / "in").mkdir()
     (tmp_path / "in/file").write_bytes(b"hello")
     (tmp_path / "in/link").symlink_to("/etc/passwd")
-    copy = lambda a, b: text(subprocess.run([DOPPEL, "cp", str(a), str(b)], capture_output=True, timeout=60))  # noqa: E731
+    copy = lambda a, b: text(subprocess.run([DOPPEL, "cp", str(a), str(b)], capture_output=True, timeout=60))
     copy(tmp_path / "in", f"{name}:/tmp/there")
     assert inside(name, "cat", "/tmp/there/file").stdout == b"hello"
     copy(f"{name}:/tmp/there", tmp_path / "out")

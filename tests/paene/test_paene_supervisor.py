@@ -23,12 +23,20 @@ def test_run(d):
     p = d.cli("run", "--rm", "--kind", "paene", "-e", "A=1", "busybox", "sh", "-c", "echo $A; echo err >&2; exit 7")
     assert (p.returncode, p.stdout, p.stderr) == (7, b"1\n", b"err\n")
     assert d.cli("run", "--rm", "--kind", "paene", "busybox", "no-such-command").returncode == 127
-    assert d.cli("run", "--rm", "-i", "--kind", "paene", "busybox", "cat", stdin=b"x" * 300_000).stdout == b"x" * 300_000
+    assert (
+        d.cli("run", "--rm", "-i", "--kind", "paene", "busybox", "cat", stdin=b"x" * 300_000).stdout == b"x" * 300_000
+    )
     assert text(d.cli("ps", "-aq")) == ""
 
 
 def test_life(d):
-    id = start(d, "sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done", opts=["--name", "paene-life"])
+    id = start(
+        d,
+        "sh",
+        "-c",
+        "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done",
+        opts=["--name", "paene-life"],
+    )
     shown = d.get(f"/v1/domains/{id}").json
     assert shown["config"]["kind"] == "paene" and shown["state"] == "running"
     eventually(lambda: text(d.cli("logs", "paene-life")) == "up\n", "its log")
@@ -47,7 +55,7 @@ def test_life(d):
 
 def test_pause(d):
     id = start(d, "sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > /n; done")
-    count = lambda: int(d.get(f"/v1/domains/{id}/stats").json["cpu_seconds"] * 1000)  # noqa: E731
+    count = lambda: int(d.get(f"/v1/domains/{id}/stats").json["cpu_seconds"] * 1000)
     text(d.cli("pause", id))
     assert d.get(f"/v1/domains/{id}").json["state"] == "paused"
     # What stands still uses no CPU time, however long that is looked at.
@@ -76,10 +84,18 @@ def test_files(d, tmp_path):
 
 
 def test_limits_and_accounts(d):
-    id = start(d, "sh", "-c", "while :; do :; done", opts=["--memory", "64m", "--pids-limit", "20", "--disk", "4m", "--inodes", "100"])
+    id = start(
+        d,
+        "sh",
+        "-c",
+        "while :; do :; done",
+        opts=["--memory", "64m", "--pids-limit", "20", "--disk", "4m", "--inodes", "100"],
+    )
     assert d.cli("exec", id, "sh", "-c", "dd if=/dev/zero of=/x bs=1M count=8").returncode == 1
     text(d.cli("exec", id, "rm", "/x"))
-    stats = eventually(lambda: (s := d.get(f"/v1/domains/{id}/stats").json)["cpu_seconds"] > 0.2 and s, "CPU time is counted")
+    stats = eventually(
+        lambda: (s := d.get(f"/v1/domains/{id}/stats").json)["cpu_seconds"] > 0.2 and s, "CPU time is counted"
+    )
     assert stats["memory"]["usage_bytes"] > 0 and 0 < stats["pids"] <= 20
     text(d.cli("update", "--memory", "32m", "--pids-limit", "30", id))
     assert d.get(f"/v1/domains/{id}").json["config"]["resources"]["memory_bytes"] == 32 << 20
@@ -91,10 +107,13 @@ def test_limits_and_accounts(d):
 def test_weights_and_caps(d):
     id = start(d, "sh", "-c", "sleep 1000 & sleep 1000", opts=["--cpus", "0.5", "--cpu-weight", "200"])
     groups = [pathlib.Path(g) for g, _, _ in os.walk("/sys/fs/cgroup") if id in g]
-    first = lambda *names: next(p.read_text().strip() for g in groups for n in names if (p := g / n).exists())  # noqa: E731
+    first = lambda *names: next(p.read_text().strip() for g in groups for n in names if (p := g / n).exists())
     assert first("cpu.cfs_quota_us", "cpu.max") in ("50000", "50000 100000")
     assert first("cpu.shares", "cpu.weight") in ("2048", "200")
-    eventually(lambda: all(len((g / "cgroup.procs").read_text().split()) >= 3 for g in groups), "attendant and programs in each")
+    eventually(
+        lambda: all(len((g / "cgroup.procs").read_text().split()) >= 3 for g in groups),
+        "attendant and programs in each",
+    )
     text(d.cli("update", "--cpus", "0.25", "--cpu-weight", "50", id))
     assert first("cpu.cfs_quota_us", "cpu.max") in ("25000", "25000 100000")
     assert first("cpu.shares", "cpu.weight") in ("512", "50")
@@ -124,7 +143,11 @@ def test_what_only_para_domains_can(d):
         assert p.returncode != 0 and b"paene" in p.stderr, p
     assert d.get(f"/v1/domains/{id}").json["state"] == "running", "unharmed"
     for more in ({"freeze_as": "x"}, {"resources": {"memory_target_bytes": 64 << 20}}):
-        detail = d.post("/v1/domains", {"image": "busybox", "command": ["true"], "kind": "paene", **more}).problem(501, "unsupported")
+        detail = d.post("/v1/domains", {"image": "busybox", "command": ["true"], "kind": "paene", **more}).problem(
+            501, "unsupported"
+        )
         assert "paene" in detail or "para" in detail
-    d.post("/v1/domains", {"image": "busybox", "command": ["true"], "resources": {"disk_bytes": 1 << 20}}).problem(501, "unsupported")
+    d.post("/v1/domains", {"image": "busybox", "command": ["true"], "resources": {"disk_bytes": 1 << 20}}).problem(
+        501, "unsupported"
+    )
     assert json.loads(text(d.cli("inspect", id)))[0]["config"]["kind"] == "paene"

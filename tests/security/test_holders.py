@@ -1,4 +1,6 @@
-"""Another user of the host between a user and the domain they run: a directory prepared for it, and peers of another user."""
+"""Another user of the host between a user and the domain they run: a directory prepared for it, and peers of another
+user."""
+
 import os
 import pathlib
 import socket
@@ -30,9 +32,22 @@ def place():
 
 
 def start(place, *argv, user=USER):
-    env = {"PATH": os.environ["PATH"], "TMPDIR": str(place), "HOME": str(place), "DOPPEL_STORE": str(place / f"store-{user}")}
-    return subprocess.Popen([DOPPEL, *argv], env=env, user=user, group=user, extra_groups=[], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    env = {
+        "PATH": os.environ["PATH"],
+        "TMPDIR": str(place),
+        "HOME": str(place),
+        "DOPPEL_STORE": str(place / f"store-{user}"),
+    }
+    return subprocess.Popen(
+        [DOPPEL, *argv],
+        env=env,
+        user=user,
+        group=user,
+        extra_groups=[],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def run(place, *argv, user=USER):
@@ -47,8 +62,15 @@ def prepared(path, owner, mode):
     path.chmod(mode)
 
 
-@pytest.mark.parametrize("owner,mode,why", [(OTHER, 0o777, b"belongs to user"), (OTHER, 0o700, b"belongs to user"),
-                                            (USER, 0o777, b"others can get at it"), (USER, 0o750, b"others can get at it")])
+@pytest.mark.parametrize(
+    "owner,mode,why",
+    [
+        (OTHER, 0o777, b"belongs to user"),
+        (OTHER, 0o700, b"belongs to user"),
+        (USER, 0o777, b"others can get at it"),
+        (USER, 0o750, b"others can get at it"),
+    ],
+)
 def test_a_directory_that_others_can_get_at_is_not_used(place, owner, mode, why):
     base = place / f"doppel-{USER}"
     prepared(base, owner, mode)
@@ -71,7 +93,18 @@ def test_a_link_to_elsewhere_is_not_followed(place):
 @pytest.fixture
 def victim(place):
     """A domain of the user, which runs, and its socket."""
-    p = start(place, "run", "--standalone", "--name", "victim", str(place / "busybox.erofs"), "--", "sh", "-c", "echo up; sleep 1000")
+    p = start(
+        place,
+        "run",
+        "--standalone",
+        "--name",
+        "victim",
+        str(place / "busybox.erofs"),
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 1000",
+    )
     assert p.stdout.readline() == b"up\n", p.communicate()
     [path] = (place / f"doppel-{USER}/holders").glob("*.sock")
     yield path
@@ -103,7 +136,9 @@ try:
 except (BrokenPipeError, ConnectionResetError):
     print(0)
 """
-    p = subprocess.run(["python3", "-c", ask], user=OTHER, group=OTHER, extra_groups=[], capture_output=True, timeout=120)
+    p = subprocess.run(
+        ["python3", "-c", ask], user=OTHER, group=OTHER, extra_groups=[], capture_output=True, timeout=120
+    )
     assert p.stdout == b"0\n", (p.stdout, p.stderr)
 
 

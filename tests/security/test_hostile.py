@@ -42,24 +42,41 @@ def image():
 def gate():
     if not os.path.exists(DOPPEL):
         pytest.skip(f"no {DOPPEL}: make build")
-    return json.loads(subprocess.run([DOPPEL, "debug", "gate"], check=True, capture_output=True, text=True).stdout)["syscall"]
+    return json.loads(subprocess.run([DOPPEL, "debug", "gate"], check=True, capture_output=True, text=True).stdout)[
+        "syscall"
+    ]
 
 
 def snapshot():
     """What no domain may change on the host."""
+
     def read(path):
         try:
             return pathlib.Path(path).read_text()
         except OSError as e:
             return str(e.errno)
-    tree = {str(p): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "" for p in sorted(CANARY.rglob("*"))}
+
+    tree = {
+        str(p): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "" for p in sorted(CANARY.rglob("*"))
+    }
     return {
-        "canary files": tree, "canary mode": os.stat(CANARY / "file").st_mode, "mounts": read("/proc/self/mounts"),
-        "hostname": read("/proc/sys/kernel/hostname"), "domainname": read("/proc/sys/kernel/domainname"),
-        "modules": re.sub(r" \d+ [^\n]*", "", read("/proc/modules")), "routes": read("/proc/net/route"), "interfaces": sorted(os.listdir("/sys/class/net")),
-        "shm": read("/proc/sysvipc/shm"), "msg": read("/proc/sysvipc/msg"), "sem": read("/proc/sysvipc/sem"),
-        "passwd": read("/etc/passwd"), "swaps": read("/proc/swaps"), "sysrq": read("/proc/sys/kernel/sysrq"),
-        "dev/shm": sorted(os.listdir("/dev/shm")), "core_pattern": read("/proc/sys/kernel/core_pattern"), "root": sorted(os.listdir("/")),
+        "canary files": tree,
+        "canary mode": os.stat(CANARY / "file").st_mode,
+        "mounts": read("/proc/self/mounts"),
+        "hostname": read("/proc/sys/kernel/hostname"),
+        "domainname": read("/proc/sys/kernel/domainname"),
+        "modules": re.sub(r" \d+ [^\n]*", "", read("/proc/modules")),
+        "routes": read("/proc/net/route"),
+        "interfaces": sorted(os.listdir("/sys/class/net")),
+        "shm": read("/proc/sysvipc/shm"),
+        "msg": read("/proc/sysvipc/msg"),
+        "sem": read("/proc/sysvipc/sem"),
+        "passwd": read("/etc/passwd"),
+        "swaps": read("/proc/swaps"),
+        "sysrq": read("/proc/sys/kernel/sysrq"),
+        "dev/shm": sorted(os.listdir("/dev/shm")),
+        "core_pattern": read("/proc/sys/kernel/core_pattern"),
+        "root": sorted(os.listdir("/")),
     }
 
 
@@ -75,15 +92,25 @@ def watch(image):
     bystanders = [subprocess.Popen(["sleep", "1000"], start_new_session=s) for s in (False, True)]
     if os.geteuid() == 0:
         bystanders += [subprocess.Popen(["sleep", "1000"], user=u) for u in (65534, 100000, 200000)]
-    state = {p.pid: [open(f"/proc/{p.pid}/{f}").read() for f in ("limits", "oom_score_adj")] + [os.sched_getaffinity(p.pid), os.getpriority(os.PRIO_PROCESS, p.pid)]
-             for p in bystanders}
-    other = subprocess.Popen([DOPPEL, "run", "--rm", "-i", "security-tests", "--", "/bin/busybox", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    state = {
+        p.pid: [open(f"/proc/{p.pid}/{f}").read() for f in ("limits", "oom_score_adj")]
+        + [os.sched_getaffinity(p.pid), os.getpriority(os.PRIO_PROCESS, p.pid)]
+        for p in bystanders
+    }
+    other = subprocess.Popen(
+        [DOPPEL, "run", "--rm", "-i", "security-tests", "--", "/bin/busybox", "cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     before, clock = snapshot(), time.time() - time.monotonic()
     yield
     for p in bystanders:
         assert p.poll() is None, "a process of the host was killed"
         assert open(f"/proc/{p.pid}/stat").read().rsplit(") ", 1)[1][0] == "S", "a process of the host was stopped"
-        now = [open(f"/proc/{p.pid}/{f}").read() for f in ("limits", "oom_score_adj")] + [os.sched_getaffinity(p.pid), os.getpriority(os.PRIO_PROCESS, p.pid)]
+        now = [open(f"/proc/{p.pid}/{f}").read() for f in ("limits", "oom_score_adj")] + [
+            os.sched_getaffinity(p.pid),
+            os.getpriority(os.PRIO_PROCESS, p.pid),
+        ]
         assert now == state[p.pid], "a process of the host was changed"
         p.kill()
         p.wait()
@@ -100,8 +127,12 @@ class Attempt:
     """One run of hostile: the attempts it announced, how it ended."""
 
     def __init__(self, *args, silence=15):
-        p = subprocess.Popen([DOPPEL, "run", "--rm", "security-tests", "--", "/hostile", *map(str, args)],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p = subprocess.Popen(
+            [DOPPEL, "run", "--rm", "security-tests", "--", "/hostile", *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         os.set_blocking(p.stdout.fileno(), False)
         text, self.hung = b"", False
         with selectors.DefaultSelector() as s:
@@ -202,7 +233,9 @@ def children(pid):
 
 def test_what_the_host_sees_of_a_domain(image):
     """Descriptors, identity, capabilities, filter and namespaces of a domain's host processes."""
-    p = subprocess.Popen([DOPPEL, "run", "--rm", "-i", image, "--", "/hostile", "hold"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    p = subprocess.Popen(
+        [DOPPEL, "run", "--rm", "-i", image, "--", "/hostile", "hold"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert p.stdout.readline() == b"ready\n"
         pids = children(p.pid)
@@ -220,7 +253,9 @@ def test_what_the_host_sees_of_a_domain(image):
             assert len(re.search(r"NSpid:\t(.*)", status)[1].split()) > 1, "not in a PID namespace of its own"
             for ns in ("net", "mnt", "pid", "ipc"):
                 assert os.readlink(f"/proc/{q}/ns/{ns}") != os.readlink(f"/proc/self/ns/{ns}"), ns
-            assert os.listdir(f"/proc/{q}/root/") == [] or os.readlink(f"/proc/{q}/root") != "/", "sees the host's files"
+            assert os.listdir(f"/proc/{q}/root/") == [] or os.readlink(f"/proc/{q}/root") != "/", (
+                "sees the host's files"
+            )
     finally:
         p.stdin.close()
         p.wait(60)
@@ -230,5 +265,19 @@ def test_host_calls_at_most_as_documented(gate):
     text = subprocess.run([DOPPEL, "debug", "host-calls"], check=True, capture_output=True, text=True).stdout
     calls = re.findall(r"^\| (\d+) \| (\S+)", text, re.M)
     assert len({n for n, _ in calls}) <= 20, text
-    for banned in ("open", "openat", "socket", "execve", "ptrace", "mount", "bpf", "ioctl", "kill", "read", "prctl_set", "unshare", "setns"):
+    for banned in (
+        "open",
+        "openat",
+        "socket",
+        "execve",
+        "ptrace",
+        "mount",
+        "bpf",
+        "ioctl",
+        "kill",
+        "read",
+        "prctl_set",
+        "unshare",
+        "setns",
+    ):
         assert banned not in {name for _, name in calls}

@@ -34,7 +34,7 @@ def layout(name):
     """A constant of `abi/machine`."""
     text = (ROOT / "abi/machine/src/lib.rs").read_text()
     known = dict(re.findall(r"pub const (\w+): u64 = ([^;]+);", text))
-    value = lambda words: eval(re.sub(r"\b[A-Z]\w+\b", lambda m: f"({value(known[m[0]])})", words))  # noqa: E731
+    value = lambda words: eval(re.sub(r"\b[A-Z]\w+\b", lambda m: f"({value(known[m[0]])})", words))
     return value(known[name])
 
 
@@ -47,7 +47,11 @@ def doppeld(binaries):
     subprocess.run(["gcc", "-O1", "-static", "-Wall", "-o", root / "bin/keeper", HERE / "keeper.c"], check=True)
     (root / "bin/busybox").write_bytes(pathlib.Path("/bin/busybox").read_bytes())
     (root / "bin/busybox").chmod(0o755)
-    subprocess.run([supervisors.DOPPEL, "image", "import", root, "keeper-tests"], check=True, env={**os.environ, "DOPPEL_STORE": str(one.store)})
+    subprocess.run(
+        [supervisors.DOPPEL, "image", "import", root, "keeper-tests"],
+        check=True,
+        env={**os.environ, "DOPPEL_STORE": str(one.store)},
+    )
     yield one
     one.close()
 
@@ -192,7 +196,9 @@ def test_no_core_of_a_domain_is_made_by_a_pipe_either(doppeld, domains):
 def test_images_are_named_and_never_a_path(doppeld):
     for image in ("/etc/shadow", "/etc/../etc/shadow", "../etc/shadow", "./x.erofs"):
         for kind in ("para", "paene"):
-            doppeld.post("/v1/domains", {"image": image, "kind": kind, "command": ["x"]}).problem(400, "invalid_request")
+            doppeld.post("/v1/domains", {"image": image, "kind": kind, "command": ["x"]}).problem(
+                400, "invalid_request"
+            )
 
 
 def test_heads_are_bounded_and_name_a_host(doppeld):

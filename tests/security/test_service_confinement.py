@@ -76,10 +76,24 @@ def test_its_filter_lets_nothing_else_through():
     assert rows, "no list"
     numbers = " ".join(number for number, _ in rows)
     probe = PROBE.replace("HIGHEST", str(HIGHEST))
-    p = subprocess.run([sys.executable, "-c", probe, debug("service-filter"), numbers], capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        [sys.executable, "-c", probe, debug("service-filter"), numbers], capture_output=True, text=True, timeout=60
+    )
     assert (p.returncode, p.stdout) == (0, "none"), p.stdout + p.stderr
     names = {name for _, name in rows}
-    assert not names & {"open", "openat", "execve", "clone", "fork", "ptrace", "kill", "mprotect", "bpf", "unshare", "setns"}
+    assert not names & {
+        "open",
+        "openat",
+        "execve",
+        "clone",
+        "fork",
+        "ptrace",
+        "kill",
+        "mprotect",
+        "bpf",
+        "unshare",
+        "setns",
+    }
 
 
 @pytest.fixture
@@ -92,7 +106,9 @@ def service():
             p.kill()
             pytest.skip(f"{line!r} {p.stderr.read()[:500]!r}")
         children = [c for t in pathlib.Path(f"/proc/{p.pid}/task").glob("*/children") for c in t.read_text().split()]
-        [found] = [c for c in children if b"network-service" in pathlib.Path(f"/proc/{c}/cmdline").read_bytes().split(b"\0")]
+        [found] = [
+            c for c in children if b"network-service" in pathlib.Path(f"/proc/{c}/cmdline").read_bytes().split(b"\0")
+        ]
         found = pathlib.Path("/proc") / found
         # It takes its first order when it is confined, which the domain need not wait for to run.
         deadline = time.monotonic() + 10
@@ -113,7 +129,11 @@ def test_what_its_process_has(service):
     assert status["Uid"].split() == status["Gid"].split() == [uid] * 4
     assert status["NSpid"].split()[1:] == ["1"], "alone in its PID namespace"
     own = pathlib.Path("/proc/self/ns")
-    same = {n for n in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts") if (service / "ns" / n).readlink() == (own / n).readlink()}
+    same = {
+        n
+        for n in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+        if (service / "ns" / n).readlink() == (own / n).readlink()
+    }
     assert same == {"net", "user"}, "it speaks for the host"
     [mount] = (service / "mounts").read_text().splitlines()
     assert mount.startswith("doppel / tmpfs ro,nosuid,nodev,noexec"), mount
@@ -128,7 +148,11 @@ def test_what_its_process_has(service):
     assert "/proc/loadavg" in files
     # Sockets, memory files, eventfds, and what its starter prints to.
     printed = [os.readlink(service / "fd" / n) for n in ("1", "2")]
-    other = [f for f in files if not f.startswith(("socket:", "anon_inode:", "/memfd:doppel-")) and f not in ["/proc/loadavg", *printed]]
+    other = [
+        f
+        for f in files
+        if not f.startswith(("socket:", "anon_inode:", "/memfd:doppel-")) and f not in ["/proc/loadavg", *printed]
+    ]
     assert not other, other
 
 
@@ -145,7 +169,9 @@ def test_its_control_group(service):
         pytest.skip("this host has no control groups for it")
     name = pathlib.Path(paths[0][1]).name
     mine = [g for g in groups() if g.name == name]
-    read = lambda *files: [int(t) for g in mine for f in files if (g / f).exists() and (t := (g / f).read_text().strip()) != "max"]  # noqa: E731
+    read = lambda *files: [
+        int(t) for g in mine for f in files if (g / f).exists() and (t := (g / f).read_text().strip()) != "max"
+    ]
     total = int(re.search(r"MemTotal: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
     [memory] = read("memory.max", "memory.limit_in_bytes")
     assert total / 4 < memory < total

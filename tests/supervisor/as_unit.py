@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Runs a program as systemd would run a unit's, as far as its confinement goes: `as_unit.py UNIT[,DROPIN...] WRITABLE PROGRAM...`.
+"""Runs a program as systemd would run a unit's, as far as its confinement goes: `as_unit.py UNIT[,DROPIN...] WRITABLE
+PROGRAM...`.
 
-systemd itself need not run: mounts, capabilities, file mode mask and system calls are made here from the unit's settings.
-WRITABLE is a directory that stands for those that the unit may write. A setting this knows nothing of is an error.
+systemd itself need not run: mounts, capabilities, file mode mask and system calls are made here from the unit's
+settings. WRITABLE is a directory that stands for those that the unit may write. A setting this knows nothing of is an
+error.
 """
+
 import ctypes
 import errno
 import os
@@ -16,11 +19,28 @@ import sys
 LIBC = ctypes.CDLL(None, use_errno=True)
 # What confines nobody.
 OTHER = """Type ExecStart ExecReload Restart RestartSec KillMode Delegate LimitNOFILE TasksMax OOMScoreAdjust RuntimeDirectory
-RuntimeDirectoryPreserve StateDirectory SystemCallErrorNumber DevicePolicy DeviceAllow PrivateMounts""".split()
-NUMBERS = {"clone": 56, "unshare": 272, "setns": 308, "clone3": 435, "socket": 41, "sethostname": 170, "setdomainname": 171, "personality": 135}
+RuntimeDirectoryPreserve StateDirectory SystemCallErrorNumber DevicePolicy DeviceAllow PrivateMounts""".split()  # noqa: E501
+NUMBERS = {
+    "clone": 56,
+    "unshare": 272,
+    "setns": 308,
+    "clone3": 435,
+    "socket": 41,
+    "sethostname": 170,
+    "setdomainname": 171,
+    "personality": 135,
+}
 FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16, "AF_PACKET": 17}
 # Calls that give a mode, and which argument it is.
-MODES = {"chmod": (90, 1), "fchmod": (91, 1), "fchmodat": (268, 2), "mkdir": (83, 1), "mkdirat": (258, 2), "mknod": (133, 1), "mknodat": (259, 2)}
+MODES = {
+    "chmod": (90, 1),
+    "fchmod": (91, 1),
+    "fchmodat": (268, 2),
+    "mkdir": (83, 1),
+    "mkdirat": (258, 2),
+    "mknod": (133, 1),
+    "mknodat": (259, 2),
+}
 
 
 def call(name, *args):
@@ -56,7 +76,9 @@ def calls(group):
     """System calls of a group of systemd's."""
     if not group.startswith("@"):
         return {group}
-    lines = subprocess.run(["systemd-analyze", "syscall-filter", group], check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = subprocess.run(
+        ["systemd-analyze", "syscall-filter", group], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
     words = {line.strip() for line in lines[1:] if line.strip() and not line.strip().startswith("#")}
     return set().union(*(calls(word) for word in words))
 
@@ -74,7 +96,7 @@ def number_of(name):
 
 
 def mount(source, target, kind=None, flags=0, data=None):
-    encode = lambda text: text.encode() if text is not None else None  # noqa: E731
+    encode = lambda text: text.encode() if text is not None else None
     call("mount", encode(source), encode(target), encode(kind), flags, encode(data))
 
 
@@ -90,7 +112,7 @@ def read_only(path, yes):
 
 def mounts(unit, writable):
     """Each directory that stays as it is becomes a mount of its own, then the root is made read-only around them."""
-    yes = lambda name: unit.get(name, ["no"])[-1] in ("yes", "true")  # noqa: E731
+    yes = lambda name: unit.get(name, ["no"])[-1] in ("yes", "true")
     call("unshare", 0x20000)
     mount(None, "/", None, REC | PRIVATE)
     if unit.get("ProtectProc", ["default"])[-1] != "default":
@@ -139,9 +161,9 @@ def load(number):
 
 def filters(unit):
     """Instructions for seccomp; who gets past all of them may make the call."""
-    yes = lambda name: unit.get(name, ["no"])[-1] in ("yes", "true")  # noqa: E731
+    yes = lambda name: unit.get(name, ["no"])[-1] in ("yes", "true")
     program = []
-    refuse = lambda number: (0x06, 0, 0, 0x50000 | number)  # noqa: E731
+    refuse = lambda number: (0x06, 0, 0, 0x50000 | number)
 
     def rule(nr, *test):
         """A test is instructions whose last jumps over a refusal that follows."""
@@ -172,13 +194,17 @@ def capabilities(unit):
     """Takes those away that the set has not; settings of systemd's take some, too."""
     kept, deny = names(unit["CapabilityBoundingSet"])
     assert not deny
-    yes = lambda name: unit.get(name, ["no"])[-1] in ("yes", "true")  # noqa: E731
+    yes = lambda name: unit.get(name, ["no"])[-1] in ("yes", "true")
     if yes("PrivateDevices"):
         kept -= {"CAP_MKNOD", "CAP_SYS_RAWIO"}
     if yes("ProtectClock"):
         kept -= {"CAP_SYS_TIME", "CAP_WAKE_ALARM"}
     header = "/usr/include/linux/capability.h"
-    numbers = dict(line.split()[1:3] for line in open(header) if line.startswith("#define CAP_") and line.split()[2:] and line.split()[2].isdigit())
+    numbers = dict(
+        line.split()[1:3]
+        for line in open(header)
+        if line.startswith("#define CAP_") and line.split()[2:] and line.split()[2].isdigit()
+    )
     keep = {int(numbers[name]) for name in kept}
     for capability in range(int(pathlib.Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         if capability not in keep:
@@ -190,9 +216,27 @@ def main():
     files, writable, program = sys.argv[1].split(","), sys.argv[2], sys.argv[3:]
     assert platform.machine() == "x86_64"
     unit = settings(files)
-    known = {"NoNewPrivileges", "CapabilityBoundingSet", "UMask", "ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectProc",
-             "ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs", "ProtectClock", "ProtectHostname", "ProtectControlGroups",
-             "LockPersonality", "RestrictAddressFamilies", "RestrictSUIDSGID", "SystemCallFilter", *OTHER}
+    known = {
+        "NoNewPrivileges",
+        "CapabilityBoundingSet",
+        "UMask",
+        "ProtectSystem",
+        "ProtectHome",
+        "PrivateTmp",
+        "PrivateDevices",
+        "ProtectProc",
+        "ProtectKernelTunables",
+        "ProtectKernelModules",
+        "ProtectKernelLogs",
+        "ProtectClock",
+        "ProtectHostname",
+        "ProtectControlGroups",
+        "LockPersonality",
+        "RestrictAddressFamilies",
+        "RestrictSUIDSGID",
+        "SystemCallFilter",
+        *OTHER,
+    }
     assert set(unit) <= known, f"settings unknown here: {set(unit) - known}"
     instructions = filters(unit)
     mounts(unit, writable)

@@ -22,7 +22,7 @@ import pytest
 
 # Other folders' conftest loads this one by its path.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from leftovers import services  # noqa: E402
+from leftovers import services
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
@@ -99,7 +99,9 @@ class Doppeld:
     def start(self, wait=True):
         self.log = open(self.dir / "log", "ab")
         argv = [self.program, "--config", str(self.config), *self.args]
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env={**os.environ, **self.env})
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env={**os.environ, **self.env}
+        )
         deadline = time.monotonic() + 60
         while wait:
             try:
@@ -160,7 +162,9 @@ class Doppeld:
             except (OSError, ValueError):
                 continue  # it is going, or is being written
             if (record["note"] or {}).get("id") == domain:
-                of = [pid for pid, argv in self.keepers_by_directory().items() if str(path.parent.parent).encode() in argv]
+                of = [
+                    pid for pid, argv in self.keepers_by_directory().items() if str(path.parent.parent).encode() in argv
+                ]
                 # One that is just starting another program looks like it for a moment.
                 return of[0] if len(of) == 1 else None
         return None
@@ -188,7 +192,11 @@ class Doppeld:
             try:
                 record = json.loads(path.read_text())
                 process = (record["birth"] or {}).get("process")
-                stat = pathlib.Path(f"/proc/{process['pid']}/stat").read_text().rpartition(")")[2].split() if process else None
+                stat = (
+                    pathlib.Path(f"/proc/{process['pid']}/stat").read_text().rpartition(")")[2].split()
+                    if process
+                    else None
+                )
             except (OSError, ValueError):
                 continue  # it is going, or is being written
             if stat and stat[0] != "Z" and int(stat[19]) == process["began"] and (spares or record["note"]):
@@ -200,9 +208,16 @@ class Doppeld:
 
     def ask(self, method, path, /, body=None, headers=None, timeout=60, **query):
         if query:
-            path += "?" + urllib.parse.urlencode({k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items()})
+            path += "?" + urllib.parse.urlencode({
+                k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items()
+            })
         headers = dict(headers or {})
-        if body is not None and not isinstance(body, (bytes, str)) and not hasattr(body, "read") and not hasattr(body, "__next__"):
+        if (
+            body is not None
+            and not isinstance(body, (bytes, str))
+            and not hasattr(body, "read")
+            and not hasattr(body, "__next__")
+        ):
             body = json.dumps(body)
             headers.setdefault("Content-Type", "application/json")
         connection = self.connection(timeout)
@@ -304,7 +319,7 @@ def no_domain_left():
     """Fails the test that leaves a domain in the session's supervisor, where others would take it for theirs."""
     before = domains_of(shared[0]) if shared else {}
     yield
-    left = lambda: {i: d for i, d in domains_of(shared[0]).items() if i not in before} if shared else {}  # noqa: E731
+    left = lambda: {i: d for i, d in domains_of(shared[0]).items() if i not in before} if shared else {}
     deadline = time.monotonic() + 60
     while there := left():
         if time.monotonic() > deadline:

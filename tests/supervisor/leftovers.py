@@ -62,7 +62,7 @@ def groups(blocks):
     """Control groups of domains of these blocks, in whatever hierarchy."""
     parents = [HIERARCHIES / "doppel", *HIERARCHIES.glob("*/doppel")]
     names = {g.name for parent in parents for g in parent.glob("d[0-9]*")}
-    number = lambda name: int(re.match(r"d(\d+)", name)[1])  # noqa: E731
+    number = lambda name: int(re.match(r"d(\d+)", name)[1])
     return [n for n in names if str(number(n) // BLOCK) in blocks]
 
 
@@ -92,7 +92,7 @@ def none_at_all(supervisor):
     """Ends a supervisor without domains, and waits until nothing is left of its keepers either."""
     keepers = supervisor.keepers()
     supervisor.stop()
-    traces = lambda: [  # noqa: E731
+    traces = lambda: [
         *supervisor.keepers(),
         *(p.name for k in keepers for p in (RUNTIME / "holders").glob(f"{k}-*")),
         *(n for k in keepers for part in ("ids", "names") for n in links(part, k)),

@@ -4,7 +4,6 @@ import pathlib
 import re
 
 import pytest
-
 from conftest import eventually, of_group
 
 
@@ -26,7 +25,7 @@ def made(supervisor):
 def test_use_is_counted_and_kept(supervisor, busybox, made):
     loop = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); : </dev/null; done; echo done; exec sleep 1000"
     domain = made(loop)
-    stats = lambda: supervisor.get(f"/v1/domains/{domain}/stats").ok()  # noqa: E731
+    stats = lambda: supervisor.get(f"/v1/domains/{domain}/stats").ok()
     eventually(lambda: stats()["console_bytes"] == 5, "it has looped")
     used = stats()
     # Each turn opens, duplicates and closes.
@@ -56,7 +55,10 @@ def test_a_memory_target_below_what_is_used_is_refused(supervisor, busybox, made
     assert 48 <= used < 64, text
     assert supervisor.get(f"/v1/domains/{domain}").ok()["config"] == before
     change["resources"]["memory_target_bytes"] = 128 << 20
-    assert supervisor.patch(f"/v1/domains/{domain}", change).ok()["config"]["resources"]["memory_target_bytes"] == 128 << 20
+    assert (
+        supervisor.patch(f"/v1/domains/{domain}", change).ok()["config"]["resources"]["memory_target_bytes"]
+        == 128 << 20
+    )
 
 
 def test_limits_change_live(supervisor, busybox, made):
@@ -65,7 +67,6 @@ def test_limits_change_live(supervisor, busybox, made):
 
     def update(**resources):
         supervisor.patch(f"/v1/domains/{domain}", {"resources": resources}).ok()
-
 
     for megabytes in (128, 96):
         update(memory_bytes=megabytes << 20)
@@ -89,11 +90,16 @@ def test_limits_change_live(supervisor, busybox, made):
     assert now.get("io_weight") == (300 if weighed.status == 200 else None), weighed.body
     assert (now["cpus"], now["pids"]) == (1.5, 77)
     # So are limits of devices.
-    device = next(l.split() for l in pathlib.Path("/proc/partitions").read_text().splitlines()[2:])
+    device = next(line.split() for line in pathlib.Path("/proc/partitions").read_text().splitlines()[2:])
     number = f"{device[0]}:{device[1]}"
-    limited = supervisor.patch(f"/v1/domains/{domain}", {"resources": {"io_devices": [{"device": number, "read_bps": 8 << 20, "write_iops": 50}]}})
+    limited = supervisor.patch(
+        f"/v1/domains/{domain}",
+        {"resources": {"io_devices": [{"device": number, "read_bps": 8 << 20, "write_iops": 50}]}},
+    )
     if limited.status == 200:
-        of_device = lambda v1: [l for l in of_group(pid, "blkio", v1, "io.max").splitlines() if l.startswith(number + " ")]
+        of_device = lambda v1: [
+            line for line in of_group(pid, "blkio", v1, "io.max").splitlines() if line.startswith(number + " ")
+        ]
         assert of_device("blkio.throttle.read_bps_device")[0].split()[1] in (str(8 << 20), f"rbps={8 << 20}")
         assert "50" in of_device("blkio.throttle.write_iops_device")[0].replace("=", " ").split()
         update(io_devices=[{"device": number, "read_bps": 0}])
@@ -102,7 +108,9 @@ def test_limits_change_live(supervisor, busybox, made):
         assert shown == [{"device": number, "read_bps": 0, "write_iops": 50}]
     else:
         limited.problem(501, "unsupported")
-    refused = supervisor.patch(f"/v1/domains/{domain}", {"resources": {"io_devices": [{"device": "/dev/null", "read_bps": 1}]}})
+    refused = supervisor.patch(
+        f"/v1/domains/{domain}", {"resources": {"io_devices": [{"device": "/dev/null", "read_bps": 1}]}}
+    )
     assert "/dev/null: not a block device" in refused.problem(400, "invalid_request")
     # All of it is the same for the next run.
     supervisor.post(f"/v1/domains/{domain}/kill").ok()

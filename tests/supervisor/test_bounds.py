@@ -3,7 +3,6 @@ import os
 import subprocess
 
 import pytest
-
 from conftest import DOPPEL, of_group
 
 EATER = ["awk", 'BEGIN { s = "0123456789abcdef"; while (1) s = s s }']
@@ -58,9 +57,9 @@ def test_no_bound_is_had_by_asking(new_doppeld, kind):
     bounded = said(d.cli("run", "-d", "--kind", kind, "--pids-limit", "64", "busybox", "sleep", "1000"))
     free = said(d.cli("run", "-d", "--kind", kind, "--memory", "0", "--pids-limit", "-1", "busybox", "sleep", "1000"))
     default = said(d.cli("run", "-d", "--kind", kind, "busybox", "sleep", "1000"))
-    host = lambda name, *file: of_group(said(d.cli("inspect", "--format", "{{.pid}}", name)), *file)  # noqa: E731
-    memory = lambda name: host(name, "memory", "memory.limit_in_bytes", "memory.max")  # noqa: E731
-    tasks = lambda name: host(name, "pids", "pids.max", "pids.max")  # noqa: E731
+    host = lambda name, *file: of_group(said(d.cli("inspect", "--format", "{{.pid}}", name)), *file)
+    memory = lambda name: host(name, "memory", "memory.limit_in_bytes", "memory.max")
+    tasks = lambda name: host(name, "pids", "pids.max", "pids.max")
     assert memory(default) == str(128 << 20)
     assert memory(free) == "max" or int(memory(free)) > 1 << 60, memory(free)
     assert int(tasks(bounded)) < int(tasks(default)) == int(tasks(free))
@@ -87,7 +86,18 @@ def test_a_clone_without_bound(new_doppeld):
 def test_no_bound_alone_too(binaries, tmp_path):
     config = tmp_path / "doppeld.toml"
     config.write_text(BOUND)
-    argv = [DOPPEL, "run", "--standalone", "--memory", "unlimited", "busybox", "--", "awk", "/MemTotal/ { print $2 }", "/proc/meminfo"]
+    argv = [
+        DOPPEL,
+        "run",
+        "--standalone",
+        "--memory",
+        "unlimited",
+        "busybox",
+        "--",
+        "awk",
+        "/MemTotal/ { print $2 }",
+        "/proc/meminfo",
+    ]
     p = subprocess.run(argv, env={**os.environ, "DOPPELD_CONFIG": str(config)}, capture_output=True, timeout=60)
     assert p.returncode == 0 and int(p.stdout) > 128 << 10, (p.stdout, p.stderr)
 
@@ -101,16 +111,38 @@ def test_a_bound_that_is_none_is_refused(new_doppeld):
 def test_more_than_the_host_has_is_brought_down_and_said(new_doppeld, kind):
     d = new_doppeld().start()
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limits = lambda name: said(d.cli("inspect", "--format", "{{.config.resources.memory_bytes}} {{.config.resources.cpus}}", name)).split()  # noqa: E731
+    limits = lambda name: said(
+        d.cli("inspect", "--format", "{{.config.resources.memory_bytes}} {{.config.resources.cpus}}", name)
+    ).split()
 
     def brought_down(p):
         assert b"the host has" in p.stderr and p.stderr.count(b"warning") == 2, p.stderr
         memory, cpus = limits("big")
         assert int(memory) <= host and float(cpus) <= os.cpu_count()
 
-    brought_down(d.cli("run", "-d", "--kind", kind, "--name", "big", "--memory", "900t", "--cpus", "256", "busybox", "sleep", "1000"))
+    brought_down(
+        d.cli(
+            "run",
+            "-d",
+            "--kind",
+            kind,
+            "--name",
+            "big",
+            "--memory",
+            "900t",
+            "--cpus",
+            "256",
+            "busybox",
+            "sleep",
+            "1000",
+        )
+    )
     said(d.cli("update", "--memory", "64m", "--cpus", "0.5", "big"))
     assert limits("big") == [str(64 << 20), "0.5"]
     brought_down(d.cli("update", "--memory", "900t", "--cpus", "256", "big"))
-    alone = subprocess.run([DOPPEL, "run", "--standalone", "--kind", kind, "--memory", "900t", "--cpus", "256", "busybox", "true"], capture_output=True, timeout=60)
+    alone = subprocess.run(
+        [DOPPEL, "run", "--standalone", "--kind", kind, "--memory", "900t", "--cpus", "256", "busybox", "true"],
+        capture_output=True,
+        timeout=60,
+    )
     assert alone.returncode == 0 and alone.stderr.count(b"the host has") == 2, alone.stderr

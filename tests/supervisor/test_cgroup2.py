@@ -1,7 +1,9 @@
-"""Control groups v2: limits of both kinds of domains, alone and through the supervisor, as the host keeps and counts them.
+"""Control groups v2: limits of both kinds of domains, alone and through the supervisor, as the host keeps and counts
+them.
 
 scripts/test-cgroup2 runs these in a virtual machine, for hosts that have v1.
 """
+
 import contextlib
 import os
 import pathlib
@@ -9,7 +11,6 @@ import subprocess
 import time
 
 import pytest
-
 from conftest import DOPPEL, STORE, eventually, have_image
 
 ROOT = pathlib.Path("/sys/fs/cgroup")
@@ -37,7 +38,18 @@ def start(request, kind, supervisor):
     def start(script, *options, image="busybox"):
         name = f"v2-{kind}-{len(groups)}"
         # A first process ignores signals that it has no handler for.
-        argv = ["--kind", kind, "--name", name, *options, image, "--", "sh", "-c", f"trap exit TERM; {{ {script}; }} & wait"]
+        argv = [
+            "--kind",
+            kind,
+            "--name",
+            name,
+            *options,
+            image,
+            "--",
+            "sh",
+            "-c",
+            f"trap exit TERM; {{ {script}; }} & wait",
+        ]
         if alone:
             processes.append(subprocess.Popen([DOPPEL, "run", "--standalone", *argv], stdin=subprocess.DEVNULL))
             groups.append(eventually(lambda: next((ROOT / "doppel").glob(f"d*-{name}"), None), "it has a group"))
@@ -75,7 +87,7 @@ def count(group, word, file="cpu.stat"):
 
 def used(*groups, seconds=4):
     """CPUs that each uses."""
-    look = lambda: [count(group, "usage_usec") for group in groups]  # noqa: E731
+    look = lambda: [count(group, "usage_usec") for group in groups]
     before, begun = look(), time.monotonic()
     time.sleep(seconds)
     after, span = look(), time.monotonic() - begun
@@ -101,10 +113,15 @@ def disk():
 
 
 def test_limits_are_written(kind, start):
-    # What a guest kernel and an attendant need comes on top. Killing one process ends a guest kernel; programs of a paene
-    # domain are killed one by one.
+    # What a guest kernel and an attendant need comes on top. Killing one process ends a guest kernel; programs of a
+    # paene domain are killed one by one.
     memory, alone = (136, "1") if kind == "para" else (80, "0")
-    expected = {"memory.max": str(memory * MIB), "memory.swap.max": "0", "memory.oom.group": alone, "cpu.max": "50000 100000"}
+    expected = {
+        "memory.max": str(memory * MIB),
+        "memory.swap.max": "0",
+        "memory.oom.group": alone,
+        "cpu.max": "50000 100000",
+    }
     options = "--memory 64m --cpus 0.5".split()
     handed_down = {"cpu", "memory", "pids"}
     if not start.alone:
@@ -150,7 +167,7 @@ def test_block_io_is_throttled(start):
     script = "sleep 3; cat /usr/bin/python3.11 > /dev/null; sleep 1000"
     group = start(script, "--device-read-bps", f"{disk()}:1m", image="debian")
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
-    bytes_read = lambda: sum(int(w[7:]) for w in read(group, "io.stat").split() if w.startswith("rbytes="))  # noqa: E731
+    bytes_read = lambda: sum(int(w[7:]) for w in read(group, "io.stat").split() if w.startswith("rbytes="))
     eventually(lambda: bytes_read() > 0, "it reads")
     before, begun = bytes_read(), time.monotonic()
     time.sleep(3)
@@ -163,7 +180,18 @@ def test_memory_ends_at_its_limit(kind, supervisor, supervised):
     """Who wants more has an error (para) or is killed (paene), and others of the domain go on."""
 
     def run(script):
-        argv = ["run", *(["--rm"] if supervised else ["--standalone"]), "--kind", kind, "--memory", "64m", "busybox", "sh", "-c", script]
+        argv = [
+            "run",
+            *(["--rm"] if supervised else ["--standalone"]),
+            "--kind",
+            kind,
+            "--memory",
+            "64m",
+            "busybox",
+            "sh",
+            "-c",
+            script,
+        ]
         if supervised:
             return supervisor.cli(*argv)
         return subprocess.run([DOPPEL, *argv], stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
@@ -177,7 +205,12 @@ def test_memory_ends_at_its_limit(kind, supervisor, supervised):
 
 
 def test_changed_paused_and_accounted(kind, supervisor):
-    name = supervisor.cli("run", "-d", "--kind", kind, "--memory", "64m", "busybox", "sh", "-c", SPIN).stdout.decode().strip()
+    name = (
+        supervisor
+        .cli("run", "-d", "--kind", kind, "--memory", "64m", "busybox", "sh", "-c", SPIN)
+        .stdout.decode()
+        .strip()
+    )
     group = group_of(supervisor, name)
     eventually(lambda: count(group, "usage_usec") > 100_000, "it runs")
     p = supervisor.cli("update", "--memory", "96m", "--cpus", "0.2", "--cpu-weight", "50", "--pids-limit", "30", name)
@@ -206,7 +239,10 @@ def test_inside_a_group_with_processes(busybox):
     box = ROOT / "box"
     box.mkdir()
     try:
-        script = f"echo $$ > {box}/cgroup.procs; exec unshare -Cm sh -c 'umount -l {ROOT}; mount -t cgroup2 cgroup2 {ROOT}; exec \"$@\"' sh \"$@\""
+        script = (
+            f'echo $$ > {box}/cgroup.procs; exec unshare -Cm sh -c \'umount -l {ROOT}; mount -t cgroup2 cgroup2 '
+            f'{ROOT}; exec "$@"\' sh "$@"'
+        )
 
         def run(*options):
             argv = ["sh", "-c", script, "sh", DOPPEL, "run", "--standalone", *options, "busybox", "echo", "here"]

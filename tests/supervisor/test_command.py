@@ -1,21 +1,19 @@
 """The command's verbs, through the supervisor and without."""
 import json
 import os
-import pty
-import select
 import subprocess
-import time
 
 import pytest
-
 from conftest import DOPPEL
 
 VERBS = """run exec create start stop restart kill pause unpause wait rm rename update prune ps inspect attach logs events top
-info version doctor freeze clone hibernate wake frozen stats image pull push images rmi cp completion man""".split()
+info version doctor freeze clone hibernate wake frozen stats image pull push images rmi cp completion man""".split()  # noqa: E501
 
 
 def cli(*argv, env=None, timeout=60):
-    return subprocess.run([DOPPEL, *argv], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
+    return subprocess.run(
+        [DOPPEL, *argv], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}
+    )
 
 
 NOWHERE = {"DOPPEL_HOST": "unix:///nonexistent/doppeld.sock"}
@@ -28,7 +26,11 @@ def test_every_verb_has_help(binaries):
         assert "Usage: doppel" in cli(verb, "--help").stdout, verb
 
 
-@pytest.mark.parametrize("argv", [("ps",), ("stop", "x"), ("logs", "x"), ("create", "busybox"), ("info",), ("run", "busybox", "true"), ("events",)], ids=lambda a: a[0])
+@pytest.mark.parametrize(
+    "argv",
+    [("ps",), ("stop", "x"), ("logs", "x"), ("create", "busybox"), ("info",), ("run", "busybox", "true"), ("events",)],
+    ids=lambda a: a[0],
+)
 def test_without_a_supervisor_it_says_so(binaries, argv):
     p = cli(*argv, env=NOWHERE)
     assert p.returncode in (1, 125) and "/nonexistent/doppeld.sock" in p.stderr, (p.returncode, p.stderr)
@@ -85,10 +87,12 @@ def test_doctor(supervisor):
     p = supervisor.cli("doctor", env={"DOPPEL_STORE": "/proc/nothing"})
     assert p.returncode == 1 and b"FAILED  image store" in p.stdout and b"DOPPEL_STORE" in p.stdout
     p = cli("doctor", "--json", env=NOWHERE)
-    assert [c for c in map(json.loads, p.stdout.splitlines()) if c["name"] == "supervisor"][0]["verdict"] == "warning"
+    assert next(c for c in map(json.loads, p.stdout.splitlines()) if c["name"] == "supervisor")["verdict"] == "warning"
 
 
-@pytest.mark.parametrize("shell,says", [("bash", "_doppel()"), ("zsh", "#compdef doppel"), ("fish", "complete -c doppel")])
+@pytest.mark.parametrize(
+    "shell,says", [("bash", "_doppel()"), ("zsh", "#compdef doppel"), ("fish", "complete -c doppel")]
+)
 def test_completion(binaries, shell, says):
     p = cli("completion", shell)
     assert p.returncode == 0 and says in p.stdout and "unpause" in p.stdout

@@ -5,7 +5,6 @@ import subprocess
 import tempfile
 
 import pytest
-
 from conftest import DOPPELD, ROOT, eventually, have_image
 
 UNITS = ROOT / "packaging/systemd"
@@ -15,7 +14,8 @@ PARA_ONLY = [*PLAIN, UNITS / "para-only.conf"]
 
 @pytest.fixture
 def unit(binaries, new_doppeld):
-    """Starts a supervisor as such a unit's. Its directory is where the unit's are: not in /tmp, of which it has its own."""
+    """Starts a supervisor as such a unit's. Its directory is where the unit's are: not in /tmp, of which it has its
+    own."""
     if not shutil.which("systemd-analyze"):
         pytest.skip("no systemd-analyze, which knows systemd's groups of system calls")
     if not have_image("busybox"):
@@ -50,7 +50,7 @@ def lives(d, kind):
     limits = ["--memory", "64m", "--cpus", "0.5", "--pids-limit", "64"]
     said(d.cli("run", "-d", "--name", "web", "--kind", kind, *limits, "-p", "80", "busybox", "sh", "-c", serve))
     port = d.get("/v1/domains/web").ok()["network"]["ports"][0]["host_port"]
-    fetch = lambda: subprocess.run(["curl", "-s", f"http://127.0.0.1:{port}/"], capture_output=True, timeout=60).stdout  # noqa: E731
+    fetch = lambda: subprocess.run(["curl", "-s", f"http://127.0.0.1:{port}/"], capture_output=True, timeout=60).stdout
     eventually(lambda: fetch() == b"hello\n", "it serves")
     said(d.cli("pause", "web"))
     said(d.cli("unpause", "web"))

@@ -5,7 +5,6 @@ import pathlib
 import time
 
 import pytest
-
 from conftest import eventually, have_image, of_group
 
 SECONDS = 4
@@ -14,13 +13,21 @@ UP = "print('up', flush=True)\n"
 ONE = UP + "while True: pass"
 COMPUTE = "import os\n" + UP + "os.fork()\nwhile True: pass"
 # 120 processes that sleep a little again and again: Linux lets those take nearly everything (docs/supervisor.md).
-RESTLESS = "import os, time\nfor _ in range(119):\n    if os.fork() == 0: break\nelse:\n    " + UP + "while True: time.sleep(0.0002)"
+RESTLESS = (
+    "import os, time\nfor _ in range(119):\n    if os.fork() == 0: break\nelse:\n    "
+    + UP
+    + "while True: time.sleep(0.0002)"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def before_all_others():
-    """The domains of this host together come before its other processes, so that these do not decide who gets how much."""
-    roots = [pathlib.Path(f"/sys/fs/cgroup/{name}/doppel/{file}") for name, file in (("cpu", "cpu.shares"), ("", "cpu.weight"))]
+    """The domains of this host together come before its other processes, so that these do not decide who gets how
+    much."""
+    roots = [
+        pathlib.Path(f"/sys/fs/cgroup/{name}/doppel/{file}")
+        for name, file in (("cpu", "cpu.shares"), ("", "cpu.weight"))
+    ]
     found = [(file, file.read_text()) for file in roots if file.exists()]
     for file, weight in found:
         file.write_text(str(int(weight) * 100))
@@ -41,7 +48,8 @@ def d(supervisor):
 
 
 def used(d, *domains):
-    """CPUs that each has, by its CPU time in some seconds from now, when all have started and the arbiter has looked at them."""
+    """CPUs that each has, by its CPU time in some seconds from now, when all have started and the arbiter has looked at
+    them."""
     for i in domains:
         eventually(lambda: d.cli("logs", i).stdout == b"up\n", "it has started")
     time.sleep(2)

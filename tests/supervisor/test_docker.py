@@ -1,4 +1,6 @@
-"""What hands that know Docker type: users, copies, health, filters, further programs, freezing, all over the supervisor."""
+"""What hands that know Docker type: users, copies, health, filters, further programs, freezing, all over the
+supervisor."""
+
 import io
 import json
 import os
@@ -22,7 +24,22 @@ def d(supervisor, busybox):
 @pytest.fixture
 def box(d):
     """A domain that runs, with users of its own."""
-    ok(d.cli("run", "-d", "--name", "box", "-e", "A=domain", "-w", "/tmp", "busybox", "sh", "-c", "echo up; exec sleep 1000"))
+    ok(
+        d.cli(
+            "run",
+            "-d",
+            "--name",
+            "box",
+            "-e",
+            "A=domain",
+            "-w",
+            "/tmp",
+            "busybox",
+            "sh",
+            "-c",
+            "echo up; exec sleep 1000",
+        )
+    )
     ok(d.cli("exec", "box", "mkdir", "-p", "/srv"))
     ok(d.cli("exec", "-i", "box", "sh", "-c", "cat > /etc/passwd", stdin=PASSWD.encode()))
     ok(d.cli("exec", "-i", "box", "sh", "-c", "cat > /etc/group", stdin=GROUP.encode()))
@@ -60,7 +77,21 @@ def test_users(box):
 
 def test_exec(box, tmp_path):
     (tmp_path / "env").write_text("# comment\nB=file\nA=file\n")
-    out = ok(box.cli("exec", "-e", "C=option", "--env-file", str(tmp_path / "env"), "-w", "/etc", "box", "sh", "-c", "echo $A $B $C; pwd"))
+    out = ok(
+        box.cli(
+            "exec",
+            "-e",
+            "C=option",
+            "--env-file",
+            str(tmp_path / "env"),
+            "-w",
+            "/etc",
+            "box",
+            "sh",
+            "-c",
+            "echo $A $B $C; pwd",
+        )
+    )
     assert out == "file file option\n/etc\n"
     assert ok(box.cli("exec", "box", "sh", "-c", "echo $A; pwd")) == "domain\n/tmp\n"
     assert ok(box.cli("exec", "-i", "box", "wc", "-c", stdin=bytes(100_000))).strip() == "100000"
@@ -88,7 +119,10 @@ def test_copies(box, tmp_path):
     ok(box.cli("cp", str(tree), "box:/new"))
     ok(box.cli("cp", str(tree), "box:/srv"))
     ok(box.cli("cp", f"{tree}/.", "box:/tmp"))
-    assert ok(box.cli("exec", "box", "sh", "-c", "/new/run; /srv/tree/run; /tmp/run; readlink /new/link")) == "ran\nran\nran\nsub/file\n"
+    assert (
+        ok(box.cli("exec", "box", "sh", "-c", "/new/run; /srv/tree/run; /tmp/run; readlink /new/link"))
+        == "ran\nran\nran\nsub/file\n"
+    )
     # Paths begin at the root, and links to directories are directories.
     ok(box.cli("exec", "box", "ln", "-s", "/srv", "/way"))
     ok(box.cli("cp", str(tree / "run"), "box:way"))
@@ -107,7 +141,13 @@ def test_copies(box, tmp_path):
         tar.addfile(entry, io.BytesIO(b"abc"))
     ok(box.cli("cp", "-", "box:/srv", stdin=packed.getvalue()))
     assert ok(box.cli("exec", "box", "cat", "/srv/from/tar")) == "abc"
-    for argv in (("box:/nothing", str(tmp_path)), (str(tmp_path / "nothing"), "box:/"), ("box:/a", "box:/b"), (str(tree), "box:/new/run"), ("nobody:/a", str(tmp_path))):
+    for argv in (
+        ("box:/nothing", str(tmp_path)),
+        (str(tmp_path / "nothing"), "box:/"),
+        ("box:/a", "box:/b"),
+        (str(tree), "box:/new/run"),
+        ("nobody:/a", str(tmp_path)),
+    ):
         p = box.cli("cp", *argv)
         assert p.returncode == 125 and p.stderr.startswith(b"doppel: "), (argv, p.stderr)
 
@@ -143,7 +183,25 @@ def test_archives_with_hostile_names_stay_inside(box, tmp_path):
 
 
 def test_health(d):
-    ok(d.cli("run", "-d", "--name", "well", "--health-cmd", "test -e /tmp/well", "--health-interval", "100ms", "--health-timeout", "30s", "--health-retries", "2", "busybox", "sleep", "1000"))
+    ok(
+        d.cli(
+            "run",
+            "-d",
+            "--name",
+            "well",
+            "--health-cmd",
+            "test -e /tmp/well",
+            "--health-interval",
+            "100ms",
+            "--health-timeout",
+            "30s",
+            "--health-retries",
+            "2",
+            "busybox",
+            "sleep",
+            "1000",
+        )
+    )
     ok(d.cli("run", "-d", "--name", "other", "busybox", "sleep", "1000"))
     state = lambda: ok(d.cli("inspect", "-f", "{{.Health}}", "well")).strip()
     eventually(lambda: state() == "unhealthy", "it is not found out")
@@ -152,7 +210,21 @@ def test_health(d):
     eventually(lambda: state() == "healthy", "it does not recover")
     assert "(healthy)" in ok(d.cli("ps", "--filter", "name=well", "--format", "{{.Status}}"))
     assert ok(d.cli("ps", "-f", "health=none", "--format", "{{.Names}}")) == "other\n"
-    kinds = ok(d.cli("events", "--since", "10m", "--until", "0s", "--filter", "event=health", "-f", "domain=well", "--format", "{{.Kind}} {{.Name}}"))
+    kinds = ok(
+        d.cli(
+            "events",
+            "--since",
+            "10m",
+            "--until",
+            "0s",
+            "--filter",
+            "event=health",
+            "-f",
+            "domain=well",
+            "--format",
+            "{{.Kind}} {{.Name}}",
+        )
+    )
     assert set(kinds.splitlines()) == {"health well"}
 
 
@@ -160,7 +232,9 @@ def test_filters(d):
     first = ok(d.cli("run", "-d", "--name", "f-one", "-l", "a=1", "-l", "b", "busybox", "sleep", "1000")).strip()
     ok(d.cli("create", "--name", "f-two", "-l", "a=2", "busybox", "sh", "-c", "exit 3"))
     assert d.cli("start", "-a", "f-two").returncode == 3
-    names = lambda *filters: ok(d.cli("ps", "-a", *(w for f in filters for w in ("-f", f)), "--format", "{{.Names}}")).split()
+    names = lambda *filters: ok(
+        d.cli("ps", "-a", *(w for f in filters for w in ("-f", f)), "--format", "{{.Names}}")
+    ).split()
     assert names(f"id={first[:6]}") == ["f-one"]
     assert names("ancestor=busybox") == ["f-two", "f-one"] and names("ancestor=other") == []
     assert names("exited=3") == ["f-two"] and names("exited=0") == []
@@ -200,11 +274,18 @@ def test_freezing_and_cloning(d):
         assert len(ids) == 2 and ok(d.cli("ps", "-f", "name=copy-", "-q", "--no-trunc")).split() == ids[::-1]
         # Image and command are those of the domain that was frozen.
         command = "sh -c echo up; exec sleep 1000"
-        assert ok(d.cli("ps", "-f", "name=copy-1", "--no-trunc", "--format", "{{.Image}} {{.Command}}")) == f'busybox "{command}"\n'
-        row = next(l for l in ok(d.cli("ps")).splitlines() if l.endswith("copy-2"))
+        assert (
+            ok(d.cli("ps", "-f", "name=copy-1", "--no-trunc", "--format", "{{.Image}} {{.Command}}"))
+            == f'busybox "{command}"\n'
+        )
+        row = next(x for x in ok(d.cli("ps")).splitlines() if x.endswith("copy-2"))
         assert row.split()[1] == "busybox" and '"sh -c echo up; exec …"' in row
         found = json.loads(ok(d.cli("inspect", "copy-1")))[0]
-        assert (found["config"]["image"], " ".join(found["command"]), found["cloned_from"]) == ("busybox", command, "docker-warm")
+        assert (found["config"]["image"], " ".join(found["command"]), found["cloned_from"]) == (
+            "busybox",
+            command,
+            "docker-warm",
+        )
         assert " ".join(json.loads(ok(d.cli("inspect", "docker-warm")))[0]["command"]) == command
         for name in ("copy-1", "copy-2"):
             assert ok(d.cli("exec", name, "hostname")) == f"{name}\n"
@@ -235,9 +316,12 @@ def test_images(d):
 
 
 def test_origins_are_known(new_doppeld, busybox):
-    """Image and command of what was frozen: after kill -9, when the name is gone, to clones of clones; and not those of another image that had the name."""
+    """Image and command of what was frozen: after kill -9, when the name is gone, to clones of clones; and not those of
+    another image that had the name."""
     one = new_doppeld().start()
-    shown = lambda name: ok(one.cli("ps", "-f", f"name={name}", "--no-trunc", "--format", "{{.Image}} {{.Command}}")).strip()
+    shown = lambda name: ok(
+        one.cli("ps", "-f", f"name={name}", "--no-trunc", "--format", "{{.Image}} {{.Command}}")
+    ).strip()
     ok(one.cli("image", "tag", busybox, "origin-test:1"))
     ok(one.cli("run", "-d", "--name", "first", "origin-test:1", "sleep", "1000"))
     ok(one.cli("freeze", "first", "origin-a"))
@@ -256,8 +340,14 @@ def test_origins_are_known(new_doppeld, busybox):
     eventually(lambda: one.cli("frozen", "rm", "origin-a").returncode == 0, "it is not let go")
     # A domain that freezes itself, under the name that is free again.
     script = "echo freeze > /sys/power/state; exec sleep 998"
-    made = one.post("/v1/domains?start=true", {"image": busybox, "command": ["sh", "-c", script], "name": "self", "freeze_as": "origin-a"}).ok(201)
+    made = one.post(
+        "/v1/domains?start=true",
+        {"image": busybox, "command": ["sh", "-c", script], "name": "self", "freeze_as": "origin-a"},
+    ).ok(201)
     assert made["domain"]["command"] == ["sh", "-c", script]
-    eventually(lambda: one.get("/v1/frozen/origin-a").status == 200 and one.get("/v1/frozen/origin-a").json["command"], "it is not noted")
+    eventually(
+        lambda: one.get("/v1/frozen/origin-a").status == 200 and one.get("/v1/frozen/origin-a").json["command"],
+        "it is not noted",
+    )
     ok(one.cli("clone", "-d", "--name", "fourth", "origin-a"))
     assert shown("fourth") == f'{busybox} "sh -c {script}"'

@@ -1,8 +1,9 @@
-"""Keepers are killed; programs started in their domains (exec) go on: no byte of their output is lost or comes twice, their
-input comes once, codes are right, terminals and signals work.
+"""Keepers are killed; programs started in their domains (exec) go on: no byte of their output is lost or comes twice,
+their input comes once, codes are right, terminals and signals work.
 
 DOPPEL_KEEPER_KILLS says how often (`make soak`: 200).
 """
+
 import base64
 import hashlib
 import json
@@ -14,7 +15,7 @@ import time
 
 import pytest
 from conftest import eventually, output_of
-from test_keeper_kills import check, kill_keeper, own, start, the_keeper  # noqa: F401: `own` is a fixture
+from test_keeper_kills import check, kill_keeper, own, start, the_keeper  # noqa: F401 (`own` is a fixture)
 
 KILLS = int(os.environ.get("DOPPEL_KEEPER_KILLS", "30"))
 LINES = """
@@ -108,7 +109,10 @@ class Short(threading.Thread):
 
     def run(self):
         time.sleep(random.random() * 0.02)
-        script = f"echo only; usleep {random.choice((0, 0, 5000, random.randrange(100_000)))}; echo error >&2; exit {self.code}"
+        script = (
+            f"echo only; usleep {random.choice((0, 0, 5000, random.randrange(100_000)))}; echo error >&2; exit "
+            f"{self.code}"
+        )
         reader = Reader(self.d, begin(self.d, ["sh", "-c", script]))
         reader.join()
         self.result = bytes(reader.out), bytes(reader.err), reader.code
@@ -134,7 +138,7 @@ class Files(threading.Thread):
                 assert answer.status < 300, answer.read()
                 assert call(self.d, "GET", "/v1/domains/b0/files?path=/tmp/x").read() == data
                 self.count += 1
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.failed = error
 
 
@@ -153,7 +157,7 @@ def test_programs_outlive_their_keepers(own, kind):
         took.append(kill_keeper(own))
         own.post(f"/v1/execs/{terminal.id}/resize", {"rows": 20 + k, "columns": 90 + k}).ok()
         size = f"{20 + k} {90 + k}\r\n".encode()
-        eventually(lambda: size in terminal.out, "it has its size")  # noqa: B023
+        eventually(lambda: size in terminal.out, "it has its size")
         for one in short:
             one.check()
             count += 1
@@ -168,7 +172,10 @@ def test_programs_outlive_their_keepers(own, kind):
     printed = check(bytes(lines.out), "out")
     assert printed == check(bytes(lines.err), "err") and lines.out.endswith(f"end {printed}\n".encode())
     assert bytes(terminal.out).endswith(b"over\r\n")
-    print(f"{kind}: {kills} kills, {count} short programs, {printed} lines, {echo.end()} bytes both ways, {files.count} files of 1 MiB")
+    print(
+        f"{kind}: {kills} kills, {count} short programs, {printed} lines, {echo.end()} bytes both ways, {files.count} "
+        "files of 1 MiB"
+    )
     own.delete("/v1/domains/b0?force=true").ok()
     eventually(lambda: not own.kept(), "all processes are gone")
 
@@ -189,7 +196,9 @@ def test_what_nobody_reads_and_who_cannot_run(own, kind):
         ask.start()
         kill_keeper(own)
         ask.join()
-    assert [(a.status, a.json["code"]) for a in answers] == [answers[0].problem(400, "command_not_found") and (400, "command_not_found")] * 3
+    assert [(a.status, a.json["code"]) for a in answers] == [
+        answers[0].problem(400, "command_not_found") and (400, "command_not_found")
+    ] * 3
     # Programs that end with their domain while there is no keeper.
     waits = Reader(own, begin(own, ["sh", "-c", "echo here; exec sleep 100000"]))
     eventually(lambda: waits.out, "it runs")

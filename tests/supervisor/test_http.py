@@ -3,7 +3,6 @@ import http.client
 import json
 import os
 import re
-import select
 import signal
 import socket
 import ssl
@@ -13,12 +12,12 @@ import threading
 import time
 
 import pytest
-
 from conftest import DOPPELD, ROOT
 
 
 def raw(supervisor, data, wait=60, enough=None):
-    """Sends bytes as they are; gives what comes back until it has `enough`, the server closes, or `wait` seconds bring nothing."""
+    """Sends bytes as they are; gives what comes back until it has `enough`, the server closes, or `wait` seconds bring
+    nothing."""
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(wait)
     s.connect(str(supervisor.socket))
@@ -57,8 +56,15 @@ def test_every_path_is_served(supervisor):
         for method, operation in methods.items():
             if path in ("/v1/events", "/v1/domains/prune", "/v1/images/prune"):
                 continue
-            query = {p["name"]: "/none" for p in operation.get("parameters", []) if p["in"] == "query" and p["required"]}
-            answer = supervisor.ask(method.upper(), re.sub(r"\{\w+\}", "no-such", path), b"" if method in ("post", "put", "patch") else None, **query)
+            query = {
+                p["name"]: "/none" for p in operation.get("parameters", []) if p["in"] == "query" and p["required"]
+            }
+            answer = supervisor.ask(
+                method.upper(),
+                re.sub(r"\{\w+\}", "no-such", path),
+                b"" if method in ("post", "put", "patch") else None,
+                **query,
+            )
             if answer.status >= 400:
                 assert answer.json["code"] not in ("path_not_found", "method_not_allowed"), (method, path)
                 assert "parameters" not in answer.json["detail"], (method, path, answer.json)
@@ -71,7 +77,9 @@ def test_refusals_are_problems(supervisor):
     assert "image" in supervisor.post("/v1/domains", {}).problem(400, "invalid_request")
     assert "EOF" in supervisor.post("/v1/domains", '{"image":').problem(400, "invalid_request")
     assert "colour" in supervisor.post("/v1/domains", {"image": "x", "colour": 1}).problem(400, "invalid_request")
-    assert "resources.cpus: " in supervisor.post("/v1/domains", {"image": "x", "resources": {"cpus": "two"}}).problem(400, "invalid_request")
+    assert "resources.cpus: " in supervisor.post("/v1/domains", {"image": "x", "resources": {"cpus": "two"}}).problem(
+        400, "invalid_request"
+    )
     assert "all: " in supervisor.get("/v1/domains?all=yes").problem(400, "invalid_request")
     assert "colour" in supervisor.get("/v1/domains?colour=red").problem(400, "invalid_request")
     assert "larger" in supervisor.post("/v1/domains", b" " * (2 << 20)).problem(413, "too_large")
@@ -79,7 +87,10 @@ def test_refusals_are_problems(supervisor):
 
 def test_metrics_count_requests(supervisor):
     def count():
-        found = re.search(r'doppel_http_requests_total\{method="GET",path="/v1/version",status="200"\} (\d+)', supervisor.get("/metrics").body.decode())
+        found = re.search(
+            r'doppel_http_requests_total\{method="GET",path="/v1/version",status="200"\} (\d+)',
+            supervisor.get("/metrics").body.decode(),
+        )
         return int(found[1]) if found else 0
 
     before = count()
@@ -89,7 +100,7 @@ def test_metrics_count_requests(supervisor):
     text = supervisor.get("/metrics").body.decode()
     assert 'doppel_http_request_seconds_bucket{method="GET",path="/v1/version",le="+Inf"}' in text
     for line in text.splitlines():
-        assert line.startswith("#") or re.fullmatch(r'[a-z_]+(\{.*\})? [-+0-9.eEInfNa]+', line), line
+        assert line.startswith("#") or re.fullmatch(r"[a-z_]+(\{.*\})? [-+0-9.eEInfNa]+", line), line
 
 
 def test_one_connection_serves_many_requests(supervisor):
@@ -123,30 +134,38 @@ def test_200_clients_at_once(supervisor):
     assert not problems, problems[:5]
 
 
-@pytest.mark.parametrize("data", [
-    b"\0\1\2\3\r\n\r\n",
-    b"GET\r\n\r\n",
-    b"GET /v1/ping HTTP/9.9\r\n\r\n",
-    b"GET /v1/ping HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-    b"GET /v1/ping HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-    b"POST /v1/domains HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
-    b"GET /v1/ping HTTP/1.1\r\nBad Name: x\r\n\r\n",
-    b"GET /v1/ping HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
-    b"GET /" + b"a" * (128 << 10) + b" HTTP/1.1\r\n\r\n",
-    b"GET /v1/ping HTTP/1.1\r\nX: " + b"a" * (128 << 10) + b"\r\n\r\n",
-], ids=["bytes", "short", "version", "length", "lengths", "coding", "name", "fields", "target", "field"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\1\2\3\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /v1/ping HTTP/9.9\r\n\r\n",
+        b"GET /v1/ping HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"GET /v1/ping HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /v1/domains HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"GET /v1/ping HTTP/1.1\r\nBad Name: x\r\n\r\n",
+        b"GET /v1/ping HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"GET /" + b"a" * (128 << 10) + b" HTTP/1.1\r\n\r\n",
+        b"GET /v1/ping HTTP/1.1\r\nX: " + b"a" * (128 << 10) + b"\r\n\r\n",
+    ],
+    ids=["bytes", "short", "version", "length", "lengths", "coding", "name", "fields", "target", "field"],
+)
 def test_what_is_no_http_is_refused(supervisor, data):
     got = raw(supervisor, data)
     assert re.match(rb"HTTP/1\.[01] (4\d\d|505)", got), got[:200]
     supervisor.get("/v1/ping").ok(200)
 
 
-@pytest.mark.parametrize("chunks", [
-    b"zz\r\nabc\r\n0\r\n\r\n",
-    b"-1\r\nabc\r\n0\r\n\r\n",
-    b"ffffffffffffffffffff\r\nabc",
-    b"3\r\nabcdef\r\n0\r\n\r\n",
-], ids=["size", "negative", "huge", "longer"])
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        b"zz\r\nabc\r\n0\r\n\r\n",
+        b"-1\r\nabc\r\n0\r\n\r\n",
+        b"ffffffffffffffffffff\r\nabc",
+        b"3\r\nabcdef\r\n0\r\n\r\n",
+    ],
+    ids=["size", "negative", "huge", "longer"],
+)
 def test_bad_chunks_are_refused(supervisor, chunks):
     head = b"POST /v1/domains HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     got = raw(supervisor, head + chunks)
@@ -213,9 +232,13 @@ def test_tcp_needs_token_and_tls(new_doppeld, tmp_path):
     # Without a token nothing listens at all.
     one.start(wait=False)
     assert one.process.wait(60) == 1 and "token" in one.logged()
-    token = lambda *argv: subprocess.run([DOPPELD, "token", "--config", str(one.config), *argv], capture_output=True, text=True)
+    token = lambda *argv: subprocess.run(
+        [DOPPELD, "token", "--config", str(one.config), *argv], capture_output=True, text=True
+    )
     secret = token("add", "alice").stdout.strip()
-    assert secret.startswith("dpl_") and secret not in tokens.read_text() and stat.S_IMODE(tokens.stat().st_mode) == 0o600
+    assert (
+        secret.startswith("dpl_") and secret not in tokens.read_text() and stat.S_IMODE(tokens.stat().st_mode) == 0o600
+    )
     assert token("add", "alice").returncode == 1
     assert token("list").stdout.split("\t")[0] == "alice"
     one.start()
@@ -244,14 +267,41 @@ def test_tcp_needs_token_and_tls(new_doppeld, tmp_path):
 
 def test_tls(new_doppeld, tmp_path):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-        "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost",
-        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"], capture_output=True)
+    made = subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ],
+        capture_output=True,
+    )
     if made.returncode != 0:
         pytest.skip("no openssl to make a certificate")
     port = free_port()
-    one = new_doppeld(config=f'[tcp]\nlisten = "127.0.0.1:{port}"\ntokens = "{tmp_path}/tokens"\ncertificate = "{cert}"\nkey = "{key}"\n')
-    secret = subprocess.run([DOPPELD, "token", "--config", str(one.config), "add", "alice"], capture_output=True, text=True).stdout.strip()
+    one = new_doppeld(
+        config=f'[tcp]\nlisten = "127.0.0.1:{port}"\ntokens = "{tmp_path}/tokens"\ncertificate = "{cert}"\nkey = '
+               f'"{key}"\n'
+    )
+    secret = subprocess.run(
+        [DOPPELD, "token", "--config", str(one.config), "add", "alice"], capture_output=True, text=True
+    ).stdout.strip()
     one.start()
     context = ssl.create_default_context(cafile=str(cert))
     connection = http.client.HTTPSConnection("localhost", port, timeout=60, context=context)
@@ -268,20 +318,28 @@ def test_tls(new_doppeld, tmp_path):
 
 def test_check_prints_what_counts(new_doppeld):
     one = new_doppeld(config="[log]\nlevel = 'debug'\n")
-    run = lambda *argv: subprocess.run([DOPPELD, "--config", str(one.config), "--check", *argv], capture_output=True, text=True)
+    run = lambda *argv: subprocess.run(
+        [DOPPELD, "--config", str(one.config), "--check", *argv], capture_output=True, text=True
+    )
     assert 'level = "debug"' in run().stdout
     assert 'level = "warn"' in run("--log-level", "warn").stdout
     one.config.write_text("[htpt]\n")
     bad = run()
     assert bad.returncode == 1 and "htpt" in bad.stderr
-    example = subprocess.run([DOPPELD, "--config", str(ROOT / "packaging/doppeld.toml"), "--check"], capture_output=True, text=True)
+    example = subprocess.run(
+        [DOPPELD, "--config", str(ROOT / "packaging/doppeld.toml"), "--check"], capture_output=True, text=True
+    )
     assert example.returncode == 0, example.stderr
 
 
 def test_signals(new_doppeld):
     one = new_doppeld(args=["--log-format", "json"]).start()
     # The last line may be on its way.
-    logs = lambda: [json.loads(line) for line in one.logged().splitlines(keepends=True) if line.startswith("{") and line.endswith("\n")]
+    logs = lambda: [
+        json.loads(line)
+        for line in one.logged().splitlines(keepends=True)
+        if line.startswith("{") and line.endswith("\n")
+    ]
     assert any(line["fields"]["message"] == "ready" for line in logs())
     assert not any(line["level"] == "DEBUG" for line in logs())
     one.config.write_text(one.config.read_text() + "[log]\nlevel = 'debug'\n")
@@ -320,11 +378,20 @@ def test_socket_activation_and_notification(new_doppeld, tmp_path):
     # A request from before it runs is answered by it.
     early = one.connection()
     early.request("GET", "/v1/ping")
-    script = 'import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ["LISTEN_PID"] = str(os.getpid()); os.execv(sys.argv[2], sys.argv[2:])'
+    script = (
+        'import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ["LISTEN_PID"] = str(os.getpid()); '
+        'os.execv(sys.argv[2], sys.argv[2:])'
+    )
     fd = listener.fileno()
     env = {**os.environ, "LISTEN_FDS": "1", "NOTIFY_SOCKET": str(tmp_path / "notify")}
     log = open(one.dir / "log", "ab")
-    one.process = subprocess.Popen(["python3", "-c", script, str(fd), DOPPELD, "--config", str(one.config)], pass_fds=[fd, 3], env=env, stdout=log, stderr=log)
+    one.process = subprocess.Popen(
+        ["python3", "-c", script, str(fd), DOPPELD, "--config", str(one.config)],
+        pass_fds=[fd, 3],
+        env=env,
+        stdout=log,
+        stderr=log,
+    )
     assert notify.recv(100) == b"READY=1", one.logged()
     assert json.loads(early.getresponse().read()) == {"ok": True}
     assert one.stop() == 0

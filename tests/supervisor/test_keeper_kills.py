@@ -96,7 +96,10 @@ def test_domains_outlive_their_keepers(own, kind):
         start(own, f"s{k}", f"echo only; usleep {random.randrange(60000)}; exit {100 + k % 100}", kind=kind)
         time.sleep(random.random() * 0.05)
         took.append(kill_keeper(own))
-    print(f"{kind}: {kills} kills, the next keeper answers after {sorted(took)[len(took) // 2]:.3f} s, at most {max(took):.3f} s")
+    print(
+        f"{kind}: {kills} kills, the next keeper answers after {sorted(took)[len(took) // 2]:.3f} s, at most "
+        f"{max(took):.3f} s"
+    )
     for name, code in short.items():
         assert own.post(f"/v1/domains/{name}/wait").ok()["exit"]["exit_code"] == code, name
         assert output_of(own.get(f"/v1/domains/{name}/logs").lines)[0] == b"only\n", name
@@ -148,7 +151,7 @@ def test_what_was_set_stays(own):
     own.post("/v1/domains/fed/input", b"before\n").ok()
     own.post("/v1/domains/still/pause").ok()
     printed = own.get("/v1/domains/still/logs").body
-    limits = lambda: (  # noqa: E731
+    limits = lambda: (
         of_group(own.get("/v1/domains/b0").ok()["pid"], "memory", "memory.limit_in_bytes", "memory.max"),
         of_group(own.get("/v1/domains/b0").ok()["pid"], "cpu", "cpu.cfs_quota_us", "cpu.max"),
     )
@@ -216,12 +219,12 @@ def test_a_keeper_that_hangs_is_replaced(own):
 def test_a_freeze_whose_keeper_dies(own):
     # So much memory that writing it takes longer than the keeper lives.
     start(own, "b0", "dd if=/dev/urandom of=/dev/shm/much bs=1M count=64 2>/dev/null; echo ready; " + BUSY % 3)
-    logs = lambda: own.get("/v1/domains/b0/logs").body  # noqa: E731
+    logs = lambda: own.get("/v1/domains/b0/logs").body
     eventually(lambda: b"end" in logs() or len(logs()) > 1000, "it has its memory")
     pid = own.get("/v1/domains/b0").ok()["pid"]
     for i, stop in enumerate((False, True)):
         answers = []
-        ask = lambda: answers.append(own.post("/v1/domains/b0/freeze", {"frozen": f"z{i}", "stop": stop}))  # noqa: E731, B023
+        ask = lambda: answers.append(own.post("/v1/domains/b0/freeze", {"frozen": f"z{i}", "stop": stop}))
         freeze = threading.Thread(target=ask)
         freeze.start()
         time.sleep(0.005)
@@ -233,7 +236,7 @@ def test_a_freeze_whose_keeper_dies(own):
         if stop and f"z{i}" in made:
             return
         printed = logs()
-        eventually(lambda: logs() != printed, "it goes on")  # noqa: B023
+        eventually(lambda: logs() != printed, "it goes on")
         assert own.get("/v1/domains/b0").ok()["pid"] == pid
     own.post("/v1/domains/b0/kill", {"signal": "TERM"}).ok()
     assert own.post("/v1/domains/b0/wait").ok()["exit"]["exit_code"] == 3

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from conftest import eventually, output_of
-from test_keeper_kills import check, follow, own, start, the_keeper  # noqa: F401: `own` is a fixture
+from test_keeper_kills import check, follow, own, start, the_keeper  # noqa: F401 (`own` is a fixture)
 
 # Less than a ring holds, so that it all is printed without anybody who takes it.
 LAST = "echo ready; read x; n=0; while [ $n -lt 2000 ]; do echo \"out $n\"; echo \"err $n\" >&2; n=$((n + 1)); done; %s"

@@ -5,11 +5,9 @@ import os
 import signal
 import socket
 import subprocess
-import time
-
-import pytest
 
 import leftovers
+import pytest
 from conftest import DOPPELD, Answer, eventually
 from test_supervisor_faults import sleeper
 
@@ -21,7 +19,9 @@ class Owner:
 
     def __init__(self, d, port, name):
         self.port = port
-        made = subprocess.run([DOPPELD, "token", "--config", str(d.config), "add", name], capture_output=True, text=True, check=True)
+        made = subprocess.run(
+            [DOPPELD, "token", "--config", str(d.config), "add", name], capture_output=True, text=True, check=True
+        )
         self.headers = {"authorization": "Bearer " + made.stdout.strip(), "content-type": "application/json"}
 
     def ask(self, method, path, body=None):
@@ -41,7 +41,10 @@ def owned(new_doppeld, tmp_path):
     """A supervisor whose keepers hold two domains at most and are soon let go, and two owners."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    config = f'keeper_domains = 2\nkeeper_idle_seconds = 0\n[tcp]\nlisten = "127.0.0.1:{port}"\ntokens = "{tmp_path}/tokens"\n'
+    config = (
+        f'keeper_domains = 2\nkeeper_idle_seconds = 0\n[tcp]\nlisten = "127.0.0.1:{port}"\ntokens = '
+        f'"{tmp_path}/tokens"\n'
+    )
     d = new_doppeld(config=config)
     owners = Owner(d, port, "alice"), Owner(d, port, "bob")
     d.start()

@@ -2,9 +2,8 @@
 import concurrent.futures
 import os
 
-import pytest
-
 import leftovers
+import pytest
 from conftest import output_of
 
 SERVERS = int(os.environ.get("DOPPEL_SERVERS", "50"))

@@ -1,9 +1,10 @@
-"""What domains may do to the service they share, as much of it as they may: it goes on, and a neighbour loses no connection."""
+"""What domains may do to the service they share, as much of it as they may: it goes on, and a neighbour loses no
+connection."""
+
 import socket
 import threading
 
 import pytest
-
 from conftest import have_image
 from leftovers import services
 from test_network_shards import ECHO
@@ -14,14 +15,19 @@ import resource, socket, sys, time
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 """
-DEAF = MANY + """
+DEAF = (
+    MANY
+    + """
 s = socket.create_server(("", 80), backlog=4096)
 print("ready", flush=True)
 kept = []
 while True:
     kept.append(s.accept()[0])
 """
-FILL = MANY + """
+)
+FILL = (
+    MANY
+    + """
 kept = []
 for _ in range(int(sys.argv[2])):
     c = socket.create_connection((sys.argv[1], 80))
@@ -35,13 +41,17 @@ for _ in range(int(sys.argv[2])):
 print("full", flush=True)
 time.sleep(1000)
 """
-ABANDON = MANY + """
+)
+ABANDON = (
+    MANY
+    + """
 kept = []
 for _ in range(int(sys.argv[2])):
     u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     u.sendto(b"x", ("10.88.0.1", int(sys.argv[1])))
     kept.append(u)
 """
+)
 
 
 @pytest.fixture
@@ -103,7 +113,9 @@ def test_thousands_of_sockets_are_opened_and_abandoned(shared):
         port = ear.getsockname()[1]
 
         def attack():
-            make(d, "abandon", ABANDON, str(port), "8000", network=nat(allow=[f"10.88.0.1:{port}/udp"], name="attackers"))
+            make(
+                d, "abandon", ABANDON, str(port), "8000", network=nat(allow=[f"10.88.0.1:{port}/udp"], name="attackers")
+            )
             assert d.post("/v1/domains/abandon/wait", {}).ok()["exit"]["exit_code"] == 0
             d.delete("/v1/domains/abandon").ok()
 

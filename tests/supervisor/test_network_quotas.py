@@ -1,4 +1,6 @@
-"""How much of a network service a domain may have, as an administrator says it; and what is told of one, and where it is accounted for."""
+"""How much of a network service a domain may have, as an administrator says it; and what is told of one, and where it
+is accounted for."""
+
 import contextlib
 import pathlib
 import re
@@ -6,7 +8,6 @@ import socket
 import subprocess
 
 import pytest
-
 from conftest import DOPPELD, have_image
 from leftovers import services
 from test_network_neighbours import DEAF, make
@@ -78,4 +79,4 @@ def test_the_longest_step_is_exported(new_doppeld, debian):
     with socket.create_connection(("127.0.0.1", port)):
         text = eventually(lambda: d.get("/metrics").body.decode(), "no metrics")
     [longest] = re.findall(r'^doppel_network_service_longest_step_seconds\{shard="0"\} ([\d.e-]+)$', text, re.M)
-    assert 0 < float(longest)
+    assert float(longest) > 0

@@ -4,7 +4,6 @@ import signal
 import subprocess
 
 import pytest
-
 from conftest import DOPPELD, have_image
 from leftovers import services
 from test_networks import PORT, connected, eventually, is_over, nat, upper
@@ -29,7 +28,12 @@ def sharded(new_doppeld):
         pytest.skip("no image debian: make test-images")
     ports = {}
     for name in ("red", "blue"):
-        body = {"image": "debian", "name": f"shard-{name}", "command": ["python3", "-c", ECHO], "network": nat(PORT, name=name)}
+        body = {
+            "image": "debian",
+            "name": f"shard-{name}",
+            "command": ["python3", "-c", ECHO],
+            "network": nat(PORT, name=name),
+        }
         domain = d.post("/v1/domains?start=true", body).ok()["domain"]
         ports[name] = domain["network"]["ports"][0]["host_port"]
         # It listens.
@@ -64,11 +68,19 @@ def test_the_death_of_one_is_not_felt_by_others(sharded):
 
 
 def test_a_network_is_whole_wherever_it_is(sharded):
-    d, ports = sharded
-    ask = "import socket, sys; s = socket.create_connection((sys.argv[1], 80), timeout=60); s.sendall(b'hi'); print(s.recv(9))"
+    d, _ports = sharded
+    ask = (
+        "import socket, sys; s = socket.create_connection((sys.argv[1], 80), timeout=60); s.sendall(b'hi'); "
+        "print(s.recv(9))"
+    )
     for name, other in [("red", "blue"), ("blue", "red")]:
         for target, good in [(f"shard-{name}", True), (f"shard-{other}", False)]:
-            body = {"image": "debian", "command": ["python3", "-c", ask, target], "network": nat(name=name), "auto_remove": False}
+            body = {
+                "image": "debian",
+                "command": ["python3", "-c", ask, target],
+                "network": nat(name=name),
+                "auto_remove": False,
+            }
             asks = d.post("/v1/domains?start=true", body).ok()["domain"]["id"]
             code = d.post(f"/v1/domains/{asks}/wait", {}).ok()["exit"]["exit_code"]
             assert (code == 0) == good, (name, target)

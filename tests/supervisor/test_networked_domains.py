@@ -6,11 +6,10 @@ import random
 import shlex
 import time
 
-import pytest
-
 import leftovers
+import pytest
 from conftest import have_image
-from test_networks import made, nat, page  # noqa: F401: `made` is a fixture
+from test_networks import made, nat, page  # noqa: F401 (`made` is a fixture)
 
 SERVERS = int(os.environ.get("DOPPEL_SERVERS", "40"))
 
@@ -27,7 +26,7 @@ export PGHOST=%s PGUSER=postgres PGDATABASE=postgres
 until psql -Xqc 'select 1' >/dev/null 2>&1; do sleep 0.1; done
 pgbench -i -q -s 1 2>/dev/null && pgbench -n -t 100 -c 4 -j 2 | grep 'transactions actually processed'
 psql -XAtc 'select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history), count(*) from pgbench_history'
-"""
+"""  # noqa: E501
 
 SSHD = """
 mkdir -p /run/sshd /root/.ssh && chmod 755 /run/sshd && chmod 700 /root/.ssh
@@ -59,14 +58,14 @@ def inside(d, name, script, timeout=120):
     return p.stdout.decode()
 
 
-def test_postgresql_client_and_server(supervisor, made, servers):  # noqa: F811
+def test_postgresql_client_and_server(supervisor, made, servers):
     server = made("pg-server", nat(), ["sh", "-c", POSTGRES], image=servers)
     made("pg-client", nat(), ["sleep", "1000"], image=servers)
     out = inside(supervisor, "pg-client", PGBENCH % server["network"]["ip4"])
     assert out.splitlines() == ["number of transactions actually processed: 400/400", "t|400"], out
 
 
-def test_ssh(supervisor, made, servers):  # noqa: F811
+def test_ssh(supervisor, made, servers):
     made("ssh-client", nat(), ["sleep", "1000"], image=servers)
     key = inside(supervisor, "ssh-client", "ssh-keygen -q -t ed25519 -N '' -f /tmp/key && cat /tmp/key.pub")
     server = made("ssh-server", nat(), ["sh", "-c", f"KEY={shlex.quote(key.strip())}\n{SSHD}"], image=servers)
@@ -77,7 +76,12 @@ def test_many_web_servers_asked_by_zipfs_law(new_doppeld, busybox):
     """As Denali's (§4.3): few of them get most of the requests."""
     d = new_doppeld().start()
     script = "mkdir /tmp/www; hostname >/tmp/www/index.html; exec httpd -f -p 80 -h /tmp/www"
-    body = lambda i: {"image": busybox, "name": f"z{i}", "command": ["sh", "-c", script], "network": nat({"port": 80, "host_address": "127.0.0.1"})}  # noqa: E731
+    body = lambda i: {
+        "image": busybox,
+        "name": f"z{i}",
+        "command": ["sh", "-c", script],
+        "network": nat({"port": 80, "host_address": "127.0.0.1"}),
+    }
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         domains = list(pool.map(lambda i: d.post("/v1/domains?start=true", body(i)).ok(201)["domain"], range(SERVERS)))
         assert len({x["network"]["ip4"] for x in domains}) == SERVERS
@@ -86,7 +90,10 @@ def test_many_web_servers_asked_by_zipfs_law(new_doppeld, busybox):
         wanted = dice.choices(range(SERVERS), [1 / (rank + 1) for rank in range(SERVERS)], k=20 * SERVERS)
         began = time.monotonic()
         answers = list(pool.map(lambda i: page(domains[i]), wanted))
-        print(f"{len(wanted) / (time.monotonic() - began):.0f} requests a second, the most to one: {collections.Counter(wanted).most_common(1)}")
+        print(
+            f"{len(wanted) / (time.monotonic() - began):.0f} requests a second, the most to one: "
+            f"{collections.Counter(wanted).most_common(1)}"
+        )
         assert answers == [f"z{i}" for i in wanted]
         list(pool.map(lambda i: d.delete(f"/v1/domains/z{i}?force=true").ok(), range(SERVERS)))
     leftovers.none_of(d)

@@ -1,7 +1,9 @@
-"""Keepers are killed; connections of their domains go on: no byte is lost, none is reset, and whoever calls is answered.
+"""Keepers are killed; connections of their domains go on: no byte is lost, none is reset, and whoever calls is
+answered.
 
 DOPPEL_KEEPER_KILLS says how often.
 """
+
 import os
 import random
 import shutil
@@ -14,7 +16,7 @@ import pytest
 from conftest import eventually, have_image
 from leftovers import services
 from test_keeper_kills import KILLS, the_keeper
-from test_networks import PORT, UPPER, connected, hibernate, is_awake, is_over, nat, said, sleeper, state, upper  # noqa: F401: `sleeper` is a fixture
+from test_networks import PORT, UPPER, connected, hibernate, is_awake, is_over, nat, said, sleeper, state, upper  # noqa: F401 (`sleeper` is a fixture)
 
 # Asks the host, another domain by its name, on old connections and new ones, and by datagrams; tells of each round.
 OUT = """
@@ -86,7 +88,7 @@ class Load:
                     once(made, self.rounds)
                     self.rounds += 1
                     time.sleep(0.002)
-            except Exception as e:  # noqa: BLE001: told by `end`
+            except Exception as e:  # told by `end`
                 self.wrong = e
 
         self.thread = threading.Thread(target=run)
@@ -112,7 +114,7 @@ def ask(s, word):
 
 def loads(tcp, udp):
     """Those of a server at these ports: a stream, requests on one connection, new connections, datagrams."""
-    connect = lambda: socket.create_connection(("127.0.0.1", tcp), timeout=60)  # noqa: E731
+    connect = lambda: socket.create_connection(("127.0.0.1", tcp), timeout=60)
 
     def grams():
         u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -186,7 +188,9 @@ def test_connections_outlive_keepers(own, host):
         late.append(socket.create_connection(("127.0.0.1", tcp), timeout=60))
         ask(late[-1], b"nobody")
         seen = rounds(own)
-        eventually(lambda: old not in own.keepers() and own.get("/v1/domains/srv/stats").status == 200, "another keeper")
+        eventually(
+            lambda: old not in own.keepers() and own.get("/v1/domains/srv/stats").status == 200, "another keeper"
+        )
         eventually(lambda: rounds(own) > seen, "the domain inside gets no further")
     for load in running:
         load.end()
@@ -218,7 +222,7 @@ def test_connections_outlive_keepers(own, host):
 def test_keeper_and_service_die_together(own, host):
     own.config.write_text(own.config.read_text() + "network_shards = 2\n")
     own.start()
-    tcp, udp = served(own, host)
+    tcp, _udp = served(own, host)
     other = start(own, "other", UPPER, nat(PORT, name="other"))["network"]["ports"][0]["host_port"]
     connected(other).close()
     before = own.get("/v1/domains/srv").ok()
@@ -228,10 +232,18 @@ def test_keeper_and_service_die_together(own, host):
         old, hit = the_keeper(own), random.choice(both)
         for pid in (old, hit):
             os.kill(pid, signal.SIGKILL)
-        eventually(lambda: old not in own.keepers() and own.get("/v1/domains/srv/stats").status == 200, "another keeper")
+        eventually(
+            lambda: old not in own.keepers() and own.get("/v1/domains/srv/stats").status == 200, "another keeper"
+        )
         # One network's connections are over, and begin again at the same ports; the other's have felt nothing.
         fine = [is_fine(s) for s in open_now.values()]
-        assert sum(fine) == 1, (fine, both, hit, services(own), (own.store / "supervisor/keeper.log").read_text()[-2000:])
+        assert sum(fine) == 1, (
+            fine,
+            both,
+            hit,
+            services(own),
+            (own.store / "supervisor/keeper.log").read_text()[-2000:],
+        )
         for port in open_now:
             connected(port).close()
         eventually(lambda: len(services(own)) == 2, "it is not replaced")
@@ -254,7 +266,7 @@ def test_a_newer_program_takes_networks_over(own, host):
         shutil.copy(own.program, programs[-1])
     own.program = str(programs[0])
     own.start()
-    tcp, udp = served(own, host)
+    tcp, _udp = served(own, host)
     before = own.get("/v1/domains/srv").ok()
     own.stop()
     own.program = str(programs[1])
@@ -264,11 +276,14 @@ def test_a_newer_program_takes_networks_over(own, host):
     now = own.get("/v1/domains/srv").ok()
     assert (now["state"], now["pid"], now["network"]) == ("running", before["pid"], before["network"])
     # Its services are the new one's, too.
-    eventually(lambda: [os.readlink(f"/proc/{pid}/exe") for pid in services(own)] == [str(programs[1])], "the old services stay")
+    eventually(
+        lambda: [os.readlink(f"/proc/{pid}/exe") for pid in services(own)] == [str(programs[1])],
+        "the old services stay",
+    )
 
 
-def test_hibernated_domains_keep_their_connections(sleeper):  # noqa: F811
-    d, tcp, udp = sleeper
+def test_hibernated_domains_keep_their_connections(sleeper):
+    d, tcp, _udp = sleeper
     quiet, loud = connected(tcp), connected(tcp)
     for _ in range(3):
         hibernate(d)

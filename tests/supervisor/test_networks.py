@@ -8,7 +8,6 @@ import socket
 import time
 
 import pytest
-
 from conftest import have_image
 from leftovers import services
 
@@ -146,7 +145,7 @@ def test_traffic_is_counted_and_kept(new_doppeld, made):
     d = new_doppeld().start()
     server = made("net-counted", nat(PORT), d=d)
     path = f"/v1/domains/{server['id']}"
-    network = lambda: d.get(f"{path}/stats").ok()["network"]  # noqa: E731
+    network = lambda: d.get(f"{path}/stats").ok()["network"]
     assert page(server) == "net-counted"
     eventually(lambda: network()["sent"]["bytes"] >= len("net-counted\n"), "nothing was sent")
     before = network()
@@ -168,7 +167,8 @@ def test_traffic_is_counted_and_kept(new_doppeld, made):
     text = d.get("/metrics").body.decode()
     for way in ("sent", "received"):
         for figure, value in used[way].items():
-            shown = re.search(rf'^doppel_domain_network_{way}_{figure}_total{{id="{server["id"]}",.*}} (\d+)$', text, re.M)
+            row = rf'^doppel_domain_network_{way}_{figure}_total{{id="{server["id"]}",.*}} (\d+)$'
+            shown = re.search(row, text, re.M)
             assert int(shown[1]) >= value, (way, figure)
     d.post(f"{path}/kill", {}).ok()
     d.post(f"{path}/wait", {}).ok()
@@ -237,7 +237,9 @@ def test_connections_stay_with_the_original(supervisor, made):
                 finally:
                     supervisor.delete(clone, force=True)
             connection.sendall(b"still here\n")
-            eventually(lambda: said(supervisor, "/v1/domains/net-talks") == b"still here\n", "the original hears nothing")
+            eventually(
+                lambda: said(supervisor, "/v1/domains/net-talks") == b"still here\n", "the original hears nothing"
+            )
     eventually(lambda: supervisor.delete("/v1/frozen/net-talking").status < 300, "the image stays")
 
 
@@ -321,7 +323,7 @@ def hibernate(d):
 
 
 def test_a_hibernated_domain_keeps_its_connections_and_wakes_for_them(sleeper):
-    d, tcp, udp = sleeper
+    d, tcp, _udp = sleeper
     quiet, loud = connected(tcp), connected(tcp)
     with quiet, loud:
         for i in range(3):
@@ -362,7 +364,7 @@ def test_a_hibernated_domain_wakes_for_callers(sleeper):
 
 def test_a_hibernated_domain_whose_service_dies(sleeper):
     """Its connections are lost; it wakes to listen again."""
-    d, tcp, udp = sleeper
+    d, tcp, _udp = sleeper
     with connected(tcp) as s:
         hibernate(d)
         [service] = services(d)
@@ -373,7 +375,7 @@ def test_a_hibernated_domain_whose_service_dies(sleeper):
 
 
 def test_a_hibernated_domain_that_is_removed(sleeper):
-    d, tcp, udp = sleeper
+    d, tcp, _udp = sleeper
     with connected(tcp) as s:
         hibernate(d)
         d.delete("/v1/domains/sleeper").ok()

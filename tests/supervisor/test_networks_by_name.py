@@ -3,7 +3,6 @@ import os
 import signal
 
 import pytest
-
 from conftest import eventually, have_image
 from leftovers import services
 

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 
 import pytest
-
 from conftest import DOPPEL, ROOT
 
 
@@ -21,7 +20,9 @@ def test_install(binaries, tmp_path):
     assert (share / "doppel/para-only.conf").exists()
     # Its configuration is valid, and survives the next installation.
     config = tmp_path / "etc/doppel/doppeld.toml"
-    checked = subprocess.run([bin / "doppeld", "--check", "--config", config], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run(
+        [bin / "doppeld", "--check", "--config", config], capture_output=True, text=True, timeout=60
+    )
     assert checked.returncode == 0, checked.stderr
     config.write_text("# mine\n")
     subprocess.run(install, env=env, check=True, capture_output=True, timeout=120)
@@ -34,7 +35,9 @@ def test_units(binaries, tmp_path):
         pytest.skip("no systemd-analyze")
     for unit in (ROOT / "packaging/systemd").glob("doppeld.*"):
         text = unit.read_text()
-        (tmp_path / unit.name).write_text(text.replace("/usr/bin/doppeld", str(pathlib.Path(DOPPEL).parent.resolve() / "doppeld")))
+        (tmp_path / unit.name).write_text(
+            text.replace("/usr/bin/doppeld", str(pathlib.Path(DOPPEL).parent.resolve() / "doppeld"))
+        )
     units = [tmp_path / "doppeld.service", tmp_path / "doppeld.socket"]
     p = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=60)
     # It also speaks of units of this host.
@@ -58,7 +61,13 @@ def test_the_service_is_confined_as_far_as_it_can_be(tmp_path):
 def exposure(unit):
     """Versions of systemd weigh a little differently."""
     env = {**os.environ, "SYSTEMD_UNIT_PATH": f"{unit.parent}:"}
-    p = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", unit], env=env, capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if p.returncode != 0 and "unrecognized option" in p.stderr:
         pytest.skip("this systemd-analyze looks at units of a running systemd only")
     found = re.search(r"Overall exposure level for doppeld.service: ([0-9.]+)", p.stdout)

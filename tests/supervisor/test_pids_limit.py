@@ -1,8 +1,9 @@
-"""--pids-limit bounds processes and threads of a para domain: its guest kernel refuses more before it copies anything."""
+"""--pids-limit bounds processes and threads of a para domain: its guest kernel refuses more before it copies
+anything."""
+
 import time
 
 import pytest
-
 from conftest import have_image
 
 LIMIT = 20

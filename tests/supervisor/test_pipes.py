@@ -4,7 +4,6 @@ import signal
 import subprocess
 
 import pytest
-
 from conftest import DOPPEL
 
 
@@ -28,14 +27,41 @@ def web(supervisor, busybox):
     supervisor.cli("rm", "-f", "piped")
 
 
-@pytest.mark.parametrize("args", [
-    ["ps", "-a"], ["ps", "-q"], ["ps", "--json"], ["ps", "--format", "table {{.ID}}"], ["inspect", "piped"],
-    ["inspect", "--json", "piped"], ["images"], ["images", "-q"], ["image", "ls", "--json"], ["image", "inspect", "--quick", "busybox"],
-    ["info"], ["info", "--json"], ["version"], ["top", "piped"], ["stats", "--no-stream"], ["logs", "piped"],
-    ["logs", "--json", "piped"], ["logs", "-f", "piped"], ["events", "--since", "1h"], ["exec", "piped", "echo", "x"],
-    ["exec", "-t", "piped", "echo", "x"], ["cp", "piped:/etc/passwd", "-"], ["service", "ls"], ["doctor"],
-    ["completion", "bash"], ["--help"], ["run", "--help"], ["create", "--name", "unread", "busybox", "true"], ["rename", "--help"],
-], ids=" ".join)
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["ps", "-a"],
+        ["ps", "-q"],
+        ["ps", "--json"],
+        ["ps", "--format", "table {{.ID}}"],
+        ["inspect", "piped"],
+        ["inspect", "--json", "piped"],
+        ["images"],
+        ["images", "-q"],
+        ["image", "ls", "--json"],
+        ["image", "inspect", "--quick", "busybox"],
+        ["info"],
+        ["info", "--json"],
+        ["version"],
+        ["top", "piped"],
+        ["stats", "--no-stream"],
+        ["logs", "piped"],
+        ["logs", "--json", "piped"],
+        ["logs", "-f", "piped"],
+        ["events", "--since", "1h"],
+        ["exec", "piped", "echo", "x"],
+        ["exec", "-t", "piped", "echo", "x"],
+        ["cp", "piped:/etc/passwd", "-"],
+        ["service", "ls"],
+        ["doctor"],
+        ["completion", "bash"],
+        ["--help"],
+        ["run", "--help"],
+        ["create", "--name", "unread", "busybox", "true"],
+        ["rename", "--help"],
+    ],
+    ids=" ".join,
+)
 def test_nobody_reads(supervisor, web, args):
     done = into_nobody(supervisor, *args)
     # What it has made nevertheless.

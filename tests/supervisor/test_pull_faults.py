@@ -9,11 +9,10 @@ import sys
 import time
 
 import pytest
-
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/images"))
-import oci  # noqa: E402
+import oci
 
 ROUNDS = int(os.environ.get("DOPPEL_FAULT_ROUNDS", "5"))
 

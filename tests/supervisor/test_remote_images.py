@@ -4,7 +4,6 @@ import socket
 import subprocess
 
 import pytest
-
 from conftest import DOPPEL, DOPPELD, Doppeld
 
 
@@ -30,7 +29,11 @@ def test_images_are_the_other_hosts(tmp_path, busybox):
     check = [DOPPELD, "--config", str(server.config), "--check"]
     refused = subprocess.run(check, capture_output=True, text=True)
     assert refused.returncode != 0 and "needs a token" in refused.stderr, "nobody could use its TCP"
-    env = {"DOPPEL_HOST": f"http://127.0.0.1:{port}", "DOPPEL_TOKEN": token_of(server), "DOPPEL_STORE": str(tmp_path / "here")}
+    env = {
+        "DOPPEL_HOST": f"http://127.0.0.1:{port}",
+        "DOPPEL_TOKEN": token_of(server),
+        "DOPPEL_STORE": str(tmp_path / "here"),
+    }
     assert subprocess.run(check, capture_output=True).returncode == 0
     server.start()
     try:
@@ -38,7 +41,9 @@ def test_images_are_the_other_hosts(tmp_path, busybox):
         assert b"busybox" in listed.stdout.split(), listed
         assert cli(env, "images", "-q", "--local").stdout == b""
         assert cli(env, "image", "inspect", "busybox").returncode == 0
-        with_file = subprocess.run(["tar", "-C", str(tmp_path), "-cf", "-", "tokens"], check=True, capture_output=True).stdout
+        with_file = subprocess.run(
+            ["tar", "-C", str(tmp_path), "-cf", "-", "tokens"], check=True, capture_output=True
+        ).stdout
         made = cli(env, "image", "import", "-", "made-there", stdin=with_file)
         assert made.returncode == 0, made.stderr
         assert b"made-there" in cli(env, "images", "-q").stdout.split()
@@ -57,7 +62,18 @@ def test_images_are_the_other_hosts(tmp_path, busybox):
 @pytest.fixture
 def secured(tmp_path, busybox):
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "1",
+    ]
     make += ["-subj", "/CN=other", "-addext", "subjectAltName=DNS:other", "-keyout", str(key), "-out", str(cert)]
     subprocess.run(make, check=True, capture_output=True)
     port = free_port()
@@ -71,7 +87,9 @@ def secured(tmp_path, busybox):
 def test_tls_errors_in_words(secured):
     _, port, env, cert = secured
     untrusted = cli({**env, "DOPPEL_HOST": f"https://127.0.0.1:{port}"}, "ps")
-    assert untrusted.returncode == 1 and b"certificate" in untrusted.stderr and b"DOPPEL_CA" in untrusted.stderr, untrusted.stderr
+    assert untrusted.returncode == 1 and b"certificate" in untrusted.stderr and b"DOPPEL_CA" in untrusted.stderr, (
+        untrusted.stderr
+    )
     named = cli({**env, "DOPPEL_HOST": f"https://127.0.0.1:{port}", "DOPPEL_CA": str(cert)}, "ps")
     assert named.returncode == 1 and b"certificate" in named.stderr, named.stderr
     plain = cli({**env, "DOPPEL_HOST": f"http://127.0.0.1:{port}"}, "ps")

@@ -1,8 +1,9 @@
-"""A request with an idempotency key that is sent again after the supervisor's sudden death: what it made is not made twice."""
+"""A request with an idempotency key that is sent again after the supervisor's sudden death: what it made is not made
+twice."""
+
 import os
 
 import pytest
-
 from test_supervisor_faults import ROUNDS, killed_during, sleeper
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -18,7 +19,7 @@ def test_nothing_is_made_twice(new_doppeld, busybox):
             "/v1/frozen/warm/clone": {"count": 3, "name": f"clone{i}"},
         }
         for path, body in wanted.items():
-            send = lambda: d.post(path, body, headers={"Idempotency-Key": f"{path} {i}"})  # noqa: B023, E731
+            send = lambda: d.post(path, body, headers={"Idempotency-Key": f"{path} {i}"})
             killed_during(d, send)
             answer = send().ok(201)
             assert all("domain" in result for result in answer.get("results", [])), answer

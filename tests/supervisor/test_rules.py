@@ -7,7 +7,6 @@ import threading
 import time
 
 import pytest
-
 from conftest import eventually
 
 
@@ -69,7 +68,9 @@ def name_server():
             kind = struct.unpack(">H", query[end - 4 : end - 2])[0]
             record = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + bytes([10, 88, 0, 1])
             found = record if kind == 1 else b""
-            server.sendto(query[:2] + struct.pack(">HHHHH", 0x8180, 1, bool(found), 0, 0) + query[12:end] + found, caller)
+            server.sendto(
+                query[:2] + struct.pack(">HHHHH", 0x8180, 1, bool(found), 0, 0) + query[12:end] + found, caller
+            )
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -122,7 +123,9 @@ def test_open_connections_that_a_new_rule_forbids_end(supervisor, made, listener
     stay.set()
     made("rules-cut", f"nc 10.88.0.1 {port}; echo over; exec sleep 1000", allow=[f"10.88.0.1:{port}"])
     eventually(lambda: "hello" in printed(supervisor, "rules-cut"), "not connected")
-    supervisor.patch("/v1/domains/rules-cut", {"network": {"rules": [rule("deny", "192.0.2.1")], "allow": ["10.88.0.1"]}}).ok()
+    supervisor.patch(
+        "/v1/domains/rules-cut", {"network": {"rules": [rule("deny", "192.0.2.1")], "allow": ["10.88.0.1"]}}
+    ).ok()
     [connection] = taken
     connection.sendall(b"still\n")
     eventually(lambda: "still" in printed(supervisor, "rules-cut"), "cut although it is allowed")
@@ -172,7 +175,9 @@ def test_callers_are_refused_by_rules(supervisor, made):
     listens = ["sh", "-c", "grep -q ':0050 .* 0A ' /proc/net/tcp /proc/net/tcp6"]
     eventually(lambda: supervisor.cli("exec", "rules-in", *listens).returncode == 0, "it does not listen")
     assert page() is None
-    supervisor.patch("/v1/domains/rules-in", {"network": {"rules": [rule("deny", "127.0.0.0/8:81", direction="in")]}}).ok()
+    supervisor.patch(
+        "/v1/domains/rules-in", {"network": {"rules": [rule("deny", "127.0.0.0/8:81", direction="in")]}}
+    ).ok()
     assert page() == b"here\n"
 
 
@@ -195,7 +200,13 @@ def test_what_rules_decide_is_logged(supervisor, made, listener, tmp_path):
         return found if len(found) == 2 else None
 
     allowed, denied = eventually(told, "no events")
-    assert allowed == {"action": "allow", "direction": "out", "protocol": "tcp", "peer": f"10.88.0.1:{port}", "port": str(port)}
+    assert allowed == {
+        "action": "allow",
+        "direction": "out",
+        "protocol": "tcp",
+        "peer": f"10.88.0.1:{port}",
+        "port": str(port),
+    }
     assert (denied["action"], denied["peer"]) == ("deny", "169.254.169.254:80")
 
 

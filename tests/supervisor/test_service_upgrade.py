@@ -6,7 +6,6 @@ import shutil
 import signal
 
 import pytest
-
 from conftest import DOPPELD, have_image
 from leftovers import services
 from test_network_shards import ECHO, echoes
@@ -33,7 +32,12 @@ def served(new_doppeld, installed):
         pytest.skip("no image debian: make test-images")
     ports = []
     for name in NETWORKS:
-        body = {"image": "debian", "name": f"up-{name}", "command": ["python3", "-c", ECHO], "network": nat(PORT, name=name)}
+        body = {
+            "image": "debian",
+            "name": f"up-{name}",
+            "command": ["python3", "-c", ECHO],
+            "network": nat(PORT, name=name),
+        }
         ports.append(d.post("/v1/domains?start=true", body).ok()["domain"]["network"]["ports"][0]["host_port"])
     return d, ports
 
@@ -104,7 +108,7 @@ def test_a_program_that_cannot_begin_replaces_nothing(served, installed):
 
 
 def test_deaths_and_use_are_told(served):
-    d, ports = served
+    d, _ports = served
     [first, second] = listed(d)
     assert {first["pid"], second["pid"]} == set(services(d))
     assert (first["domains"], first["networks"], first["restarts"]) == (1, 1, 0)
@@ -118,4 +122,7 @@ def test_deaths_and_use_are_told(served):
     assert shown == {"0": "1", "1": "0"}
     table = d.cli("service", "ls").stdout.decode().splitlines()
     assert table[0].split()[:5] == ["SERVICE", "SHARD", "PID", "STARTS", "RESTARTS"]
-    assert [row.split()[:2] + row.split()[3:5] for row in table[1:]] == [["network", "0", "2", "1"], ["network", "1", "1", "0"]]
+    assert [row.split()[:2] + row.split()[3:5] for row in table[1:]] == [
+        ["network", "0", "2", "1"],
+        ["network", "1", "1", "0"],
+    ]

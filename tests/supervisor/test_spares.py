@@ -18,7 +18,9 @@ def ok(p):
 
 def taken(d):
     """How many domains were ready before they were wanted."""
-    found = re.search(r'^doppel_start_stage_seconds_count{kind="boot",stage="spare"} (\d+)', d.get("/metrics").body.decode(), re.M)
+    found = re.search(
+        r'^doppel_start_stage_seconds_count{kind="boot",stage="spare"} (\d+)', d.get("/metrics").body.decode(), re.M
+    )
     return int(found[1]) if found else 0
 
 
@@ -35,8 +37,28 @@ def out_of_spare(d, *argv):
 
 
 def test_it_is_the_domain_that_was_wanted(own):
-    script = "hostname; echo $HOSTNAME $A $HOME; id -u; id -g; pwd; awk '/MemTotal/ {print int($2 / 1024)}' /proc/meminfo; cat /proc/1/cmdline | tr '\\0' ' '; set -- /proc/[0-9]*; echo $#"
-    asked = ("-e", "A=b", "-w", "/made/here", "-u", "7:8", "--hostname", "other", "-m", "96m", "--pids-limit", "70", "busybox", "sh", "-c", script)
+    script = (
+        "hostname; echo $HOSTNAME $A $HOME; id -u; id -g; pwd; awk '/MemTotal/ {print int($2 / 1024)}' "
+        "/proc/meminfo; cat /proc/1/cmdline | tr '\\0' ' '; set -- /proc/[0-9]*; echo $#"
+    )
+    asked = (
+        "-e",
+        "A=b",
+        "-w",
+        "/made/here",
+        "-u",
+        "7:8",
+        "--hostname",
+        "other",
+        "-m",
+        "96m",
+        "--pids-limit",
+        "70",
+        "busybox",
+        "sh",
+        "-c",
+        script,
+    )
     lines = out_of_spare(own, *asked).splitlines()
     assert lines[:6] == ["other", "other b /", "7", "8", "/made/here", "96"], lines
     assert lines[6].startswith("sh -c hostname"), lines
@@ -45,7 +67,10 @@ def test_it_is_the_domain_that_was_wanted(own):
     assert first == lines
     # Each is used once: nothing of one domain is in the next.
     for _ in range(3):
-        assert out_of_spare(own, "busybox", "sh", "-c", "ls /tmp | wc -l; touch /tmp/x; dmesg 2>/dev/null | wc -l") == "0\n0\n"
+        assert (
+            out_of_spare(own, "busybox", "sh", "-c", "ls /tmp | wc -l; touch /tmp/x; dmesg 2>/dev/null | wc -l")
+            == "0\n0\n"
+        )
 
 
 def test_names_limits_and_ends(own):
@@ -53,7 +78,15 @@ def test_names_limits_and_ends(own):
     deadline = time.monotonic() + 60
     while True:
         before = taken(own)
-        made = own.post("/v1/domains?start=true", {"image": "busybox", "command": ["sh", "-c", "echo up; exec sleep 1000"], "name": "kept", "resources": {"pids": 70, "cpu_weight": 200}}).ok(201)["domain"]
+        made = own.post(
+            "/v1/domains?start=true",
+            {
+                "image": "busybox",
+                "command": ["sh", "-c", "echo up; exec sleep 1000"],
+                "name": "kept",
+                "resources": {"pids": 70, "cpu_weight": 200},
+            },
+        ).ok(201)["domain"]
         if taken(own) > before:
             break
         own.delete("/v1/domains/kept?force=true")

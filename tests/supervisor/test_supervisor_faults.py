@@ -6,7 +6,6 @@ import concurrent.futures
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import threading
 import time
@@ -43,7 +42,12 @@ def consistent(d):
         left = {p.name for p in (d.store / "domains").iterdir()} - {x["id"] for x in domains}
         if set(processes(d)) == live and not left:
             return domains
-        assert time.monotonic() < deadline, (processes(d), live, domains, f"directories of domains that are no more: {left}")
+        assert time.monotonic() < deadline, (
+            processes(d),
+            live,
+            domains,
+            f"directories of domains that are no more: {left}",
+        )
         time.sleep(0.1)
 
 

@@ -1,16 +1,19 @@
-"""`doppeld` as a service of systemd's; only where that is process 1 and the units are installed, as scripts/test-cgroup2 has it."""
+"""`doppeld` as a service of systemd's; only where that is process 1 and the units are installed, as
+scripts/test-cgroup2 has it."""
+
 import os
 import pathlib
 import subprocess
 import time
 
 import pytest
-
 from conftest import DOPPEL, eventually
 
 pytestmark = pytest.mark.skipif(
-    pathlib.Path("/proc/1/comm").read_text() != "systemd\n" or not pathlib.Path("/etc/systemd/system/doppeld.service").exists(),
-    reason="no doppeld is installed as a service")
+    pathlib.Path("/proc/1/comm").read_text() != "systemd\n"
+    or not pathlib.Path("/etc/systemd/system/doppeld.service").exists(),
+    reason="no doppeld is installed as a service",
+)
 
 ROOT = pathlib.Path("/sys/fs/cgroup")
 
@@ -29,14 +32,29 @@ def systemctl(*argv):
 def test_domains_and_their_groups_survive_systemd(busybox, kind):
     """It and systemd look after one hierarchy: neither takes the other's controllers away."""
     systemctl("start", "doppeld.socket")
-    name = cli("run", "-d", "--kind", kind, "--memory", "64m", "--cpus", "0.5", busybox, "sh", "-c", "while :; do sleep 1; done")
+    name = cli(
+        "run",
+        "-d",
+        "--kind",
+        kind,
+        "--memory",
+        "64m",
+        "--cpus",
+        "0.5",
+        busybox,
+        "sh",
+        "-c",
+        "while :; do sleep 1; done",
+    )
     pid = cli("inspect", "--format", "{{.pid}}", name)
     group = ROOT / pathlib.Path(f"/proc/{pid}/cgroup").read_text().strip().removeprefix("0::/")
-    limits = lambda: [(group / f).read_text() for f in ("memory.max", "cpu.max")]  # noqa: E731
+    limits = lambda: [(group / f).read_text() for f in ("memory.max", "cpu.max")]
     before = limits()
     # systemd goes through all of its groups, makes some with and without the same controllers, and ends the service.
     systemctl("daemon-reload")
-    subprocess.run(["systemd-run", "-q", "-p", "CPUWeight=50", "-p", "MemoryMax=64M", "sleep", "1"], check=True, timeout=60)
+    subprocess.run(
+        ["systemd-run", "-q", "-p", "CPUWeight=50", "-p", "MemoryMax=64M", "sleep", "1"], check=True, timeout=60
+    )
     time.sleep(3)
     systemctl("restart", "doppeld.service")
     assert limits() == before

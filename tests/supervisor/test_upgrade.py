@@ -1,4 +1,6 @@
-"""The supervisor, its keepers and services become those of a newer program: no domain ends, every request is answered."""
+"""The supervisor, its keepers and services become those of a newer program: no domain ends, every request is
+answered."""
+
 import json
 import os
 import shutil
@@ -32,7 +34,8 @@ def program_of(pid):
 
 
 class Poller:
-    """Asks for the domains every 20 ms, each time on a connection of its own; notes what fails, and the longest wait."""
+    """Asks for the domains every 20 ms, each time on a connection of its own; notes what fails, and the longest
+    wait."""
 
     def __init__(self, d):
         self.failed, self.longest, self.over = [], 0, threading.Event()
@@ -103,7 +106,7 @@ def is_dead_child(pid, parent):
 
 
 def test_the_same_program_stays(own):
-    descriptors = lambda: len(os.listdir(f"/proc/{own.process.pid}/fd"))  # noqa: E731
+    descriptors = lambda: len(os.listdir(f"/proc/{own.process.pid}/fd"))
     before = descriptors()
     done = own.cli("upgrade")
     assert done.returncode == 0 and b"as before" in done.stdout, done
@@ -116,7 +119,10 @@ def test_the_same_program_stays(own):
         ("no program\n", "not fit"),
         ("#!/bin/sh\necho it breaks >&2; exit 3\n", "it breaks"),
         # It passes what can be tried, and does not begin.
-        ('#!/bin/sh\ncase "$*" in *--check|about) exec {0} "$@";; esac\nexec {0} "$@" --store /proc/none\n', "/proc/none"),
+        (
+            '#!/bin/sh\ncase "$*" in *--check|about) exec {0} "$@";; esac\nexec {0} "$@" --store /proc/none\n',
+            "/proc/none",
+        ),
     ],
 )
 def test_one_that_does_not_begin_replaces_nothing(own, installed, tmp_path, text, why):

@@ -6,11 +6,9 @@ import re
 import select
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
-
 from conftest import DOPPEL
 
 
@@ -55,7 +53,9 @@ def test_names_that_mean_something_else(d):
     for network, why in (("host", "never has the host's own network"), ("container:x", "do not share a network stack")):
         done = d.cli("run", "--rm", "--network", network, "busybox", "true")
         assert done.returncode == 125 and why in done.stderr.decode(), done.stderr
-        detail = d.post("/v1/domains", {"image": "busybox", "network": {"kind": "nat", "name": network}}).problem(400, "invalid_request")
+        detail = d.post("/v1/domains", {"image": "busybox", "network": {"kind": "nat", "name": network}}).problem(
+            400, "invalid_request"
+        )
         assert why in detail
     assert ok(d.cli("run", "--rm", "--network", "bridge", "busybox", "true")) == ""
 
@@ -79,7 +79,9 @@ def test_no_more_than_the_host_has(d):
     assert int(ok(done)) == len(os.sched_getaffinity(0)) and b"warning" in done.stderr
     done = d.cli("create", "-m", "100t", "busybox", "true")
     assert b"the host has" in done.stderr
-    detail = d.post("/v1/domains", {"image": "busybox", "resources": {"memory_bytes": 1 << 20}}).problem(400, "invalid_request")
+    detail = d.post("/v1/domains", {"image": "busybox", "resources": {"memory_bytes": 1 << 20}}).problem(
+        400, "invalid_request"
+    )
     assert str(8 << 20) in detail
 
 
@@ -92,7 +94,9 @@ def test_run_with_input(d):
 
 
 def test_a_life(d):
-    made = ok(d.cli("run", "-d", "--name", "web", "--label", "a=b", "busybox", "sh", "-c", "echo up; sleep 1000")).strip()
+    made = ok(
+        d.cli("run", "-d", "--name", "web", "--label", "a=b", "busybox", "sh", "-c", "echo up; sleep 1000")
+    ).strip()
     assert re.fullmatch("[0-9a-f]{16}", made)
     heading, row = ok(d.cli("ps")).splitlines()
     assert heading.split() == ["DOMAIN", "ID", "IMAGE", "COMMAND", "CREATED", "STATUS", "PORTS", "NAMES"]
@@ -145,8 +149,10 @@ def test_create_start_attach(d):
 def test_events(d):
     begun = time.time() - 1
     ok(d.cli("run", "--rm", "--name", "eve", "busybox", "true"))
-    lines = ok(d.cli("events", "--since", str(begun), "--until", str(time.time() + 1), "--format", "{{.Kind}} {{.Name}}")).splitlines()
-    assert [l for l in lines if l.endswith(" eve")][:3] == ["create eve", "start eve", "die eve"], lines
+    lines = ok(
+        d.cli("events", "--since", str(begun), "--until", str(time.time() + 1), "--format", "{{.Kind}} {{.Name}}")
+    ).splitlines()
+    assert [x for x in lines if x.endswith(" eve")][:3] == ["create eve", "start eve", "die eve"], lines
 
 
 def test_logs_follow(d):
@@ -155,7 +161,19 @@ def test_logs_follow(d):
 
 
 def test_signals_go_to_the_program(d):
-    p = subprocess.Popen([DOPPEL, "run", "--rm", "busybox", "sh", "-c", "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.05; done"], stdout=subprocess.PIPE, env=env(d))
+    p = subprocess.Popen(
+        [
+            DOPPEL,
+            "run",
+            "--rm",
+            "busybox",
+            "sh",
+            "-c",
+            "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.05; done",
+        ],
+        stdout=subprocess.PIPE,
+        env=env(d),
+    )
     assert p.stdout.readline() == b"ready\n"
     p.send_signal(signal.SIGTERM)
     assert p.communicate(timeout=60)[0] == b"got it\n" and p.returncode == 9
@@ -191,7 +209,9 @@ class Terminal:
 
 
 def test_terminal(d):
-    import fcntl, struct, termios
+    import fcntl
+    import struct
+    import termios
 
     t = Terminal(d, "run", "--rm", "-it", "busybox", "sh")
     t.expect(b"# ")

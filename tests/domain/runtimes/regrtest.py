@@ -24,12 +24,26 @@ def outcome(case):
 def run(module, seconds, ignored):
     with tempfile.TemporaryDirectory() as d:
         report = os.path.join(d, "report.xml")
-        argv = [sys.executable, "-m", "test", "--timeout", str(seconds), "--junit-xml", report, *(f"-i{i}" for i in ignored), module]
+        argv = [
+            sys.executable,
+            "-m",
+            "test",
+            "--timeout",
+            str(seconds),
+            "--junit-xml",
+            report,
+            *(f"-i{i}" for i in ignored),
+            module,
+        ]
         p = subprocess.run(argv, cwd=d, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         found = {}
         try:
             # Output of tests may hold control characters, which XML cannot.
-            text = re.sub(r"&#(\d|[12]\d|3[01]);|[\0-\x08\x0b\x0c\x0e-\x1f]", "?", open(report, encoding="utf-8", errors="replace").read())
+            text = re.sub(
+                r"&#(\d|[12]\d|3[01]);|[\0-\x08\x0b\x0c\x0e-\x1f]",
+                "?",
+                open(report, encoding="utf-8", errors="replace").read(),
+            )
             for case in xml.etree.ElementTree.fromstring(text).iter("testcase"):
                 # A test whose subtests fail one by one is in the report more than once.
                 name = f"{module}.{case.get('name').removeprefix('test.').removeprefix(module + '.')}"
