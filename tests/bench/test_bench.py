@@ -12,7 +12,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 def bench(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     yield
-    for name in [n for n in sys.modules if n.split(".")[0] in ("harness", "workloads", "run")]:
+    for name in [n for n in sys.modules if n.split(".")[0] in ("harness", "workloads", "run", "evaluation")]:
         del sys.modules[name]
 
 
@@ -66,3 +66,12 @@ def test_what_was_measured_before_a_failure_is_kept_and_a_reason_is_no_failure()
         and set(seconds["w"]) == {"native", "paene", "bwrap"}
     )
     assert sorted(notes) == [("FAILED", "paene", "w: paene: broke"), ("cannot", "bwrap", "w: bwrap: has none")]
+
+
+def test_evaluation_is_what_template_and_figures_give(monkeypatch):
+    import evaluation
+
+    monkeypatch.setattr(evaluation.svg, "plot", lambda *_: None)
+    data = evaluation.json.loads((BENCH / "results/evaluation.json").read_text())
+    page = evaluation.page(evaluation.Results(data), data["machines"])
+    assert page == (BENCH.parent / "docs/EVALUATION.md").read_text(), "run bench/evaluation.py"
