@@ -87,6 +87,8 @@ check: setup
 	cargo run --quiet --locked -p xtask -- deny
 	cargo run --quiet --locked -p xtask -- compat --check
 	cargo run --quiet --locked -p xtask -- layers
+	scripts/check-fuzz
+	scripts/lint-python
 	$(PYTEST) --quiet --collect-only tests
 
 bench: image image-servers image-runtimes

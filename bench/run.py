@@ -15,6 +15,8 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -28,7 +30,7 @@ RESULTS = HERE / "results"
 OTHERS = ("runc", "crun", "runsc", "bwrap")
 
 
-def prepare(chosen, runtimes):
+def prepare(chosen: dict[str, Any], runtimes: list[Any]) -> None:
     """What is made once and is no part of what is measured."""
     for image in ("debian", "servers", "runtimes"):
         try:
@@ -40,16 +42,22 @@ def prepare(chosen, runtimes):
             module.prepare(runtimes[0])
 
 
-def measured(module, runtime, opt):
+def measured(module: Any, runtime: Any, opt: Any) -> Iterator[Any]:
     """Rows and values of one measurement, those before a failure too."""
     got = module.measure(runtime, opt)
     yield from got.items() if isinstance(got, dict) else got
 
 
-def run_all(chosen, runtimes, opt, notes, keep):
+def run_all(
+    chosen: dict[str, Any], runtimes: list[Any], opt: Any, notes: list[Any], keep: Callable[[dict[str, Any]], None]
+) -> Any:
     """Rows, their units, their targets, their workloads, and the seconds of each workload by runtime; kept after
     each."""
-    rows, units, targets, workload, seconds = {}, {}, {}, {}, {}
+    rows: dict[str, Any] = {}
+    units: dict[str, str] = {}
+    targets: dict[str, Any] = {}
+    workload: dict[str, str] = {}
+    seconds: dict[str, Any] = {}
     found = {"rows": rows, "units": units, "targets": targets, "workloads": workload, "seconds": seconds}
     for name, module in chosen.items():
         targets.update(getattr(module, "TARGETS", {}))
@@ -82,7 +90,7 @@ def run_all(chosen, runtimes, opt, notes, keep):
     return found
 
 
-def main():
+def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("doppel", nargs="?", default=str(HERE.parent / "target/release/doppel"))
     ap.add_argument("--repeats", type=int, default=5)
@@ -104,7 +112,8 @@ def main():
     load = os.getloadavg()[0]
     begun = time.monotonic()
     runtimes = [r for r in kinds.present(opt.doppel) if r.name not in opt.skip]
-    names, notes = [r.name for r in runtimes], []
+    names = [r.name for r in runtimes]
+    notes: list[Any] = []
     chosen = {w: known[w] for w in wanted}
     prepare(chosen, runtimes)
     print(f"Images unpacked, benchmarks built: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
@@ -113,10 +122,10 @@ def main():
     date = time.strftime("%Y-%m-%d %H:%M")
     about = {"date": date, "host": host, "load": load, "quick": opt.quick, "machine": machine()}
 
-    def told():
+    def told() -> list[str]:
         return [f"{what}: {text}" for what, _, text in sorted(set(notes))]
 
-    def keep(found):
+    def keep(found: dict[str, Any]) -> None:
         """A run that is broken off leaves what it has found."""
         (RESULTS / "latest.json").write_text(json.dumps(about | found | {"notes": told()}, indent=1))
 

@@ -22,3 +22,13 @@ runtimes_packages=(busybox bash coreutils procps netbase python3-numpy libpython
     tcl ruby php-cli openjdk-17-jdk-headless nodejs python3-pip python3-requests strace gdb libc6-dbg)
 # What the image `browsers` holds: of its 1.3 GiB only the tests of `make test-all` need something.
 browsers_packages=(chromium firefox-esr fonts-dejavu-core procps)
+
+# Installs python3-venv where it is missing. Usage: need_venv WHO
+need_venv() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null && return
+    local sudo=()
+    [ "$(id -u)" = 0 ] || sudo=(sudo)
+    echo "$1: installing python3-venv"
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq -y \
+        install --no-install-recommends python3-venv >/dev/null
+}

@@ -5,6 +5,8 @@ import pathlib
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -19,25 +21,25 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
-def site():
+def site() -> Iterator[tuple[int, bytes]]:
     """A web server of the host with a file of some megabytes."""
     body = os.urandom(3 << 20)
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
-        def do_POST(self):
+        def do_POST(self) -> None:
             data = self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data[::-1])
 
-        def log_message(self, *_):
+        def log_message(self, *_: Any) -> None:
             pass
 
     s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

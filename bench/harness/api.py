@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from typing import Any
 
 from harness.runtimes import Failed, Native
 
@@ -16,16 +17,16 @@ from harness.runtimes import Failed, Native
 class Connection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path):
+    def __init__(self, path: Any) -> None:
         super().__init__("localhost", timeout=120)
         self.path = path
 
-    def connect(self):
+    def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self.path))
 
-    def ask(self, method, path, body=None):
+    def ask(self, method: str, path: Any, body: Any = None) -> Any:
         """The answer's JSON; each line's if it is a stream."""
         self.request(
             method,
@@ -45,7 +46,7 @@ class Connection(http.client.HTTPConnection):
 class Supervisor:
     """A `doppeld` over a directory of its own, with the images of this host's store."""
 
-    def __init__(self, doppel, *options):
+    def __init__(self, doppel: Any, *options: str) -> None:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="doppel-bench-"))
         store = self.dir / "store"
         images = pathlib.Path(os.environ.get("DOPPEL_STORE", "/var/lib/doppel"))
@@ -55,7 +56,8 @@ class Supervisor:
                 (store / part / path.name).symlink_to(path)
         self.socket = self.dir / "run/doppeld.sock"
         self.log = open(self.dir / "log", "wb")
-        argv = [pathlib.Path(doppel).parent / "doppeld", "--store", store, "--runtime", self.dir / "run", *options]
+        program = pathlib.Path(doppel).parent / "doppeld"
+        argv = [str(program), "--store", str(store), "--runtime", str(self.dir / "run"), *options]
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + 60
         while True:
@@ -67,10 +69,10 @@ class Supervisor:
                     raise Failed("doppeld does not start: " + (self.dir / "log").read_text()[-300:]) from None
                 time.sleep(0.05)
 
-    def connection(self):
+    def connection(self) -> Connection:
         return Connection(self.socket)
 
-    def processes(self):
+    def processes(self) -> list[int]:
         """Itself and its keepers."""
         found = [self.process.pid]
         for entry in pathlib.Path("/proc").iterdir():
@@ -82,7 +84,7 @@ class Supervisor:
                 found.append(int(entry.name))
         return found
 
-    def close(self):
+    def close(self) -> None:
         for pid in reversed(self.processes()):
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -101,19 +103,20 @@ class Api(Native):
     name = "doppel-api"
     asked_only = True
 
-    def __init__(self, roots, doppel):
+    def __init__(self, roots: Any, doppel: Any) -> None:
         super().__init__(roots)
-        self.doppel, self.started = doppel, None
+        self.doppel = doppel
+        self.started: Supervisor | None = None
 
     @property
-    def supervisor(self):
+    def supervisor(self) -> Any:
         if not self.started:
             self.started = Supervisor(self.doppel)
             # The first domain waits for what all later ones share.
             self.cycle("/bin/busybox", "true")
         return self.started
 
-    def cycle(self, *command, image="bench"):
+    def cycle(self, *command: Any, image: str = "bench") -> Any:
         """Nanoseconds from the request for a domain until the answer that it has ended."""
         connection = self.supervisor.connection()
         connection.connect()
@@ -128,6 +131,6 @@ class Api(Native):
             raise Failed(f"{self.name}: {command} ended with {code}")
         return t
 
-    def close(self):
+    def close(self) -> None:
         if self.started:
             self.started.close()

@@ -8,6 +8,8 @@ are counted with their instances.
 import os
 import pathlib
 import time
+from collections.abc import Iterable
+from typing import Any
 
 ROOT = pathlib.Path("/sys/fs/cgroup")
 
@@ -15,16 +17,16 @@ ROOT = pathlib.Path("/sys/fs/cgroup")
 class Group:
     """A control group of our own for what we start."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.v1 = (ROOT / "memory/memory.stat").exists()
         self.path = (ROOT / "memory" if self.v1 else ROOT) / f"doppel-bench-{os.getpid()}-{name}"
         self.path.mkdir(exist_ok=True)
 
-    def enter(self):
+    def enter(self) -> None:
         """For `preexec_fn`."""
         (self.path / "cgroup.procs").write_text("0")
 
-    def remove(self):
+    def remove(self) -> Any:
         for _ in range(50):
             try:
                 return self.path.rmdir()
@@ -32,7 +34,7 @@ class Group:
                 time.sleep(0.1)
 
 
-def group_of(pid):
+def group_of(pid: int) -> Any:
     """The memory group a process is in."""
     for line in open(f"/proc/{pid}/cgroup"):
         number, controllers, path = line.strip().split(":", 2)
@@ -43,7 +45,7 @@ def group_of(pid):
     raise OSError(f"process {pid} is in no memory control group")
 
 
-def charged(group):
+def charged(group: pathlib.Path) -> Any:
     """KiB charged to a group: programs' and kernel's."""
     stat = dict(line.split() for line in open(group / "memory.stat"))
     if (group / "memory.kmem.usage_in_bytes").exists():
@@ -53,7 +55,7 @@ def charged(group):
     return own >> 10, kernel >> 10
 
 
-def amount(groups):
+def amount(groups: Iterable[pathlib.Path]) -> dict[str, float]:
     """What all these groups and the processes in them take."""
     own = kernel = files = 0
     for g in set(groups):
@@ -67,5 +69,5 @@ def amount(groups):
     return {"own": own, "kernel": kernel, "files": files}
 
 
-def total(a):
+def total(a: dict[str, float]) -> float:
     return sum(a.values())

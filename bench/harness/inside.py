@@ -3,6 +3,7 @@
 `timed` prepares with one shell script, then runs another some times with a shell and takes the best wall time of
 its `python3` measuring them. The image must hold sh and python3.
 """
+from typing import Any
 
 TIMER = """
 import os, subprocess, sys, time
@@ -28,7 +29,15 @@ print(best)
 """
 
 
-def timed(runtime, *command, image="debian", prepare="", before="", count=5, timeout=300):
+def timed(
+    runtime: Any,
+    *command: Any,
+    image: str = "debian",
+    prepare: str = "",
+    before: str = "",
+    count: int = 5,
+    timeout: float = 300,
+) -> float:
     """Nanoseconds of the quickest of `count` runs of `command`; `before` is a script run untimed before each."""
     out = runtime.run(
         "/usr/bin/python3", "-c", TIMER, prepare, before, str(count), *command, image=image, timeout=timeout

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 
-def built_from(tool):
+def built_from(tool: str) -> str:
     """The version of the Go module that has the program."""
     try:
         said = subprocess.run(["go", "version", "-m", shutil.which(tool)], capture_output=True, text=True).stdout
@@ -21,7 +21,7 @@ def built_from(tool):
     )
 
 
-def machine():
+def machine() -> str:
     """Its processors, memory and kernel, and the versions of what it is compared with."""
     cpu = next(
         (line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),

@@ -1,10 +1,12 @@
 """Memory of processes on the host."""
 import os
+from collections.abc import Iterable
+from typing import Any
 
 
-def tree(pid):
+def tree(pid: int) -> list[int]:
     """All descendants of a process."""
-    children = {}
+    children: dict[int, list[int]] = {}
     for p in os.listdir("/proc"):
         if p.isdigit():
             try:
@@ -21,7 +23,7 @@ def tree(pid):
     return found
 
 
-def named(text):
+def named(text: str) -> set[int]:
     """Processes with `text` in their command line, and all below them."""
     found = set()
     for p in os.listdir("/proc"):
@@ -34,7 +36,7 @@ def named(text):
     return found
 
 
-def memory_of(pids):
+def memory_of(pids: Iterable[int]) -> Any:
     """PSS, the part of it that is no file's page, and page tables (KiB) of processes."""
     pss = own = tables = 0
     for p in pids:
@@ -48,7 +50,7 @@ def memory_of(pids):
     return pss, own, tables
 
 
-def cgroup_bytes(pid):
+def cgroup_bytes(pid: int) -> int:
     """Memory charged to the control group of a process, or 0 when it has none of its own."""
     own = open("/proc/self/cgroup").readlines()
     for line in open(f"/proc/{pid}/cgroup"):

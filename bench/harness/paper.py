@@ -4,8 +4,11 @@ Workloads `keep` what they have measured; `write` makes freezer.json, freezer.md
 earlier runs kept, so that parts can be measured alone. What has not been measured is said to be missing.
 """
 import json
+import pathlib
 import statistics
 import time
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from harness import svg
 from harness.counted import total
@@ -18,7 +21,7 @@ class Value(dict):
     """A table that was measured as a whole: it takes the place of the old one."""
 
 
-def keep(part, *path_and_value):
+def keep(part: str, *path_and_value: Any) -> None:
     """keep("isolation", "doppel", "Node.js", {...}) sets one value."""
     *path, last, value = part, *path_and_value
     place = _new
@@ -27,14 +30,14 @@ def keep(part, *path_and_value):
     place[last] = Value(value) if isinstance(value, dict) else value
 
 
-def merge(old, new):
+def merge(old: Any, new: Any) -> Any:
     for k, v in new.items():
         merges = isinstance(v, dict) and not isinstance(v, Value) and isinstance(old.get(k, {}), dict)
         old[k] = merge(old.get(k, {}), v) if merges else v
     return old
 
 
-def table(head, rows):
+def table(head: list[Any], rows: Iterable[Any]) -> str:
     return (
         "\n".join([
             "| " + " | ".join(head) + " |",
@@ -45,17 +48,17 @@ def table(head, rows):
     )
 
 
-def ms(values):
+def ms(values: Sequence[float]) -> str:
     values = sorted(values)
     return f"{statistics.median(values):.2f} ms ({values[0]:.2f}–{values[-1]:.2f})"
 
 
-def rate(setup):
+def rate(setup: dict[str, Any]) -> str:
     """How fast a set-up became an image, all its latency counted."""
     return f"{setup['image_kib'] * 1024 / statistics.median(setup['suspend_ms']) / 1e6:.2f} GB/s"
 
 
-def latencies(data):
+def latencies(data: dict[str, Any]) -> list[str]:
     """Fig. 5.1 and Table 5.1."""
     out = ["## Suspend and resume (Fig. 5.1)\n"]
     setups = data.get("setups", {})
@@ -144,7 +147,7 @@ def latencies(data):
     return out
 
 
-def isolation(data, results):
+def isolation(data: dict[str, Any], results: pathlib.Path) -> list[str]:
     """Fig. 5.2."""
     out = ["## Isolated instances of one program (Fig. 5.2)\n"]
     per = data.get("isolation", {})
@@ -192,7 +195,7 @@ def isolation(data, results):
     return out
 
 
-def sharing(results):
+def sharing(results: pathlib.Path) -> list[str]:
     """Fig. 5.3 and Table 5.2, of sharing.json where it is there."""
     out = ["## Sharing over time (Fig. 5.3), collisions (Table 5.2)\n"]
     try:
@@ -224,7 +227,7 @@ def sharing(results):
     return out
 
 
-def waking(data):
+def waking(data: dict[str, Any]) -> list[str]:
     out = ["## Waking from disk\n"]
     wakes = data.get("wake", {})
     if not wakes:
@@ -249,7 +252,7 @@ WAYS = {
 }
 
 
-def ways(data):
+def ways(data: dict[str, Any]) -> list[str]:
     """A warm Python brought to its first output in other ways."""
     out = ["## Against other ways\n"]
     found = data.get("ways", {})
@@ -265,7 +268,7 @@ def ways(data):
     return out
 
 
-def write(results):
+def write(results: pathlib.Path) -> None:
     path = results / "freezer.json"
     data = json.loads(path.read_text()) if path.exists() else {}
     merge(data, _new)

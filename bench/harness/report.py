@@ -1,5 +1,7 @@
 """Tables of results: {row: {runtime: [value, ...]}} with the units of rows as `UNITS` has them."""
 import statistics
+from collections.abc import Sequence
+from typing import Any
 
 # Unit: how a value is shown, and whether more is better.
 UNITS = {
@@ -25,7 +27,7 @@ UNITS = {
 }
 
 
-def spread(values):
+def spread(values: Sequence[float]) -> float:
     """Half the distance between the quartiles."""
     if len(values) < 4:
         return (max(values) - min(values)) / 2
@@ -33,7 +35,7 @@ def spread(values):
     return (q[2] - q[0]) / 2
 
 
-def ratio(per, name):
+def ratio(per: dict[str, list[float]], name: str) -> float | None:
     """A runtime's median over the native one, or None."""
     if not per.get(name) or not per.get("native"):
         return None
@@ -41,7 +43,7 @@ def ratio(per, name):
     return statistics.median(per[name]) / base if base else None
 
 
-def cell(per, name, unit):
+def cell(per: dict[str, list[float]], name: str, unit: str) -> str:
     values = per.get(name)
     if not values:
         return "–"
@@ -51,7 +53,7 @@ def cell(per, name, unit):
     return f"{UNITS[unit][0](mid)}{around}" + (f" ({r:.2f}×)" if r is not None else "")
 
 
-def verdict(per, unit, target, kind="doppel"):
+def verdict(per: dict[str, list[float]], unit: str, target: Any, kind: str = "doppel") -> str:
     """The target as a ratio to native, and whether Doppel holds it."""
     if target is None:
         return ""
@@ -61,7 +63,9 @@ def verdict(per, unit, target, kind="doppel"):
     return f"{'≥' if more else '≤'} {target}{mark}"
 
 
-def table(rows, units, targets, names):
+def table(
+    rows: dict[str, dict[str, list[float]]], units: dict[str, str], targets: dict[str, Any], names: list[str]
+) -> str:
     lines = ["| operation | " + " | ".join(names) + " | target |", "|---|" + "---:|" * (len(names) + 1)]
     for title, per in rows.items():
         unit = units[title]

@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import subprocess
 import time
+from typing import Any
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent
 WORK = BENCH / "work"
@@ -33,7 +34,7 @@ exec chroot "$0" /usr/bin/env -i PATH="$PATH" HOME=/root "$@"
 class Failed(Exception):
     """A command that did not succeed; `out` is what it printed."""
 
-    def __init__(self, text, out=""):
+    def __init__(self, text: str, out: str = "") -> None:
         super().__init__(text)
         self.out = out
 
@@ -47,18 +48,18 @@ class Native:
     # Only for workloads that name it in ALSO.
     asked_only = False
 
-    def __init__(self, roots):
+    def __init__(self, roots: Any) -> None:
         # Directories of the images: `Roots`.
         self.roots = roots
 
-    def argv(self, *command, image=OWN):
+    def argv(self, *command: Any, image: str = OWN) -> list[str]:
         root = self.roots.of(image)
         if image == OWN:
             return [str(root / command[0].lstrip("/")), *command[1:]]
         # A PID namespace, so that nothing outlives the command.
         return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, str(root), *command]
 
-    def run(self, *command, image=OWN, timeout=300):
+    def run(self, *command: Any, image: str = OWN, timeout: float = 300) -> str:
         """What the command prints."""
         argv = self.argv(*command, image=image)
         try:
@@ -75,13 +76,13 @@ class Native:
             )
         return p.stdout
 
-    def clean(self):
+    def clean(self) -> None:
         """Takes away what a killed command may have left."""
 
-    def close(self):
+    def close(self) -> None:
         """Ends what the runtime has started for all its measurements."""
 
-    def limited(self, memory=None, pids=None, weight=None):
+    def limited(self, memory: int | None = None, pids: int | None = None, weight: int | None = None) -> Any:
         """This runtime, whose instances may use so many bytes and processes, and have this weight among others (100 is
         the usual one). The host itself limits nothing."""
         return self
@@ -92,14 +93,17 @@ class Doppel(Native):
     # Runtimes with limits of their own, whose domains have a label by which they are found.
     made, label = 0, None
 
-    def __init__(self, roots, path):
+    def __init__(self, roots: Any, path: str) -> None:
         super().__init__(roots)
-        self.path, self.options, self.api, self.host = path, [], None, []
+        self.path = path
+        self.options: list[str] = []
+        self.host: list[str] = []
+        self.api: Any = None
 
-    def argv(self, *command, image=OWN):
+    def argv(self, *command: Any, image: str = OWN) -> list[str]:
         return [*self.host, self.path, "run", "--rm", *self.options, image, "--", *command]
 
-    def limited(self, memory=None, pids=None, weight=None):
+    def limited(self, memory: int | None = None, pids: int | None = None, weight: int | None = None) -> Any:
         one = copy.copy(self)
         given = {"--memory": memory, "--pids-limit": pids, "--cpu-weight": weight}
         # Weights and numbers of processes are the supervisor's to give.
@@ -114,7 +118,7 @@ class Doppel(Native):
         ]
         return one
 
-    def clean(self):
+    def clean(self) -> None:
         # A domain of the supervisor outlives the command that has started it.
         if self.label:
             doppel = [*self.host, self.path]
@@ -130,7 +134,7 @@ class Paene(Doppel):
 
     name = "paene"
 
-    def __init__(self, roots, path):
+    def __init__(self, roots: Any, path: str) -> None:
         super().__init__(roots, path)
         self.options = ["--kind", "paene"]
 
@@ -141,7 +145,7 @@ class Bubblewrap(Native):
     name = "bwrap"
     network = ("--unshare-net",)
 
-    def argv(self, *command, image=OWN):
+    def argv(self, *command: Any, image: str = OWN) -> list[str]:
         root = str(self.roots.of(image))
         tmp = [] if image == OWN else ["--perms", "1777", "--tmpfs", "/tmp"]
         env = ["--clearenv", "--setenv", "PATH", PATH, "--setenv", "HOME", "/root"]
@@ -171,7 +175,7 @@ class Oci(Native):
 
     bundles = 0
 
-    def __init__(self, roots, name, *options):
+    def __init__(self, roots: Any, name: str, *options: str) -> None:
         super().__init__(roots)
         self.name, self.options, self.count = name, options, 0
         self.bundle = WORK / name
@@ -184,9 +188,9 @@ class Oci(Native):
         for caps in self.config["process"]["capabilities"].values():
             caps += [c for c in CAPABILITIES if c not in caps]
         self.mounts = self.config["mounts"]
-        self.id, self.prefix = None, f"bench-{os.getpid()}-"
+        self.id, self.prefix = "", f"bench-{os.getpid()}-"
 
-    def argv(self, *command, image=OWN):
+    def argv(self, *command: Any, image: str = OWN) -> list[str]:
         tmp = {"destination": "/tmp", "type": "tmpfs", "source": "tmp", "options": ["mode=1777"]}
         self.config["root"] = {"path": str(self.roots.of(image)), "readonly": False}
         self.config["mounts"] = self.mounts if image == OWN else [*self.mounts, tmp]
@@ -198,7 +202,7 @@ class Oci(Native):
         self.id = f"{self.prefix}{self.count}"
         return [*self.enter(), self.name, *self.options, "run", "--bundle", str(self.bundle), self.id]
 
-    def limited(self, memory=None, pids=None, weight=None):
+    def limited(self, memory: int | None = None, pids: int | None = None, weight: int | None = None) -> Any:
         one = copy.copy(self)
         one.config = copy.deepcopy(self.config)
         limits = {
@@ -214,16 +218,16 @@ class Oci(Native):
         one.prefix = f"{self.prefix}{Oci.bundles}-"
         return one
 
-    def close(self):
+    def close(self) -> None:
         for bundle in WORK.glob(f"{self.name}-{os.getpid()}-*"):
             shutil.rmtree(bundle)
 
-    def clean(self):
+    def clean(self) -> None:
         subprocess.run([*self.enter(), self.name, *self.options, "kill", self.id, "KILL"], capture_output=True)
         time.sleep(0.2)
         subprocess.run([*self.enter(), self.name, *self.options, "delete", "--force", self.id], capture_output=True)
 
-    def enter(self):
+    def enter(self) -> list[str]:
         """What comes before its commands."""
         return []
 
@@ -234,11 +238,12 @@ class Crun(Oci):
 
     UNIFIED = pathlib.Path("/sys/fs/cgroup/unified")
 
-    def __init__(self, roots):
+    def __init__(self, roots: Any) -> None:
         super().__init__(roots, "crun")
-        self.asked_only, self.keeper = True, None
+        self.asked_only = True
+        self.keeper: subprocess.Popen[bytes] | None = None
 
-    def enter(self):
+    def enter(self) -> list[str]:
         """The command that enters the namespace, which a process of ours keeps."""
         if not self.UNIFIED.exists():
             return []
@@ -248,7 +253,7 @@ class Crun(Oci):
             self.keeper.stdout.readline()
         return ["nsenter", f"--mount=/proc/{self.keeper.pid}/ns/mnt"]
 
-    def close(self):
+    def close(self) -> None:
         super().close()
         if self.keeper:
             self.keeper.kill()
@@ -259,16 +264,17 @@ class Crun(Oci):
 class Roots:
     """Directories with the files of images."""
 
-    def __init__(self, doppel):
-        self.doppel, self.known = doppel, {}
+    def __init__(self, doppel: Any) -> None:
+        self.doppel = doppel
+        self.known: dict[str, pathlib.Path] = {}
 
-    def of(self, image):
+    def of(self, image: str) -> pathlib.Path:
         """The directory of an image, unpacked if it has not been."""
         if image not in self.known:
             self.known[image] = own() if image == OWN else self.unpack(image)
         return self.known[image]
 
-    def unpack(self, image):
+    def unpack(self, image: str) -> Any:
         p = subprocess.run(
             [self.doppel, "image", "inspect", "--quick", "--json", image], capture_output=True, text=True
         )
@@ -291,7 +297,7 @@ class Roots:
         return root
 
 
-def own():
+def own() -> Any:
     """Builds the root file system of the image `bench`."""
     root = WORK / "rootfs"
     for d in ("bin", "tmp", "proc", "sys", "dev", "etc"):
@@ -307,7 +313,7 @@ def own():
     return root
 
 
-def present(doppel):
+def present(doppel: Any) -> list[Any]:
     """The runtimes of this machine, the host first."""
     roots = Roots(doppel)
     runtimes = [Native(roots)]

@@ -4,6 +4,8 @@
 is in /tmp, a file system in memory, and speaks over loopback or AF_UNIX, so that only the kernels differ: the
 programs are the same files for all runtimes.
 """
+from typing import Any
+
 IMAGE = "servers"
 HELPERS = r"""
 set -eu
@@ -18,7 +20,7 @@ wait_for() {
 """
 
 
-def rates(runtime, script, timeout=300):
+def rates(runtime: Any, script: str, timeout: float = 300) -> Any:
     """What the script measured: {row: figure}."""
     out = runtime.run("/bin/bash", "-c", HELPERS + script, image=IMAGE, timeout=timeout)
     lines = (line.rpartition(": ") for line in out.splitlines() if ": " in line)

@@ -2,7 +2,10 @@
 where ours are worst. Markdown, and a plot of the same.
 """
 
+import pathlib
 import statistics
+from collections.abc import Sequence
+from typing import Any
 
 from harness import report, svg
 
@@ -31,7 +34,7 @@ AREAS = {
 WORST = 5
 
 
-def speed(per, unit, kind):
+def speed(per: dict[str, list[float]], unit: str, kind: str) -> float | None:
     """How many times as fast as native; None if there is nothing to compare."""
     if unit in ("KiB", "%", "n"):
         return None
@@ -40,9 +43,11 @@ def speed(per, unit, kind):
     return None if not r or r < 0 else r if report.UNITS[unit][1] else 1 / r
 
 
-def by_area(rows, units, workloads):
+def by_area(
+    rows: dict[str, dict[str, list[float]]], units: dict[str, str], workloads: dict[str, str]
+) -> dict[str, dict[str, list[float]]]:
     """{area: {kind: [speed, ...]}}."""
-    found = {}
+    found: dict[str, dict[str, list[float]]] = {}
     for area, names in AREAS.items():
         for row, per in rows.items():
             if workloads.get(row) in names:
@@ -53,14 +58,17 @@ def by_area(rows, units, workloads):
     return found
 
 
-def mean(speeds):
+def mean(speeds: Sequence[float] | None) -> float | None:
     return statistics.geometric_mean(speeds) if speeds else None
 
 
-def verdicts(rows, units, targets, kind):
+def verdicts(
+    rows: dict[str, dict[str, list[float]]], units: dict[str, str], targets: dict[str, Any], kind: str
+) -> tuple[list[str], list[str]]:
     """Rows with a target, met and missed ones: the row and how it is shown. Ratios to native are para's targets
     alone."""
-    met, missed = [], []
+    met: list[str] = []
+    missed: list[str] = []
     for row, target in targets.items():
         if rows.get(row, {}).get(kind) and (kind == "doppel" or units[row] == "%"):
             said = report.verdict(rows[row], units[row], target, kind)
@@ -70,12 +78,20 @@ def verdicts(rows, units, targets, kind):
     return met, missed
 
 
-def worst(rows, units, kind):
+def worst(rows: dict[str, dict[str, list[float]]], units: dict[str, str], kind: str) -> list[tuple[float, str]]:
     found = [(s, row) for row, per in rows.items() if (s := speed(per, units[row], kind)) is not None]
     return sorted(found)[:WORST]
 
 
-def page(about, rows, units, targets, workloads, notes, plot):
+def page(
+    about: Sequence[str],
+    rows: dict[str, dict[str, list[float]]],
+    units: dict[str, str],
+    targets: dict[str, Any],
+    workloads: dict[str, str],
+    notes: list[Any],
+    plot: pathlib.Path,
+) -> str:
     """`about`: lines on machine and date; `plot`: the path of the plot to write, beside the page."""
     areas = by_area(rows, units, workloads)
     kinds = [k for k in SHOWN if any(k in per for per in areas.values())]

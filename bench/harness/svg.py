@@ -1,12 +1,14 @@
 """Plots of lines and of bars as SVG, without dependencies."""
 import html
 import math
+import pathlib
+from typing import Any
 
 COLOURS = ["#1f6fb2", "#c8502a", "#3a8f4d", "#8a5aa8", "#8a8a8a"]
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 400, 70, 50, 40, 20
 
 
-def ticks(high):
+def ticks(high: float) -> Any:
     """Round steps from 0 to at least `high`."""
     step = 1.0
     while high / step > 8:
@@ -16,7 +18,7 @@ def ticks(high):
     return [step * i for i in range(int(high / step) + 2)]
 
 
-def plot(path, title, x_label, y_label, lines):
+def plot(path: pathlib.Path, title: str, x_label: str, y_label: str, lines: dict[str, Any]) -> None:
     """`lines`: {name: [(x, y), ...]}. Both axes begin at 0."""
     points = [p for line in lines.values() for p in line]
     xs, ys = ticks(max(x for x, _ in points)), ticks(max(y for _, y in points))
@@ -53,7 +55,7 @@ def plot(path, title, x_label, y_label, lines):
     path.write_text("\n".join([*out, "</svg>"]) + "\n")
 
 
-def bars(path, title, groups):
+def bars(path: pathlib.Path, title: str, groups: dict[str, dict[str, Any]]) -> None:
     """Bars from 1 to left or right, on a scale of doublings; `groups`: {name: {bar: value}}."""
     names = list(dict.fromkeys(n for g in groups.values() for n in g))
     values = [v for g in groups.values() for v in g.values()]
@@ -68,7 +70,7 @@ def bars(path, title, groups):
         f'<text x="{width / 2}" y="20" text-anchor="middle" font-size="14">{html.escape(title)}</text>',
     ]
     for i, n in enumerate(names):
-        x = 20 + i * 110
+        x: float = 20 + i * 110
         out.append(
             f'<rect x="{x}" y="30" width="12" height="12" fill="{COLOURS[i % len(COLOURS)]}"/><text x="{x + 18}" '
             f'y="40">{html.escape(n)}</text>'

@@ -3,16 +3,18 @@ import copy
 import select
 import subprocess
 import time
+from collections.abc import Callable
+from typing import Any
 
 from harness.runtimes import OWN, Doppel, Failed
 
 
-def ahead(instances, attempt):
+def ahead(instances: int, attempt: int) -> float:
     """A moment by which so many instances have started, if they had not before."""
     return time.time() + (1.5 + instances * 0.05) * 2**attempt
 
 
-def outputs(runtimes, command, image=OWN, timeout=120):
+def outputs(runtimes: list[Any], command: Callable[[int], Any], image: str = OWN, timeout: float = 120) -> Any:
     """What the command prints in an instance of each of these, all started at once; `command(i)` if it differs."""
     started = []
     try:
@@ -29,7 +31,7 @@ def outputs(runtimes, command, image=OWN, timeout=120):
         end_all(started)
 
 
-def collected(started, end):
+def collected(started: Any, end: float) -> Any:
     """What these say until they end, all before then."""
     out = []
     for r, p in started:
@@ -40,7 +42,7 @@ def collected(started, end):
     return out
 
 
-def end_all(started):
+def end_all(started: Any) -> None:
     """Ends those that have not ended."""
     for r, p in started:
         if p.poll() is None:
@@ -49,7 +51,7 @@ def end_all(started):
             p.wait()
 
 
-def reads(runtime):
+def reads(runtime: Any) -> Any:
     """The runtime, whose commands read what is written to them."""
     if not isinstance(runtime, Doppel):
         return runtime
@@ -58,7 +60,7 @@ def reads(runtime):
     return one
 
 
-def when_ready(runtimes, command, image=OWN, timeout=180):
+def when_ready(runtimes: list[Any], command: Any, image: str = OWN, timeout: float = 180) -> Any:
     """As `outputs`, but each says "ready" and waits for a line, which they get when all are: `command(i)`."""
     started, end = [], time.monotonic() + timeout
     try:

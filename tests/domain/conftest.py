@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -23,16 +25,16 @@ BUILD = ROOT / "target/domain-tests"
 class Result:
     """What a command left behind."""
 
-    def __init__(self, code, out, err):
+    def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
-    def ok(self):
+    def ok(self) -> str:
         """The output, after checking that the command succeeded."""
         assert self.code == 0, f"exit code {self.code}\n--- out\n{self.out[-3000:]}\n--- err\n{self.err[-3000:]}"
         return self.out
 
 
-def call(argv, stdin, timeout, **kw):
+def call(argv: Any, stdin: Any, timeout: float, **kw: Any) -> Result:
     if isinstance(stdin, str):
         stdin = stdin.encode()
     p = subprocess.Popen(
@@ -53,11 +55,19 @@ def call(argv, stdin, timeout, **kw):
 class Native:
     name = "native"
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.dir = tempfile.mkdtemp(prefix="domain-tests-")
         os.chmod(self.dir, 0o777)
 
-    def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), opts=()):
+    def run(
+        self,
+        *argv: Any,
+        stdin: Any = b"",
+        timeout: float = 60,
+        image: str = "debian",
+        env: Any = (),
+        opts: Sequence[str] = (),
+    ) -> Result:
         program = argv[0]
         if program.startswith("/t/"):
             argv = (str(BUILD / "image" / program[1:]), *argv[1:])
@@ -71,16 +81,29 @@ class Native:
 class Domain:
     name = "domain"
 
-    def argv(self, *argv, image="debian", env=(), workdir="/tmp", opts=()):
+    def argv(
+        self, *argv: Any, image: str = "debian", env: Any = (), workdir: str = "/tmp", opts: Sequence[str] = ()
+    ) -> list[str]:
         extra = [x for k, v in dict(env).items() for x in ("-e", f"{k}={v}")]
         return [DOPPEL, "run", "--rm", "-i", "-w", workdir, "-e", "HOME=/tmp", *extra, *opts, image, "--", *argv]
 
-    def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), workdir="/tmp", opts=()):
+    def run(
+        self,
+        *argv: Any,
+        stdin: Any = b"",
+        timeout: float = 60,
+        image: str = "debian",
+        env: Any = (),
+        workdir: str = "/tmp",
+        opts: Sequence[str] = (),
+    ) -> Result:
         if argv[0].startswith("/t/"):
             image = "domain-tests"
         return call(self.argv(*argv, image=image, env=env, workdir=workdir, opts=opts), stdin, timeout)
 
-    def start(self, *argv, image="debian", env=(), opts=(), **kw):
+    def start(
+        self, *argv: Any, image: str = "debian", env: Any = (), opts: Sequence[str] = (), **kw: Any
+    ) -> subprocess.Popen[Any]:
         """The running `doppel run`, its standard streams as pipes."""
         if argv[0].startswith("/t/"):
             image = "domain-tests"
@@ -91,7 +114,7 @@ class Domain:
 class Running:
     """A domain whose command says "up" and runs on, and what can be started in it."""
 
-    def __init__(self, image, *command, opts=()):
+    def __init__(self, image: str, *command: Any, opts: Sequence[str] = ()) -> None:
         self.name = "exec-" + uuid.uuid4().hex[:10]
         argv = [DOPPEL, "run", "--name", self.name, *opts, image, "--", *command]
         self.process = subprocess.Popen(
@@ -100,32 +123,32 @@ class Running:
         self.first = self.process.stdout.readline()
         assert self.first == b"up\n", self.first + self.process.stdout.read()
 
-    def argv(self, *command, opts=()):
+    def argv(self, *command: Any, opts: Sequence[str] = ()) -> list[str]:
         return [DOPPEL, "exec", *opts, self.name, *command]
 
-    def exec(self, *command, opts=(), stdin=b"", timeout=60):
+    def exec(self, *command: Any, opts: Sequence[str] = (), stdin: Any = b"", timeout: float = 60) -> Result:
         return call(self.argv(*command, opts=opts), stdin, timeout)
 
-    def stop(self):
+    def stop(self) -> None:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
-def box():
+def box() -> Iterator[Running]:
     """A domain for all tests of a file."""
     domain = Running("busybox", "sh", "-c", "echo up; exec sleep 1000")
     yield domain
     domain.stop()
 
 
-def have_image(name):
+def have_image(name: str) -> bool:
     return subprocess.run([DOPPEL, "image", "inspect", "--quick", name], capture_output=True).returncode == 0
 
 
 @pytest.fixture(scope="session")
-def doppel():
+def doppel() -> Domain:
     if not os.path.exists(DOPPEL):
         pytest.skip(f"no {DOPPEL}: make build")
     for name in ("debian", "busybox"):
@@ -135,24 +158,24 @@ def doppel():
 
 
 @pytest.fixture
-def native():
+def native() -> Iterator[Native]:
     n = Native()
     yield n
     shutil.rmtree(n.dir, ignore_errors=True)
 
 
 @pytest.fixture(params=["native", "domain"])
-def place(request):
+def place(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue("native" if request.param == "native" else "doppel")
 
 
 @pytest.fixture
-def domain(doppel):
+def domain(doppel: Any) -> Domain:
     return doppel
 
 
 @pytest.fixture(scope="session")
-def programs():
+def programs() -> set[str]:
     """Builds the programs of this directory, all static; value: their names. Makes the image of them."""
     root = BUILD / "image"
     (root / "t").mkdir(parents=True, exist_ok=True)
@@ -181,22 +204,22 @@ def programs():
 
 
 @pytest.fixture
-def need(programs):
-    def check(name):
+def need(programs: Any) -> Callable[[str], None]:
+    def check(name: str) -> None:
         if name not in programs:
             pytest.skip(f"{name}: its compiler is not installed")
 
     return check
 
 
-def free_port():
+def free_port() -> int:
     """A TCP port of the host that nobody has."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
-def descendants(pid):
+def descendants(pid: int) -> dict[int, str]:
     """Host processes below a process: {pid: start time}."""
     parent, start = {}, {}
     for p in os.listdir("/proc"):
@@ -214,7 +237,7 @@ def descendants(pid):
     return {p: start[p] for p in found - {pid} if p in start}
 
 
-def still_there(procs):
+def still_there(procs: dict[int, str]) -> list[int]:
     """Those of `procs` that still run (zombies excepted)."""
     left = []
     for pid, start in procs.items():
@@ -227,7 +250,7 @@ def still_there(procs):
     return left
 
 
-def eventually(check, seconds=60):
+def eventually(check: Callable[[], Any], seconds: float = 60) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if check():
@@ -236,12 +259,12 @@ def eventually(check, seconds=60):
     return check()
 
 
-def domain_cgroups():
+def domain_cgroups() -> set[str]:
     """Cgroups that Doppel made."""
     return {d for d, _, _ in os.walk("/sys/fs/cgroup") if "/doppel/" in d}
 
 
-def domain_memory(pid):
+def domain_memory(pid: int) -> int:
     """PSS in bytes of all processes below `doppel run`."""
     total = 0
     for p in descendants(pid):

@@ -4,18 +4,20 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from conftest import DOPPEL, call, domain_cgroups, eventually
+from conftest import DOPPEL, Result, call, domain_cgroups, eventually
 
 NAMES = pathlib.Path("/run/doppel/names")
 
 
-def doppel_call(*argv, stdin=b"", timeout=60, env=None):
+def doppel_call(*argv: Any, stdin: Any = b"", timeout: float = 60, env: Any = None) -> Result:
     return call([DOPPEL, *map(str, argv)], stdin, timeout, env={**os.environ, **(env or {})})
 
 
-def refused(*argv, env=None):
+def refused(*argv: Any, env: Any = None) -> str:
     """The one-line error of a command that must fail."""
     r = doppel_call(*argv, env=env)
     assert r.code != 0, f"{argv} was not refused: {r.out}"
@@ -24,11 +26,11 @@ def refused(*argv, env=None):
 
 
 @pytest.fixture
-def names():
+def names() -> Iterator[Callable[..., str]]:
     """Makes names for frozen images, which are removed afterwards."""
-    made = []
+    made: list[str] = []
 
-    def name(text="i"):
+    def name(text: str = "i") -> str:
         made.append(f"fzt-{os.getpid()}-{len(made)}-{text}")
         return made[-1]
 
@@ -38,7 +40,7 @@ def names():
 
 
 @pytest.fixture
-def clean(doppel):
+def clean(doppel: Any) -> Iterator[None]:
     """Checks that nothing was left behind."""
     groups, files = empty_groups(), set(left_files())
     yield
@@ -49,9 +51,9 @@ def clean(doppel):
     assert set(left_files()) <= files, set(left_files()) - files
 
 
-def empty_groups():
+def empty_groups() -> set[str]:
     """Cgroups of domains that are gone; those of other domains on this host are not our business."""
-    def empty(group):
+    def empty(group: str) -> bool:
         try:
             return not open(f"{group}/cgroup.procs").read()
         except OSError:
@@ -60,7 +62,7 @@ def empty_groups():
     return {g for g in domain_cgroups() if ours(g) and empty(g)}
 
 
-def left_files():
+def left_files() -> Any:
     store = os.environ["DOPPEL_STORE"]
     return (
         glob.glob(f"{store}/frozen/.*")
@@ -69,12 +71,12 @@ def left_files():
     )
 
 
-def answers(name):
+def answers(name: str) -> bool:
     """Whether a domain of this name runs and can be asked."""
     return doppel_call("stats", name).code == 0
 
 
-def path_of(name):
+def path_of(name: str) -> Any:
     store = os.environ["DOPPEL_STORE"]
     return next(
         p
@@ -83,11 +85,11 @@ def path_of(name):
     )
 
 
-def clones(frozen, *opts):
+def clones(frozen: str, *opts: Any) -> Any:
     """What each clone printed, as JSON says it."""
     return [json.loads(line) for line in doppel_call("clone", "--json", *opts, frozen).ok().splitlines()]
 
 
-def root_file(image):
+def root_file(image: str) -> Any:
     """Where the store keeps a root image."""
     return re.search(r"^file +(\S+)$", doppel_call("image", "inspect", "--quick", image).ok(), re.M)[1]

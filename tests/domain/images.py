@@ -11,6 +11,8 @@ import pathlib
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pytest
 from conftest import BUILD, DOPPEL, Native, call, have_image
@@ -26,18 +28,18 @@ exec chroot "$0" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/
 APPLETS = "sh true false echo cat ls sleep kill pwd env date hostname head id whoami mkdir rm chmod stty tty seq tail"
 
 
-def need_image(name):
+def need_image(name: str) -> None:
     if not have_image(name):
         pytest.skip(f"no image {name}: make test-images")
 
 
-def long(why):
+def long(why: str) -> None:
     """Skips a test that `make test` has no time for."""
     if not ALL:
         pytest.skip(f"{why}: make test-all")
 
 
-def make_image(name, files, extra=()):
+def make_image(name: str, files: Iterable[Any], extra: Sequence[Any] = ()) -> Any:
     """An image of host programs with their libraries and a small system around them; `extra` are (from, to)."""
     root = BUILD / name
     shutil.rmtree(root, ignore_errors=True)
@@ -72,7 +74,7 @@ def make_image(name, files, extra=()):
     return name
 
 
-def root_of(image):
+def root_of(image: str) -> Any:
     """The directory of an image's files, unpacked when it has not been."""
     out = subprocess.run(
         [DOPPEL, "image", "inspect", "--quick", "--json", image], capture_output=True, check=True
@@ -103,12 +105,21 @@ def root_of(image):
 class Chroot(Native):
     """The host's kernel, the image's files."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         pass
 
-    def run(self, *argv, stdin=b"", timeout=60, image="debian", env=(), workdir="/tmp", opts=()):
+    def run(
+        self,
+        *argv: Any,
+        stdin: Any = b"",
+        timeout: float = 60,
+        image: str = "debian",
+        env: Any = (),
+        workdir: str = "/tmp",
+        opts: Sequence[str] = (),
+    ) -> Any:
         extra = [f"{k}={v}" for k, v in dict(env).items()]
-        argv = [
+        enter = [
             "unshare",
             "--mount",
             "--pid",
@@ -122,16 +133,16 @@ class Chroot(Native):
             *extra,
             *argv,
         ]
-        return call(argv, stdin, timeout)
+        return call(enter, stdin, timeout)
 
 
-def both(run, *places):
+def both(run: Callable[[Any], Any], *places: Any) -> Any:
     """`run(place)` for all places at the same time: most of such a time is waiting."""
     with concurrent.futures.ThreadPoolExecutor(len(places)) as pool:
         return list(pool.map(run, places))
 
 
-def columns(capsys, what, native, domain, known=()):
+def columns(capsys: pytest.CaptureFixture[str], what: str, native: Any, domain: Any, known: Any = ()) -> None:
     """Compares {test: "ok" | "skip" | text of a failure} of both places, and prints the counts.
 
     A test counts when it passes natively. Those of `known` ({test: why}) may fail in a domain, and must: a difference

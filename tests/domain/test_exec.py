@@ -66,7 +66,7 @@ def test_environment(box):
 def test_process(box):
     """It is a child of nobody in the domain, and leads its own group and session."""
     stat = box.exec("sh", "-c", "cat /proc/$$/stat").ok().split()
-    pid, ppid, pgrp, session, tty = stat[0], *stat[3:7]
+    pid, (ppid, pgrp, session, tty) = stat[0], stat[3:7]
     assert ppid == "0" and pid == pgrp == session and tty == "0"
     # Nothing stays behind, zombies included.
     for _ in range(20):

@@ -3,6 +3,8 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ import oci
 
 
 @pytest.fixture(scope="session")
-def tools():
+def tools() -> None:
     for path in (*oci.TOOLS, oci.DOPPEL):
         if not os.path.exists(path):
             pytest.skip(f"no {path}: make setup build")
@@ -20,7 +22,7 @@ def tools():
 
 
 @pytest.fixture(scope="session")
-def layout(tools, tmp_path_factory):
+def layout(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     """An OCI layout with `base` (one layer) and `app` (four more, with whiteouts and a configuration)."""
     top = tmp_path_factory.mktemp("layout")
     lay = top / "layout"
@@ -53,7 +55,7 @@ def layout(tools, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def registry(layout, tmp_path_factory):
+def registry(layout: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A registry with the images `base` and `app` under team/."""
     top = tmp_path_factory.mktemp("registry")
     registry = oci.Registry(top)
@@ -65,13 +67,13 @@ def registry(layout, tmp_path_factory):
 
 
 @pytest.fixture
-def store(tools, tmp_path):
+def store(tools: None, tmp_path: pathlib.Path) -> Iterator[Any]:
     yield oci.Store(tmp_path / "store")
     subprocess.run(["rm", "-rf", tmp_path / "store"])
 
 
 @pytest.fixture
-def faulty(layout):
+def faulty(layout: pathlib.Path) -> Iterator[Any]:
     registry = oci.Faulty(layout, "app")
     yield registry
     registry.stop()

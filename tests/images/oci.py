@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
@@ -18,39 +19,39 @@ TOOLS = ("/usr/bin/docker-registry", "/usr/bin/skopeo", "/usr/bin/umoci", BUSYBO
 class Store:
     """`doppel` with an image store of its own."""
 
-    def __init__(self, path):
+    def __init__(self, path: Any) -> None:
         self.path = pathlib.Path(path)
         self.env = {**os.environ, "DOPPEL_STORE": str(path), "HOME": str(self.path.parent / "home")}
 
-    def popen(self, *argv, **kw):
+    def popen(self, *argv: Any, **kw: Any) -> subprocess.Popen[Any]:
         return subprocess.Popen([DOPPEL, *map(str, argv)], env=self.env, **kw)
 
-    def run(self, *argv, timeout=120, **kw):
+    def run(self, *argv: Any, timeout: float = 120, **kw: Any) -> subprocess.CompletedProcess[Any]:
         return subprocess.run([DOPPEL, *map(str, argv)], env=self.env, capture_output=True, timeout=timeout, **kw)
 
-    def ok(self, *argv, **kw):
+    def ok(self, *argv: Any, **kw: Any) -> Any:
         done = self.run(*argv, **kw)
         assert done.returncode == 0, f"{argv}: {done.returncode}\n{done.stderr.decode()}"
         return done.stdout.decode()
 
-    def fails(self, *argv, **kw):
+    def fails(self, *argv: Any, **kw: Any) -> Any:
         """The error of a command that must fail as errors do: by itself, with a message."""
         done = self.run(*argv, **kw)
         text = done.stderr.decode()
         assert done.returncode == 125 and text.startswith("doppel: "), f"{argv}: {done.returncode}\n{text}"
         return text
 
-    def json(self, *argv, **kw):
+    def json(self, *argv: Any, **kw: Any) -> Any:
         return json.loads(self.ok("image", *argv, "--json", **kw))
 
-    def records(self):
+    def records(self) -> list[Any]:
         return [json.loads(line) for line in self.ok("image", "ls", "--json").splitlines()]
 
-    def files(self, part):
+    def files(self, part: str) -> Any:
         directory = self.path / part
         return sorted(f.name for f in directory.iterdir()) if directory.exists() else []
 
-    def check(self):
+    def check(self) -> Any:
         """Every name has its image, every image and blob is whole, and nothing else is there (after a collection)."""
         self.ok("image", "prune")
         records = self.records()
@@ -65,17 +66,17 @@ class Store:
         return records
 
 
-def tool(*argv, **kw):
+def tool(*argv: Any, **kw: Any) -> str:
     done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=120, **kw)
     assert done.returncode == 0, f"{argv}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
-def skopeo(*argv):
+def skopeo(*argv: Any) -> str:
     return tool("skopeo", "--insecure-policy", *argv)
 
 
-def small_root(root):
+def small_root(root: pathlib.Path) -> None:
     """A small system around busybox, in a directory."""
     for d in ("bin", "etc", "usr/lib", "usr/bin", "tmp", "proc", "sys", "dev", "srv", "var/cache/old"):
         (root / d).mkdir(parents=True, exist_ok=True)
@@ -97,7 +98,7 @@ def small_root(root):
 class Registry:
     """Debian's docker-registry on a free port."""
 
-    def __init__(self, directory, auth=None):
+    def __init__(self, directory: Any, auth: Any = None) -> None:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
@@ -119,7 +120,7 @@ class Registry:
                 time.sleep(0.1)
         raise AssertionError((directory / "registry.log").read_text())
 
-    def stop(self):
+    def stop(self) -> None:
         self.process.kill()
         self.process.wait()
         self.log.close()
@@ -132,24 +133,29 @@ class Faulty:
     has answered. `log` has the requests: (path, Range header).
     """
 
-    def __init__(self, layout, reference, tls=None):
+    def __init__(self, layout: pathlib.Path, reference: str, tls: Any = None) -> None:
         blobs = layout / "blobs/sha256"
         index = json.loads((layout / "index.json").read_text())
         names = {m["annotations"]["org.opencontainers.image.ref.name"]: m for m in index["manifests"]}
         self.manifest = (blobs / names[reference]["digest"][7:]).read_bytes()
         self.media_type = names[reference]["mediaType"]
-        self.faults, self.log, self.slow = {}, [], 0
+        self.faults: dict[str, Any] = {}
+        self.log: list[Any] = []
+        self.slow = 0
         # With a realm, requests need the token that `/token` there gives; `asked` has what it was asked with.
-        self.realm, self.asked = None, []
+        self.realm: str | None = None
+        self.asked: list[Any] = []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def log_message(self, *args):
+            def log_message(self, *args: Any) -> None:
                 pass
 
-            def answer(self, data, start=0, length=None, kind="application/octet-stream"):
+            def answer(
+                self, data: bytes, start: int = 0, length: int | None = None, kind: str = "application/octet-stream"
+            ) -> None:
                 self.send_response(206 if start else 200)
                 if start:
                     self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
@@ -157,7 +163,7 @@ class Faulty:
                 self.send_header("Content-Length", str(len(data) - start if length is None else length))
                 self.end_headers()
 
-            def json(self, status, value, *headers):
+            def json(self, status: Any, value: Any, *headers: Any) -> None:
                 body = json.dumps(value).encode()
                 self.send_response(status)
                 for name, text in [("Content-Length", str(len(body))), *headers]:
@@ -165,7 +171,7 @@ class Faulty:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def do_GET(self):
+            def do_GET(self) -> Any:
                 outer.log.append((self.path, self.headers.get("Range")))
                 if self.path.startswith("/token"):
                     outer.asked.append((self.path, self.headers.get("Authorization")))
@@ -199,9 +205,9 @@ class Faulty:
         self.host = f"127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def parsed(self):
+    def parsed(self) -> Any:
         return json.loads(self.manifest)
 
-    def stop(self):
+    def stop(self) -> None:
         self.server.shutdown()
         self.server.server_close()

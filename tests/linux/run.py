@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 from partner import Partner
 
@@ -42,12 +43,12 @@ TOOLS = ["sh", "cp", "cat", "chown", "chmod", "true", "sleep", "yes", "head", "s
 LINE = re.compile(r"^(ok|not ok|skip) ([A-Za-z0-9_]+)(?:: (.*))?$")
 
 
-def build():
+def build() -> Any:
     """Compiles every suite; value: list of program paths."""
     BUILD.mkdir(parents=True, exist_ok=True)
     header = (HERE / "t.h").stat().st_mtime
     out = []
-    jobs = [(s, "gcc", []) for s in SUITES]
+    jobs: list[tuple[str, str, list[str]]] = [(s, "gcc", []) for s in SUITES]
     if shutil.which("musl-gcc"):
         after = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"]  # linux/*.h
         jobs += [(s, "musl-gcc", ["-static", *after]) for s in MUSL]
@@ -60,13 +61,13 @@ def build():
     return out
 
 
-def libraries(program):
+def libraries(program: Any) -> Any:
     """The shared objects a program needs, by ldd."""
     text = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
     return re.findall(r"(/\S+) \(0x", text)
 
 
-def make_image(programs):
+def make_image(programs: Any) -> None:
     """Imports an image with the suites, a few tools, and what both need."""
     with tempfile.TemporaryDirectory() as tmp:
         root = pathlib.Path(tmp)
@@ -97,28 +98,29 @@ def make_image(programs):
         subprocess.run([DOPPEL, "image", "import", root, IMAGE], check=True, stdout=subprocess.DEVNULL)
 
 
-def parse(text, into):
+def parse(text: str, into: dict[str, tuple[str, str]]) -> None:
     for line in text.splitlines():
         m = LINE.match(line.strip())
         if m and m[2] not in into:
             into[m[2]] = (m[1], m[3] or "")
 
 
-def cases_of(program):
+def cases_of(program: Any) -> list[str]:
     return subprocess.run([program, "-l"], capture_output=True, text=True, check=True).stdout.split()
 
 
-def run_suite(start, program, names, limit):
+def run_suite(start: Any, program: Any, names: list[str], limit: float) -> Any:
     """Runs one suite with `start(arguments)`; resumes after the case in which it died."""
-    got, last = {}, None
+    got: dict[str, tuple[str, str]] = {}
+    last: str | None = None
     while True:
         args = ["-a", last] if last else []
         try:
             r = subprocess.run(start(program, args), stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
-            text, err, why = r.stdout, r.stderr, f"ended with code {r.returncode}"
+            said, err, why = r.stdout, r.stderr, f"ended with code {r.returncode}"
         except subprocess.TimeoutExpired as e:
-            text, err, why = e.stdout or b"", e.stderr or b"", f"no end after {limit} s"
-        text = text.decode(errors="replace")
+            said, err, why = e.stdout or b"", e.stderr or b"", f"no end after {limit} s"
+        text = said.decode(errors="replace")
         parse(text, got)
         missing = [n for n in names if n not in got]
         if "\ntotal: " in "\n" + text or not missing:
@@ -132,21 +134,21 @@ def run_suite(start, program, names, limit):
 
 
 @functools.cache
-def partner():
+def partner() -> Any:
     """The server that the suite `outside` calls, and a port of the host for its calls to the suite."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return Partner(), s.getsockname()[1]
 
 
-def native(program, args):
+def native(program: Any, args: Any) -> Any:
     if program.name != PARTNERED:
         return [program, *args]
     server, port = partner()
     return ["env", f"T_OUTSIDE=127.0.0.1:{server.port}", f"T_PUBLISHED={port}", program, *args]
 
 
-def in_domain(program, args):
+def in_domain(program: Any, args: Any) -> Any:
     network = ["--network", "nat"] if program.name in NETWORKED else []
     if program.name == PARTNERED:
         server, port = partner()
@@ -178,7 +180,7 @@ def in_domain(program, args):
     ]
 
 
-def main():
+def main() -> Any:
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--native-only", action="store_true")
     ap.add_argument("--domain-only", action="store_true", help="take the native column as passed")

@@ -4,6 +4,8 @@ import os
 import pathlib
 import subprocess
 import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 DOPPEL = os.environ.get("DOPPEL", str(HERE.parent.parent / "target/release/doppel"))
 
 
-def beside(path):
+def beside(path: Any) -> Any:
     """A module of another directory of tests."""
     spec = importlib.util.spec_from_file_location(f"beside_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
@@ -23,11 +25,11 @@ supervisors = beside(HERE.parent / "supervisor/conftest.py")
 Doppeld, of_group = supervisors.Doppeld, supervisors.of_group
 
 
-def argv(*command, image="busybox", opts=()):
+def argv(*command: Any, image: str = "busybox", opts: Sequence[str] = ()) -> list[str]:
     return [DOPPEL, "run", "--standalone", "--kind", "paene", *opts, image, "--", *command]
 
 
-def run(*command, image="busybox", opts=(), stdin=None, timeout=60):
+def run(*command: Any, image: str = "busybox", opts: Sequence[str] = (), stdin: Any = None, timeout: float = 60) -> Any:
     """Runs a command in a paene domain of its own."""
     opts = [*opts, *(["-i"] if stdin is not None else [])]
     return subprocess.run(
@@ -35,13 +37,13 @@ def run(*command, image="busybox", opts=(), stdin=None, timeout=60):
     )
 
 
-def text(p):
+def text(p: Any) -> Any:
     """What it printed, after checking that it succeeded."""
     assert p.returncode == 0, (p.args, p.returncode, p.stdout[-2000:], p.stderr[-2000:])
     return p.stdout.decode()
 
 
-def eventually(check, what, seconds=60):
+def eventually(check: Callable[[], Any], what: str, seconds: float = 60) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := check()):
         assert time.monotonic() < deadline, what
@@ -49,12 +51,12 @@ def eventually(check, what, seconds=60):
     return found
 
 
-def have_image(name):
+def have_image(name: str) -> bool:
     return subprocess.run([DOPPEL, "image", "inspect", "--quick", name], capture_output=True).returncode == 0
 
 
 @pytest.fixture(autouse=True, scope="session")
-def possible():
+def possible() -> None:
     if not os.path.exists(DOPPEL):
         pytest.skip(f"no {DOPPEL}: make build")
     if os.geteuid() != 0:
@@ -64,10 +66,10 @@ def possible():
 
 
 @pytest.fixture
-def image():
+def image() -> Any:
     """Skips unless there is an image of this name."""
 
-    def need(name):
+    def need(name: str) -> Any:
         if not have_image(name):
             pytest.skip(f"no image {name}: make test-images")
         return name
@@ -76,11 +78,11 @@ def image():
 
 
 @pytest.fixture
-def started():
+def started() -> Iterator[Any]:
     """Starts commands that are ended with the test."""
     all = []
 
-    def start(*command, image="busybox", opts=(), **kw):
+    def start(*command: Any, image: str = "busybox", opts: Sequence[str] = (), **kw: Any) -> Any:
         kw = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kw}
         all.append(subprocess.Popen(argv(*command, image=image, opts=opts), **kw))
         return all[-1]
@@ -95,7 +97,7 @@ def started():
 
 
 @pytest.fixture(scope="module")
-def doppeld():
+def doppeld() -> Iterator[Any]:
     one = Doppeld().start()
     yield one
     one.close()

@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -33,11 +35,11 @@ STORE = pathlib.Path(os.environ["DOPPEL_STORE"])
 class Connection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path, timeout=60):
+    def __init__(self, path: Any, timeout: float = 60) -> None:
         super().__init__("localhost", timeout=timeout)
         self.path = path
 
-    def connect(self):
+    def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self.path))
@@ -46,23 +48,23 @@ class Connection(http.client.HTTPConnection):
 class Answer:
     """Status, headers and body of an answer."""
 
-    def __init__(self, response):
+    def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status, self.headers, self.body = response.status, response.headers, response.read()
 
     @property
-    def json(self):
+    def json(self) -> Any:
         return json.loads(self.body)
 
     @property
-    def lines(self):
+    def lines(self) -> list[Any]:
         return [json.loads(line) for line in self.body.splitlines()]
 
-    def ok(self, status=None):
+    def ok(self, status: Any = None) -> Any:
         """The JSON, after checking that it is a success."""
         assert self.status == status if status else self.status < 300, f"{self.status}: {self.body[:2000]!r}"
         return json.loads(self.body) if self.body else None
 
-    def problem(self, status, code):
+    def problem(self, status: Any, code: int) -> str:
         """The problem's detail, after checking its status and code."""
         assert self.headers["content-type"] == "application/problem+json", self.body[:500]
         assert (self.status, self.json["code"]) == (status, code), self.body[:2000]
@@ -75,7 +77,7 @@ class Doppeld:
 
     program = DOPPELD
 
-    def __init__(self, directory=None, config="", args=(), env=None):
+    def __init__(self, directory: Any = None, config: str = "", args: Any = (), env: Any = None) -> None:
         self.dir = pathlib.Path(directory or tempfile.mkdtemp(prefix="doppeld-"))
         self.store, self.runtime = self.dir / "store", self.dir / "run"
         self.store.mkdir(exist_ok=True)
@@ -84,9 +86,10 @@ class Doppeld:
         self.socket = self.runtime / "doppeld.sock"
         self.config = self.dir / "doppeld.toml"
         self.config.write_text(f'store = "{self.store}"\nruntime = "{self.runtime}"\nspare_seconds = 1\n{config}')
-        self.args, self.env, self.process = list(args), dict(env or {}), None
+        self.args, self.env = list(args), dict(env or {})
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def take_images(self):
+    def take_images(self) -> None:
         """Gives it this host's images: links to the files, copies of the names, so that it may remove them."""
         for part in ("images", "names"):
             (self.store / part).mkdir()
@@ -96,7 +99,7 @@ class Doppeld:
                 else:
                     shutil.copy(path, self.store / part / path.name, follow_symlinks=False)
 
-    def start(self, wait=True):
+    def start(self, wait: bool = True) -> "Doppeld":
         self.log = open(self.dir / "log", "ab")
         argv = [self.program, "--config", str(self.config), *self.args]
         self.process = subprocess.Popen(
@@ -114,21 +117,21 @@ class Doppeld:
             time.sleep(0.02)
         return self
 
-    def logged(self):
+    def logged(self) -> str:
         return (self.dir / "log").read_text(errors="replace")
 
-    def kill(self):
+    def kill(self) -> None:
         """kill -9; domains and keeper live on."""
         self.process.kill()
         self.process.wait()
 
-    def stop(self):
+    def stop(self) -> int:
         """Asks it to end; gives its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
 
-    def close(self):
+    def close(self) -> None:
         """Ends it, its keeper and all domains, and removes its directory."""
         if self.process and self.process.poll() is None:
             self.kill()
@@ -150,11 +153,11 @@ class Doppeld:
             time.sleep(0.02)
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def keepers(self):
+    def keepers(self) -> list[int]:
         """Process ids of the keepers over this directory."""
         return list(self.keepers_by_directory())
 
-    def keeper_of(self, domain):
+    def keeper_of(self, domain: Any) -> Any:
         """Process id of the keeper that has written this domain down."""
         for path in self.runtime.glob("keepers/*/kept/*"):
             try:
@@ -169,7 +172,7 @@ class Doppeld:
                 return of[0] if len(of) == 1 else None
         return None
 
-    def keepers_by_directory(self):
+    def keepers_by_directory(self) -> Any:
         """Arguments of the keepers over this directory, by process id."""
         runtime = str(self.runtime).encode()
         found = {}
@@ -185,7 +188,7 @@ class Doppeld:
                 found[int(entry.name)] = argv
         return found
 
-    def kept(self, spares=True):
+    def kept(self, spares: bool = True) -> Any:
         """Process ids of the domains that its keepers have written down and that live."""
         found = []
         for path in self.runtime.glob("keepers/*/kept/*"):
@@ -203,10 +206,12 @@ class Doppeld:
                 found.append(process["pid"])
         return found
 
-    def connection(self, timeout=60):
+    def connection(self, timeout: float = 60) -> Connection:
         return Connection(self.socket, timeout)
 
-    def ask(self, method, path, /, body=None, headers=None, timeout=60, **query):
+    def ask(
+        self, method: str, path: Any, /, body: Any = None, headers: Any = None, timeout: float = 60, **query: Any
+    ) -> Answer:
         if query:
             path += "?" + urllib.parse.urlencode({
                 k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items()
@@ -227,28 +232,30 @@ class Doppeld:
         finally:
             connection.close()
 
-    def get(self, path, /, **kw):
+    def get(self, path: Any, /, **kw: Any) -> Answer:
         return self.ask("GET", path, **kw)
 
-    def post(self, path, /, body=None, **kw):
+    def post(self, path: Any, /, body: Any = None, **kw: Any) -> Answer:
         return self.ask("POST", path, body, **kw)
 
-    def put(self, path, /, body=None, **kw):
+    def put(self, path: Any, /, body: Any = None, **kw: Any) -> Answer:
         return self.ask("PUT", path, body, **kw)
 
-    def patch(self, path, /, body=None, **kw):
+    def patch(self, path: Any, /, body: Any = None, **kw: Any) -> Answer:
         return self.ask("PATCH", path, body, **kw)
 
-    def delete(self, path, /, **kw):
+    def delete(self, path: Any, /, **kw: Any) -> Answer:
         return self.ask("DELETE", path, **kw)
 
-    def cli(self, *argv, stdin=b"", timeout=60, env=None):
+    def cli(
+        self, *argv: Any, stdin: Any = b"", timeout: float = 60, env: Any = None
+    ) -> subprocess.CompletedProcess[bytes]:
         """Runs the `doppel` command against this supervisor."""
         env = {**os.environ, "DOPPEL_HOST": f"unix://{self.socket}", "DOPPEL_STORE": str(self.store), **(env or {})}
         return subprocess.run([DOPPEL, *argv], input=stdin, capture_output=True, timeout=timeout, env=env)
 
 
-def output_of(lines):
+def output_of(lines: Any) -> Any:
     """Standard output and standard error of an output stream's lines, and the last one's exit code."""
     out = {"stdout": b"", "stderr": b""}
     code = None
@@ -263,7 +270,7 @@ def output_of(lines):
 HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
 
 
-def eventually(check, what):
+def eventually(check: Callable[[], Any], what: str) -> Any:
     """Waits for a true value of `check`, and gives it."""
     deadline = time.monotonic() + 60
     while not (found := check()):
@@ -272,7 +279,7 @@ def eventually(check, what):
     return found
 
 
-def of_group(pid, controller, v1, v2):
+def of_group(pid: int, controller: str, v1: str, v2: str) -> str:
     """What a file of a process' control group says; none if the controller is not there."""
     for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
@@ -283,12 +290,12 @@ def of_group(pid, controller, v1, v2):
     return None
 
 
-def have_image(name):
+def have_image(name: str) -> bool:
     return subprocess.run([DOPPEL, "image", "inspect", "--quick", name], capture_output=True).returncode == 0
 
 
 @pytest.fixture(scope="session")
-def binaries():
+def binaries() -> None:
     for program in (DOPPEL, DOPPELD):
         if not os.path.exists(program):
             pytest.skip(f"no {program}: make build")
@@ -301,7 +308,7 @@ shared = []
 
 
 @pytest.fixture(scope="session")
-def supervisor(binaries):
+def supervisor(binaries: None) -> Iterator[Doppeld]:
     one = Doppeld().start()
     shared.append(one)
     yield one
@@ -309,13 +316,13 @@ def supervisor(binaries):
     one.close()
 
 
-def domains_of(one):
+def domains_of(one: Doppeld) -> Any:
     """Name and state of each domain, by its id."""
     return {d["id"]: (d["name"], d["state"]) for d in one.get("/v1/domains", all=True).ok()}
 
 
 @pytest.fixture(autouse=True)
-def no_domain_left():
+def no_domain_left() -> Iterator[Any]:
     """Fails the test that leaves a domain in the session's supervisor, where others would take it for theirs."""
     before = domains_of(shared[0]) if shared else {}
     yield
@@ -330,11 +337,11 @@ def no_domain_left():
 
 
 @pytest.fixture
-def new_doppeld(binaries):
+def new_doppeld(binaries: None) -> Iterator[Callable[..., Doppeld]]:
     """Makes supervisors that end with the test."""
     made = []
 
-    def make(**kw):
+    def make(**kw: Any) -> "Doppeld":
         one = Doppeld(**kw)
         made.append(one)
         return one
@@ -345,7 +352,7 @@ def new_doppeld(binaries):
 
 
 @pytest.fixture(scope="session")
-def busybox(binaries):
+def busybox(binaries: None) -> Any:
     if not have_image("busybox"):
         pytest.skip("no image busybox: make test-images")
     return "busybox"

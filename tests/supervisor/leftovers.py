@@ -6,13 +6,15 @@ import json
 import pathlib
 import re
 import time
+from collections.abc import Iterable
+from typing import Any
 
 HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
 RUNTIME = pathlib.Path("/run/doppel")
 BLOCK = 64
 
 
-def of_any_kind(pid):
+def of_any_kind(pid: int) -> list[int]:
     """Process ids of a process' children."""
     found = []
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
@@ -23,12 +25,12 @@ def of_any_kind(pid):
     return found
 
 
-def children(pid):
+def children(pid: int) -> Any:
     """A keeper's children but for its network service, which waits for the next domain."""
     return [p for p in of_any_kind(pid) if not is_service(p)]
 
 
-def services(supervisor):
+def services(supervisor: Any) -> Any:
     """Process ids of the network services that a supervisor's keepers have written down, and that live."""
     found = []
     for path in sorted(supervisor.runtime.glob("**/kept/network/*")):
@@ -39,14 +41,14 @@ def services(supervisor):
     return [p for p in found if is_service(p)]
 
 
-def is_service(pid):
+def is_service(pid: int) -> bool:
     try:
         return b"network-service" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
 
 
-def links(part, keeper):
+def links(part: str, keeper: int) -> Any:
     """Names of the links to a keeper, /run/doppel/ids or names."""
     found = []
     for link in (RUNTIME / part).glob("*"):
@@ -58,7 +60,7 @@ def links(part, keeper):
     return found
 
 
-def groups(blocks):
+def groups(blocks: Iterable[Any]) -> Any:
     """Control groups of domains of these blocks, in whatever hierarchy."""
     parents = [HIERARCHIES / "doppel", *HIERARCHIES.glob("*/doppel")]
     names = {g.name for parent in parents for g in parent.glob("d[0-9]*")}
@@ -66,7 +68,7 @@ def groups(blocks):
     return [n for n in names if str(number(n) // BLOCK) in blocks]
 
 
-def of(supervisor):
+def of(supervisor: Any) -> Any:
     """All there is."""
     keepers = supervisor.keepers()
     blocks = [b for k in keepers for b in links("ids", k)]
@@ -80,7 +82,7 @@ def of(supervisor):
     }
 
 
-def none_of(supervisor):
+def none_of(supervisor: Any) -> None:
     """Waits until nothing is left of domains that have been removed."""
     deadline = time.monotonic() + 60
     while any((there := of(supervisor)).values()):
@@ -88,7 +90,7 @@ def none_of(supervisor):
         time.sleep(0.1)
 
 
-def none_at_all(supervisor):
+def none_at_all(supervisor: Any) -> None:
     """Ends a supervisor without domains, and waits until nothing is left of its keepers either."""
     keepers = supervisor.keepers()
     supervisor.stop()
