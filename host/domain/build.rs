@@ -5,7 +5,7 @@
 //! `DOPPEL_EMBED_KERNEL=1`, so that checking the host does not compile the guest; such a binary needs
 //! `doppel run --kernel FILE`.
 
-#[path = "src/elf.rs"]
+#[path = "src/launch/elf.rs"]
 mod elf;
 
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn main() {
         "0" => false,
         _ => var("PROFILE") == "release",
     };
-    println!("cargo::rerun-if-changed=src/elf.rs");
+    println!("cargo::rerun-if-changed=src/launch/elf.rs");
     let (bytes, gates) = if embed {
         for path in ["guest", "abi", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
             println!("cargo::rerun-if-changed={}", root.join(path).display());

@@ -8,7 +8,7 @@ use doppel_abi_machine::{
 };
 
 use crate::Output;
-use crate::console::Console;
+use crate::io::console::Console;
 use crate::peer::Peer;
 use crate::session::{ExecConfig, Session};
 
@@ -33,7 +33,7 @@ pub fn control_area(bytes: &[u8]) {
     for index in 0..4 {
         map.write(at(control::RINGS + index * RING_HEADER_STRIDE), &[0; size_of::<RingHeader>()]);
     }
-    let mut console = Console::new(map, true, bytes.len() % 2 == 0, Output::Kept);
+    let mut console = Console::new(map, true, bytes.len().is_multiple_of(2), Output::Kept);
     let config = ExecConfig { stdin: true, ..ExecConfig::new(vec!["x".into()]) };
     let Ok(mut session) = Session::open(core, &config, Output::Kept, false) else { return };
     let slot = session.slot;

@@ -13,7 +13,7 @@ use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::Kind;
-use crate::core::{Born, Core, Guests};
+use crate::run::state::{Born, Core, Guests};
 
 /// A control area, and a process that stands for the domain.
 pub(crate) struct Peer {

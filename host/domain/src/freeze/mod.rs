@@ -1,0 +1,8 @@
+//! Freezing, going on from frozen images, and page sharing among clones.
+
+pub mod frozen;
+pub mod images;
+pub mod shadow;
+pub mod share;
+pub mod sharer;
+pub mod wake;

@@ -1,0 +1,4 @@
+//! Limits and accounts: control groups and the arbiter of CPU time.
+
+pub mod arbiter;
+pub mod cgroup;

@@ -1,0 +1,352 @@
+//! Taking over domains whose process has died: the successor finds their records (`record.rs`) and goes on where that one
+//! stopped.
+//!
+//! A domain's first process, which lives on, has all that the dead one had of it: the control area and the doorbell are
+//! taken from its descriptors, whose numbers never change. Rings go on at the indices in the control area. Whoever
+//! adopts must be the only one to speak for these domains: it holds the caller's lock, which died with the other.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use doppel_abi_machine::{boot_flags, control, event, fd, state};
+use doppel_freezer::FrozenImage;
+use doppel_sys::child::Child;
+use doppel_sys::shared::SharedMap;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal};
+use rustix::thread::futex;
+use serde_json::Value;
+
+use crate::freeze::frozen::Resume;
+use crate::io::console::Console;
+use crate::io::ring::{post, registers};
+use crate::launch::start::limits;
+use crate::limits::cgroup::{self, Cgroup, Usage};
+use crate::registry::Holder;
+use crate::registry::identity::Identity;
+use crate::registry::record::{self, Birth, Record, Recorded};
+use crate::run::fleet::Key;
+use crate::run::outcome;
+use crate::run::state::{Born, Core, Guests};
+use crate::session::Slots;
+use crate::{Domain, Error, Fleet, Kind, Outcome, Output, Resources, StartTimes, Stream};
+
+/// How long what is left of a domain nobody wants may take to die.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A domain whose process has died.
+#[derive(Debug)]
+pub struct Orphan {
+    path: PathBuf,
+    record: Record,
+}
+
+impl Orphan {
+    /// Those that are written down in `dir`; and what of it cannot be read.
+    #[must_use]
+    pub fn all(dir: &Path) -> (Vec<Self>, Vec<String>) {
+        let (found, bad) = record::read_all(dir);
+        (found.into_iter().map(|(path, record)| Self { path, record }).collect(), bad)
+    }
+
+    /// Whether it has a channel to a network service.
+    #[must_use]
+    pub fn has_network(&self) -> bool {
+        self.record.birth.as_ref().is_some_and(|birth| birth.network)
+    }
+
+    /// The words of whoever ran it; none if it was not started for good.
+    #[must_use]
+    pub fn note(&self) -> Option<&Value> {
+        self.record.note.as_ref().filter(|_| self.record.birth.is_some())
+    }
+}
+
+/// What the successor knows of a domain.
+#[derive(Debug)]
+pub struct Adoption {
+    /// Where its output goes from now on.
+    pub output: Output,
+    /// Its output of this stream was taken up to here, whatever the control area says.
+    pub taken: Option<(Stream, u32)>,
+    /// Its limits.
+    pub memory: Option<u64>,
+    /// As [`crate::DomainConfig::cpus`].
+    pub cpus: Option<f64>,
+    /// As [`crate::DomainConfig::resources`].
+    pub resources: Resources,
+    /// Its memory, if somebody has held that ([`crate::hold`]): for one that has died meanwhile, and cannot be asked for it.
+    pub held: Vec<OwnedFd>,
+}
+
+/// A domain that has ended while nobody ran it. Dropping it removes what is left.
+#[derive(Debug)]
+pub struct Gone {
+    /// How, as far as that is known.
+    pub outcome: Outcome,
+    /// Its memory is in a frozen image.
+    pub asleep: bool,
+    /// What its control group has counted.
+    pub usage: Usage,
+    // Declared, and so dropped, in this order.
+    _record: Recorded,
+    _cgroup: Option<Cgroup>,
+    _identity: Identity,
+}
+
+/// Whose ids and names the adopted domains have.
+#[derive(Debug, Default)]
+pub(crate) struct Predecessors(HashMap<String, Arc<Holder>>);
+
+impl Predecessors {
+    fn identity(&mut self, record: &Record) -> Result<Identity, Error> {
+        let holder = match self.0.get(&record.holder) {
+            Some(holder) => holder.clone(),
+            None => {
+                let holder = Holder::take_over(&record.holder)?;
+                self.0.insert(record.holder.clone(), holder.clone());
+                holder
+            }
+        };
+        Ok(Identity::adopt(record.id, record.name.clone(), holder))
+    }
+}
+
+/// What became of a domain that was to be adopted.
+#[derive(Debug)]
+pub enum Adopted {
+    /// It goes on; and its channel to a network service with the doorbell, if it has one.
+    Lives(Key, Option<(OwnedFd, OwnedFd)>),
+    /// It has ended.
+    Gone(Box<Gone>),
+}
+
+impl Fleet {
+    /// Takes a domain over; one that lives and cannot be is ended. [`Self::adopted`] is for when all have been.
+    ///
+    /// # Errors
+    /// What the host says; the domain is left as it is.
+    pub fn adopt(&mut self, orphan: Orphan, adoption: Adoption) -> Result<Adopted, Error> {
+        let Orphan { path, record } = orphan;
+        let identity = self.predecessors.identity(&record)?;
+        let Some(birth) = record.birth.clone() else {
+            return Err(Error::Config("its start was not completed".into()));
+        };
+        let limits = limits(birth.kind, birth.vcpus, adoption.memory, adoption.cpus, adoption.resources);
+        // Without its group it has no limits, and goes on.
+        let cgroup = birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok());
+        let stopping = record.stopping;
+        let found = find(&record, &birth);
+        let (asleep, recorded) = (record.asleep, Recorded::at(path, record.clone()));
+        let (process, memory) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                let usage = cgroup.as_ref().map(|group| group.usage()).unwrap_or_default();
+                let oom_kills = usage.oom_kills.unwrap_or(0);
+                let Adoption { output, taken, held, .. } = adoption;
+                let outcome = match outcome::words(&record, &birth, &held, taken, output) {
+                    Some((end, map)) => outcome::outcome(end, birth.kind, &map, oom_kills, asleep, &why),
+                    None if asleep => Outcome::Exited(0),
+                    None => {
+                        let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
+                        Outcome::Ended { reason: format!("{why}{oom}"), out_of_memory: oom_kills > 0 }
+                    }
+                };
+                let (_record, _cgroup, _identity) = (recorded, cgroup, identity);
+                return Ok(Adopted::Gone(Box::new(Gone {
+                    outcome,
+                    asleep,
+                    usage,
+                    _record,
+                    _cgroup,
+                    _identity,
+                })));
+            }
+        };
+        let Memory { map, doorbell, resume, network } = memory;
+        let served = record.served;
+        let console = Console::adopt(&map, birth.boot_flags, served, adoption.taken);
+        let sessions = Slots::adopt(&map);
+        let core = Arc::new(Core {
+            child: Child { pid: birth.process.pid(), pidfd: process },
+            map,
+            label: Mutex::new(identity.label()),
+            id: identity.id.into(),
+            born: Born {
+                kind: birth.kind,
+                resume,
+                kernel: birth.kernel,
+                image: birth.image,
+                generation: birth.generation,
+                vcpus: birth.vcpus,
+                memory_limit: adoption.memory.unwrap_or(0).into(),
+                boot_flags: birth.boot_flags,
+                owner: birth.owner,
+                freeze_to: birth.freeze_to,
+                freeze_stop: birth.freeze_stop,
+            },
+            hostname: Mutex::new(record.hostname),
+            share: Mutex::new(None),
+            stops: Mutex::new(()),
+            asleep: AtomicBool::new(asleep),
+            paused: AtomicBool::new(record.paused),
+            killed: AtomicBool::new(false),
+            sessions: Mutex::new(sessions),
+            guests: Guests::default(),
+            group: cgroup.as_ref().map(Cgroup::view),
+            record: Some(recorded),
+        });
+        // Why it cannot be asked from outside was said when it was started.
+        let _ = identity.open_door(&core);
+        let domain = Domain {
+            core,
+            reaped: None,
+            doorbell,
+            cgroup,
+            identity,
+            console,
+            signals: None,
+            tty: birth.boot_flags & boot_flags::TTY != 0,
+            times: StartTimes::default(),
+        };
+        let key = self.add(domain, adoption.output)?;
+        if stopping {
+            self.settle(key);
+        }
+        Ok(Adopted::Lives(key, network))
+    }
+
+    /// Ends what is left of a domain that nobody wants: one whose start was not completed, or that was nobody's yet.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn discard(&mut self, orphan: Orphan) -> Result<(), Error> {
+        let Orphan { path, record } = orphan;
+        let identity = self.predecessors.identity(&record)?;
+        let group = match &record.birth {
+            Some(birth) => {
+                if let Ok(Some(process)) = birth.process.open() {
+                    end(&process);
+                }
+                let limits = limits(birth.kind, birth.vcpus, None, None, Resources::default());
+                birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok())
+            }
+            None => {
+                // It may have been forked, and not been written down.
+                let pids = cgroup::tasks_of(record.id).into_iter().chain(processes_of(&identity));
+                for pid in pids.filter_map(Pid::from_raw) {
+                    // One that is gone is what is wanted.
+                    let _ = rustix::process::kill_process(pid, Signal::KILL);
+                }
+                None
+            }
+        };
+        drop(group);
+        cgroup::remove_left_over(|id| id == record.id, &mut true);
+        drop(Recorded::at(path, record));
+        drop(identity);
+        Ok(())
+    }
+
+    /// All have been adopted: names and ids of those that were not are free.
+    pub fn adopted(&mut self) {
+        for holder in std::mem::take(&mut self.predecessors.0).into_values() {
+            holder.release_unused();
+        }
+    }
+}
+
+/// What is found again of a domain's memory.
+struct Memory {
+    map: SharedMap,
+    doorbell: OwnedFd,
+    resume: Option<Resume>,
+    network: Option<(OwnedFd, OwnedFd)>,
+}
+
+/// The domain's first process and its memory, or why it is not to be adopted; then it is dead.
+fn find(record: &Record, birth: &Birth) -> Result<(OwnedFd, Memory), String> {
+    let ended = || "its first process ended while it had no keeper".to_owned();
+    let process = match birth.process.open() {
+        Ok(Some(process)) => process,
+        Ok(None) => return Err(ended()),
+        Err(error) => return Err(format!("its first process cannot be opened: {error}")),
+    };
+    match memory(&process, birth) {
+        Ok(memory) => {
+            settle_stop(record, birth, &memory.map);
+            Ok((process, memory))
+        }
+        // Nobody can speak for it.
+        Err(why) => Err(if end(&process) { ended() } else { format!("it could not be taken over: {why}") }),
+    }
+}
+
+fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
+    let take = |number| {
+        doppel_service::take(process.as_fd(), number).map_err(Error::host("take a descriptor of the domain"))
+    };
+    let control = match birth.kind {
+        Kind::Para => take(fd::CONTROL)?,
+        Kind::Paene => take(fd::ATTENDANT_CONTROL)?,
+    };
+    // It is what it was made as: neither a domain nor an attendant can put another there, or make it shorter.
+    doppel_service::check_memory(&control, control::SIZE).map_err(Error::host("use its control area"))?;
+    let doorbell = take(fd::DOORBELL)?;
+    let network = birth.network.then(|| Ok::<_, Error>((take(fd::NETWORK)?, take(fd::NETWORK_DOORBELL)?)));
+    let network = network.transpose()?;
+    let map = outcome::map(control.as_fd(), network.as_ref().map(|(channel, _)| channel.as_fd()))?;
+    let resume = birth.origin.as_ref().map(|origin| {
+        // The domain has it open, and so locked.
+        let image = Arc::new(FrozenImage::open_unchecked(&origin.path)?);
+        Ok::<_, Error>(Resume { image, index: origin.index, wake: origin.wake, hold: false })
+    });
+    Ok(Memory { map, doorbell, resume: resume.transpose()?, network })
+}
+
+/// Whoever stopped the domain for a moment is gone, and what it needed of it.
+fn settle_stop(record: &Record, birth: &Birth, map: &SharedMap) {
+    if !record.stopping || birth.kind == Kind::Paene {
+        return;
+    }
+    let registers = registers(map);
+    registers.shadows_end.fetch_add(1, Ordering::SeqCst);
+    // The only possible failure is an unmapped word, and ours is mapped.
+    let _ = futex::wake(&registers.shadows_end, futex::Flags::empty(), i32::MAX as u32);
+    if registers.state.load(Ordering::Acquire) == state::FROZEN && !record.paused {
+        post(map, event::THAW);
+    }
+}
+
+/// Kills a process and waits for its end; true if it had ended before.
+fn end(process: &OwnedFd) -> bool {
+    let ended = rustix::process::pidfd_send_signal(process, Signal::KILL).is_err();
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let patience = Timespec::try_from(PATIENCE).ok();
+    // One that takes longer dies when it can.
+    let _ = rustix::event::poll(&mut fds, patience.as_ref());
+    ended
+}
+
+/// First processes of the domain with this identity, by what they are called.
+fn processes_of(identity: &Identity) -> Vec<i32> {
+    let para = format!("doppel:{}", identity.label());
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = line.split(|b| *b == 0);
+        match words.next() {
+            Some(first) if first == para.as_bytes() => true,
+            Some(first) if first == doppel_abi_machine::ATTENDANT.as_bytes() => {
+                words.next() == Some(identity.label().as_bytes())
+            }
+            _ => false,
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,396 @@
+//! A domain: looked after, killed, given up. `start.rs` starts it, `foreground.rs` waits for it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use doppel_abi_machine::{CallCounts, control, event};
+use doppel_sys::signal::SignalFd;
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+
+use crate::freeze::frozen::{CloneConfig, FreezeReport};
+use crate::io::console::{Console, End, Step};
+use crate::io::ring::{post, registers};
+use crate::launch::control::boot_args;
+use crate::launch::start::{completed, limits};
+use crate::limits::cgroup::{Cgroup, Usage};
+use crate::registry::identity::Identity;
+use crate::registry::record::Recorded;
+use crate::run::state::{Core, lock};
+use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources, UNBOUNDED};
+
+/// How a domain ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The program ended: its exit code, or 128 + the signal that ended it.
+    Exited(u8),
+    /// The domain ended without the program ending.
+    Ended {
+        /// Why, in words.
+        reason: String,
+        /// The host killed it for want of memory.
+        out_of_memory: bool,
+    },
+}
+
+/// How long the parts of a domain's start took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StartTimes {
+    /// Waiting for its turn, in a fleet.
+    pub queue: Duration,
+    /// Its memory: made, and filled with what it starts from.
+    pub memory: Duration,
+    /// Its control group.
+    pub group: Duration,
+    /// Its first process, up to the guest kernel's first instruction.
+    pub process: Duration,
+}
+
+/// A running domain. Dropping it kills it and removes all that belongs to it.
+#[derive(Debug)]
+pub struct Domain {
+    // Declared, and so dropped, in this order: processes (in `Drop`), then memory, group, identity.
+    pub(crate) core: Arc<Core>,
+    pub(crate) reaped: Option<rustix::process::WaitIdStatus>,
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) identity: Identity,
+    pub(crate) console: Console,
+    /// Signals for the program, of a domain in the foreground.
+    pub(crate) signals: Option<SignalFd>,
+    pub(crate) tty: bool,
+    pub(crate) times: StartTimes,
+}
+
+/// Ends a domain.
+#[derive(Debug)]
+pub struct Killer(OwnedFd);
+
+impl Killer {
+    /// Kills every process of the domain; one that has ended is no error.
+    pub fn kill(&self) {
+        // Only a domain that is gone cannot be killed.
+        let _ = rustix::process::pidfd_send_signal(&self.0, Signal::KILL);
+    }
+}
+
+impl Domain {
+    /// A descriptor of its first process.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn process(&self) -> std::io::Result<OwnedFd> {
+        self.core.child.pidfd.try_clone()
+    }
+
+    /// Lets a held clone go, with the arguments, command and host name of `wanted` (none: the domain's name).
+    pub(crate) fn release(&mut self, wanted: &CloneConfig) -> Result<(), Error> {
+        let config = DomainConfig {
+            env: wanted.env.clone(),
+            clone_args: wanted.args.clone(),
+            hostname: wanted.hostname.clone(),
+            ..DomainConfig::new(PathBuf::new(), wanted.command.clone())
+        };
+        self.go(&config)
+    }
+
+    /// Lets what is held go with the command, environment and so on of `config`.
+    fn go(&mut self, config: &DomainConfig) -> Result<(), Error> {
+        let config = completed(config, &self.identity);
+        let bytes = boot_args(&config, 0)?;
+        *lock(&self.core.hostname) = config.hostname.to_string_lossy().into_owned();
+        let map = &self.core.map;
+        map.write(usize::try_from(control::BOOT_ARGS).expect("inside the control area"), &bytes);
+        let len = u32::try_from(bytes.len()).expect("bounded by BOOT_ARGS_MAX");
+        registers(map).late_args_len.store(len, Ordering::Release);
+        post(map, event::GO);
+        Ok(())
+    }
+
+    /// Whether a domain that boots and was asked to hold can become this one: what it was made with is the same, and
+    /// the rest can be changed.
+    pub(crate) fn suits(&self, wanted: &DomainConfig) -> bool {
+        let born = &self.core.born;
+        let plain = !(wanted.tty || wanted.stdin || wanted.trace || wanted.no_patch);
+        plain
+            && (born.kind, wanted.kind) == (Kind::Para, Kind::Para)
+            && born.resume.is_none()
+            && born.image == wanted.image
+            && born.vcpus == wanted.vcpus()
+            && self.core.record.is_some() == wanted.keep.is_some()
+            && wanted.freeze_to.is_none()
+            && wanted.network.is_none()
+            // It has been told how much memory there is.
+            && wanted.memory != Some(UNBOUNDED)
+    }
+
+    /// Lets a domain go that boots and was held, as the one that is `wanted`.
+    pub(crate) fn become_one(&mut self, wanted: &DomainConfig) -> Result<(), Error> {
+        wanted.check()?;
+        self.identity.take_name(wanted.name.as_deref(), &self.core)?;
+        let hostname = completed(wanted, &self.identity).hostname.to_string_lossy().into_owned();
+        let note = wanted.keep.as_ref().and_then(|keep| keep.note.clone());
+        self.core.note(|r| {
+            r.name.clone_from(&wanted.name);
+            r.hostname = hostname;
+            r.note = note;
+        })?;
+        let unlimited = Resources { account: true, ..Resources::default() };
+        if wanted.memory.is_some() || wanted.cpus.is_some() || wanted.resources != unlimited {
+            self.set_limits(wanted)?;
+        }
+        if wanted.memory.is_some() {
+            self.core.set_memory(wanted.memory, None)?;
+        }
+        self.go(wanted)
+    }
+
+    /// Sends its output elsewhere from now on; what [`Output::Kept`] kept so far stays in [`Self::captured`].
+    pub fn set_output(&mut self, output: Output) {
+        self.console.set_output(output);
+    }
+
+    /// What was kept of its output.
+    #[must_use]
+    pub fn captured(&self) -> &Captured {
+        self.console.captured()
+    }
+
+    /// When the first byte of its standard output was seen.
+    #[must_use]
+    pub fn first_output(&self) -> Option<Instant> {
+        self.console.first_output()
+    }
+
+    /// Bytes it has printed so far.
+    #[must_use]
+    pub fn output_bytes(&self) -> u64 {
+        self.console.bytes()
+    }
+
+    /// Moves output and sees what the domain says.
+    pub(crate) fn step(&mut self) -> Step {
+        crate::session::ring_bells(&self.core);
+        self.console.step(&self.core.map)
+    }
+
+    /// Sends the program (guest pid 1) a signal; numbers that are none are ignored.
+    pub fn signal(&self, signal: i32) {
+        let bit = u32::try_from(signal - 1).ok().and_then(|n| 1u64.checked_shl(n));
+        if let Some(bit) = bit {
+            registers(&self.core.map).signals.fetch_or(bit, Ordering::SeqCst);
+            post(&self.core.map, event::SIGNAL);
+        }
+    }
+
+    /// Tells the program that its terminal has this size.
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let size = u32::from(rows) << 16 | u32::from(columns);
+        registers(&self.core.map).winsize.store(size, Ordering::Release);
+        post(&self.core.map, event::WINCH);
+    }
+
+    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
+    ///
+    /// # Errors
+    /// If it cannot be stopped or written; it runs on unharmed then, and no file is left.
+    pub fn freeze(&mut self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
+        self.core.freeze(to, stop)
+    }
+
+    /// Whether it stands still until it is let go on.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.core.paused.load(Ordering::SeqCst)
+    }
+
+    /// Changes the caller's words in what is written down of it ([`crate::Keep`]).
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn set_note(&self, note: serde_json::Value) -> Result<(), Error> {
+        self.core.note(|r| r.note = Some(note))
+    }
+
+    /// How much of its output has been taken, in bytes modulo 2^32.
+    #[must_use]
+    pub fn taken(&self) -> u32 {
+        self.console.taken()
+    }
+
+    /// Whether the domain has ended because its memory is in a frozen image.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.core.asleep.load(Ordering::SeqCst)
+    }
+
+    /// Something that ends the domain from another thread.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn killer(&self) -> Result<Killer, Error> {
+        self.core.child.pidfd.try_clone().map(Killer).map_err(Error::host("watch the domain's first process"))
+    }
+
+    /// What its programs run on.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.core.born.kind
+    }
+
+    /// The domain's name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.core.label()
+    }
+
+    /// The domain's id, unique among those that run.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.identity.id
+    }
+
+    /// How long the parts of its start took.
+    #[must_use]
+    pub fn start_times(&self) -> StartTimes {
+        self.times
+    }
+
+    /// Host process id of its first process.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.core.child.pid
+    }
+
+    /// Changes limits while it runs; what is none stays.
+    fn set_limits(&self, wanted: &DomainConfig) -> Result<(), Error> {
+        let wanted = NewLimits {
+            memory: wanted.memory,
+            memory_target: None,
+            cpus: wanted.cpus,
+            resources: wanted.resources.clone(),
+        };
+        self.core.limit(&wanted)?;
+        self.limited(&wanted);
+        Ok(())
+    }
+
+    /// The limits of its control group were changed.
+    pub(crate) fn limited(&self, to: &NewLimits) {
+        let born = &self.core.born;
+        if let Some(group) = &self.cgroup {
+            group.limited(&limits(born.kind, born.vcpus, to.memory, to.cpus, to.resources.clone()));
+        }
+        if let Some(most) = to.resources.pids {
+            registers(&self.core.map).task_limit.store(most, Ordering::Relaxed);
+        }
+    }
+
+    /// What its control group has counted.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.cgroup.as_ref().map(|group| group.usage()).unwrap_or_default()
+    }
+
+    /// System calls its guest kernel says it has served.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        let counts: &CallCounts =
+            self.core.map.get(usize::try_from(control::CALLS).expect("inside the control area"));
+        counts.counters.iter().fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Ordering::Relaxed)))
+    }
+
+    /// Its memory as it is now.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn stats(&self) -> Result<DomainStats, Error> {
+        self.core.stats()
+    }
+
+    /// Kills every process of the domain.
+    ///
+    /// # Errors
+    /// What the host says; a domain that is dead already is no error.
+    pub fn kill(&self) -> Result<(), Error> {
+        self.core.kill()
+    }
+
+    /// Waits for the first process, whose end the host kernel delays until all others are gone.
+    pub(crate) fn reap(&mut self) -> Result<(), Error> {
+        while self.reaped.is_none() {
+            // Whoever ignores SIGCHLD (our caller may have) gets no status, only the news.
+            match rustix::process::waitid(WaitId::PidFd(self.core.child.pidfd.as_fd()), WaitIdOptions::EXITED)
+            {
+                Ok(status) => self.reaped = status,
+                Err(rustix::io::Errno::INTR) => {}
+                // Another's child, or its status went to nobody: the end is all there is to wait for.
+                Err(rustix::io::Errno::CHILD) => return self.core.wait_dead(),
+                Err(error) => return Err(Error::os("wait for the domain's end")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// How it ended; of one that died, only when it is reaped.
+    pub(crate) fn outcome(&self, end: End) -> Outcome {
+        let died = self.reaped.as_ref().map(|s| (s.terminating_signal(), s.exit_status()));
+        let died = match died {
+            Some((Some(signal), _)) => format!("its first process was killed by signal {signal}"),
+            Some((None, Some(code))) => {
+                format!("its guest kernel exited with {code} before the program ended")
+            }
+            _ => "its first process ended".into(),
+        };
+        let oom_kills = self.usage().oom_kills.unwrap_or(0);
+        let Core { map, born, .. } = &*self.core;
+        crate::run::outcome::outcome(end, born.kind, map, oom_kills, self.is_asleep(), &died)
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // Both fail only if the domain is dead and reaped, which is what is wanted.
+        let _ = self.kill();
+        let _ = self.reap();
+        crate::session::ring_bells(&self.core);
+        self.core.see_off();
+        // Before its id is another's.
+        let _ = self.core.record.as_ref().map(Recorded::remove);
+    }
+}
+
+/// A shell's view of a wait status.
+pub(crate) fn exit_code(status: i32) -> u8 {
+    let [low, high, ..] = status.to_le_bytes();
+    match low & 0x7f {
+        0 => high,
+        signal => 128 + signal,
+    }
+}
+
+/// A wait status in words.
+pub(crate) fn describe(status: i32) -> String {
+    let [low, high, ..] = status.to_le_bytes();
+    match low & 0x7f {
+        0 => format!("ended with exit code {high}"),
+        signal => format!("killed by signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses() {
+        assert_eq!(exit_code(0), 0);
+        assert_eq!(exit_code(3 << 8), 3);
+        assert_eq!(exit_code(127 << 8), 127);
+        assert_eq!(exit_code(9), 137);
+        assert_eq!(exit_code(11 | 0x80), 139);
+        assert_eq!(describe(9), "killed by signal 9");
+    }
+}

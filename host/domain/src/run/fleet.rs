@@ -1,0 +1,937 @@
+//! Any number of domains on one thread.
+//!
+//! A [`Fleet`] waits with one `epoll` for all of them: their doorbells and their ends. Everything that takes long has
+//! threads elsewhere and comes back as an [`Event`]: starting (`start_threads.rs`), stopping and letting go on, freezing,
+//! counting, answering requests (a thread for each while it lasts, `workers.rs`), page sharing (`sharer.rs`), taking apart
+//! (`reaper.rs`). Work per domain and [`Fleet::turn`] is bounded, so that one that floods its console cannot hold up the
+//! others, and threads per domain are: what it asks for itself is served one after the other, and not by those threads
+//! that are kept for when the host has no others left.
+//!
+//! Per domain the process keeps two descriptors (doorbell, process), a mapping of the control area, and no thread.
+//! A fleet is itself a descriptor that polls as readable when [`Fleet::turn`] has something to do, for callers with an
+//! event loop of their own; they also look at [`Fleet::is_busy`].
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use doppel_freezer::FrozenStore;
+use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use crate::freeze::frozen::{CloneConfig, FreezeReport, Resume};
+use crate::freeze::sharer::Sharer;
+use crate::io::console::End;
+use crate::launch::start_threads;
+use crate::limits::cgroup::Usage;
+use crate::registry::Holder;
+use crate::registry::adopt::Predecessors;
+use crate::run::reaper::Reaper;
+use crate::run::state::{Core, lock};
+use crate::run::workers;
+use crate::session::{ExecConfig, Session, SessionEnd};
+use crate::{Captured, Domain, DomainConfig, Error, Images, Outcome, Output, Resources};
+
+/// Most events of the host taken at a time.
+const BATCH: usize = 256;
+
+/// A domain of a fleet; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(pub(crate) u64);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub enum Start {
+    /// A program, as [`Domain::start`].
+    Boot(Box<DomainConfig>),
+    /// From a frozen image, as [`Domain::resume`].
+    Resume(Resume, Box<CloneConfig>),
+    /// A clone of the frozen image in this file, which is opened in the background, once for all of them.
+    Clone {
+        /// The file.
+        image: PathBuf,
+        /// As in [`Resume`].
+        index: u32,
+        /// Those in use.
+        images: Images,
+        /// The rest.
+        config: Box<CloneConfig>,
+    },
+    /// The hibernated domain whose image has this name in the store of the configuration. Opening it takes a while, and
+    /// is done in the background too; [`Domain::settle_wake`] is for when it runs.
+    Wake(String, Box<CloneConfig>),
+}
+
+/// What happened to a domain.
+#[derive(Debug)]
+pub enum Event {
+    /// It runs.
+    Started {
+        /// Which.
+        key: Key,
+        /// What could not be enforced although nobody asked for it.
+        warnings: Vec<String>,
+    },
+    /// It could not be started, and is no longer in the fleet.
+    Failed {
+        /// Which.
+        key: Key,
+        /// Why.
+        error: Error,
+    },
+    /// A domain that was asked to hold is ready to go ([`Fleet::go`], [`Fleet::go_as`]).
+    Held(Key),
+    /// The first byte of its standard output was seen.
+    FirstOutput(Key),
+    /// There is room again after [`Fleet::input`] found too little.
+    InputRoom(Key),
+    /// What [`Fleet::freeze`] asked for is done.
+    Frozen {
+        /// Which.
+        key: Key,
+        /// What it cost.
+        result: Result<FreezeReport, Error>,
+    },
+    /// A program of it asked for it to be frozen, as it may, and was served.
+    FrozeItself {
+        /// Which.
+        key: Key,
+        /// Whether it was.
+        result: Result<(), Error>,
+    },
+    /// What [`Fleet::pause`] asked for is done.
+    Paused {
+        /// Which.
+        key: Key,
+        /// Whether it stands still.
+        result: Result<(), Error>,
+    },
+    /// What [`Fleet::unpause`] asked for is done: it goes on.
+    Unpaused(Key),
+    /// What [`Fleet::count_memory`] asked for.
+    Memory {
+        /// Which.
+        key: Key,
+        /// Bytes that are its programs' own, and bytes that they share with other clones.
+        result: Result<(u64, u64), Error>,
+    },
+    /// What [`Fleet::set_limits`] asked for is done.
+    Limited {
+        /// Which.
+        key: Key,
+        /// Whether all of it is.
+        result: Result<(), Error>,
+    },
+    /// Something happened to a session of it.
+    Session(Key, SessionKey, SessionEvent),
+    /// It has ended, all its output is out, and it is no longer in the fleet. Its processes and its name go a
+    /// moment later.
+    Ended(Box<Ended>),
+}
+
+/// A session of a domain in a fleet; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey(u64);
+
+/// What happened to a session.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// The program runs, as this process of the domain.
+    Started(i32),
+    /// There is room again after [`Fleet::session_input`] found too little.
+    InputRoom,
+    /// It has ended, all its output is out, and it is gone: how, and what was kept of its output.
+    Ended(SessionEnd, Captured),
+}
+
+/// How a domain ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Which.
+    pub key: Key,
+    /// Its name.
+    pub name: String,
+    /// How.
+    pub outcome: Outcome,
+    /// Its memory is in a frozen image.
+    pub asleep: bool,
+    /// What was kept of its output.
+    pub captured: Captured,
+    /// When the first byte of its standard output was seen.
+    pub first_output: Option<Instant>,
+    /// Bytes it printed.
+    pub output_bytes: u64,
+    /// What its control group has counted, if [`Fleet::count_usage`] was asked for.
+    pub usage: Option<Usage>,
+    /// System calls its guest kernel says it has served.
+    pub calls: u64,
+}
+
+/// Results of other threads.
+enum Done {
+    Started(Key, Result<Box<Domain>, Error>, Vec<String>),
+    /// None: it may not ask.
+    Asked(Key, Option<Result<(), Error>>),
+    Limited(Key, Result<Box<NewLimits>, Error>),
+    Other(Event),
+    Settled(Key, Result<(), Error>),
+}
+
+/// Limits as [`Fleet::set_limits`] has them.
+#[derive(Clone, Debug)]
+pub struct NewLimits {
+    /// Most memory in bytes; none leaves the control group's as it is, and the guest kernel without one.
+    pub memory: Option<u64>,
+    /// What it should try to stay under.
+    pub memory_target: Option<u64>,
+    /// CPUs; none leaves it as it is.
+    pub cpus: Option<f64>,
+    /// The rest.
+    pub resources: Resources,
+}
+
+/// Freezes that a domain's own programs ask for, one after the other.
+#[derive(Debug, Default)]
+struct Asked {
+    under_way: bool,
+    /// It was asked for again meanwhile.
+    again: bool,
+    /// How long it waits after the last one failed: whoever asks in vain, and at once again, costs little and is not
+    /// heard of often.
+    rest: Duration,
+}
+
+/// The first of these, and the longest.
+const REST: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+const EAGAIN: i32 = 11;
+
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub domain: Domain,
+    /// It is in `ready`.
+    queued: bool,
+    said_held: bool,
+    said_first: bool,
+    sessions: BTreeMap<u64, Session>,
+    asked: Asked,
+}
+
+/// Domains driven together. Dropping it ends them all and waits until nothing is left of them.
+#[derive(Debug)]
+pub struct Fleet {
+    epoll: OwnedFd,
+    pub(crate) live: HashMap<u64, Box<Live>>,
+    /// Asked for, not yet running: where their output goes, and whether they were killed meanwhile.
+    starting: HashMap<u64, (Output, bool)>,
+    /// Ended, and to be taken apart when the caller has written down how ([`Fleet::bury`]).
+    ended: HashMap<u64, Domain>,
+    pub(crate) predecessors: Predecessors,
+    /// Those to look at in the next turn.
+    ready: VecDeque<u64>,
+    /// Those that wait for our standard output or error.
+    blocked: HashSet<u64>,
+    next: u64,
+    count_usage: bool,
+    wake: Arc<OwnedFd>,
+    sender: Sender<Done>,
+    results: Receiver<Done>,
+    sharer: Sharer,
+    reaper: Reaper,
+    /// Not given up between one domain and the next.
+    _holder: Arc<Holder>,
+}
+
+// What an event of the host is about: a domain's key in the upper bits, one of these in the lower two. Keys begin
+// with 1.
+const DOORBELL: u64 = 0;
+const PROCESS: u64 = 1;
+/// Another thread has a result.
+const WAKE: u64 = 0;
+/// Our standard output or error takes bytes again.
+const OURS: u64 = 1;
+
+impl Fleet {
+    /// A fleet without domains.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn new() -> Result<Self, Error> {
+        // What must go on when the host has no thread left has its own from the start.
+        let threads = || Error::host("start threads");
+        workers::prepare().map_err(threads())?;
+        start_threads::prepare().map_err(threads())?;
+        let reaper = Reaper::new().map_err(threads())?;
+        let doing = || Error::os("make an event loop");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(doing())?;
+        let wake =
+            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(doing())?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), flags).map_err(doing())?;
+        let (sender, results) = channel();
+        Ok(Self {
+            epoll,
+            live: HashMap::new(),
+            starting: HashMap::new(),
+            ended: HashMap::new(),
+            predecessors: Predecessors::default(),
+            ready: VecDeque::new(),
+            blocked: HashSet::new(),
+            next: 1,
+            count_usage: false,
+            wake: Arc::new(wake),
+            sender,
+            results,
+            sharer: Sharer::default(),
+            reaper,
+            _holder: Holder::get()?,
+        })
+    }
+
+    /// Tells with each [`Ended`] what its control group had counted.
+    pub fn count_usage(&mut self) {
+        self.count_usage = true;
+    }
+
+    /// How many domains there are, those that are being started included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.live.len() + self.starting.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether [`Self::turn`] has something to do although the fleet's descriptor may not say so.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn key(&mut self) -> Key {
+        self.next += 1;
+        Key(self.next - 1)
+    }
+
+    /// Starts a domain in the background: [`Event::Started`] or [`Event::Failed`] comes later. It dies with this
+    /// process, unless it `outlives_parent`; its configuration's `capture` is taken as set.
+    pub fn start(&mut self, start: Start, output: Output) -> Key {
+        let key = self.key();
+        self.starting.insert(key.0, (output, false));
+        let (sender, wake) = (self.sender.clone(), self.wake.clone());
+        let asked = Instant::now();
+        let begun = start_threads::run(Box::new(move || {
+            let queue = asked.elapsed();
+            let mut warnings = Vec::new();
+            let mut warn = |text: &str| warnings.push(text.to_owned());
+            let result = match start {
+                Start::Boot(mut config) => {
+                    config.capture = true;
+                    Domain::start(&config, &mut warn)
+                }
+                Start::Resume(resume, mut config) => {
+                    config.capture = true;
+                    Domain::resume(resume, &config, &mut warn)
+                }
+                Start::Clone { image, index, images, mut config } => {
+                    config.capture = true;
+                    images.open(&image).and_then(|image| {
+                        let from = Resume { image, index, wake: false, hold: false };
+                        Domain::resume(from, &config, &mut warn)
+                    })
+                }
+                Start::Wake(name, mut config) => {
+                    config.capture = true;
+                    open_and_wake(&name, &config, &mut warn)
+                }
+            };
+            let result = result.map(|mut domain| {
+                domain.times.queue = queue;
+                Box::new(domain)
+            });
+            // Without a fleet nobody wants it.
+            let _ = sender.send(Done::Started(key, result, warnings));
+            ring(&wake);
+        }));
+        if let Err(error) = begun {
+            let failed = Err(Error::host("start threads")(error));
+            // We are the other end.
+            let _ = self.sender.send(Done::Started(key, failed, Vec::new()));
+            ring(&self.wake);
+        }
+        key
+    }
+
+    /// Takes on a domain that was started otherwise; it should have been with `capture`.
+    ///
+    /// # Errors
+    /// What the host says; the domain is ended then.
+    pub fn add(&mut self, domain: Domain, output: Output) -> Result<Key, Error> {
+        let key = self.key();
+        self.enlist(key, domain, output)?;
+        Ok(key)
+    }
+
+    fn enlist(&mut self, key: Key, mut domain: Domain, output: Output) -> Result<(), Error> {
+        domain.set_output(output);
+        let watch = |fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags| {
+            let data = epoll::EventData::new_u64(key.0 << 2 | what);
+            epoll::add(&self.epoll, fd, data, flags).map_err(Error::os("watch a domain"))
+        };
+        // The doorbell is never read: every ring of it is an event.
+        watch(domain.doorbell.as_fd(), DOORBELL, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        watch(domain.core.child.pidfd.as_fd(), PROCESS, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
+        if lock(&domain.core.share).is_some() {
+            self.sharer.add(&domain.core);
+        }
+        // What happened before it was watched is seen now.
+        self.ready.push_back(key.0);
+        let live = Live {
+            domain,
+            queued: true,
+            said_held: false,
+            said_first: false,
+            sessions: BTreeMap::new(),
+            asked: Asked::default(),
+        };
+        self.live.insert(key.0, Box::new(live));
+        Ok(())
+    }
+
+    /// A domain that runs; none once it has ended.
+    #[must_use]
+    pub fn get(&self, key: Key) -> Option<&Domain> {
+        self.live.get(&key.0).map(|l| &l.domain)
+    }
+
+    /// Sends its output elsewhere from now on.
+    pub fn redirect(&mut self, key: Key, output: Output) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            live.domain.set_output(output);
+            self.mark(key.0);
+        }
+    }
+
+    /// Gives the program input; how much of it there was room for. [`Event::InputRoom`] says when there is more.
+    pub fn input(&mut self, key: Key, bytes: &[u8]) -> usize {
+        let Some(live) = self.live.get_mut(&key.0) else { return 0 };
+        let Domain { console, core, .. } = &mut live.domain;
+        let taken = console.push_input(&core.map, bytes);
+        if taken < bytes.len() {
+            self.mark(key.0);
+        }
+        taken
+    }
+
+    /// Bytes of input that the program was given, modulo 2^32, by all who have run its domain.
+    #[must_use]
+    pub fn given(&self, key: Key) -> u32 {
+        self.live.get(&key.0).map_or(0, |live| live.domain.console.given())
+    }
+
+    /// Says that no more input will come.
+    pub fn end_input(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            let Domain { console, core, .. } = &mut live.domain;
+            console.end_input(&core.map);
+        }
+    }
+
+    /// Its sink takes bytes again.
+    pub fn unblock(&mut self, key: Key) {
+        self.mark(key.0);
+    }
+
+    /// Starts a program in a domain; [`Event::Session`] tells what becomes of it. Its output does not go to
+    /// [`Output::Ours`], which is the domain's; of a sink that took no more, [`Self::unblock`] says when it does.
+    ///
+    /// # Errors
+    /// What is wrong with the request, or that the domain has ended.
+    pub fn exec(&mut self, key: Key, config: &ExecConfig, output: Output) -> Result<SessionKey, Error> {
+        if matches!(output, Output::Ours) {
+            return Err(Error::Config("a session in a fleet needs a place of its own for its output".into()));
+        }
+        let Some(live) = self.live.get_mut(&key.0) else {
+            return Err(Error::Config("the domain has ended".into()));
+        };
+        let session = Session::open(&live.domain.core, config, output, false)?;
+        Ok(self.enter(key, session))
+    }
+
+    /// A session of a domain, of which it is told from now on.
+    pub(crate) fn enter(&mut self, key: Key, session: Session) -> SessionKey {
+        let number = self.key().0;
+        if let Some(live) = self.live.get_mut(&key.0) {
+            live.sessions.insert(number, session);
+        }
+        self.mark(key.0);
+        SessionKey(number)
+    }
+
+    /// Does something with a session, if it has not ended.
+    pub(crate) fn session<T>(
+        &mut self,
+        key: Key,
+        session: SessionKey,
+        act: impl FnOnce(&mut Session) -> T,
+    ) -> Option<T> {
+        self.live.get_mut(&key.0)?.sessions.get_mut(&session.0).map(act)
+    }
+
+    /// Gives a session's program input; how much of it there was room for. [`SessionEvent::InputRoom`] says when there
+    /// is more.
+    pub fn session_input(&mut self, key: Key, session: SessionKey, bytes: &[u8]) -> usize {
+        let taken = self.session(key, session, |s| s.write_input(bytes)).unwrap_or(0);
+        if taken < bytes.len() {
+            self.mark(key.0);
+        }
+        taken
+    }
+
+    /// Says that no more input will come for a session's program.
+    pub fn end_session_input(&mut self, key: Key, session: SessionKey) {
+        self.session(key, session, Session::close_input);
+    }
+
+    /// Tells a session's program that its terminal has this size.
+    pub fn resize_session(&mut self, key: Key, session: SessionKey, rows: u16, columns: u16) {
+        self.session(key, session, |s| s.resize(rows, columns));
+    }
+
+    /// Sends a session's program a signal.
+    pub fn signal_session(&mut self, key: Key, session: SessionKey, signal: i32) {
+        self.session(key, session, |s| s.signal(signal));
+    }
+
+    /// Process number of a session's program in the domain, once it runs.
+    #[must_use]
+    pub fn session_pid(&self, key: Key, session: SessionKey) -> Option<i32> {
+        self.live.get(&key.0)?.sessions.get(&session.0)?.pid()
+    }
+
+    /// Hangs up: the program goes on without streams and terminal, and nothing more is told of it.
+    pub fn release_session(&mut self, key: Key, session: SessionKey) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            live.sessions.remove(&session.0);
+        }
+    }
+
+    /// Lets a clone go that is held, as `wanted` says.
+    ///
+    /// # Errors
+    /// If the arguments are too long.
+    pub fn go(&mut self, key: Key, wanted: &CloneConfig) -> Result<(), Error> {
+        match self.live.get_mut(&key.0) {
+            Some(live) => live.domain.release(wanted),
+            None => Err(Error::Config("the clone has ended before it was let go".into())),
+        }
+    }
+
+    /// Whether [`Self::go_as`] can make this domain of it.
+    #[must_use]
+    pub fn suits(&self, key: Key, wanted: &DomainConfig) -> bool {
+        self.live.get(&key.0).is_some_and(|live| live.domain.suits(wanted))
+    }
+
+    /// Lets a domain go that boots and is held, as the one that is wanted; its output goes there from now on.
+    ///
+    /// # Errors
+    /// What is wrong with it; what is held is of no more use then.
+    pub fn go_as(&mut self, key: Key, wanted: &DomainConfig, output: Output) -> Result<(), Error> {
+        let Some(live) = self.live.get_mut(&key.0) else {
+            return Err(Error::Config("it has ended before it was let go".into()));
+        };
+        live.domain.set_output(output);
+        live.domain.become_one(wanted)
+    }
+
+    /// Kills a domain; [`Event::Ended`] follows. One that is being started is killed when it has.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn kill(&mut self, key: Key) -> Result<(), Error> {
+        if let Some(starting) = self.starting.get_mut(&key.0) {
+            starting.1 = true;
+        }
+        self.live.get(&key.0).map_or(Ok(()), |live| live.domain.kill())
+    }
+
+    /// Writes its memory to the frozen image `to`, in the background, and ends it if `stop`; [`Event::Frozen`] follows.
+    pub fn freeze(&self, key: Key, to: PathBuf, stop: bool) {
+        self.work(key, move |core| Done::Other(Event::Frozen { key, result: core.freeze(&to, stop) }));
+    }
+
+    /// Has it stand still until [`Self::unpause`]; [`Event::Paused`] follows.
+    pub fn pause(&self, key: Key) {
+        self.work(key, move |core| Done::Other(Event::Paused { key, result: core.pause() }));
+    }
+
+    /// Lets a paused domain go on; [`Event::Unpaused`] follows. One that is stopped for something else just now, which
+    /// it can draw out, is waited for.
+    pub fn unpause(&self, key: Key) {
+        self.work(key, move |core| {
+            core.unpause();
+            Done::Other(Event::Unpaused(key))
+        });
+    }
+
+    /// Counts its memory; [`Event::Memory`] follows.
+    pub fn count_memory(&self, key: Key) {
+        self.work(key, move |core| {
+            let counted = core.counted_memory().filter(|_| lock(&core.share).is_none());
+            let result = match counted {
+                Some(private) => Ok((private, 0)),
+                None => core.stats().map(|s| (s.private_bytes, s.shared_bytes)),
+            };
+            Done::Other(Event::Memory { key, result })
+        });
+    }
+
+    /// Changes limits while it runs; [`Event::Limited`] follows. The host takes memory back first if it is to have less.
+    pub fn set_limits(&self, key: Key, wanted: NewLimits) {
+        self.work(key, move |core| Done::Limited(key, core.limit(&wanted).map(|()| Box::new(wanted))));
+    }
+
+    /// Changes the memory a domain's programs may have and the balloon's target, in bytes.
+    ///
+    /// # Errors
+    /// If a value is below [`crate::LEAST_MEMORY`].
+    pub fn set_memory(&self, key: Key, limit: Option<u64>, target: Option<u64>) -> Result<(), Error> {
+        self.live.get(&key.0).map_or(Ok(()), |live| live.domain.core.set_memory(limit, target))
+    }
+
+    /// Does something with a domain that may take long, on another thread. One that has ended is nobody to work with.
+    fn work(&self, key: Key, job: impl FnOnce(&Core) -> Done + Send + 'static) {
+        if let Some(job) = self.job(key, job) {
+            workers::run(job);
+        }
+    }
+
+    fn job(&self, key: Key, job: impl FnOnce(&Core) -> Done + Send + 'static) -> Option<workers::Job> {
+        let live = self.live.get(&key.0)?;
+        let (guest, sender, wake) = (live.domain.core.receive(), self.sender.clone(), self.wake.clone());
+        Some(Box::new(move || {
+            // The domain's end waits for the guest: its frozen image may have no name yet.
+            let done = job(&guest);
+            drop(guest);
+            // Without a fleet nobody wants to know.
+            let _ = sender.send(done);
+            ring(&wake);
+        }))
+    }
+
+    /// Serves a program of a domain that has asked for it to be frozen.
+    fn freeze_itself(&mut self, key: Key) {
+        let Some(live) = self.live.get_mut(&key.0) else { return };
+        if live.asked.under_way {
+            live.asked.again = true;
+            return;
+        }
+        if live.domain.core.born.freeze_to.is_none() {
+            // It may not, and is told so.
+            live.domain.core.freeze_itself();
+            return;
+        }
+        live.asked = Asked { under_way: true, again: false, rest: live.asked.rest };
+        let (rest, core) = (live.asked.rest, live.domain.core.clone());
+        let job = self.job(key, move |core| {
+            // One that ends is not waited for.
+            core.look_until(rest, || core.is_dead());
+            Done::Asked(key, core.freeze_itself())
+        });
+        // The threads that are kept for the owner's wishes are not for its own.
+        if let Some(Err(_)) = job.map(workers::try_run) {
+            core.refuse_freeze(EAGAIN);
+            if let Some(live) = self.live.get_mut(&key.0) {
+                live.asked.under_way = false;
+            }
+        }
+    }
+
+    /// It was served.
+    fn froze_itself(&mut self, key: Key, result: Option<Result<(), Error>>, events: &mut Vec<Event>) {
+        if let Some(live) = self.live.get_mut(&key.0) {
+            let failed = !matches!(result, Some(Ok(())));
+            let rest = if failed { (live.asked.rest * 2).clamp(REST[0], REST[1]) } else { Duration::ZERO };
+            let again = live.asked.again;
+            live.asked = Asked { rest, ..Asked::default() };
+            if again {
+                self.freeze_itself(key);
+            }
+        }
+        events.extend(result.map(|result| Event::FrozeItself { key, result }));
+    }
+
+    /// Waits at most `timeout` (none: as long as it takes) until something happens, moves what there is to move,
+    /// and tells what has become of domains; often nothing.
+    ///
+    /// # Errors
+    /// If the host fails us.
+    pub fn turn(&mut self, timeout: Option<Duration>) -> Result<Vec<Event>, Error> {
+        let wait = if self.is_busy() { Some(Duration::ZERO) } else { timeout };
+        self.wait(wait)?;
+        let mut events = Vec::new();
+        while let Ok(done) = self.results.try_recv() {
+            self.done(done, &mut events);
+        }
+        for _ in 0..self.ready.len() {
+            let Some(key) = self.ready.pop_front() else { break };
+            self.look(key, &mut events);
+        }
+        Ok(events)
+    }
+
+    /// Waits for the host, and notes which domains are to be looked at.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        let mut buf =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH];
+        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let n = match epoll::wait(&self.epoll, &mut buf, timeout.as_ref()) {
+            Ok(n) => n,
+            Err(Errno::INTR) => 0,
+            Err(e) => return Err(Error::os("wait for domains")(e)),
+        };
+        for event in &buf[..n] {
+            let data = event.data.u64();
+            match (data >> 2, data & 3) {
+                (0, OURS) => {
+                    for key in std::mem::take(&mut self.blocked) {
+                        self.mark(key);
+                    }
+                }
+                // Results are looked for anyway.
+                (0, _) => {}
+                (key, what) => {
+                    if what == PROCESS
+                        && let Some(live) = self.live.get_mut(&key)
+                    {
+                        live.domain.console.died();
+                    }
+                    self.mark(key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a domain is to be looked at.
+    pub(crate) fn mark(&mut self, key: u64) {
+        if let Some(live) = self.live.get_mut(&key)
+            && !live.queued
+        {
+            live.queued = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    fn done(&mut self, done: Done, events: &mut Vec<Event>) {
+        match done {
+            Done::Started(key, result, warnings) => {
+                let Some((output, killed)) = self.starting.remove(&key.0) else { return };
+                let enlisted = result.and_then(|domain| {
+                    if killed {
+                        domain.kill()?;
+                    }
+                    self.enlist(key, *domain, output)
+                });
+                events.push(match enlisted {
+                    Ok(()) => Event::Started { key, warnings },
+                    Err(error) => Event::Failed { key, error },
+                });
+            }
+            Done::Asked(key, result) => self.froze_itself(key, result, events),
+            Done::Limited(key, result) => {
+                let result = result.and_then(|limits| {
+                    let Some(live) = self.live.get(&key.0) else { return Ok(()) };
+                    live.domain.limited(&limits);
+                    live.domain.core.set_memory(limits.memory, limits.memory_target)
+                });
+                events.push(Event::Limited { key, result });
+            }
+            Done::Other(event) => events.push(event),
+            Done::Settled(key, result) => {
+                // One that does not stop goes on; one that cannot go on is of no use.
+                if result.is_err()
+                    && let Some(live) = self.live.get(&key.0)
+                    && live.domain.core.stands_still()
+                {
+                    let _ = live.domain.kill();
+                }
+            }
+        }
+    }
+
+    /// Does what there is to do for one domain.
+    fn look(&mut self, key: u64, events: &mut Vec<Event>) {
+        let Some(live) = self.live.get_mut(&key) else { return };
+        live.queued = false;
+        let step = live.domain.step();
+        let again = live.look_at_sessions(Key(key), events);
+        if live.domain.first_output().is_some() && !live.said_first {
+            live.said_first = true;
+            events.push(Event::FirstOutput(Key(key)));
+        }
+        if let Some(end) = step.end {
+            self.end(key, end, events);
+            return;
+        }
+        if step.held && !live.said_held {
+            live.said_held = true;
+            events.push(Event::Held(Key(key)));
+        }
+        let Domain { console, core, .. } = &mut live.domain;
+        if console.has_room_again(&core.map) {
+            events.push(Event::InputRoom(Key(key)));
+        }
+        let ours = console.is_ours().then(|| console.blocked());
+        if step.asked {
+            self.freeze_itself(Key(key));
+        }
+        if step.more || again {
+            self.mark(key);
+        }
+        if let Some((out, err)) = ours
+            && (out || err)
+        {
+            self.blocked.insert(key);
+            self.await_ours(out, err);
+        }
+    }
+
+    /// Watches our standard output and error for room.
+    fn await_ours(&self, out: bool, err: bool) {
+        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        for (wanted, fd) in [(out, stdout.as_fd()), (err, stderr.as_fd())] {
+            let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
+            let data = epoll::EventData::new_u64(OURS);
+            // It is there already, or it is a file, which never blocks.
+            if wanted && epoll::modify(&self.epoll, fd, data, flags).is_err() {
+                let _ = epoll::add(&self.epoll, fd, data, flags);
+            }
+        }
+    }
+
+    fn end(&mut self, key: u64, end: End, events: &mut Vec<Event>) {
+        let Some(mut live) = self.live.remove(&key) else { return };
+        let domain = &mut live.domain;
+        self.blocked.remove(&key);
+        self.forget(domain);
+        for (number, mut session) in std::mem::take(&mut live.sessions) {
+            session.over = true;
+            if session.told {
+                continue;
+            }
+            let end = session.step().end.unwrap_or(SessionEnd::DomainEnded);
+            let ended = SessionEvent::Ended(end, session.take_captured());
+            events.push(Event::Session(Key(key), SessionKey(number), ended));
+        }
+        if end == End::Died {
+            // It is dead, so this does not wait; what it says is only for the words.
+            let _ = domain.reap();
+        }
+        events.push(Event::Ended(Box::new(Ended {
+            key: Key(key),
+            name: domain.name(),
+            outcome: domain.outcome(end),
+            asleep: domain.is_asleep(),
+            first_output: domain.first_output(),
+            output_bytes: domain.output_bytes(),
+            usage: self.count_usage.then(|| domain.usage()),
+            calls: domain.calls(),
+            captured: domain.console.take_captured(),
+        })));
+        if live.domain.core.record.is_some() {
+            self.ended.insert(key, live.domain);
+        } else {
+            self.reaper.take(live.domain);
+        }
+    }
+
+    /// How a domain ended that is written down ([`crate::Keep`]) is safe elsewhere: it is taken apart now. Until then a
+    /// successor would find it and see its end.
+    pub fn bury(&mut self, key: Key) {
+        if let Some(domain) = self.ended.remove(&key.0) {
+            self.reaper.take(domain);
+        }
+    }
+
+    /// Lets a domain go on whose former process had it stop for a moment.
+    pub(crate) fn settle(&self, key: Key) {
+        self.work(key, move |core| Done::Settled(key, core.settle()));
+    }
+
+    /// Stops watching a domain, whose processes may have its doorbell open for a while yet.
+    fn forget(&self, domain: &Domain) {
+        for fd in [domain.doorbell.as_fd(), domain.core.child.pidfd.as_fd()] {
+            // It fails only if it is not watched.
+            let _ = epoll::delete(&self.epoll, fd);
+        }
+    }
+}
+
+impl Live {
+    /// Moves what its sessions have to move; true if there is more to do right away.
+    fn look_at_sessions(&mut self, key: Key, events: &mut Vec<Event>) -> bool {
+        let mut more = false;
+        self.sessions.retain(|&number, session| {
+            if session.told {
+                return true;
+            }
+            let step = session.step();
+            more |= step.more;
+            let mut tell = |what| events.push(Event::Session(key, SessionKey(number), what));
+            if let Some(pid) = step.started {
+                tell(SessionEvent::Started(pid));
+            }
+            if step.input_room {
+                tell(SessionEvent::InputRoom);
+            }
+            if let Some(end) = step.end {
+                tell(SessionEvent::Ended(end, session.take_captured()));
+            }
+            session.told = step.end.is_some();
+            session.kept || !session.told
+        });
+        more
+    }
+}
+
+impl AsFd for Fleet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // Those that are just being started as well.
+        while !self.starting.is_empty() {
+            let Ok(done) = self.results.recv() else { break };
+            self.done(done, &mut Vec::new());
+        }
+        let live = self.live.drain().map(|(_, live)| live.domain);
+        for domain in live.chain(self.ended.drain().map(|(_, domain)| domain)) {
+            let _ = domain.kill();
+            self.reaper.take(domain);
+        }
+        // Dropped next, the reaper waits until they are gone.
+    }
+}
+
+fn open_and_wake(name: &str, config: &CloneConfig, warn: &mut dyn FnMut(&str)) -> Result<Domain, Error> {
+    let Some(store) = &config.store else {
+        return Err(Error::Config("a hibernated domain is woken from a store".into()));
+    };
+    let image = Arc::new(FrozenStore::new(store).open_to_wake(name, true)?);
+    Domain::resume(Resume { image, index: 0, wake: true, hold: false }, config, warn)
+}
+
+fn ring(wake: &OwnedFd) {
+    // A counter at its maximum has rung already.
+    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,612 @@
+//! What of a running domain may be used from any thread: stopping it, freezing it, looking at its memory.
+//!
+//! [`Core`] outlives the [`crate::Domain`] by as long as somebody works with it. Lock order: `share`, then `stops`; `sessions` alone.
+//!
+//! Descriptors: the host keeps the process descriptor and the doorbell of a domain, nothing else. Its arena and page
+//! file are opened through `/proc/PID/fd` when a freeze wants them: the first process holds them for ever, since the
+//! filter permits no call that closes, makes or moves descriptors.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::ops::Deref;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use doppel_abi_machine::{event, fd, state};
+use doppel_sys::child::Child;
+use doppel_sys::shared::SharedMap;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+use crate::freeze::frozen::{FreezeReport, Resume, image_digest};
+use crate::freeze::shadow;
+use crate::freeze::share::{self, Member};
+use crate::io::ring::{post, registers};
+use crate::launch::config::check_memory;
+use crate::launch::start::limits;
+use crate::limits::cgroup::View;
+use crate::registry::record::{Record, Recorded};
+use crate::registry::requests::{Reply, Request};
+use crate::session::Slots;
+use crate::{DomainStats, Error, Kind, NewLimits};
+
+/// How long a domain may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const EPERM: i32 = 1;
+const EIO: i32 = 5;
+
+/// A domain's processes and memory.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub child: Child,
+    pub map: SharedMap,
+    /// Its name; one that was made ready before it was wanted gets it late.
+    pub label: Mutex<String>,
+    pub id: u64,
+    pub born: Born,
+    /// Host name; a held clone gets it late.
+    pub hostname: Mutex<String>,
+    /// Its part in page sharing.
+    pub share: Mutex<Option<Member>>,
+    /// Held by who has the domain stand still.
+    pub stops: Mutex<()>,
+    /// It was ended because its memory is in a frozen image.
+    pub asleep: AtomicBool,
+    /// It stands still until somebody wants it to go on.
+    pub paused: AtomicBool,
+    /// Its end is wanted.
+    pub killed: AtomicBool,
+    /// Which session slots are taken, and who waits for news of sessions.
+    pub sessions: Mutex<Slots>,
+    /// How many work with it elsewhere whom its end has to wait for.
+    pub guests: Guests,
+    /// Its control group, as long as the domain is there.
+    pub group: Option<View>,
+    /// What is written down of it for a successor of this process.
+    pub record: Option<Recorded>,
+}
+
+/// See [`Core::receive`].
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    count: Mutex<usize>,
+    left: Condvar,
+}
+
+/// Keeps a domain from being given up.
+#[derive(Debug)]
+pub(crate) struct Guest(Arc<Core>);
+
+impl Deref for Guest {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        *lock(&self.0.guests.count) -= 1;
+        self.0.guests.left.notify_all();
+    }
+}
+
+/// What a freeze has to know of a domain's birth.
+#[derive(Debug)]
+pub(crate) struct Born {
+    pub kind: Kind,
+    pub resume: Option<Resume>,
+    pub kernel: [u8; 32],
+    pub image: PathBuf,
+    pub generation: u64,
+    pub vcpus: u32,
+    pub memory_limit: AtomicU64,
+    pub boot_flags: u32,
+    pub owner: u32,
+    pub freeze_to: Option<PathBuf>,
+    pub freeze_stop: bool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these protect is whole at any moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The domain standing still; goes on when dropped, if it is to.
+struct Stopped<'a> {
+    core: &'a Core,
+    go_on: bool,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        if self.go_on {
+            post(&self.core.map, event::THAW);
+            self.core.wait_thawed();
+            self.core.stopped();
+        }
+    }
+}
+
+/// A domain whose memory is being written.
+struct Frozen<'a> {
+    standing: Option<Stopped<'a>>,
+    /// It will not go on.
+    stop: bool,
+    /// See [`Core::freeze_for`].
+    ask: &'a Cell<bool>,
+    shadows: Option<shadow::Shadows<'a>>,
+}
+
+impl Frozen<'_> {
+    fn thaw(&mut self, written: bool) {
+        let Some(standing) = self.standing.take() else { return };
+        if self.ask.replace(false) && !written {
+            registers(&standing.core.map).freeze_error.store(EIO, Ordering::SeqCst);
+        }
+    }
+}
+
+impl doppel_freezer::Standing for Frozen<'_> {
+    fn leave(&mut self, load: &doppel_freezer::Load) -> Option<doppel_freezer::Shadows> {
+        // A program that asks may end as soon as it goes on, and its domain, and all that the shadows keep.
+        let Some(Stopped { core, go_on: true, .. }) = self.standing else { return None };
+        if self.stop || self.ask.get() || !shadow::room(core, load) {
+            return None;
+        }
+        let mut shadows = shadow::Shadows::cast(core)?;
+        let of = shadows.of(&load.pids)?;
+        self.shadows = Some(shadows);
+        self.standing = None;
+        Some(of)
+    }
+
+    fn go_on(&mut self, written: bool) {
+        if !self.stop {
+            self.thaw(written);
+        }
+    }
+}
+
+impl Core {
+    /// Its name.
+    pub fn label(&self) -> String {
+        lock(&self.label).clone()
+    }
+
+    /// Kills every process of the domain; one that is dead already is no error.
+    pub fn kill(&self) -> Result<(), Error> {
+        match rustix::process::pidfd_send_signal(&self.child.pidfd, Signal::KILL) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => return Err(Error::os("kill the domain")(error)),
+        }
+        // On v1 what stands still does not even die. Who has it stop just now sees to that.
+        self.killed.store(true, Ordering::SeqCst);
+        if self.born.kind == Kind::Paene
+            && let Ok(turn) = self.stops.try_lock()
+        {
+            self.thaw(turn);
+        }
+        Ok(())
+    }
+
+    /// Writes something down for a successor.
+    pub fn note(&self, change: impl FnOnce(&mut Record)) -> Result<(), Error> {
+        self.record.as_ref().map_or(Ok(()), |record| record.change(change))
+    }
+
+    /// Whether it is stopped by its guest kernel.
+    pub fn stands_still(&self) -> bool {
+        self.state() == state::FROZEN
+    }
+
+    fn state(&self) -> u32 {
+        registers(&self.map).state.load(Ordering::Acquire)
+    }
+
+    pub fn is_dead(&self) -> bool {
+        let mut ended = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+        rustix::event::poll(&mut ended, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+    }
+
+    /// Waits until it is dead, whoever's child it is.
+    pub fn wait_dead(&self) -> Result<(), Error> {
+        let mut ended = [PollFd::new(&self.child.pidfd, PollFlags::IN)];
+        loop {
+            match rustix::event::poll(&mut ended, None) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Error::os("wait for the domain's end")(error)),
+            }
+        }
+    }
+
+    /// Waits until `over`; false if that takes too long. Looks often at first: most waits take a tenth of a
+    /// millisecond.
+    pub fn look_until(&self, patience: Duration, mut over: impl FnMut() -> bool) -> bool {
+        let begun = Instant::now();
+        loop {
+            if over() {
+                return true;
+            }
+            let waited = begun.elapsed();
+            if waited > patience {
+                return false;
+            }
+            std::thread::sleep((waited / 8).clamp(Duration::from_micros(20), Duration::from_millis(5)));
+        }
+    }
+
+    /// Waits until the domain has gone on after a stop; only a broken guest kernel takes longer than this does.
+    fn wait_thawed(&self) {
+        self.look_until(Duration::from_secs(1), || self.state() != state::FROZEN || self.is_dead());
+    }
+
+    /// Has the guest kernel stop everything, and waits for it.
+    fn stop(&self) -> Result<Stopped<'_>, Error> {
+        let turn = lock(&self.stops);
+        if self.paused.load(Ordering::SeqCst) {
+            return Ok(Stopped { core: self, go_on: false, _turn: turn });
+        }
+        // Should this process die meanwhile, its successor lets the domain go on.
+        self.note(|r| r.stopping = true)?;
+        let registers = registers(&self.map);
+        // The last time it stopped must be over.
+        self.wait_thawed();
+        let failures = registers.stop_failures.load(Ordering::SeqCst);
+        post(&self.map, event::FREEZE);
+        let failed = || registers.stop_failures.load(Ordering::SeqCst) != failures;
+        let mut rounds = 0u32;
+        let over = || {
+            rounds += 1;
+            matches!(self.state(), state::FROZEN | state::EXITED | state::PANICKED)
+                || failed()
+                || (rounds.is_multiple_of(16) && self.is_dead())
+        };
+        let done = self.look_until(STOP_PATIENCE, over);
+        match self.state() {
+            // From here on, dropping it lets the domain go on.
+            state::FROZEN => Ok(Stopped { core: self, go_on: true, _turn: turn }),
+            state::EXITED | state::PANICKED => Err(ended()),
+            _ if done && !failed() => Err(ended()),
+            _ => {
+                // Should it stop after all, it must not stay so.
+                post(&self.map, event::THAW);
+                self.stopped();
+                Err(Error::Config("the domain's programs do not stop; try again".into()))
+            }
+        }
+    }
+
+    /// It goes on after a stop.
+    fn stopped(&self) {
+        // If that cannot be written, a successor stops it once more.
+        let _ = self.note(|r| r.stopping = false);
+    }
+
+    /// Stops it for a moment: it goes on although whoever had it stop has died.
+    pub fn settle(&self) -> Result<(), Error> {
+        if self.born.kind == Kind::Paene {
+            let Some(group) = self.group.as_ref().filter(|_| !self.paused.load(Ordering::SeqCst)) else {
+                return Ok(());
+            };
+            group.pause(false).map_err(Error::host("let the domain go on"))?;
+            self.stopped();
+            return Ok(());
+        }
+        self.stop().map(drop)
+    }
+
+    /// Has the domain stand still until [`Self::unpause`].
+    pub fn pause(&self) -> Result<(), Error> {
+        if self.born.kind == Kind::Paene {
+            let paused = self.pause_group();
+            // Who killed it meanwhile could not let it go on, and so die.
+            if self.killed.load(Ordering::SeqCst) {
+                self.unpause();
+            }
+            return paused;
+        }
+        let mut standing = self.stop()?;
+        self.note(|r| (r.paused, r.stopping) = (true, false))?;
+        standing.go_on = false;
+        self.paused.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The same by its control group, for one without a guest kernel.
+    fn pause_group(&self) -> Result<(), Error> {
+        let Some(group) = &self.group else {
+            return Err(Error::Unsupported(
+                "this paene domain runs without a control group, by which it would be paused".into(),
+            ));
+        };
+        let _turn = lock(&self.stops);
+        self.note(|r| r.stopping = true)?;
+        group.pause(true).map_err(Error::host("pause the domain"))?;
+        self.paused.store(true, Ordering::SeqCst);
+        if self.look_until(STOP_PATIENCE, || {
+            group.is_still() || self.killed.load(Ordering::SeqCst) || self.is_dead()
+        }) {
+            self.note(|r| (r.paused, r.stopping) = (true, false))?;
+            return Ok(());
+        }
+        self.paused.store(false, Ordering::SeqCst);
+        group.pause(false).map_err(Error::host("let the domain go on"))?;
+        self.stopped();
+        Err(Error::Config("the domain's programs do not stop; try again".into()))
+    }
+
+    /// Lets it go on; nothing if it is not paused. Waits for whoever has it stop just now.
+    pub fn unpause(&self) {
+        self.thaw(lock(&self.stops));
+    }
+
+    fn thaw(&self, _turn: MutexGuard<'_, ()>) {
+        if self.paused.swap(false, Ordering::SeqCst) {
+            // Before it does: a successor does so again.
+            let _ = self.note(|r| (r.paused, r.stopping) = (false, true));
+            if self.born.kind == Kind::Paene {
+                // Without its group there is nothing left of it.
+                let _ = self.group.as_ref().map(|group| group.pause(false));
+                self.stopped();
+                return;
+            }
+            post(&self.map, event::THAW);
+            self.wait_thawed();
+            self.stopped();
+        }
+    }
+
+    /// Refuses a balloon's target that its programs could reach only by ending: nothing takes away what they have.
+    fn check_target(&self, target: Option<u64>) -> Result<(), Error> {
+        check_memory(target)?;
+        let registers = registers(&self.map);
+        let used = registers.memory_used.load(Ordering::Relaxed);
+        // One that stands already is no new demand: the guest kernel's own memory may have grown beyond it.
+        let stands = |target| target == registers.memory_target.load(Ordering::Relaxed);
+        match target {
+            Some(target) if self.born.kind == Kind::Para && target < used && !stands(target) => {
+                Err(Error::Config(format!(
+                    "a memory target of {} MiB is below the {} MiB that {} uses, of which nothing can be taken back: nothing is \
+                 changed",
+                    target >> 20,
+                    used.div_ceil(1 << 20),
+                    self.label()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes the memory its programs may have and the balloon's target; the guest kernel follows when it next
+    /// looks, and takes nothing away from a program that has more.
+    ///
+    /// # Errors
+    /// If a value is below [`crate::LEAST_MEMORY`], or the target below what is used.
+    pub fn set_memory(&self, limit: Option<u64>, target: Option<u64>) -> Result<(), Error> {
+        check_memory(limit)?;
+        self.check_target(target)?;
+        self.born.memory_limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+        let registers = registers(&self.map);
+        registers.memory_limit.store(limit.unwrap_or(0), Ordering::Relaxed);
+        registers.memory_target.store(target.unwrap_or(0), Ordering::Relaxed);
+        post(&self.map, event::MEMORY);
+        Ok(())
+    }
+
+    /// Changes the limits of its control group; what is none stays.
+    ///
+    /// # Errors
+    /// If it has none, or the host says so, for example that more memory is in use.
+    pub fn limit(&self, wanted: &NewLimits) -> Result<(), Error> {
+        check_memory(wanted.memory)?;
+        self.check_target(wanted.memory_target)?;
+        let Some(group) = &self.group else {
+            return Err(Error::Config("this domain runs without a control group, so without limits".into()));
+        };
+        let born = &self.born;
+        let all = limits(born.kind, born.vcpus, wanted.memory, wanted.cpus, wanted.resources.clone());
+        group.set_limits(&all).map_err(Error::host("change the limits"))
+    }
+
+    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
+    pub fn freeze(&self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
+        self.freeze_for(to, stop, &Cell::new(false))
+    }
+
+    /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
+    fn freeze_for(&self, to: &Path, stop: bool, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
+        let begun = Instant::now();
+        if self.born.kind == Kind::Paene {
+            return Err(Error::Unsupported(format!(
+                "{} is a paene domain, whose programs run on the host's kernel: only para domains can be frozen, cloned \
+                 and hibernated",
+                self.label()
+            )));
+        }
+        if to.exists() && !(stop && self.woke_from(to)) {
+            return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
+        }
+        let born = &self.born;
+        let image = image_digest(&born.image)?;
+        let (arena, pagefile) = (self.reopen(fd::ARENA)?, self.reopen(fd::PAGEFILE)?);
+        let hostname = lock(&self.hostname).clone();
+        doppel_freezer::prepare()?;
+        let share = lock(&self.share);
+        let standing = self.stop()?;
+        if self.asleep.load(Ordering::SeqCst) {
+            return Err(ended());
+        }
+        let stopped = begun.elapsed();
+        let map = &self.map;
+        let subject = doppel_freezer::Subject {
+            pid: self.child.pid,
+            arena: arena.as_fd(),
+            pagefile: pagefile.as_fd(),
+            parent: born.resume.as_ref().map(|r| r.image.file()),
+            share: share.as_ref().map(Member::file),
+            kernel: born.kernel,
+            image,
+            image_path: &born.image.to_string_lossy(),
+            name: &self.label(),
+            hostname: &hostname,
+            domain_id: self.id,
+            generation: born.generation,
+            vcpus: born.vcpus,
+            memory_limit: born.memory_limit.load(Ordering::Relaxed),
+            monotonic_offset: registers(map).monotonic_offset.load(Ordering::Relaxed),
+            boot_flags: born.boot_flags,
+            winsize: registers(map).winsize.load(Ordering::Relaxed),
+            owner: born.owner,
+        };
+        let mut frozen = Frozen { standing: Some(standing), stop, ask, shadows: None };
+        let report = doppel_freezer::freeze(&subject, to, &mut frozen);
+        let report = report.map_err(|error| {
+            let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
+            frozen.thaw(false);
+            if ended_meanwhile { ended() } else { error.into() }
+        })?;
+        if stop {
+            self.note(|r| r.asleep = true)?;
+            self.asleep.store(true, Ordering::SeqCst);
+            self.kill()?;
+            if let Some(mut standing) = frozen.standing.take() {
+                standing.go_on = false;
+            }
+        }
+        Ok(FreezeReport::new(begun, stopped, &report))
+    }
+
+    /// A memory file of the domain.
+    fn reopen(&self, number: i32) -> Result<File, Error> {
+        let path = format!("/proc/{}/fd/{number}", self.child.pid);
+        let file = File::open(path).map_err(|error| match error.kind() {
+            // It has just died.
+            std::io::ErrorKind::NotFound => ended(),
+            _ => Error::host("open the domain's memory")(error),
+        })?;
+        // The number of a process that has been reaped may belong to another.
+        if self.is_dead() {
+            return Err(ended());
+        }
+        Ok(file)
+    }
+
+    /// Whether it is this image that the domain woke from.
+    fn woke_from(&self, path: &Path) -> bool {
+        self.born.resume.as_ref().is_some_and(|r| r.wake && r.image.path() == path)
+    }
+
+    /// Serves a program that has asked for its domain to be frozen: what became of it; none if it may not ask.
+    pub fn freeze_itself(&self) -> Option<Result<(), Error>> {
+        let ask = Cell::new(true);
+        let Some(to) = &self.born.freeze_to else {
+            self.refuse_freeze(EPERM);
+            return None;
+        };
+        let result = self
+            .freeze_for(to, self.born.freeze_stop, &ask)
+            .map(drop)
+            .map_err(|error| Error::Config(format!("domain {} cannot freeze itself: {error}", self.label())));
+        // The program gets a number only.
+        if result.is_err() && ask.get() {
+            self.refuse_freeze(EIO);
+        }
+        // If that cannot be written, a successor serves it again, which fails.
+        let asked = registers(&self.map).freeze_requests.load(Ordering::Acquire);
+        let _ = self.note(|r| r.served = asked);
+        Some(result)
+    }
+
+    /// Tells the program that has asked that its domain is not frozen, and an errno.
+    pub fn refuse_freeze(&self, errno: i32) {
+        registers(&self.map).freeze_error.store(errno, Ordering::SeqCst);
+        post(&self.map, event::KERNEL);
+    }
+
+    /// One round of page sharing. What does not succeed is tried again in a later one.
+    pub fn share_round(&self) {
+        let mut share = lock(&self.share);
+        let Some(member) = share.as_mut() else { return };
+        let found = member.look();
+        if found.is_empty() {
+            return;
+        }
+        if let Ok(standing) = self.stop() {
+            let begun = Instant::now();
+            if member.offer(&self.map, &found) > 0 {
+                post(&self.map, event::SHARE);
+            }
+            drop(standing);
+            member.paused(begun.elapsed());
+        }
+    }
+
+    /// When a round of page sharing is due; never if it does not share.
+    pub fn share_due(&self) -> Option<Instant> {
+        // While a round runs none is due.
+        self.share.try_lock().ok()?.as_ref().map(Member::due)
+    }
+
+    /// Somebody works with it whose work has to be done (a freeze that has let the domain go on, an answer), although
+    /// the domain may end meanwhile: giving it up waits until this is dropped.
+    pub fn receive(self: &Arc<Self>) -> Guest {
+        *lock(&self.guests.count) += 1;
+        Guest(self.clone())
+    }
+
+    /// Waits until all of these are gone.
+    pub fn see_off(&self) {
+        let mut count = lock(&self.guests.count);
+        while *count > 0 {
+            count = self.guests.left.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Bytes of memory that are its programs' own, as its control group counts them, which costs the same whatever the
+    /// domain does; none without a group.
+    pub fn counted_memory(&self) -> Option<u64> {
+        let group = self.group.as_ref()?;
+        if self.born.kind == Kind::Paene { group.usage().memory_bytes } else { group.anonymous() }
+    }
+
+    /// Its memory as it is now.
+    pub fn stats(&self) -> Result<DomainStats, Error> {
+        if self.born.kind == Kind::Paene {
+            let usage = self.group.as_ref().map(View::usage).unwrap_or_default();
+            return Ok(DomainStats {
+                name: self.label(),
+                pid: self.child.pid,
+                processes: usage.tasks.unwrap_or(0) as usize,
+                private_bytes: usage.memory_bytes.unwrap_or(0),
+                shared_bytes: 0,
+                saved_bytes: 0,
+                sharing: None,
+            });
+        }
+        share::stats(self.label(), self.child.pid, lock(&self.share).as_ref())
+    }
+
+    /// Does what somebody outside asks for.
+    pub fn serve(&self, request: Request) -> Reply {
+        let reply = match request {
+            Request::Freeze { to, stop } => self.freeze(&to, stop).map(Reply::Frozen),
+            Request::Hibernate { to } => self.freeze(&to, true).map(Reply::Frozen),
+            Request::Stats => self.stats().map(Reply::Stats),
+            Request::Memory { limit, target } => self.set_memory(limit, target).map(|()| Reply::Done),
+            // Those have a conversation of their own.
+            Request::Exec(_) => Err(Error::Config("a session cannot be asked for here".into())),
+        };
+        reply.unwrap_or_else(|error| Reply::Refused(error.to_string()))
+    }
+}
+
+fn ended() -> Error {
+    Error::Config("the domain ended before it could be frozen".into())
+}
