@@ -153,6 +153,12 @@ impl Reader {
         waiting <= s.size / 2 && take(&s.header.producer_waits)
     }
 
+    /// There is room that the writer may not have known of, though nothing was read. True: it sleeps, notify it.
+    #[must_use]
+    pub fn offer(&self, s: &Stream<'_>) -> bool {
+        take(&s.header.producer_waits)
+    }
+
     /// Asks for a notification when bytes come or the stream is closed; false if it is so already.
     ///
     /// # Errors

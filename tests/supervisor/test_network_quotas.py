@@ -64,6 +64,32 @@ def test_an_administrator_says_how_much_a_domain_may_have(new_doppeld, debian, t
     assert refused.returncode != 0 and "network.sockets: must be between 1 and" in refused.stderr
 
 
+def shared_memory(pid):
+    """Bytes of memory files that are charged to a process' control group."""
+    text = pathlib.Path(f"/proc/{pid}/cgroup").read_text()
+    [(controller, path)] = re.findall(r"^\d+:(memory|):(.*)$", text, re.M)[:1]
+    stat = pathlib.Path(f"/sys/fs/cgroup/{controller}{path}/memory.stat").read_text()
+    return int(re.search(r"^shmem (\d+)$", stat, re.M)[1])
+
+
+def test_what_a_domain_receives_is_charged_to_it(new_doppeld, debian):
+    d = new_doppeld().start()
+    port = deaf(d, "deaf", resources={"memory_bytes": 64 << 20})
+    pids = [d.get("/v1/domains/deaf").ok()["pid"], *services(d)]
+    before = [shared_memory(pid) for pid in pids]
+    with contextlib.ExitStack() as stack:
+        for _ in range(120):
+            s = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            s.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(4):
+                    s.send(bytes(64 << 10))
+        domain, service = rests(lambda: tuple(shared_memory(pid) - old for pid, old in zip(pids, before)))
+    print(f"after 120 unread connections: domain {domain >> 10} KiB, service {service >> 10} KiB more")
+    assert service < 2 << 20, (domain, service)
+    assert domain > 120 * 4096, (domain, service)
+
+
 def test_network_services_are_not_among_the_domains_that_are_bounded_together(new_doppeld, debian):
     d = new_doppeld().start()
     deaf(d, "one")

@@ -89,6 +89,17 @@ pub fn get(n: u32, span: Span, bytes: &mut [u8]) {
     unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
 }
 
+/// Has the host put `count` pages of the down buffer of socket `n`, from page `first` on, where they are not there yet, to this
+/// domain's account. Their bytes stay, also those that the service domain writes meanwhile. False: the host does not, or not now.
+pub fn touch(n: u32, first: usize, count: usize) -> bool {
+    const MADV_POPULATE_WRITE: u64 = 23;
+    const PAGE: usize = 4096;
+    assert!(n < OBJECTS && (first + count) * PAGE <= BUFFER as usize, "outside a buffer");
+    let from = NETWORK_BASE + down_buffer(n) + (first * PAGE) as u64;
+    // SAFETY: inside the channel; no byte changes.
+    unsafe { host::call(nr::MADVISE, [from, (count * PAGE) as u64, MADV_POPULATE_WRITE, 0, 0, 0]) }.is_ok()
+}
+
 fn buffer(start: u64, n: u32, span: Span, len: usize) -> *mut u8 {
     assert!(n < OBJECTS && len <= span.len && span.offset + span.len <= BUFFER as usize, "outside a buffer");
     (NETWORK_BASE + start + span.offset as u64) as *mut u8

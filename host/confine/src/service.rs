@@ -157,6 +157,7 @@ pub const ALLOWED: &[Rule] = &[
         "advice DONTNEED, REMOVE or FREE",
         "give buffers of a channel back",
     ),
+    any(27, "mincore", "which pages of a buffer a domain has touched"),
     any(318, "getrandom", "seeds of tables"),
     any(228, "clock_gettime", "time, where the host's kernel has to be asked for it"),
     any(219, "restart_syscall", "goes on after it was stopped"),

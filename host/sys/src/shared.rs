@@ -14,6 +14,8 @@ use doppel_abi_machine::{CallCounts, RingHeader, VirtualRegisters};
 use doppel_abi_service::{Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader};
 use rustix::mm::{MapFlags, ProtFlags};
 
+const PAGE: usize = 4096;
+
 /// A structure that may live in memory shared with a hostile peer.
 ///
 /// # Safety
@@ -154,6 +156,21 @@ impl SharedMap {
         // file that are gone read as zeros.
         unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxRemove) }?;
         Ok(())
+    }
+
+    /// Which of `found.len()` pages from `offset` on are there, whoever has touched them: 1 in bit 0 of each byte.
+    ///
+    /// # Errors
+    /// What `mincore` says.
+    ///
+    /// # Panics
+    /// If they are not inside the mapping.
+    pub fn resident(&self, offset: usize, found: &mut [u8]) -> io::Result<()> {
+        let len = found.len() * PAGE;
+        let start = self.at(offset, len);
+        // SAFETY: the range is inside the mapping, at whose bytes this does not look; the kernel writes a byte for each page of it.
+        let done = unsafe { libc::mincore(start.as_ptr().cast(), len, found.as_mut_ptr()) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Takes all pages out of this process' memory; their bytes stay, and come back when they are touched.

@@ -383,6 +383,7 @@ impl Client {
                 if !fresh(socket) {
                     return Err(Broken);
                 }
+                Room::new(self.account.clone(), socket).notice(self.channel.memory());
                 self.sockets.insert(socket, Entity::Listener(at));
                 self.ports.entry(at.port).or_default().push(socket);
                 self.callers = (0..self.settings.published.len()).collect();
@@ -494,7 +495,12 @@ impl Client {
     }
 
     fn forget(&mut self, number: u32) {
-        let Some(was) = self.sockets.remove(&number) else { return };
+        let Some(mut was) = self.sockets.remove(&number) else { return };
+        match &mut was {
+            Entity::Stream(s) => s.leave(self.channel.memory()),
+            Entity::Datagrams(d) => d.leave(self.channel.memory()),
+            Entity::Listener(_) | Entity::Connecting { .. } | Entity::Joining { .. } => {}
+        }
         if number >= ACCEPTED {
             self.free.push(number);
         }

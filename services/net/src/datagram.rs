@@ -16,6 +16,7 @@ use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_bu
 use doppel_ring::{Reader, Stream, Ticket, Writer};
 use doppel_service::{Broken, Channel};
 use doppel_sys::datagram::Marks;
+use doppel_sys::shared::SharedMap;
 use rustix::io::Errno;
 
 use crate::address;
@@ -105,6 +106,11 @@ impl Datagrams {
             closed_by: None,
             up_ended: false,
         }
+    }
+
+    /// It is no more: gives back what its buffer takes.
+    pub fn leave(&mut self, memory: &SharedMap) {
+        self.room.end(memory, self.down.count());
     }
 
     /// What the host has for it in one family.
@@ -454,7 +460,7 @@ impl Datagrams {
             return Ok(());
         }
         let (span, waiting) = (self.down.span(&stream, 0)?, BUFFER - self.down.room(&stream)?);
-        if self.room.make(channel.memory(), (span.offset, room), waiting) < room {
+        if !self.room.datagram(channel.memory(), (span.offset, room), waiting) {
             self.counts.received().dropped();
             return Ok(());
         }

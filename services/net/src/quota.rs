@@ -5,7 +5,7 @@
 //! half of the pool, each greedy one that comes later less, and who wants little finds something however many of them there are.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -35,6 +35,8 @@ pub struct Quota {
     pub burden_percent: u8,
 }
 
+/// The part of a domain's memory for what it has received that streams may fill where something waits already.
+const AHEAD: u64 = 4;
 /// What a domain's memory for what it has received and not taken is at least.
 const LEAST_MEMORY: u64 = 16 << 20;
 
@@ -186,6 +188,8 @@ pub(crate) struct Account {
     sockets: AtomicU64,
     ports: [AtomicU64; 2],
     memory: AtomicU64,
+    /// Its guest kernel touches pages itself: seen of one of its sockets.
+    lends: AtomicBool,
     /// Pages of buffers whose sockets are no more.
     left: Mutex<HashMap<u32, u64>>,
 }
@@ -206,6 +210,7 @@ impl Account {
             sockets: zero(),
             ports: [zero(), zero()],
             memory: zero(),
+            lends: AtomicBool::new(false),
             left: Mutex::default(),
         })
     }
@@ -253,8 +258,17 @@ impl Account {
 
     /// Lets it have so many bytes of memory more; false if they are too many.
     pub fn take_memory(&self, bytes: u64) -> bool {
+        self.take_within(bytes, self.quota.memory)
+    }
+
+    /// The same for bytes of streams before which others wait. They can wait in the host's sockets: a [`AHEAD`]th is enough.
+    pub fn take_ahead(&self, bytes: u64) -> bool {
+        self.take_within(bytes, self.quota.memory / AHEAD)
+    }
+
+    fn take_within(&self, bytes: u64, most: u64) -> bool {
         let has = self.memory.load(Ordering::Relaxed);
-        let fits = has + bytes <= self.quota.memory && self.pools.memory.take(has, bytes);
+        let fits = has + bytes <= most && self.pools.memory.take(has, bytes);
         if fits {
             self.memory.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -265,6 +279,16 @@ impl Account {
     pub fn overdraw_memory(&self, bytes: u64) {
         self.memory.fetch_add(bytes, Ordering::Relaxed);
         self.pools.memory.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Its guest kernel has touched pages of a buffer.
+    pub fn lent(&self) {
+        self.lends.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has done so.
+    pub fn lends(&self) -> bool {
+        self.lends.load(Ordering::Relaxed)
     }
 
     /// So many are free again.

@@ -1,8 +1,10 @@
-//! Memory for what a socket has received: which pages of its buffer are there because of this service.
+//! Memory for what a socket has received: which pages of its buffer are there, and who pays for them.
 //!
-//! Whoever touches a page of a channel first pays for it. What comes is put there by the service, so it counts what it has
-//! touched for each domain, within the domain's quota; pages whose bytes have been taken are given back when that is used up.
-//! One that has nothing waiting may always have some, so that no socket waits for another.
+//! Whoever touches a page of a channel first pays for it. A guest kernel touches pages ahead of what comes; which these are the
+//! host's kernel knows, so nobody has to believe the domain. Other pages are touched by this service, which counts them for each
+//! domain, within the domain's quota; those whose bytes have been taken are given back when that is used up. One that has nothing
+//! waiting may always have some, so that no socket waits for another. Bytes of a stream can wait in the host's socket: as long
+//! as nothing of it was ever taken, it has no more than that and what the domain pays for.
 
 use std::sync::Arc;
 
@@ -16,15 +18,30 @@ const PAGE: usize = 4096;
 const PAGES: usize = BUFFER as usize / PAGE;
 /// Buffers of sockets that are no more, given back at once.
 const LEFT: usize = 16;
+/// Pages that a stream takes at once where something waits.
+const STEP: usize = 16;
+/// Bytes that may wait of a stream of which nothing was ever taken, where nobody has touched pages for it: a guest kernel of an older
+/// version, or of others, has a program that looks before it takes.
+const UNTAKEN: usize = 32 << 10;
+/// Pages that the shortest datagrams may need, which come in any case where nothing waits.
+const LEAST: u32 = 2;
+/// Pages that the next socket of a number finds: the first two, in which most end.
+const KEPT: u64 = 3;
 const _: () = assert!(PAGES == 64, "a bit a page");
 
-/// Pages of a socket's down buffer.
+/// Pages of a socket's down buffer, a bit each.
 #[derive(Debug)]
 pub(crate) struct Room {
     account: Arc<Account>,
     number: u32,
-    /// A bit a page.
+    /// Those that are counted as this service's.
     there: u64,
+    /// Those that the domain has touched first. It has no way to take them back: no call that its filter allows does that to a
+    /// channel.
+    lent: u64,
+    /// Where the first bytes went, and whether any were taken since.
+    first: Option<usize>,
+    taken: bool,
 }
 
 /// The pages of `len` bytes from `offset` on, which may go round the end.
@@ -48,45 +65,128 @@ impl Room {
     /// Of the socket with this number.
     pub fn new(account: Arc<Account>, number: u32) -> Self {
         let there = account.inherit(number);
-        Self { account, number, there }
+        Self { account, number, there, lent: 0, first: None, taken: false }
     }
 
-    /// Makes room for bytes at an offset of the down buffer, before which so many wait: for how many there is.
-    pub fn make(&mut self, memory: &SharedMap, (offset, len): (usize, usize), waiting: u32) -> usize {
-        let wanted = pages(offset, len) & !self.there;
+    /// Sees whether its guest kernel touches pages, by the first one of a socket that has received nothing yet.
+    pub fn notice(mut self, memory: &SharedMap) {
+        self.look(memory, 0, 1);
+    }
+
+    /// For how many bytes of a stream there is room at an offset of the down buffer, before which so many wait.
+    pub fn stream(&mut self, memory: &SharedMap, (offset, len): (usize, usize), waiting: u32) -> usize {
+        if waiting == 0 {
+            self.taken |= self.first.is_some_and(|first| first != offset);
+            self.first.get_or_insert(offset);
+        }
+        if self.run(offset, len) < len.min(PAGE) {
+            self.look(memory, offset, len);
+        }
+        let page = pages(offset, 1);
+        if len == 0 || self.has() & page != 0 {
+            return self.run(offset, len);
+        }
+        if waiting != 0 && !self.taken && (self.account.lends() || waiting as usize >= UNTAKEN) {
+            return 0;
+        }
+        let one = PAGE as u64;
+        let takes = |account: &Account| match waiting {
+            0 => account.take_memory(one),
+            _ => account.take_ahead(one),
+        };
+        let mut taken = takes(&self.account);
+        if !taken {
+            self.recycle(memory, (offset, 1), waiting);
+            taken = takes(&self.account);
+        }
+        if !taken && waiting != 0 {
+            return 0;
+        }
+        if !taken {
+            self.account.overdraw_memory(one);
+        }
+        self.there |= page;
+        for n in 1..if self.taken { STEP } else { 1 } {
+            let page = pages(offset + n * PAGE, 1);
+            if n * PAGE >= len || self.has() & page == 0 && !self.account.take_ahead(one) {
+                break;
+            }
+            self.there |= page & !self.lent;
+        }
+        self.run(offset, len)
+    }
+
+    /// Whether there is room for a datagram that is so long with its header, at an offset before which so many bytes wait.
+    pub fn datagram(&mut self, memory: &SharedMap, (offset, len): (usize, usize), waiting: u32) -> bool {
+        if pages(offset, len) & !self.has() != 0 {
+            self.look(memory, offset, len);
+        }
+        let missing = pages(offset, len) & !self.has();
+        let mut taken = missing == 0 || self.account.take_memory(bytes(missing));
+        if !taken {
+            self.recycle(memory, (offset, len), waiting);
+            taken = self.account.take_memory(bytes(missing));
+        }
+        if !taken && waiting == 0 && missing.count_ones() <= LEAST {
+            self.account.overdraw_memory(bytes(missing));
+            taken = true;
+        }
+        if taken {
+            self.there |= missing;
+        }
+        taken
+    }
+
+    fn has(&self) -> u64 {
+        self.there | self.lent
+    }
+
+    /// How many of `len` bytes from an offset on lie in pages that are there.
+    fn run(&self, offset: usize, len: usize) -> usize {
+        let from = u32::try_from(offset / PAGE % PAGES).expect("below 64");
+        let run = self.has().rotate_right(from).trailing_ones() as usize;
+        (run * PAGE).saturating_sub(offset % PAGE).min(len)
+    }
+
+    /// Sees which of the pages of these bytes the domain has touched.
+    fn look(&mut self, memory: &SharedMap, offset: usize, len: usize) {
+        let wanted = pages(offset, len) & !self.has();
         if wanted == 0 {
-            return len;
+            return;
         }
-        if self.account.take_memory(bytes(wanted)) {
-            self.there |= wanted;
-            return len;
+        let (first, last) = (wanted.trailing_zeros() as usize, 63 - wanted.leading_zeros() as usize);
+        let mut found = [0; PAGES];
+        let from = at(down_buffer(self.number)) + first * PAGE;
+        if memory.resident(from, &mut found[first..=last]).is_ok() {
+            let lent = found.iter().enumerate().map(|(n, there)| u64::from(there & 1) << n).sum::<u64>();
+            self.lent |= lent & wanted;
+            if self.lent != 0 {
+                self.account.lent();
+            }
         }
-        let waiting = waiting as usize;
-        let size = BUFFER as usize;
-        let live = pages((offset + size - waiting) % size, waiting);
-        self.there = give_back(&self.account, memory, self.number, self.there, !live & !pages(offset, 1));
+    }
+
+    /// Gives back what is not needed: where nothing waits and nothing is about to come, and what others have left.
+    fn recycle(&mut self, memory: &SharedMap, (offset, len): (usize, usize), waiting: u32) {
+        let (waiting, size) = (waiting as usize, BUFFER as usize);
+        let live = pages((offset + size - waiting) % size, waiting) | pages(offset, len);
+        self.there = give_back(&self.account, memory, self.number, self.there, !live);
         for (number, there) in self.account.left(LEFT) {
             let kept = give_back(&self.account, memory, number, there, u64::MAX);
             self.account.leave(number, kept);
         }
-        // What there is room for: up to the first page that is one too many.
-        let mut room = 0;
-        while room < len {
-            let page = pages(offset + room, 1);
-            if self.there & page == 0 {
-                if self.account.take_memory(PAGE as u64) {
-                    self.there |= page;
-                } else if waiting == 0 && room == 0 {
-                    // A datagram needs all of its pages, a stream is content with one.
-                    self.account.overdraw_memory(bytes(page));
-                    self.there |= page;
-                } else {
-                    break;
-                }
-            }
-            room += PAGE - (offset + room) % PAGE;
+    }
+
+    /// The socket is no more, which has received so many bytes: what it had beyond the first pages is given back, whoever pays.
+    pub fn end(&mut self, memory: &SharedMap, received: u32) {
+        if self.has() & !KEPT == 0 && (received as usize) < PAGE {
+            return;
         }
-        room.min(len)
+        let first = KEPT.trailing_ones() as usize * PAGE;
+        if memory.free(at(down_buffer(self.number)) + first, BUFFER as usize - first).is_ok() {
+            self.account.give_memory(bytes(self.there & !KEPT));
+            self.there &= KEPT;
+        }
     }
 }
 
@@ -128,29 +228,96 @@ mod tests {
         assert_eq!(pages(320, BUFFER as usize), u64::MAX);
     }
 
-    #[test]
-    fn what_is_received_stays_within_a_quota_and_goes_on() {
+    const SIZE: u64 = PAGE as u64;
+
+    /// Memory of two sockets, and of a domain that may have so many pages.
+    fn of(pages: u64) -> (SharedMap, Arc<Account>) {
         let (file, _bell) = doppel_service::make(doppel_abi_service::net::SIZE).unwrap();
         let memory = SharedMap::new(file.as_fd(), at(down_buffer(1)) + BUFFER as usize).unwrap();
-        let quota = Quota { memory: 8 * PAGE as u64, ..Quota::default() };
-        let account = Account::new(quota, Pools::new(1 << 20, 1 << 15, 1 << 30));
+        let quota = Quota { memory: pages * SIZE, ..Quota::default() };
+        (memory, Account::new(quota, Pools::new(1 << 20, 1 << 15, 1 << 30)))
+    }
+
+    /// A domain touches these pages of a socket.
+    fn touch(memory: &SharedMap, number: u32, pages: std::ops::Range<usize>) {
+        for n in pages {
+            memory.write(at(down_buffer(number)) + n * PAGE, &[0]);
+        }
+    }
+
+    #[test]
+    fn what_nobody_takes_is_a_page_and_what_the_domain_has_touched() {
+        let (memory, account) = of(64);
         let (mut a, mut b) = (Room::new(account.clone(), 0), Room::new(account.clone(), 1));
-        // One takes what there is; the other gets a page all the same.
-        assert_eq!(a.make(&memory, (0, 10 * PAGE), 0), 8 * PAGE);
-        assert_eq!(b.make(&memory, (320, 10 * PAGE), 0), PAGE - 320);
-        assert_eq!(b.make(&memory, (PAGE, PAGE), 100), 0, "while something waits");
-        memory.write(at(down_buffer(0)), &[7; 100]);
+        touch(&memory, 0, 0..2);
+        assert_eq!(a.stream(&memory, (320, 20 * PAGE), 0), 2 * PAGE - 320);
+        assert_eq!(a.stream(&memory, (2 * PAGE, 20 * PAGE), 2 * PAGE as u32 - 320), 0);
+        assert_eq!(b.stream(&memory, (320, 20 * PAGE), 0), PAGE - 320);
+        assert_eq!(b.stream(&memory, (PAGE, 20 * PAGE), 100), 0);
+        assert!(account.take_memory(63 * SIZE), "the domain's own are not counted");
+        // What it touches meanwhile is its own as well.
+        touch(&memory, 0, 2..5);
+        assert_eq!(a.stream(&memory, (2 * PAGE, 20 * PAGE), 2 * PAGE as u32 - 320), 3 * PAGE);
+    }
+
+    #[test]
+    fn a_stream_that_is_taken_fills_a_quarter_of_the_quota_and_goes_on() {
+        let (memory, account) = of(32);
+        let (mut a, mut b) = (Room::new(account.clone(), 0), Room::new(account.clone(), 1));
+        assert_eq!(a.stream(&memory, (320, 20 * PAGE), 0), PAGE - 320);
+        // It has been taken.
+        assert_eq!(a.stream(&memory, (PAGE, 20 * PAGE), 0), 7 * PAGE);
+        assert_eq!(a.stream(&memory, (8 * PAGE, PAGE), 7 * PAGE as u32), PAGE, "the first is given back");
+        assert_eq!(a.stream(&memory, (9 * PAGE, PAGE), 8 * PAGE as u32), 0);
+        // The other gets a page all the same, also when the whole quota is used up.
+        assert!(account.take_memory(24 * SIZE) && !account.take_memory(1));
+        assert_eq!(b.stream(&memory, (100, 10 * PAGE), 0), PAGE - 100);
+        assert_eq!(b.stream(&memory, (PAGE, PAGE), 100), 0, "while something waits");
+        memory.write(at(down_buffer(0)) + PAGE, &[7; 100]);
         // What has been taken is given back, and reads as nothing.
-        assert_eq!(a.make(&memory, (8 * PAGE, 5 * PAGE), 0), 5 * PAGE);
+        account.give_memory(24 * SIZE);
+        assert_eq!(a.stream(&memory, (9 * PAGE, 5 * PAGE), 0), PAGE);
+        assert_eq!(a.stream(&memory, (10 * PAGE, 4 * PAGE), PAGE as u32), 4 * PAGE);
         let mut found = [1; 100];
-        memory.read(at(down_buffer(0)), &mut found);
+        memory.read(at(down_buffer(0)) + PAGE, &mut found);
         assert_eq!(found, [0; 100]);
-        // What a socket leaves is counted until it is the next one's, or somebody needs it.
-        drop((a, b));
-        assert!(!account.take_memory(3 * PAGE as u64));
-        let mut c = Room::new(account.clone(), 2);
-        assert_eq!(c.make(&memory, (0, 8 * PAGE), 0), 8 * PAGE);
-        drop(c);
-        assert_eq!(Room::new(account, 2).there, 0xff);
+    }
+
+    #[test]
+    fn a_datagram_has_all_of_its_pages_or_does_not_come() {
+        let (memory, account) = of(8);
+        let (mut a, mut b) = (Room::new(account.clone(), 0), Room::new(account.clone(), 1));
+        assert!(a.datagram(&memory, (PAGE - 8, 7 * PAGE), 0));
+        assert!(!b.datagram(&memory, (0, 3 * PAGE), 0));
+        // A short one comes where nothing waits, over the border of pages too.
+        touch(&memory, 1, 0..1);
+        assert!(b.datagram(&memory, (PAGE - 8, 100), 0));
+        assert!(!b.datagram(&memory, (2 * PAGE - 8, 100), 100));
+        touch(&memory, 1, 2..3);
+        assert!(b.datagram(&memory, (2 * PAGE - 8, 100), 100));
+        assert!(b.datagram(&memory, (BUFFER as usize - 8, 100), 0), "round the end");
+    }
+
+    #[test]
+    fn what_a_socket_leaves_is_two_pages_at_most() {
+        let (memory, account) = of(8);
+        let held = |n: usize| {
+            let mut found = [0; PAGES];
+            memory.resident(at(down_buffer(0)), &mut found).unwrap();
+            found.map(|p| usize::from(p & 1)).iter().sum::<usize>() == n
+        };
+        let mut a = Room::new(account.clone(), 0);
+        touch(&memory, 0, 1..4);
+        assert!(a.datagram(&memory, (0, 6 * PAGE), 0));
+        touch(&memory, 0, 0..9);
+        a.end(&memory, 6 * PAGE as u32);
+        drop(a);
+        assert!(held(2));
+        // One is the service's, and counted until it is the next one's, or somebody needs it.
+        assert!(account.take_memory(7 * SIZE) && !account.take_memory(1));
+        let mut b = Room::new(account.clone(), 1);
+        assert!(b.datagram(&memory, (0, PAGE), 1) && held(1));
+        drop(b);
+        assert_eq!(Room::new(account, 1).there, 1);
     }
 }

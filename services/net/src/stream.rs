@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use doppel_abi_service::net::{BUFFER, SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Ticket, Writer};
 use doppel_service::{Broken, Channel};
+use doppel_sys::shared::SharedMap;
 use rustix::net::Shutdown;
 
 use crate::client::Caller;
@@ -209,11 +210,13 @@ impl Stream {
             }
             let want = span.len.min(budget - done).min(most);
             let waiting = BUFFER - self.down.room(&stream)?;
-            let want = self.room.make(channel.memory(), (span.offset, want), waiting);
+            let at_most = want;
+            let want = self.room.stream(channel.memory(), (span.offset, at_most), waiting);
             if want == 0 {
-                // The guest kernel says when it has taken some, if it has not just done so.
+                // The guest kernel says when it has taken some, or has touched more, if it has not just done so.
                 let _ = self.down.sleep(&stream)?;
-                if BUFFER - self.down.room(&stream)? == waiting {
+                let same = BUFFER - self.down.room(&stream)? == waiting;
+                if same && self.room.stream(channel.memory(), (span.offset, at_most), waiting) == 0 {
                     break;
                 }
                 if std::mem::replace(&mut looked, true) {
@@ -248,6 +251,11 @@ impl Stream {
             }
         }
         Ok(Turn::Idle)
+    }
+
+    /// It is no more: gives back what its buffer takes.
+    pub fn leave(&mut self, memory: &SharedMap) {
+        self.room.end(memory, self.down.count());
     }
 
     /// Ends it for both sides, as a rule says.

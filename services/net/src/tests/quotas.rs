@@ -1,5 +1,6 @@
 //! What a domain may have of the network service at once, and how what it had is given back.
 
+use doppel_abi_service::net::BUFFER;
 use rustix::time::ClockId;
 
 use super::datagrams::{Gram, any, host, host_socket};
@@ -107,10 +108,51 @@ fn what_is_received_and_not_taken_stays_within_the_quota_and_none_of_it_is_lost(
 }
 
 #[test]
+fn an_unread_stream_has_the_pages_that_the_domain_touches_and_goes_on_when_there_are_more() {
+    const PAGE: usize = 4096;
+    let mut engine = Engine::new().unwrap();
+    let mut g = with(&mut engine, Quota { memory: 1 << 20, ..Quota::default() });
+    let touch = |g: &Guest, pages: std::ops::Range<usize>| {
+        pages.for_each(|n| g.map.write(at(down_buffer(0)) + n * PAGE, &[0]));
+    };
+    touch(&g, 0..2);
+    let mut all = connections(&mut engine, &mut g, 1);
+    let (c, peer) = &mut all[0];
+    let text: Vec<u8> = (0..100_000).map(|i| (i ^ i >> 8) as u8).collect();
+    peer.set_nonblocking(false).unwrap();
+    peer.write_all(&text).unwrap();
+    for (first, end) in [(0, 2), (2, 3), (3, 9)] {
+        let most = end * PAGE - 320;
+        if first > 0 {
+            touch(&g, first..end);
+            // Nothing is read, as by a program that only looks.
+            assert!(c.down.offer(&g.socket(0).down()), "it does not wait");
+            g.mark(0);
+        }
+        let waiting = |g: &Guest| c.down.waiting(&g.socket(0).down()).unwrap() as usize;
+        until(&mut engine, |_| (waiting(&g) >= most).then_some(()));
+        for _ in 0..20 {
+            engine.turn(Some(Duration::from_millis(1))).unwrap();
+        }
+        assert_eq!(waiting(&g), most);
+    }
+    let mut got = Vec::new();
+    until(&mut engine, |_| {
+        got.extend(c.receive(&g).unwrap());
+        (got.len() == text.len()).then_some(())
+    });
+    assert!(got == text);
+}
+
+#[test]
 fn what_a_domain_leaves_is_given_back_by_steps_far_below_the_watchdogs_budget() {
     let mut engine = Engine::new().unwrap();
     let mut g = with(&mut engine, Quota { memory: 1 << 30, ..Quota::default() });
     let mut all = connections(&mut engine, &mut g, 300);
+    // The domain has touched all of them.
+    for n in 0..300 {
+        g.map.write(at(down_buffer(n)), &vec![0; BUFFER as usize]);
+    }
     let bytes = vec![7; 1 << 20];
     until(&mut engine, |_| {
         for (_, peer) in &mut all {

@@ -5,8 +5,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use doppel_abi_service::net::BUFFER;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
-use doppel_ring::{Reader, Span, Writer};
+use doppel_ring::{Reader, Span, Stream, Writer};
 
+use super::ahead::Ahead;
 use super::mark;
 use crate::fs::io::Piece;
 use crate::fs::{Input, Output};
@@ -28,6 +29,8 @@ pub struct Far {
     held: AtomicBool,
     up: SpinLock<Writer>,
     down: SpinLock<Reader>,
+    /// Locked under `down`.
+    ahead: SpinLock<Ahead>,
     /// Where the urgent byte is that was not passed yet, and whether it was received (MSG_OOB).
     urgent: SpinLock<Option<(u32, bool)>>,
 }
@@ -42,14 +45,20 @@ fn after(span: Span, at: usize) -> Span {
 
 impl Far {
     pub(super) fn new(number: u32) -> Self {
-        Self {
+        let new = Self {
             number,
             corked: AtomicBool::new(false),
             held: AtomicBool::new(false),
             up: SpinLock::default(),
             down: SpinLock::default(),
+            ahead: SpinLock::new(Ahead::new(number)),
             urgent: SpinLock::default(),
+        };
+        // Of one that was accepted more may have come than there was room for.
+        if new.down.lock().offer(&channel::socket(number).down()) {
+            mark(number);
         }
+        new
     }
 
     /// Its number in the channel.
@@ -141,10 +150,29 @@ impl Far {
         self.down.lock().waiting(&s).unwrap_or(0) as usize
     }
 
-    /// Asks to be marked when bytes or the end come; false if they have.
+    /// Asks to be marked when bytes or the end come; false if they have. Whoever looks may want more than there is room for.
     pub fn wait_for_bytes(&self) -> bool {
         let s = channel::socket(self.number).down();
-        self.down.lock().sleep(&s).unwrap_or(true)
+        let down = self.down.lock();
+        let waits = down.sleep(&s).unwrap_or(true);
+        if !waits && self.make_room(&down, &s, 0) && down.offer(&s) {
+            drop(down);
+            mark(self.number);
+        }
+        waits
+    }
+
+    /// Makes room ahead of the reader, who is about to give back `taken` bytes; true if there is more than there was.
+    fn make_room(&self, down: &Reader, s: &Stream<'_>, taken: usize) -> bool {
+        let (Ok(waiting), Ok(span)) = (down.waiting(s), down.span(s, 0)) else { return false };
+        self.ahead.lock().reach((span.offset + taken) % BUFFER as usize, waiting)
+    }
+
+    /// Gives back bytes that were read; true: the service waits for that, mark the socket.
+    fn give_back(&self, down: &mut Reader, s: &Stream<'_>, n: usize) -> bool {
+        // First, or the service would wake to find as much as before.
+        let more = n > 0 && self.make_room(down, s, n);
+        down.advance(s, n) || more && down.offer(s)
     }
 
     /// Whether nothing comes after the bytes that are there.
@@ -199,7 +227,7 @@ impl Far {
         }
         let s = channel::socket(self.number).down();
         let mut down = self.down.lock();
-        let notify = down.waiting(&s).is_ok_and(|n| n > 0) && down.advance(&s, 1);
+        let notify = down.waiting(&s).is_ok_and(|n| n > 0) && self.give_back(&mut down, &s, 1);
         drop(down);
         if notify {
             mark(self.number);
@@ -212,7 +240,7 @@ impl Far {
         let Some(out) = out else {
             let mut down = self.down.lock();
             let n = (down.waiting(&s).map_err(|_| BROKEN)? as usize).min(most);
-            let notify = down.advance(&s, n);
+            let notify = self.give_back(&mut down, &s, n);
             drop(down);
             if notify {
                 mark(self.number);
@@ -238,7 +266,7 @@ impl Far {
             if done == 0 {
                 break;
             }
-            let notify = !peek && down.advance(&s, done);
+            let notify = !peek && self.give_back(&mut down, &s, done);
             drop(down);
             if notify {
                 mark(self.number);

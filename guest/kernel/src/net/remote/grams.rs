@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
-use doppel_abi_service::net::{DatagramHeader, End};
+use doppel_abi_service::net::{BUFFER, DatagramHeader, End};
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
 use doppel_ring::{Reader, Writer};
 
+use super::ahead::Ahead;
 use super::mark;
 use crate::Errno;
 use crate::net::socket::Marks;
@@ -16,12 +17,15 @@ pub struct Grams {
     number: u32,
     up: SpinLock<Writer>,
     down: SpinLock<Reader>,
+    /// Locked under `down`.
+    ahead: SpinLock<Ahead>,
 }
 
 impl Grams {
     /// The socket with this number, whose buffers are new.
     pub fn new(number: u32) -> Self {
-        Self { number, up: SpinLock::default(), down: SpinLock::default() }
+        let ahead = SpinLock::new(Ahead::new(number));
+        Self { number, up: SpinLock::default(), down: SpinLock::default(), ahead }
     }
 
     /// Its number in the channel.
@@ -34,6 +38,7 @@ impl Grams {
         let (mut up, mut down) = (self.up.lock(), self.down.lock());
         channel::socket(self.number).reset();
         (*up, *down) = (Writer::default(), Reader::default());
+        *self.ahead.lock() = Ahead::new(self.number);
     }
 
     /// Takes an error the service has told.
@@ -117,7 +122,11 @@ impl Grams {
         let sound = room <= waiting;
         let mut data = alloc::vec![0; if sound { head.len.into() } else { 0 }];
         take(&down, DatagramHeader::SIZE, &mut data);
-        let notify = down.advance(&s, room.min(waiting));
+        let room = room.min(waiting);
+        if let Ok(span) = down.span(&s, 0) {
+            self.ahead.lock().reach((span.offset + room) % BUFFER as usize, waiting as u32);
+        }
+        let notify = down.advance(&s, room);
         drop(down);
         if notify {
             mark(self.number);

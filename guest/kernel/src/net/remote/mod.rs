@@ -5,6 +5,7 @@
 //! a thread that finds nothing to do or PID 1 at the service's event.
 //! Lock order: a socket's `inner` → [`Far`]'s ends, or the table of sockets → the link. What an answer brings is carried out without a lock.
 
+mod ahead;
 mod far;
 pub mod files;
 mod grams;
@@ -14,7 +15,7 @@ mod watch;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_service::net::{End, Request};
 use doppel_abi_service::sleeps;
@@ -73,6 +74,8 @@ pub struct Network {
     /// Streams that hold bytes back, and whether there are some.
     held: SpinLock<Vec<u32>>,
     holds: AtomicBool,
+    /// Bytes charged for what is to come ([`ahead`]).
+    ahead: AtomicU64,
 }
 
 /// The network, if this domain has one.
@@ -237,6 +240,8 @@ impl Network {
     /// Takes connections from now on.
     pub fn listen(&self, n: u32, at: End, backlog: usize) {
         let backlog = u16::try_from(backlog).unwrap_or(u16::MAX);
+        // Bytes may come with a connection, before a page of its buffer is touched: the service sees by this that it will be.
+        channel::touch(n, 0, 1);
         self.ask(Pending::Listen, Request::Listen { socket: n, at, backlog });
     }
 
