@@ -9,7 +9,7 @@ CARGO_TEST := cargo test --workspace --locked --no-fail-fast --exclude doppel-gu
 # Where rustup puts cargo when `setup` installs it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: setup build install image image-servers image-runtimes image-browsers test-images demo soak test test-sdk test-all test-cgroup2 loom sanitize check bench
+.PHONY: setup build install image image-servers image-runtimes image-browsers test-images demo soak test test-quick test-linux test-system test-sdk test-all test-cgroup2 loom sanitize check bench
 
 # Debian packages and the Rust toolchain.
 setup:
@@ -56,6 +56,22 @@ test: build
 	$(MAKE) loom test-sdk
 	cargo run --quiet --locked -p xtask -- vectors
 	$(CARGO_TEST); rust=$$?; scripts/test-python && exit $$rust
+
+# The layers of `make test` one by one (docs/testing.md), each with its duration.
+# Unit tests, among them those of the guest kernel's algorithms and file systems: no image, no domain, no root.
+test-quick:
+	scripts/timed 'unit tests' $(CARGO_TEST) --lib --bins
+	scripts/timed 'file systems, processes' cargo test --locked -p doppel-erofs -p doppel-sys --tests
+
+# The conformance suites in C, natively and in a domain.
+test-linux: export DOPPEL_STORE := $(TEST_STORE)
+test-linux: build
+	scripts/timed 'conformance' $(PYTEST) --durations=10 tests/linux
+
+# The other Python tests: programs, networks, supervisor, security. They take the images of the tests (`make test-images`).
+test-system: export DOPPEL_STORE := $(TEST_STORE)
+test-system: test-images
+	scripts/timed 'system' scripts/test-python --ignore=tests/linux
 
 # The Python SDK: its tests, mypy and ruff.
 test-sdk: test-images

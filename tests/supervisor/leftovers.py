@@ -1,6 +1,7 @@
 """What a supervisor's keepers have of this host: processes, control groups, identities, names.
 
-All of a keeper's domains have ids of its blocks (docs: host/domain/src/registry/mod.rs), so that others' are told apart.
+All of a keeper's domains have ids of its blocks (docs: host/domain/src/registry/mod.rs), so that others' are told
+apart.
 """
 import json
 import pathlib
