@@ -103,6 +103,7 @@ check: setup
 	cargo run --quiet --locked -p xtask -- deny
 	cargo run --quiet --locked -p xtask -- compat --check
 	cargo run --quiet --locked -p xtask -- layers
+	scripts/check_docs.py
 	scripts/check-fuzz
 	scripts/lint-python
 	$(PYTEST) --quiet --collect-only tests

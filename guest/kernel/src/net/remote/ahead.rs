@@ -43,7 +43,7 @@ fn pages(offset: usize, count: u32) -> u64 {
 }
 
 /// Of how many sockets that this kernel numbers, and as many others, the first pages are charged to nothing: they stay when a
-/// socket ends, and fit a quarter of what the control group's limit has beyond the domain's (`host/domain/src/launch.rs`).
+/// socket ends, and fit a quarter of what the control group's limit has beyond the domain's (`host/domain/src/launch`).
 fn first_sockets(limit: u64) -> u32 {
     let each = 2 * u64::from(FIRST) * PAGE as u64;
     if limit == 0 { OBJECTS } else { (((64 << 20) + limit / 8) / 4 / each).min(OBJECTS.into()) as u32 }
