@@ -3,8 +3,8 @@
 
     scripts/check_docs.py
 
-A path counts that begins with a folder of the repository, or that a tracked file ends with (a crate's own documents name
-files as the crate sees them). Names that are ignored by git, as results of a run, may be missing.
+A path counts that begins with a folder of the repository, or that a tracked file ends with (a crate's own documents
+name files as the crate sees them). Names that are ignored by git, as results of a run, may be missing.
 """
 import pathlib
 import re
