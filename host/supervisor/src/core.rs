@@ -14,45 +14,45 @@ use doppel_freezer::FrozenStore;
 use doppel_image::Store;
 use tokio::sync::watch;
 
-use crate::answers::Answers;
-use crate::audit::Audit;
-use crate::domains::{Entry, Row, World};
-use crate::events::Events;
-use crate::execs::Execs;
-use crate::held::Held;
+use crate::domains::execs::Execs;
+use crate::domains::{DomainTable, Entry, Row};
+use crate::frozen::origins::Notes;
+use crate::http::idempotency::IdempotencyKeys;
+use crate::images::image_cache::ImageCache;
 use crate::keeper::protocol::{Ask, Kept, Said};
+use crate::keepers::held_memory::HeldMemory;
+use crate::keepers::keeper_client::{Happening, KeeperClient, Setup};
+use crate::keepers::upgrade::Replacement;
 use crate::keepers::{Keepers, Plan};
-use crate::link::{Happening, Link, Setup};
 use crate::operations::Operations;
-use crate::origins::Notes;
-use crate::roots::Roots;
-use crate::stages::Stages;
-use crate::state::{State, Table};
+use crate::state::{StateStore, Table};
 use crate::supervisor::Config;
-use crate::upgrade::Replacement;
+use crate::telemetry::audit::Audit;
+use crate::telemetry::events::Events;
+use crate::telemetry::stages::Stages;
 use crate::{keeper, locked};
 
 /// How long keepers may take to say what they keep when a supervisor begins.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The supervisor's parts. Lock order: see `domains.rs`; the others' locks are taken last and alone.
+/// The supervisor's parts. Lock order: see `domains/mod.rs`; the others' locks are taken last and alone.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub store: PathBuf,
     pub images: Store,
     pub frozen: FrozenStore,
-    pub state: State,
-    pub world: Mutex<World>,
+    pub state: StateStore,
+    pub domains: Mutex<DomainTable>,
     pub keepers: Keepers,
     /// The keeper's and the services' program, as it was called when this process began.
     pub program: PathBuf,
     pub events: Events,
     pub operations: Operations,
     pub execs: Arc<Execs>,
-    pub held: Arc<Held>,
-    pub answers: Answers,
+    pub held: Arc<HeldMemory>,
+    pub idempotency: IdempotencyKeys,
     pub origins: Notes,
-    pub roots: Roots,
+    pub image_cache: ImageCache,
     pub spare_seconds: u32,
     pub quotas: doppel_net::Quotas,
     pub audit: Audit,
@@ -73,10 +73,10 @@ impl Core {
         private(&config.store.join("supervisor"))?;
         private(&config.store.join("domains"))?;
         private(&config.runtime)?;
-        let (state, mut rows) = State::open(&config.store.join("supervisor/state.redb"))?;
-        let mut world = World::default();
+        let (state, mut rows) = StateStore::open(&config.store.join("supervisor/state.redb"))?;
+        let mut domains = DomainTable::default();
         for (_, row) in rows.take::<Row>(Table::Domains) {
-            world.insert(Entry::new(row));
+            domains.insert(Entry::new(row));
         }
         let Config { store, runtime, network_shards, defaults, program, .. } = config.clone();
         // Keepers are of this program, also when another lies in its place by now.
@@ -88,7 +88,7 @@ impl Core {
             })?,
         };
         let execs = Arc::new(Execs::default());
-        let held = Arc::new(Held::default());
+        let held = Arc::new(HeldMemory::default());
         let (known, lent) = (execs.clone(), held.clone());
         let setup =
             Setup { store, runtime, network_shards, defaults, program: keeper, execs: known, held: lent };
@@ -102,14 +102,14 @@ impl Core {
             operations: Operations::new(&state, rows.take(Table::Operations), goes_on),
             arguments: config.arguments,
             replaced: watch::channel(None).0,
-            answers: Answers::new(rows.take(Table::Answers)),
+            idempotency: IdempotencyKeys::new(rows.take(Table::Answers)),
             origins: Notes::new(rows.take(Table::Frozen)),
-            roots: Roots::default(),
+            image_cache: ImageCache::default(),
             spare_seconds: config.spare_seconds,
             quotas: config.network,
             store: config.store,
             state,
-            world: Mutex::new(world),
+            domains: Mutex::new(domains),
             keepers,
             program,
             execs,
@@ -198,7 +198,7 @@ impl Core {
     }
 
     /// The keeper that holds a domain, or held it last.
-    pub fn keeper_of(&self, entry: &Entry) -> Result<Arc<Link>, Problem> {
+    pub fn keeper_of(&self, entry: &Entry) -> Result<Arc<KeeperClient>, Problem> {
         let number = locked(&entry.row).keeper;
         self.keepers
             .get(number)
@@ -212,27 +212,27 @@ impl Core {
 
     /// A domain by name, id or beginning of an id.
     pub fn find(&self, which: &str) -> Result<Arc<Entry>, Problem> {
-        locked(&self.world).find(which)
+        locked(&self.domains).find(which)
     }
 
     /// All domains.
     pub fn all(&self) -> Vec<Arc<Entry>> {
-        locked(&self.world).domains.values().cloned().collect()
+        locked(&self.domains).by_id.values().cloned().collect()
     }
 
     /// Writes a domain's row down some time soon, in order.
     pub fn save_soon(&self, entry: &Entry) {
         // Under the world's lock, so that it does not come after the row's removal.
-        let world = locked(&self.world);
-        if world.domains.contains_key(&entry.id) {
+        let domains = locked(&self.domains);
+        if domains.by_id.contains_key(&entry.id) {
             self.state.put_soon(Table::Domains, &entry.id, &entry.row());
         }
     }
 
     /// Writes a domain's row down, in order; the future is done when it is durable.
     pub fn save(&self, entry: &Entry) -> impl Future<Output = Result<(), Problem>> + use<> {
-        let world = locked(&self.world);
-        let there = world.domains.contains_key(&entry.id);
+        let domains = locked(&self.domains);
+        let there = domains.by_id.contains_key(&entry.id);
         let saved = there.then(|| self.state.put(Table::Domains, &entry.id, &entry.row()));
         async {
             match saved {
@@ -244,8 +244,8 @@ impl Core {
 
     /// As [`Self::save`], for one who has time.
     pub fn save_unhurried(&self, entry: &Entry) -> impl Future<Output = Result<(), Problem>> + use<> {
-        let world = locked(&self.world);
-        let there = world.domains.contains_key(&entry.id);
+        let domains = locked(&self.domains);
+        let there = domains.by_id.contains_key(&entry.id);
         let saved = there.then(|| self.state.put_unhurried(Table::Domains, &entry.id, &entry.row()));
         async {
             match saved {
@@ -267,7 +267,7 @@ impl Core {
 
     /// Removes directories of domains that are no more.
     fn sweep(&self) {
-        let known: HashSet<String> = locked(&self.world).domains.keys().cloned().collect();
+        let known: HashSet<String> = locked(&self.domains).by_id.keys().cloned().collect();
         let entries = fs::read_dir(self.store.join("domains")).into_iter().flatten().flatten();
         for entry in entries {
             if entry.file_name().to_str().is_none_or(|name| !known.contains(name)) {

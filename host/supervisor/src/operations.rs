@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use doppel_api::{Code, Operation, OperationState, Problem, Progress};
 use tokio::sync::watch;
 
-use crate::state::{State, Table};
-use crate::{locked, names};
+use crate::domains::names;
+use crate::locked;
+use crate::state::{StateStore, Table};
 
 /// How many that have ended are kept.
 const KEPT: usize = 1000;
@@ -50,7 +51,7 @@ impl Handle {
 
 impl Operations {
     /// With what is left of former ones; one may go on.
-    pub fn new(state: &State, rows: Vec<(String, Operation)>, goes_on: Option<&str>) -> Self {
+    pub fn new(state: &StateStore, rows: Vec<(String, Operation)>, goes_on: Option<&str>) -> Self {
         let operations = Self(Mutex::default());
         for (_, mut operation) in rows {
             if operation.state == OperationState::Running && goes_on != Some(&operation.id) {

@@ -87,12 +87,12 @@ struct Change {
 
 /// The state file.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct StateStore {
     changes: Option<Sender<Change>>,
     writer: Option<std::thread::JoinHandle<()>>,
 }
 
-impl State {
+impl StateStore {
     /// Opens the file, or makes it.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl State {
     }
 }
 
-impl Drop for State {
+impl Drop for StateStore {
     fn drop(&mut self) {
         self.changes = None;
         if let Some(writer) = self.writer.take() {
@@ -410,9 +410,9 @@ mod tests {
     fn rows_survive() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.redb");
-        let (state, mut rows) = State::open(&path).unwrap();
+        let (state, mut rows) = StateStore::open(&path).unwrap();
         assert!(rows.take::<u32>(Table::Domains).is_empty());
-        assert_eq!(State::open(&path).unwrap_err().code, Code::InUse);
+        assert_eq!(StateStore::open(&path).unwrap_err().code, Code::InUse);
         runtime().block_on(async {
             state.put(Table::Domains, "a", &1).await.unwrap();
             state.put_soon(Table::Domains, "b", &2);
@@ -424,7 +424,7 @@ mod tests {
             state.put_soon(Table::Answers, "b", &4);
         });
         drop(state);
-        let (_state, mut rows) = State::open(&path).unwrap();
+        let (_state, mut rows) = StateStore::open(&path).unwrap();
         assert_eq!(rows.take::<u32>(Table::Domains), [("b".to_owned(), 2), ("d".to_owned(), 6)]);
         assert_eq!(rows.take::<u32>(Table::Answers), [("b".to_owned(), 4)]);
     }
@@ -438,7 +438,7 @@ mod tests {
         let row = "x".repeat(3000);
         // Not in order, as the ids of domains.
         let id = |n: u64| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let (state, _) = State::open(&path).unwrap();
+        let (state, _) = StateStore::open(&path).unwrap();
         let bulge = || async {
             for n in 0..3000 {
                 state.put_soon(Table::Domains, &id(n), &row);
@@ -460,7 +460,7 @@ mod tests {
             bulge().await;
         });
         drop(state);
-        let (_state, mut rows) = State::open(&path).unwrap();
+        let (_state, mut rows) = StateStore::open(&path).unwrap();
         assert!(size() < SPARSE_FROM, "{}", size());
         assert_eq!(rows.take::<String>(Table::Domains).len(), 11);
     }

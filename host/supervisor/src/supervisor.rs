@@ -10,8 +10,8 @@ use doppel_api::Problem;
 
 use crate::core::{Core, whole};
 use crate::domains::{Entry, is_live};
+use crate::keepers::upgrade::Replacement;
 use crate::streams::{ByteStream, LineStream};
-use crate::upgrade::Replacement;
 
 tokio::task_local! {
     /// Who sent the request that is carried out, and its idempotency key and digest. What it makes is marked with that,
@@ -107,7 +107,7 @@ impl Supervisor {
                 None => d.config.labels.contains_key(*label),
             };
             let shown = options.all || is_live(d.state) || d.state == api::DomainState::Restarting;
-            state.map_or(shown, |s| crate::accounting::state_name(d.state) == s)
+            state.map_or(shown, |s| crate::telemetry::accounting::state_name(d.state) == s)
                 && labels.iter().all(has)
                 && options.name.as_ref().is_none_or(|n| d.name.contains(n.as_str()))
         });
@@ -309,7 +309,7 @@ impl Supervisor {
         let mut which = which;
         for (field, text) in [("since", &which.since), ("until", &which.until)] {
             if text.as_deref().is_some_and(|t| crate::time::parse(t).is_none()) {
-                return Err(crate::wanted::wrong(format!("{field}: no time (RFC 3339)")));
+                return Err(crate::domains::spec::wrong(format!("{field}: no time (RFC 3339)")));
             }
         }
         // A domain that is gone may still have events.
@@ -344,11 +344,11 @@ impl Supervisor {
     }
     /// The answer kept for this idempotency key, if it was used for the same request (a digest of it).
     pub async fn remembered(&self, key: &str, request: &str) -> Answer<Option<(u16, String)>> {
-        self.core.answers.get(key, request)
+        self.core.idempotency.get(key, request)
     }
     /// Keeps an answer for an idempotency key.
     pub async fn remember(&self, key: &str, request: &str, status: u16, body: &str) -> Answer<()> {
-        self.core.answers.put(&self.core.state, key, request, status, body).await
+        self.core.idempotency.put(&self.core.state, key, request, status, body).await
     }
     /// Writes a line of the audit log: who asked for what, and how it ended.
     pub fn audit(&self, who: &str, what: &str, status: u16) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::histogram::Histogram;
+use crate::telemetry::histogram::Histogram;
 
 /// Upper bounds of the histogram's buckets, in seconds.
 const BOUNDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];

@@ -17,6 +17,7 @@ mod service;
 mod table;
 pub mod token;
 
+pub mod idempotency;
 #[cfg(test)]
 mod tests;
 

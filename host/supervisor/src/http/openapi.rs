@@ -45,7 +45,7 @@ pub(super) fn document<S: Send + Sync + 'static>(routes: &[Route<S>]) -> Value {
         if matches!(route.method.as_str(), "POST" | "PUT") {
             parameters.push(json!({
                 "name": "Idempotency-Key", "in": "header", "required": false,
-                "schema": {"type": "string", "minLength": 1, "maxLength": crate::answers::LONGEST},
+                "schema": {"type": "string", "minLength": 1, "maxLength": crate::http::idempotency::LONGEST},
                 "description": "The request may be sent again with this key within a day: the answer is the first one's.",
             }));
         }

@@ -133,8 +133,11 @@ impl Keeper {
             tracing::error!("a record of a domain cannot be read: {what}");
         }
         self.adopt_network();
-        let mut held =
-            if self.config.held { crate::held::borrow(std::io::stdin().lock()) } else { HashMap::new() };
+        let mut held = if self.config.held {
+            crate::keepers::held_memory::borrow(std::io::stdin().lock())
+        } else {
+            HashMap::new()
+        };
         let count = orphans.len();
         for orphan in self.without_older_runs(orphans) {
             match orphan.note().map(|note| serde_json::from_value::<Note>(note.clone())) {

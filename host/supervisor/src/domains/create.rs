@@ -10,11 +10,12 @@ use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
 use doppel_image::{ImageConfig, identity, small_file};
 
 use crate::core::{Core, blocking, is_full};
-use crate::domains::{Entry, Origin, Row, User, World};
+use crate::domains::{DomainTable, Entry, Origin, Row, User};
+use crate::domains::{names, spec};
 use crate::keeper::protocol::Usage;
-use crate::stages::What;
 use crate::supervisor::Asker;
-use crate::{locked, names, time, wanted};
+use crate::telemetry::stages::What;
+use crate::{locked, time};
 
 /// What the host has: CPUs and bytes of memory.
 pub(crate) fn capacity() -> (f64, u64) {
@@ -24,8 +25,12 @@ pub(crate) fn capacity() -> (f64, u64) {
 }
 
 /// Refuses what is above the host's capacity together with what is set aside already.
-pub(crate) fn admit(world: &World, wanted: &api::Resources, except: Option<&str>) -> Result<(), Problem> {
-    let (cpus, memory) = world.reserved(except);
+pub(crate) fn admit(
+    domains: &DomainTable,
+    wanted: &api::Resources,
+    except: Option<&str>,
+) -> Result<(), Problem> {
+    let (cpus, memory) = domains.reserved(except);
     let (all_cpus, all_memory) = capacity();
     let refused = |text: String| Err(Problem::new(Code::Capacity, text));
     // Sums of decimals are off by a little.
@@ -65,7 +70,7 @@ fn find_image(images: &doppel_image::Store, image: &str) -> Result<Root, Problem
         let text = format!(
             "image {image}: name one of the store (`doppel image import` makes one of a file or directory)"
         );
-        return Err(wanted::wrong(text));
+        return Err(spec::wrong(text));
     }
     let open = images.open(image).map_err(|e| image_problem(&e))?;
     let config = open.record.oci.map(|o| o.config).unwrap_or_default();
@@ -86,7 +91,7 @@ pub(crate) fn image_problem(error: &doppel_image::Error) -> Problem {
 /// Looks a user up in an image.
 fn find_user(image: &Path, user: &str) -> Result<User, Problem> {
     let file = |name: &str| std::fs::File::open(image).ok().and_then(|f| small_file(&f, name));
-    Ok(identity(user, file).map_err(|e| wanted::wrong(format!("user: the image's {e}")))?.into())
+    Ok(identity(user, file).map_err(|e| spec::wrong(format!("user: the image's {e}")))?.into())
 }
 
 /// Fills in what the image says and what is left to us, by Docker's rules.
@@ -98,7 +103,7 @@ fn complete(mut wanted: api::CreateDomain, image: &ImageConfig) -> Result<api::C
     argv.append(&mut wanted.command);
     wanted.command = argv;
     if wanted.command.is_empty() {
-        return Err(wanted::wrong("command: the image has none of its own, so name one"));
+        return Err(spec::wrong("command: the image has none of its own, so name one"));
     }
     for (name, value) in image.env.iter().filter_map(|v| v.split_once('=')).filter(|(n, _)| !n.is_empty()) {
         wanted.env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
@@ -146,7 +151,7 @@ impl Core {
         start: bool,
         asker: Asker,
     ) -> Result<api::Created, Problem> {
-        wanted::check(&wanted)?;
+        spec::check(&wanted)?;
         if let Some(entry) = self.made_by(asker.request.as_deref()) {
             return self.made_before(entry, start).await;
         }
@@ -155,7 +160,7 @@ impl Core {
         let (cpus, memory) = capacity();
         let mut warnings = api::validate::within_host(&mut config.resources, cpus, memory);
         let user = self.user(&root, config.user.clone().unwrap_or_default()).await?;
-        wanted::check(&config)?;
+        spec::check(&config)?;
         let entry = self.add(config, &root.path, root.digest, user, Origin::Boot, asker)?;
         if start {
             warnings.extend(self.settle_and_launch(&entry).await?);
@@ -167,24 +172,24 @@ impl Core {
 
     /// The image of this name.
     async fn root(&self, image: &str) -> Result<Root, Problem> {
-        if let Some(root) = self.roots.get(&self.images, image) {
+        if let Some(root) = self.image_cache.get(&self.images, image) {
             return Ok(root);
         }
         let (images, name) = (self.images.clone(), image.to_owned());
         let version = images.version(image);
         let root = blocking(move || find_image(&images, &name)).await?;
-        self.roots.put(image, version, &root);
+        self.image_cache.put(image, version, &root);
         Ok(root)
     }
 
     /// A user of it.
     async fn user(&self, root: &Root, who: String) -> Result<User, Problem> {
-        if let Some(user) = self.roots.user(root, &who) {
+        if let Some(user) = self.image_cache.user(root, &who) {
             return Ok(user);
         }
         let (path, name) = (root.path.clone(), who.clone());
         let user = blocking(move || find_user(&path, &name)).await?;
-        self.roots.put_user(root, &who, &user);
+        self.image_cache.put_user(root, &who, &user);
         Ok(user)
     }
 
@@ -192,7 +197,7 @@ impl Core {
     pub fn made_by(&self, request: Option<&str>) -> Option<Arc<Entry>> {
         let request = request?;
         let made = |entry: &&Arc<Entry>| locked(&entry.row).request.as_deref() == Some(request);
-        locked(&self.world).domains.values().find(made).cloned()
+        locked(&self.domains).by_id.values().find(made).cloned()
     }
 
     /// Answers a request that made this domain before.
@@ -225,8 +230,8 @@ impl Core {
         origin: Origin,
         asker: Asker,
     ) -> Result<Arc<Entry>, Problem> {
-        let mut world = locked(&self.world);
-        let taken = |name: &str| world.names.contains_key(name) || world.domains.contains_key(name);
+        let mut domains = locked(&self.domains);
+        let taken = |name: &str| domains.names.contains_key(name) || domains.by_id.contains_key(name);
         let name = match &config.name {
             Some(name) if taken(name) => {
                 return Err(Problem::new(
@@ -237,7 +242,7 @@ impl Core {
             Some(name) => name.clone(),
             None => names::name(taken),
         };
-        admit(&world, &config.resources, None)?;
+        admit(&domains, &config.resources, None)?;
         config.hostname.get_or_insert_with(|| name.clone());
         config.name = Some(name.clone());
         let row = Row {
@@ -265,7 +270,7 @@ impl Core {
             request: asker.request,
         };
         let entry = Entry::new(row);
-        world.insert(entry.clone());
+        domains.insert(entry.clone());
         Ok(entry)
     }
 
@@ -323,7 +328,7 @@ impl Core {
             Err(problem) => Err(problem),
         };
         if let Err(error) = kept {
-            locked(&self.world).remove(entry);
+            locked(&self.domains).remove(entry);
             self.release_image(entry);
             return Err(error);
         }

@@ -1,5 +1,7 @@
 //! Root images.
 
+pub mod image_cache;
+
 use std::collections::HashMap;
 use std::io::Seek;
 use std::sync::{Arc, Mutex};
@@ -11,10 +13,11 @@ use doppel_image::{Record, Source, Store, Watcher};
 use tokio::io::AsyncWriteExt;
 
 use crate::core::{Core, blocking, failed, is_full};
-use crate::create::{image_health, image_problem};
+use crate::domains::create::{image_health, image_problem};
+use crate::domains::spec;
 use crate::operations::Handle;
 use crate::streams::{ByteStream, next};
-use crate::{locked, time, wanted};
+use crate::{locked, time};
 
 fn describe(name: String, record: Record) -> api::Image {
     let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(record.created);
@@ -156,7 +159,7 @@ impl Core {
     pub async fn image_pull(self: Arc<Self>, what: api::PullImage) -> Result<api::Operation, Problem> {
         let reference: doppel_oci::Reference = what.reference.parse().map_err(|e| oci_problem(&e))?;
         let platform = match &what.platform {
-            Some(platform) => platform.parse().map_err(|e: String| wanted::wrong(e))?,
+            Some(platform) => platform.parse().map_err(|e: String| spec::wrong(e))?,
             None => doppel_oci::Platform::default(),
         };
         let pull = doppel_oci::Pull {

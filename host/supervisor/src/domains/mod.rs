@@ -1,8 +1,20 @@
 //! The domains the supervisor knows: their rows and what belongs to them while it runs.
 //!
-//! [`World`] has an [`Entry`] for each domain, by id and by name. A [`Row`] is what is written down of it. Lock order:
-//! `World`, then one `row` or `live`; none of them is held across an await. `turn` is held by whoever changes a domain's
+//! [`DomainTable`] has an [`Entry`] for each domain, by id and by name. A [`Row`] is what is written down of it. Lock order:
+//! `DomainTable`, then one `row` or `live`; none of them is held across an await. `turn` is held by whoever changes a domain's
 //! state, across all the awaits that takes.
+
+pub mod create;
+pub mod execs;
+pub mod files;
+pub mod health;
+pub mod input;
+pub mod lifecycle;
+pub mod names;
+pub mod network;
+pub mod output;
+pub mod reconcile;
+pub mod spec;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -13,10 +25,10 @@ use doppel_net::Traffic;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::input::Given;
+use crate::domains::input::Given;
+use crate::domains::output::Followers;
 use crate::keeper::protocol::{Exit, Usage};
-use crate::output::Followers;
-use crate::{locked, network};
+use crate::locked;
 
 /// What is written down of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -277,15 +289,15 @@ pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
 
 /// All domains.
 #[derive(Debug, Default)]
-pub(crate) struct World {
-    pub domains: BTreeMap<String, Arc<Entry>>,
+pub(crate) struct DomainTable {
+    pub by_id: BTreeMap<String, Arc<Entry>>,
     pub names: HashMap<String, String>,
 }
 
-impl World {
+impl DomainTable {
     pub fn insert(&mut self, entry: Arc<Entry>) {
         self.names.insert(entry.name(), entry.id.clone());
-        self.domains.insert(entry.id.clone(), entry);
+        self.by_id.insert(entry.id.clone(), entry);
     }
 
     pub fn remove(&mut self, entry: &Entry) {
@@ -293,14 +305,14 @@ impl World {
         if self.names.get(&name) == Some(&entry.id) {
             self.names.remove(&name);
         }
-        self.domains.remove(&entry.id);
+        self.by_id.remove(&entry.id);
     }
 
     /// By name, id, or a unique beginning of an id.
     pub fn find(&self, which: &str) -> Result<Arc<Entry>, Problem> {
         let none = || Problem::new(Code::DomainNotFound, format!("no domain {which:?}"));
-        let by_name = self.names.get(which).and_then(|id| self.domains.get(id));
-        if let Some(entry) = by_name.or_else(|| self.domains.get(which)) {
+        let by_name = self.names.get(which).and_then(|id| self.by_id.get(id));
+        if let Some(entry) = by_name.or_else(|| self.by_id.get(which)) {
             return Ok(entry.clone());
         }
         if which.is_empty() || !which.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -308,7 +320,7 @@ impl World {
         }
         let beginning = which.to_ascii_lowercase();
         let mut matching =
-            self.domains.range(beginning.clone()..).take_while(|(id, _)| id.starts_with(&beginning));
+            self.by_id.range(beginning.clone()..).take_while(|(id, _)| id.starts_with(&beginning));
         match (matching.next(), matching.next()) {
             (Some((_, entry)), None) => Ok(entry.clone()),
             (None, _) => Err(none()),
@@ -321,7 +333,7 @@ impl World {
 
     /// Sums of what is set aside: CPUs and bytes of memory.
     pub fn reserved(&self, except: Option<&str>) -> (f64, u64) {
-        let others = self.domains.values().filter(|e| Some(e.id.as_str()) != except);
+        let others = self.by_id.values().filter(|e| Some(e.id.as_str()) != except);
         others.fold((0.0, 0), |(cpus, memory), entry| {
             let resources = &locked(&entry.row).config.resources;
             let more = resources.memory_reservation_bytes.unwrap_or(0);

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::domains::Origin;
-use crate::histogram::Histogram;
 use crate::locked;
+use crate::telemetry::histogram::Histogram;
 
 /// Upper bounds of the buckets, in seconds.
 const BOUNDS: [f64; 13] = [1e-4, 2.5e-4, 5e-4, 1e-3, 2e-3, 3e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 1.0, 10.0];

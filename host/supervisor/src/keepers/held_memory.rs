@@ -19,7 +19,7 @@ use crate::locked;
 
 /// All of it, by ids of domains.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<HashMap<String, Memory>>);
+pub(crate) struct HeldMemory(Mutex<HashMap<String, Memory>>);
 
 #[derive(Debug)]
 struct Memory {
@@ -44,7 +44,7 @@ struct Lent {
     files: Vec<RawFd>,
 }
 
-impl Held {
+impl HeldMemory {
     /// Holds that of a run that has begun. If the host refuses, what it says last is as safe as its keeper is.
     pub fn take(&self, keeper: u64, id: &str, run: u64, pid: i32, network: bool) {
         match doppel_domain::hold(pid, network) {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_loan_is_its_keepers_and_of_its_supervisor() {
-        let held = Held::default();
+        let held = HeldMemory::default();
         for (id, keeper) in [("a", 1), ("b", 2)] {
             let file = rustix::fs::memfd_create("held", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             locked(&held.0).insert(id.into(), Memory { keeper, run: 2, files: vec![file] });

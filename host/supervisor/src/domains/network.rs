@@ -7,7 +7,7 @@ use doppel_net::{
     Action, Direction, Line, Pattern, Place, Port, Protocol, Quota, Rates, Rule, Rules, Transport, Wanted,
 };
 
-use crate::wanted::wrong;
+use crate::domains::spec::wrong;
 
 /// Most entries of a list.
 const MOST: usize = 100;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use doppel_api::{self as api, Problem};
 
 use crate::core::Core;
-use crate::create::capacity;
+use crate::domains::create::capacity;
 use crate::domains::{Entry, is_live, stats};
 use crate::keeper::protocol::{Ask, Said, Usage};
 use crate::locked;
@@ -40,10 +40,10 @@ impl Core {
     /// The host and what is set aside.
     pub fn info(&self) -> api::Info {
         let (cpus, memory_bytes) = capacity();
-        let world = locked(&self.world);
-        let (reserved_cpus, reserved_memory_bytes) = world.reserved(None);
+        let table = locked(&self.domains);
+        let (reserved_cpus, reserved_memory_bytes) = table.reserved(None);
         let mut domains = BTreeMap::new();
-        for entry in world.domains.values() {
+        for entry in table.by_id.values() {
             *domains.entry(state_name(entry.state())).or_insert(0) += 1;
         }
         api::Info {

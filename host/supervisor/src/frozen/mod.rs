@@ -1,5 +1,8 @@
 //! Freezing, cloning, sleeping: over the same frozen images as the stand-alone commands.
 
+pub mod collect;
+pub mod origins;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,10 +11,11 @@ use doppel_freezer::{FrozenImage, Place};
 
 use crate::core::{Core, blocking};
 use crate::domains::{Entry, Origin, User, is_live};
+use crate::domains::{names, network, spec};
 use crate::keeper::protocol::{Ask, Said};
-use crate::stages::What;
 use crate::supervisor::Asker;
-use crate::{locked, names, network, time, wanted};
+use crate::telemetry::stages::What;
+use crate::{locked, time};
 
 /// Most clones of one request.
 const MOST_CLONES: u32 = 10_000;
@@ -245,13 +249,13 @@ impl Core {
     ) -> Result<api::Cloned, Problem> {
         let count = how.count.unwrap_or(1);
         if !(1..=MOST_CLONES).contains(&count) {
-            return Err(wanted::wrong(format!("count: {count}; 1 to {MOST_CLONES} are possible")));
+            return Err(spec::wrong(format!("count: {count}; 1 to {MOST_CLONES} are possible")));
         }
         if let Some(name) = &how.name {
             names::check(name)?;
         }
-        wanted::resources(&how.resources)?;
-        wanted::labels(&how.labels)?;
+        spec::resources(&how.resources)?;
+        spec::labels(&how.labels)?;
         network::wanted(&how.network)?;
         let _cloning = self.origins.cloning(&name);
         let core = self.clone();
@@ -300,7 +304,7 @@ impl Core {
         }
         let name = how.name.as_ref().map(|n| if count > 1 { format!("{n}-{index}") } else { n.clone() });
         let mut resources = how.resources.clone();
-        let (cpus, memory) = crate::create::capacity();
+        let (cpus, memory) = crate::domains::create::capacity();
         // What it is then is in the answer.
         let _ = api::validate::within_host(&mut resources, cpus, memory);
         let config = api::CreateDomain {

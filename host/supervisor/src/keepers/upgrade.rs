@@ -16,8 +16,8 @@ use tokio::process::Command;
 
 use crate::core::Core;
 use crate::keeper::protocol::Ask;
+use crate::keepers::services::installed;
 use crate::operations::Handle;
-use crate::services::installed;
 
 /// How long another program may take to show that it begins.
 const TRIAL: Duration = Duration::from_secs(10);

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem};
 
 use crate::core::Core;
-use crate::create::admit;
+use crate::domains::create::admit;
 use crate::domains::{Ending, Entry, Origin, is_live};
+use crate::domains::{names, network, spec};
 use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
 use crate::keepers::Homeless;
-use crate::stages::What;
 use crate::state::Table;
-use crate::{locked, names, network, time, wanted};
+use crate::telemetry::stages::What;
+use crate::{locked, time};
 
 /// How long a killed domain may take to end.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
@@ -44,7 +45,7 @@ impl Core {
 
     /// The turn may have come after the domain's removal.
     pub fn check_there(&self, entry: &Entry) -> Result<(), Problem> {
-        if locked(&self.world).domains.contains_key(&entry.id) {
+        if locked(&self.domains).by_id.contains_key(&entry.id) {
             return Ok(());
         }
         Err(Problem::new(Code::DomainNotFound, format!("domain {} has been removed", entry.name())))
@@ -148,10 +149,10 @@ impl Core {
     fn spec(&self, entry: &Entry, wake: bool) -> Result<Spec, Problem> {
         let row = entry.row();
         let config = &row.config;
-        let limits = wanted::limits(&config.resources);
-        let log = wanted::log(&config.log);
+        let limits = spec::limits(&config.resources);
+        let log = spec::log(&config.log);
         let hostname = config.hostname.clone().unwrap_or_default();
-        let env = wanted::environment(&config.env, config.tty, &row.user.home);
+        let env = spec::environment(&config.env, config.tty, &row.user.home);
         let mut network = network::wanted(&config.network)?;
         if let Some(network) = &mut network {
             network.name.clone_from(&row.name);
@@ -231,7 +232,7 @@ impl Core {
         entry: Arc<Entry>,
         how: api::StopOptions,
     ) -> Result<api::Domain, Problem> {
-        let signal = how.signal.as_deref().map(wanted::signal).transpose()?;
+        let signal = how.signal.as_deref().map(spec::signal).transpose()?;
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         self.bring_down(&entry, signal, how.timeout_seconds).await?;
@@ -264,10 +265,10 @@ impl Core {
         }
         let signal = match signal {
             Some(signal) => signal,
-            None => wanted::signal(own_signal.as_deref().unwrap_or("SIGTERM"))?,
+            None => spec::signal(own_signal.as_deref().unwrap_or("SIGTERM"))?,
         };
         let timeout = timeout.or(own_timeout).unwrap_or(10);
-        if signal != wanted::KILL && timeout > 0 {
+        if signal != spec::KILL && timeout > 0 {
             self.ask_unless_gone(entry, Ask::Signal { id: id(), signal }).await?;
             let patience = Duration::from_secs(timeout.into());
             if tokio::time::timeout(patience, ended(entry, run)).await.is_ok() {
@@ -298,7 +299,7 @@ impl Core {
         entry: Arc<Entry>,
         how: api::StopOptions,
     ) -> Result<api::Domain, Problem> {
-        let signal = how.signal.as_deref().map(wanted::signal).transpose()?;
+        let signal = how.signal.as_deref().map(spec::signal).transpose()?;
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         if entry.state() == DomainState::Hibernated {
@@ -311,12 +312,12 @@ impl Core {
     }
 
     pub async fn kill(&self, entry: &Arc<Entry>, how: api::KillOptions) -> Result<(), Problem> {
-        let signal = how.signal.as_deref().map_or(Ok(wanted::KILL), wanted::signal)?;
+        let signal = how.signal.as_deref().map_or(Ok(spec::KILL), spec::signal)?;
         if !is_live(entry.state()) {
             return Err(wrong_state(entry, "does not run"));
         }
         let id = entry.id.clone();
-        let ask = if signal == wanted::KILL {
+        let ask = if signal == spec::KILL {
             locked(&entry.row).stopped = true;
             Ask::Kill { id }
         } else {
@@ -356,16 +357,16 @@ impl Core {
         self.check_there(&entry)?;
         let old = entry.name();
         {
-            let mut world = locked(&self.world);
-            if world.names.get(&to.name).is_some_and(|id| *id != entry.id)
-                || world.domains.contains_key(&to.name)
+            let mut domains = locked(&self.domains);
+            if domains.names.get(&to.name).is_some_and(|id| *id != entry.id)
+                || domains.by_id.contains_key(&to.name)
             {
                 return Err(Problem::new(Code::NameInUse, format!("a domain named {:?} exists", to.name)));
             }
-            rename_in(&mut world, &entry, &old, &to.name);
+            rename_in(&mut domains, &entry, &old, &to.name);
         }
         if let Err(problem) = self.save(&entry).await {
-            rename_in(&mut locked(&self.world), &entry, &to.name, &old);
+            rename_in(&mut locked(&self.domains), &entry, &to.name, &old);
             return Err(problem);
         }
         if locked(&entry.row).config.network.kind == api::NetworkKind::Nat {
@@ -384,13 +385,13 @@ impl Core {
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         let old = entry.row();
-        let mut resources = wanted::merge(&old.config.resources, &to.resources);
-        let (cpus, memory) = crate::create::capacity();
+        let mut resources = spec::merge(&old.config.resources, &to.resources);
+        let (cpus, memory) = crate::domains::create::capacity();
         // What it has then is in the answer.
         let _ = api::validate::within_host(&mut resources, cpus, memory);
-        wanted::resources(&resources)?;
+        spec::resources(&resources)?;
         if let Some(labels) = &to.labels {
-            wanted::labels(labels)?;
+            spec::labels(labels)?;
         }
         let mut network = old.config.network.clone();
         if let Some(to) = to.network {
@@ -401,8 +402,8 @@ impl Core {
         }
         let rules = network::wanted(&network)?.map(|w| w.rules);
         {
-            let world = locked(&self.world);
-            admit(&world, &resources, Some(&entry.id))?;
+            let domains = locked(&self.domains);
+            admit(&domains, &resources, Some(&entry.id))?;
             let mut row = locked(&entry.row);
             row.config.resources = resources.clone();
             row.config.network = network.clone();
@@ -415,7 +416,7 @@ impl Core {
         }
         let mut done = Ok(());
         if is_live(old.state) && resources != old.config.resources {
-            let ask = Ask::Update { id: entry.id.clone(), limits: wanted::limits(&resources) };
+            let ask = Ask::Update { id: entry.id.clone(), limits: spec::limits(&resources) };
             done = self.ask_unless_gone(&entry, ask).await;
         }
         // One that is hibernated may still be called.
@@ -471,9 +472,9 @@ impl Core {
     /// Removes a domain that does not run; whoever calls has its turn.
     pub async fn erase(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
         // In this order: see `Core::save_soon`.
-        locked(&self.world).remove(entry);
+        locked(&self.domains).remove(entry);
         if let Err(problem) = self.state.remove(Table::Domains, &entry.id).await {
-            locked(&self.world).insert(entry.clone());
+            locked(&self.domains).insert(entry.clone());
             return Err(problem);
         }
         let asleep = locked(&entry.row).asleep.take();
@@ -489,7 +490,7 @@ impl Core {
 
     /// Forgets a domain that could not be written down; it does not run.
     pub fn forget(&self, entry: &Arc<Entry>) {
-        locked(&self.world).remove(entry);
+        locked(&self.domains).remove(entry);
         // What was to be written of it some time must not come after all.
         self.state.remove_soon(Table::Domains, &entry.id);
         self.keepers.left(locked(&entry.row).keeper, &entry.id);
@@ -545,9 +546,9 @@ async fn ended(entry: &Entry, run: u64) {
     let _ = ending.wait_for(|e| e.run >= run).await;
 }
 
-fn rename_in(world: &mut crate::domains::World, entry: &Entry, from: &str, to: &str) {
-    world.names.remove(from);
-    world.names.insert(to.to_owned(), entry.id.clone());
+fn rename_in(domains: &mut crate::domains::DomainTable, entry: &Entry, from: &str, to: &str) {
+    domains.names.remove(from);
+    domains.names.insert(to.to_owned(), entry.id.clone());
     let mut row = locked(&entry.row);
     row.name = to.to_owned();
     row.config.name = Some(to.to_owned());

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use doppel_api::{EventKind, HealthCheck, HealthState};
 
 use crate::core::Core;
+use crate::domains::execs::Program;
+use crate::domains::spec;
 use crate::domains::{Entry, is_live};
-use crate::execs::Program;
 use crate::keeper::protocol::{Ask, ExecAsk};
-use crate::{locked, wanted};
+use crate::locked;
 
 fn seconds(text: f64) -> Duration {
     Duration::try_from_secs_f64(text).unwrap_or_default()
@@ -64,7 +65,7 @@ impl Core {
         let Ok(exec) = self.run_in(entry, program).await else { return false };
         let ended = tokio::time::timeout(seconds(check.timeout_seconds), exec.ended()).await;
         if ended.is_err() {
-            let ask = ExecAsk::Signal { signal: wanted::KILL };
+            let ask = ExecAsk::Signal { signal: spec::KILL };
             // One that has just ended is what is wanted.
             let _ = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
         }

@@ -10,9 +10,9 @@ use doppel_api::Problem;
 use doppel_freezer::FrozenImage;
 use serde::{Deserialize, Serialize};
 
-use crate::lifecycle::seconds_now;
+use crate::domains::lifecycle::seconds_now;
 use crate::locked;
-use crate::state::{State, Table};
+use crate::state::{StateStore, Table};
 
 /// What is noted of a frozen image.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub(crate) struct Note {
     pub image: String,
     /// The domain's command.
     pub command: Vec<String>,
-    /// It is removed when nobody needs it any more ([`crate::collect`]).
+    /// It is removed when nobody needs it any more ([`crate::frozen::collect`]).
     #[serde(default)]
     pub temporary: bool,
     /// When it was noted, in seconds since 1970.
@@ -56,7 +56,7 @@ impl Notes {
     }
 
     /// Forgets notes of images that are no more.
-    pub fn keep_only(&self, state: &State, there: &HashSet<String>) {
+    pub fn keep_only(&self, state: &StateStore, there: &HashSet<String>) {
         locked(&self.0).retain(|name, _| {
             let keep = there.contains(name);
             if !keep {
@@ -69,7 +69,7 @@ impl Notes {
     /// Notes what an image was made from; the future is done when that is durable.
     pub fn put(
         &self,
-        state: &State,
+        state: &StateStore,
         name: &str,
         frozen: &FrozenImage,
         image: String,
@@ -116,7 +116,7 @@ impl Notes {
     }
 
     /// An image has been removed.
-    pub fn remove(&self, state: &State, name: &str) {
+    pub fn remove(&self, state: &StateStore, name: &str) {
         if locked(&self.0).remove(name).is_some() {
             state.remove_soon(Table::Frozen, name);
         }

@@ -1,6 +1,6 @@
 //! The supervisor's end of the connection to the keeper.
 //!
-//! A [`Link`] connects to the keeper of a directory, or starts one, and keeps doing so: when a keeper dies, the
+//! A [`KeeperClient`] connects to the keeper of a directory, or starts one, and keeps doing so: when a keeper dies, the
 //! next one takes its domains over; which, [`Happening::Connected`] tells. Calls wait for a connection, and those that may
 //! be repeated are. `keepers` has one for each keeper.
 
@@ -18,10 +18,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::execs::Execs;
-use crate::held::Held;
+use crate::domains::execs::Execs;
 use crate::keeper::protocol::{Ask, Call, Fault, Kept, LONGEST, News, PROTOCOL, Refusal, Said, Stream, Word};
-use crate::pulse::{ANSWER, GREETING, Patient};
+use crate::keepers::held_memory::HeldMemory;
+use crate::keepers::pulse::{ANSWER, GREETING, Patient};
 use crate::{keeper, locked};
 
 /// How long a keeper may take to be ready.
@@ -61,7 +61,7 @@ pub(crate) struct Setup {
     /// The further programs that the supervisor knows.
     pub execs: Arc<Execs>,
     /// What it has of domains' memory.
-    pub held: Arc<Held>,
+    pub held: Arc<HeldMemory>,
 }
 
 /// Where what happens is told.
@@ -88,7 +88,7 @@ struct Connection {
 
 /// The link.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct KeeperClient {
     /// The keeper's.
     pub number: u64,
     connection: watch::Receiver<Option<Connection>>,
@@ -96,14 +96,14 @@ pub(crate) struct Link {
     task: tokio::task::AbortHandle,
 }
 
-impl Drop for Link {
+impl Drop for KeeperClient {
     fn drop(&mut self) {
         // The next supervisor must not have to fight for the connection.
         self.task.abort();
     }
 }
 
-impl Link {
+impl KeeperClient {
     /// Sets it up; what happens goes into the channel with this number, [`Happening::Connected`] first.
     pub fn new(setup: Setup, number: u64, happenings: mpsc::UnboundedSender<(u64, Happening)>) -> Self {
         let (sender, connection) = watch::channel(None);
@@ -280,7 +280,7 @@ async fn converse(
     writer.write_all(b"\n").await?;
     let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
-    let (domains, execs) = match patient.answers(GREETING, next(&mut reader, &mut line)).await? {
+    let (domains, execs) = match patient.idempotency(GREETING, next(&mut reader, &mut line)).await? {
         Some(Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains, execs } }) => {
             (domains, execs)
         }
@@ -365,7 +365,7 @@ async fn keep_asking(
         // That the connection has ended is told by who reads from it.
         let _ = lines.send(question.clone());
         let answer = async { answer.await.map_err(std::io::Error::other) };
-        patient.answers(ANSWER, answer).await?;
+        patient.idempotency(ANSWER, answer).await?;
     }
 }
 

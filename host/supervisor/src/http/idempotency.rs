@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use doppel_api::{Code, Problem};
 use serde::{Deserialize, Serialize};
 
-use crate::lifecycle::seconds_now;
+use crate::domains::lifecycle::seconds_now;
 use crate::locked;
-use crate::state::{State, Table};
+use crate::state::{StateStore, Table};
 
 /// How long they are kept, in seconds.
 const KEPT: f64 = 86_400.0;
@@ -28,9 +28,9 @@ pub(crate) struct Kept {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answers(Mutex<HashMap<String, Kept>>);
+pub(crate) struct IdempotencyKeys(Mutex<HashMap<String, Kept>>);
 
-impl Answers {
+impl IdempotencyKeys {
     pub fn new(rows: Vec<(String, Kept)>) -> Self {
         Self(Mutex::new(rows.into_iter().collect()))
     }
@@ -56,7 +56,7 @@ impl Answers {
     /// Keeps an answer; the future is done when it is durable.
     pub fn put(
         &self,
-        state: &State,
+        state: &StateStore,
         key: &str,
         request: &str,
         status: u16,
@@ -69,7 +69,7 @@ impl Answers {
     }
 
     /// Forgets those that are too old or too many.
-    pub fn forget_old(&self, state: &State) {
+    pub fn forget_old(&self, state: &StateStore) {
         let mut all = locked(&self.0);
         let mut oldest = seconds_now() - KEPT;
         if all.len() > MOST {

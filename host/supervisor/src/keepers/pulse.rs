@@ -63,7 +63,7 @@ impl Patient {
     }
 
     /// Does something that the keeper has to answer; kills it if it will not.
-    pub async fn answers<T>(
+    pub async fn idempotency<T>(
         &self,
         patience: Patience,
         answer: impl Future<Output = io::Result<T>>,

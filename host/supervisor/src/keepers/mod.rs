@@ -7,6 +7,12 @@
 //!
 //! Lock order: `table` is taken last.
 
+pub mod held_memory;
+pub mod keeper_client;
+pub mod pulse;
+pub mod services;
+pub mod upgrade;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
@@ -20,7 +26,7 @@ use rustix::fs::FlockOperation;
 use tokio::sync::mpsc;
 
 use crate::keeper::protocol::{Ask, Said};
-use crate::link::{Happening, Link, Setup};
+use crate::keepers::keeper_client::{Happening, KeeperClient, Setup};
 use crate::{keeper, locked};
 
 /// Number of the keeper of a supervisor that knew only one, whose directory is the runtime directory itself.
@@ -94,7 +100,7 @@ fn choose<'a>(
 /// A keeper as the supervisor sees it.
 #[derive(Debug)]
 struct One {
-    link: Arc<Link>,
+    link: Arc<KeeperClient>,
     holding: Holding,
 }
 
@@ -159,18 +165,18 @@ impl Keepers {
     }
 
     /// Connects to one, which is started if it is not there.
-    fn link(&self, table: &mut Table, number: u64, owner: Option<String>) -> io::Result<Arc<Link>> {
+    fn link(&self, table: &mut Table, number: u64, owner: Option<String>) -> io::Result<Arc<KeeperClient>> {
         let runtime = self.dir(number);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&runtime)?;
         let setup = Setup { runtime, ..self.plan.setup.clone() };
-        let link = Arc::new(Link::new(setup, number, self.happenings.clone()));
+        let link = Arc::new(KeeperClient::new(setup, number, self.happenings.clone()));
         let one = One { link: link.clone(), holding: Holding { owner, ..Holding::default() } };
         table.keepers.insert(number, one);
         Ok(link)
     }
 
     /// Starts another one.
-    fn begin(&self, table: &mut Table, owner: Option<&str>) -> io::Result<(u64, Arc<Link>)> {
+    fn begin(&self, table: &mut Table, owner: Option<&str>) -> io::Result<(u64, Arc<KeeperClient>)> {
         let number = table.next;
         table.next += 1;
         let link = self.link(table, number, owner.map(str::to_owned))?;
@@ -186,12 +192,12 @@ impl Keepers {
     }
 
     /// The one of this number.
-    pub fn get(&self, number: Option<u64>) -> Option<Arc<Link>> {
+    pub fn get(&self, number: Option<u64>) -> Option<Arc<KeeperClient>> {
         Some(locked(&self.table).keepers.get(&number?)?.link.clone())
     }
 
     /// The keeper for a domain that is to start, which is started if need be.
-    pub fn place(&self, domain: Homeless<'_>) -> Result<(u64, Arc<Link>), Problem> {
+    pub fn place(&self, domain: Homeless<'_>) -> Result<(u64, Arc<KeeperClient>), Problem> {
         let failed = |e: io::Error| Problem::new(Code::Internal, format!("cannot start a keeper: {e}"));
         let mut table = locked(&self.table);
         let holdings = table.keepers.iter().map(|(number, one)| (*number, &one.holding));
@@ -236,15 +242,15 @@ impl Keepers {
                 (link.number, tokio::spawn(async move { link.ask(ask).await }))
             })
             .collect();
-        let mut answers = Vec::new();
+        let mut idempotency = Vec::new();
         for (number, answer) in asked {
             let failed = |e| Err(Problem::new(Code::Internal, format!("a task failed: {e}")));
-            answers.push((number, answer.await.unwrap_or_else(failed)));
+            idempotency.push((number, answer.await.unwrap_or_else(failed)));
         }
         // One that was let go meanwhile has nothing to say.
         let table = locked(&self.table);
-        answers.retain(|(number, answer)| answer.is_ok() || table.keepers.contains_key(number));
-        answers
+        idempotency.retain(|(number, answer)| answer.is_ok() || table.keepers.contains_key(number));
+        idempotency
     }
 
     /// Lets go of those that have had nothing to keep for a while. They end by themselves.

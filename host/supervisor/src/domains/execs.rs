@@ -16,11 +16,12 @@ use tokio::sync::watch;
 
 use crate::core::Core;
 use crate::domains::Entry;
-use crate::input::{PIECE, length};
+use crate::domains::input::{PIECE, length};
+use crate::domains::{names, spec};
 use crate::keeper::protocol::{Ask, ExecAsk, ExecSpec, KnownExec, Said, Stream, WINDOW};
-use crate::link::Link;
+use crate::keepers::keeper_client::KeeperClient;
+use crate::locked;
 use crate::streams::{self, ByteStream, LineStream, next};
-use crate::{locked, names, wanted};
 
 /// Bytes of what was read already that are kept for a second reader.
 const KEPT: usize = 256 << 10;
@@ -42,7 +43,7 @@ pub(crate) struct Exec {
     /// Run of the domain that it is in.
     run: u64,
     /// Of its domain.
-    pub keeper: Arc<Link>,
+    pub keeper: Arc<KeeperClient>,
     config: api::CreateExec,
     /// Its process there; none: the keeper has not answered yet.
     pid: Mutex<Option<i32>>,
@@ -284,14 +285,14 @@ impl Core {
         config: api::CreateExec,
     ) -> Result<api::Exec, Problem> {
         if config.command.is_empty() {
-            return Err(wanted::wrong("command: name one"));
+            return Err(spec::wrong("command: name one"));
         }
         if config.working_dir.as_ref().is_some_and(|d| !d.starts_with('/')) {
-            return Err(wanted::wrong("working_dir: it must be an absolute path"));
+            return Err(spec::wrong("working_dir: it must be an absolute path"));
         }
         let timeout = config.timeout_seconds;
         if timeout.is_some_and(|t| !(t > 0.0 && t < 1e9)) {
-            return Err(wanted::wrong("timeout_seconds: a number above 0"));
+            return Err(spec::wrong("timeout_seconds: a number above 0"));
         }
         let row = entry.row();
         let user = match config.user.clone() {
@@ -303,7 +304,7 @@ impl Core {
         let size = config.terminal.map_or((24, 80), |t| (t.rows, t.columns));
         let spec = ExecSpec {
             argv: config.command.clone(),
-            env: wanted::environment(&env, config.tty, &user.home),
+            env: spec::environment(&env, config.tty, &user.home),
             cwd: config.working_dir.clone().or(row.config.working_dir).unwrap_or_else(|| "/".into()),
             uid: user.uid,
             gid: user.gid,
@@ -320,7 +321,7 @@ impl Core {
             tokio::spawn(async move {
                 let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
                 if tokio::time::timeout(time, exec.ended()).await.is_err() && core.strong_count() > 0 {
-                    let ask = ExecAsk::Signal { signal: wanted::KILL };
+                    let ask = ExecAsk::Signal { signal: spec::KILL };
                     // One that has just ended is what is wanted.
                     let _ = exec.keeper.ask(Ask::ToExec { exec: exec.id.clone(), ask }).await;
                 }
@@ -334,7 +335,7 @@ impl Core {
         let row = entry.row();
         let spec = ExecSpec {
             argv: program.argv.clone(),
-            env: wanted::environment(&row.config.env, false, "/root"),
+            env: spec::environment(&row.config.env, false, "/root"),
             cwd: "/".into(),
             builtin: program.builtin,
             stdin: program.stdin,
@@ -560,7 +561,7 @@ impl Core {
     }
 
     pub async fn exec_kill(&self, exec: &Exec, how: &api::KillOptions) -> Result<(), Problem> {
-        let signal = how.signal.as_deref().map_or(Ok(wanted::KILL), wanted::signal)?;
+        let signal = how.signal.as_deref().map_or(Ok(spec::KILL), spec::signal)?;
         self.to_exec(exec, ExecAsk::Signal { signal }).await
     }
 

@@ -11,7 +11,7 @@ use doppel_freezer::{FrozenImage, Place};
 
 use crate::core::{Core, blocking};
 use crate::domains::Origin;
-use crate::lifecycle::seconds_now;
+use crate::domains::lifecycle::seconds_now;
 use crate::locked;
 
 /// Between two looks for temporary images.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use doppel_api::{Code, DomainState, EventKind, RestartPolicy};
 
 use crate::core::Core;
+use crate::domains::lifecycle::seconds_now;
+use crate::domains::network;
 use crate::domains::{Ending, Entry, Row, add_usage, is_live};
 use crate::keeper::protocol::{Ask, Exit, Kept, News};
 use crate::keeper::read_exit;
-use crate::lifecycle::seconds_now;
-use crate::{locked, network, time};
+use crate::{locked, time};
 
 /// First and longest pause before a domain is started again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -419,7 +420,7 @@ impl Core {
                     }
                 }
                 core.keepers.let_idle_go();
-                core.answers.forget_old(&core.state);
+                core.idempotency.forget_old(&core.state);
                 core.execs.forget_old();
             }
         });

@@ -10,11 +10,12 @@ use doppel_api::{self as api, Code, FileChangeKind, FileKind, Problem};
 use doppel_image::{IDENTITY_FILE_MAX, identity};
 
 use crate::core::Core;
+use crate::domains::execs::{AHEAD, Exec, Piece, Program};
+use crate::domains::spec;
 use crate::domains::{Entry, User};
-use crate::execs::{AHEAD, Exec, Piece, Program};
 use crate::keeper::protocol::Stream;
 use crate::streams::{self, ByteStream, LineStream};
-use crate::{time, wanted};
+use crate::time;
 
 /// Most bytes of a listing.
 const LISTING: usize = 16 << 20;
@@ -26,7 +27,7 @@ fn check_path(path: &str) -> Result<(), Problem> {
     if path.starts_with('/') && !path.contains('\0') && path.len() < 4096 {
         return Ok(());
     }
-    Err(wanted::wrong(format!("path: {path:?} is not an absolute path")))
+    Err(spec::wrong(format!("path: {path:?} is not an absolute path")))
 }
 
 /// What a command complained of: an errno's name, `:`, what it is about.
@@ -136,7 +137,7 @@ impl Core {
             }
         }
         let found = identity(user, |name| files.get(name).cloned());
-        Ok(found.map_err(|e| wanted::wrong(format!("user: the domain's {e}")))?.into())
+        Ok(found.map_err(|e| spec::wrong(format!("user: the domain's {e}")))?.into())
     }
 
     pub async fn file_write(
@@ -148,7 +149,7 @@ impl Core {
         check_path(&to.path)?;
         let mode = to.mode.unwrap_or_else(|| "644".into());
         if u32::from_str_radix(&mode, 8).is_err() || mode.len() > 5 {
-            return Err(wanted::wrong(format!("mode: {mode:?} is no octal number")));
+            return Err(spec::wrong(format!("mode: {mode:?} is no octal number")));
         }
         self.builtin_input(entry, vec!["write".into(), to.path, mode], bytes).await
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use doppel_api::{self as api, Code, Problem};
 use doppel_domain::{LEAST_MEMORY, UNBOUNDED};
 
+use crate::domains::{names, network};
 use crate::keeper::protocol::{Limits, Log};
-use crate::{names, network};
 
 /// Most entries and bytes of what callers may attach.
 const MOST_LABELS: usize = 256;

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 
 use doppel_image::{NameVersion, Store};
 
-use crate::create::Root;
 use crate::domains::User;
+use crate::domains::create::Root;
 use crate::locked;
 
 /// Most images, and most users, that are remembered; with more, all are looked for again.
@@ -23,13 +23,13 @@ struct Known {
 
 /// What is known.
 #[derive(Debug, Default)]
-pub(crate) struct Roots(Mutex<Known>);
+pub(crate) struct ImageCache(Mutex<Known>);
 
 fn size(image: &Path) -> Option<u64> {
     Some(std::fs::metadata(image).ok()?.len())
 }
 
-impl Roots {
+impl ImageCache {
     /// The image that has this name, if that is known and has not changed.
     pub fn get(&self, store: &Store, name: &str) -> Option<Root> {
         let (version, bytes, root) = locked(&self.0).roots.get(name)?.clone();
