@@ -1,0 +1,72 @@
+//! `doppel debug`: the host-call policy and the gates, for tests and documents.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use doppel_confine::{host_call_table, service, service_call_table};
+use doppel_domain::{Kernel, Reply, Request, ask};
+
+use crate::options::values;
+use crate::terminal::out::{self, say};
+
+/// What to show.
+#[derive(Subcommand)]
+pub enum DebugCommand {
+    /// The host system calls a domain can reach
+    HostCalls,
+    /// The host system calls a service domain can make
+    ServiceCalls,
+    /// The filter of system calls of a service domain: an instruction a line, its eight bytes in hexadecimal
+    ServiceFilter,
+    /// Change the memory that programs of a stand-alone domain may have
+    Memory {
+        /// Name of the running domain
+        domain: String,
+        /// Most memory
+        #[arg(long, value_name = "SIZE", value_parser = values::size)]
+        limit: Option<u64>,
+        /// The balloon's target
+        #[arg(long, value_name = "SIZE", value_parser = values::size)]
+        target: Option<u64>,
+    },
+    /// Addresses of the guest kernel's gates, as JSON
+    Gate {
+        /// Guest kernel ELF to look at instead of the built-in one
+        #[arg(long, value_name = "FILE")]
+        kernel: Option<PathBuf>,
+    },
+}
+
+/// Prints it.
+pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match command {
+        DebugCommand::HostCalls => out::print(format_args!("{}", host_call_table()))?,
+        DebugCommand::ServiceCalls => out::print(format_args!("{}", service_call_table()))?,
+        DebugCommand::ServiceFilter => {
+            for instruction in service::filter() {
+                say!("{:016x}", u64::from_be_bytes(instruction.to_bytes()))?;
+            }
+        }
+        DebugCommand::Memory { domain, limit, target } => {
+            let (limit, target) = (*limit, *target);
+            if let Reply::Refused(why) = ask(domain, &Request::Memory { limit, target })? {
+                return Err(why.into());
+            }
+        }
+        DebugCommand::Gate { kernel } => {
+            let kernel = match kernel {
+                Some(path) => Kernel::from_file(path)?,
+                None => Kernel::embedded()?,
+            };
+            let gates = kernel.gates();
+            say!(
+                "{{\"syscall\": {}, \"syscall_end\": {}, \"sigreturn_end\": {}}}",
+                gates.syscall,
+                gates.syscall_end,
+                gates.sigreturn_end
+            )?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,5 @@
+//! Verbs about the host and this program.
+
+pub mod debug;
+pub mod doctor;
+pub mod manual;

@@ -1,0 +1,106 @@
+//! Weight of block I/O, and limits by device, as Docker's options write them.
+
+use clap::Args;
+use doppel_api::IoDevice;
+
+use crate::options::values;
+
+/// What may be moved to and from block devices.
+#[derive(Args, Debug, Default)]
+pub struct BlockIo {
+    /// Share of block I/O, 1 to 10000; 100 by default
+    #[arg(long, value_name = "N")]
+    io_weight: Option<u32>,
+    /// The same in Docker's measure, 10 to 1000, where 500 is the default
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(10..=1000),
+        conflicts_with = "io_weight"
+    )]
+    blkio_weight: Option<u32>,
+    /// Most bytes read from a block device in a second, as /dev/sda:10m; 0: no limit
+    #[arg(long, value_name = "DEVICE:RATE", value_parser = bytes)]
+    device_read_bps: Vec<(String, u64)>,
+    /// Most bytes written to it
+    #[arg(long, value_name = "DEVICE:RATE", value_parser = bytes)]
+    device_write_bps: Vec<(String, u64)>,
+    /// Most read operations
+    #[arg(long, value_name = "DEVICE:RATE", value_parser = operations)]
+    device_read_iops: Vec<(String, u64)>,
+    /// Most write operations
+    #[arg(long, value_name = "DEVICE:RATE", value_parser = operations)]
+    device_write_iops: Vec<(String, u64)>,
+}
+
+fn split(text: &str) -> Result<(&str, &str), String> {
+    let parts = text.rsplit_once(':').filter(|(device, _)| !device.is_empty());
+    parts.ok_or_else(|| "a device and a rate, as /dev/sda:10m or 8:0:10m".to_owned())
+}
+
+fn bytes(text: &str) -> Result<(String, u64), String> {
+    let (device, rate) = split(text)?;
+    Ok((device.to_owned(), values::size(rate)?))
+}
+
+fn operations(text: &str) -> Result<(String, u64), String> {
+    let (device, rate) = split(text)?;
+    Ok((device.to_owned(), rate.parse().map_err(|_| format!("{rate:?} is no number"))?))
+}
+
+impl BlockIo {
+    /// Whether none is given.
+    pub fn is_empty(&self) -> bool {
+        self.weight().is_none() && self.devices().is_empty()
+    }
+
+    /// Our weight, of whichever was given: Docker's 500 is our 100.
+    pub fn weight(&self) -> Option<u32> {
+        self.io_weight.or(self.blkio_weight.map(|weight| weight / 5))
+    }
+
+    /// Limits as the interface wants them: one entry a device.
+    pub fn devices(&self) -> Vec<IoDevice> {
+        type Field = fn(&mut IoDevice) -> &mut Option<u64>;
+        let given: [(&[(String, u64)], Field); 4] = [
+            (&self.device_read_bps, |d| &mut d.read_bps),
+            (&self.device_write_bps, |d| &mut d.write_bps),
+            (&self.device_read_iops, |d| &mut d.read_iops),
+            (&self.device_write_iops, |d| &mut d.write_iops),
+        ];
+        let mut all: Vec<IoDevice> = Vec::new();
+        for (list, field) in given {
+            for (name, rate) in list {
+                let at = all.iter().position(|d| d.device == *name).unwrap_or_else(|| {
+                    all.push(IoDevice { device: name.clone(), ..IoDevice::default() });
+                    all.len() - 1
+                });
+                *field(&mut all[at]) = Some(*rate);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices() {
+        assert_eq!(bytes("/dev/vda:1m"), Ok(("/dev/vda".into(), 1 << 20)));
+        assert_eq!(operations("8:0:50"), Ok(("8:0".into(), 50)));
+        for bad in ["/dev/vda", ":1m", "/dev/vda:", "/dev/vda:fast"] {
+            assert!(bytes(bad).is_err() && operations(bad).is_err(), "{bad}");
+        }
+        let given = BlockIo {
+            device_read_bps: vec![("8:0".into(), 1), ("8:1".into(), 2)],
+            device_write_iops: vec![("8:0".into(), 3)],
+            ..BlockIo::default()
+        };
+        let first =
+            IoDevice { device: "8:0".into(), read_bps: Some(1), write_iops: Some(3), ..IoDevice::default() };
+        let second = IoDevice { device: "8:1".into(), read_bps: Some(2), ..IoDevice::default() };
+        assert_eq!(given.devices(), [first, second]);
+    }
+}

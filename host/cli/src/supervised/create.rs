@@ -1,0 +1,333 @@
+//! `doppel create`, and what it has in common with `doppel run` through the supervisor.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+use clap::Args;
+use doppel_api::{CreateDomain, HealthCheck, LogTarget, Resources, RestartPolicy};
+use doppel_domain::Kind;
+
+use super::{Outcome, not_started, supervisor};
+use crate::TOOL_ERROR;
+use crate::options::block_io::BlockIo;
+use crate::options::pull;
+use crate::options::values;
+use crate::standalone::run::RunArgs;
+use crate::terminal::out::{say, tell};
+
+/// Options that only the supervisor can carry out.
+#[derive(Args, Debug, Default)]
+pub struct More {
+    /// When the domain is started again: no, always, unless-stopped, on-failure or on-failure:N
+    #[arg(long, value_name = "POLICY", value_parser = restart)]
+    pub restart: Option<RestartPolicy>,
+    /// Key and value for your own use
+    #[arg(short, long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    /// Set the environment variables of a file, a line each
+    #[arg(long, value_name = "FILE")]
+    env_file: Vec<std::path::PathBuf>,
+    /// Most processes and threads; 0 or -1: no bound
+    #[arg(long, value_name = "N", value_parser = values::tasks, allow_negative_numbers = true)]
+    pids_limit: Option<u32>,
+    /// Share of the CPU when it is scarce, 1 to 10000; 100 by default
+    #[arg(long, value_name = "N")]
+    cpu_weight: Option<u32>,
+    /// The same in Docker's measure, where 1024 is the default
+    #[arg(short, long, value_name = "N", conflicts_with = "cpu_weight")]
+    cpu_shares: Option<u32>,
+    /// CPUs set aside
+    #[arg(long, value_name = "N")]
+    cpu_reservation: Option<f64>,
+    /// Memory set aside, for example 256m
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_reservation: Option<u64>,
+    /// Memory the guest kernel should try to stay under
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_target: Option<u64>,
+    #[command(flatten)]
+    block_io: BlockIo,
+    /// Signal that asks the domain to stop
+    #[arg(long, value_name = "SIGNAL")]
+    stop_signal: Option<String>,
+    /// Seconds it gets for that before it is killed
+    #[arg(long, value_name = "SECONDS")]
+    stop_timeout: Option<u32>,
+    /// Seconds after which it is stopped whatever it does
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u32>,
+    /// Command that tells whether the domain is well, run by its /bin/sh
+    #[arg(long, value_name = "COMMAND")]
+    health_cmd: Option<String>,
+    /// Time between checks, as 30s
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = values::seconds,
+        requires = "health_cmd",
+        default_value = "30.0",
+        hide_default_value = true
+    )]
+    health_interval: f64,
+    /// Time after which a check has failed
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = values::seconds,
+        requires = "health_cmd",
+        default_value = "30.0",
+        hide_default_value = true
+    )]
+    health_timeout: f64,
+    /// Time from the start in which failures do not count
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = values::seconds,
+        requires = "health_cmd",
+        default_value = "0.0",
+        hide_default_value = true
+    )]
+    health_start_period: f64,
+    /// Failures in a row that make it unhealthy
+    #[arg(long, value_name = "N", requires = "health_cmd", default_value_t = 3, hide_default_value = true)]
+    health_retries: u32,
+    /// Do not check its health, whatever the image says
+    #[arg(long, conflicts_with = "health_cmd")]
+    no_healthcheck: bool,
+    /// Log files: max-size=SIZE, max-file=N
+    #[arg(long, value_name = "OPTION=VALUE")]
+    log_opt: Vec<String>,
+}
+
+impl More {
+    /// Whether none is given.
+    pub fn is_empty(&self) -> bool {
+        let lists = self.label.is_empty() && self.env_file.is_empty() && self.log_opt.is_empty();
+        let limits = self.pids_limit.is_none()
+            && self.cpu_weight.is_none()
+            && self.cpu_shares.is_none()
+            && self.cpu_reservation.is_none()
+            && self.memory_reservation.is_none()
+            && self.memory_target.is_none()
+            && self.block_io.is_empty();
+        let life = self.restart.is_none()
+            && self.stop_signal.is_none()
+            && self.stop_timeout.is_none()
+            && self.timeout.is_none()
+            && self.health_cmd.is_none()
+            && !self.no_healthcheck;
+        lists && limits && life
+    }
+}
+
+/// Reads a restart policy as Docker writes it.
+pub fn restart(text: &str) -> Result<RestartPolicy, String> {
+    Ok(match text {
+        "no" => RestartPolicy::No,
+        "always" => RestartPolicy::Always,
+        "unless-stopped" => RestartPolicy::UnlessStopped,
+        "on-failure" => RestartPolicy::OnFailure { max_retries: 0 },
+        _ => {
+            let retries = text.strip_prefix("on-failure:").and_then(|n| n.parse().ok());
+            let max_retries = retries.ok_or("no, always, unless-stopped, on-failure or on-failure:N")?;
+            RestartPolicy::OnFailure { max_retries }
+        }
+    })
+}
+
+fn text(what: &str, value: &OsStr) -> Result<String, String> {
+    value.to_str().map(str::to_owned).ok_or_else(|| format!("{what}: {value:?} is no UTF-8"))
+}
+
+/// Key-value pairs of labels.
+pub fn labels(given: &[String]) -> BTreeMap<String, String> {
+    given.iter().map(|l| l.split_once('=').unwrap_or((l, ""))).map(|(k, v)| (k.into(), v.into())).collect()
+}
+
+/// Variables as `-e` and `--env-file` give them.
+pub fn environment(
+    given: &[OsString],
+    files: &[std::path::PathBuf],
+) -> Result<BTreeMap<String, String>, String> {
+    let mut all = BTreeMap::new();
+    for file in files {
+        let content = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        for line in content.lines().filter(|l| !l.trim().is_empty() && !l.trim_start().starts_with('#')) {
+            add(&mut all, line)?;
+        }
+    }
+    for variable in given {
+        add(&mut all, &text("-e", variable)?)?;
+    }
+    Ok(all)
+}
+
+fn add(all: &mut BTreeMap<String, String>, variable: &str) -> Result<(), String> {
+    let (name, value) = match variable.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (variable, std::env::var(variable).ok()),
+    };
+    if name.is_empty() {
+        return Err(format!("-e {variable:?} has no name"));
+    }
+    if let Some(value) = value {
+        all.insert(name.to_owned(), value);
+    }
+    Ok(())
+}
+
+fn log(options: &[String]) -> Result<LogTarget, String> {
+    let mut log = LogTarget::default();
+    for option in options {
+        match option.split_once('=') {
+            Some(("max-size", value)) => log.max_bytes = values::size(value)?,
+            Some(("max-file", value)) => {
+                log.max_files = value.parse().map_err(|_| format!("--log-opt {option:?}: no number"))?;
+            }
+            _ => return Err(format!("--log-opt {option:?}: there are max-size=SIZE and max-file=N")),
+        }
+    }
+    Ok(log)
+}
+
+/// The request that the options make.
+pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
+    let mut env = environment(&args.env, &more.env_file)?;
+    if args.tty {
+        let term = std::env::var("TERM").ok().filter(|t| !t.is_empty()).unwrap_or_else(|| "xterm".into());
+        env.entry("TERM".into()).or_insert(term);
+    }
+    let health = match (&more.health_cmd, more.no_healthcheck) {
+        (Some(command), _) => Some(HealthCheck {
+            command: vec!["/bin/sh".into(), "-c".into(), command.clone()],
+            interval_seconds: more.health_interval,
+            timeout_seconds: more.health_timeout,
+            start_period_seconds: more.health_start_period,
+            retries: more.health_retries,
+        }),
+        (None, true) => Some(HealthCheck {
+            command: Vec::new(),
+            interval_seconds: 30.0,
+            timeout_seconds: 30.0,
+            start_period_seconds: 0.0,
+            retries: 3,
+        }),
+        (None, false) => None,
+    };
+    // Docker's 1024 is our 100.
+    let shares = |s: u32| (u64::from(s) * 100 / 1024).clamp(1, 10_000);
+    let cpu_weight = more.cpu_weight.or_else(|| more.cpu_shares.and_then(|s| u32::try_from(shares(s)).ok()));
+    let entrypoint = match args.entrypoint.as_deref() {
+        None => None,
+        Some(program) if program.is_empty() => Some(Vec::new()),
+        Some(program) => Some(vec![text("--entrypoint", program)?]),
+    };
+    Ok(CreateDomain {
+        kind: match args.kind.choose() {
+            Kind::Para => doppel_api::Kind::Para,
+            Kind::Paene => doppel_api::Kind::Paene,
+        },
+        image: image(&args.image),
+        name: args.name.clone(),
+        command: args.command.iter().map(|a| text("command", a)).collect::<Result<_, _>>()?,
+        entrypoint,
+        env,
+        working_dir: args.workdir.as_deref().map(|d| text("--workdir", d)).transpose()?,
+        user: args.user.clone(),
+        hostname: args.hostname.as_deref().map(|h| text("--hostname", h)).transpose()?,
+        tty: args.tty,
+        stdin: args.interactive,
+        auto_remove: args.rm,
+        restart: more.restart.unwrap_or_default(),
+        labels: labels(&more.label),
+        resources: Resources {
+            cpus: args.cpus,
+            cpu_weight,
+            cpu_reservation: more.cpu_reservation,
+            memory_bytes: args.memory,
+            memory_reservation_bytes: more.memory_reservation,
+            memory_target_bytes: more.memory_target,
+            pids: more.pids_limit,
+            io_weight: more.block_io.weight(),
+            io_devices: more.block_io.devices(),
+            disk_bytes: args.kind.disk().bytes,
+            disk_inodes: args.kind.disk().inodes,
+        },
+        health,
+        stop_signal: more.stop_signal.clone(),
+        stop_timeout_seconds: more.stop_timeout,
+        timeout_seconds: more.timeout,
+        log: log(&more.log_opt)?,
+        freeze_as: args.freeze_as.clone(),
+        no_patch: args.no_patch,
+        network: args.network.supervised()?,
+    })
+}
+
+/// A path is the caller's; the supervisor has another working directory.
+fn image(image: &str) -> String {
+    let path = image.starts_with(['/', '.']) || image.ends_with(".erofs");
+    let full = path.then(|| std::path::Path::new(image).canonicalize().ok()).flatten();
+    full.and_then(|p| p.to_str().map(str::to_owned)).unwrap_or_else(|| image.to_owned())
+}
+
+/// Options of `doppel create`.
+#[derive(Args)]
+pub struct CreateArgs {
+    /// Print what was made as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    more: More,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Makes a domain.
+pub fn create(args: &CreateArgs) -> Outcome {
+    if let Some(option) = args.run.alone() {
+        return Err(format!("{option} is for `doppel run` without the supervisor").into());
+    }
+    let client = supervisor()?;
+    pull::pull(&args.run.image, args.run.pull, Some(&client))?;
+    let created = match client.create(&wanted(&args.run, &args.more)?) {
+        Ok(created) => created,
+        Err(e) => {
+            tell!("doppel: {e}");
+            return Ok(ExitCode::from(not_started(&e).max(TOOL_ERROR)));
+        }
+    };
+    for warning in &created.warnings {
+        tell!("doppel: warning: {warning}");
+    }
+    match args.json {
+        true => say!("{}", serde_json::to_string(&created.domain)?)?,
+        false => say!("{}", created.domain.id)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies() {
+        assert_eq!(restart("on-failure:3"), Ok(RestartPolicy::OnFailure { max_retries: 3 }));
+        assert_eq!(restart("unless-stopped"), Ok(RestartPolicy::UnlessStopped));
+        assert!(restart("sometimes").is_err() && restart("on-failure:x").is_err());
+    }
+
+    #[test]
+    fn maps() {
+        let found = labels(&["a=b=c".into(), "d".into()]);
+        assert_eq!((found["a"].as_str(), found["d"].as_str()), ("b=c", ""));
+        let env = environment(&["A=1".into(), "B=".into(), "NOT_SET_ANYWHERE".into()], &[]).unwrap();
+        assert_eq!(env.len(), 2);
+        assert!(environment(&["=x".into()], &[]).is_err());
+        assert_eq!(log(&["max-size=1m".into(), "max-file=2".into()]).unwrap().max_bytes, 1 << 20);
+        assert!(log(&["colour=red".into()]).is_err());
+    }
+}

@@ -1,0 +1,250 @@
+//! Verbs that change domains: stop kill pause unpause restart rm rename wait update prune.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use doppel_api::{
+    Code, KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain, UpdateNetwork,
+};
+
+use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
+use crate::options::block_io::BlockIo;
+use crate::options::rates::RateArgs;
+use crate::options::rules::RuleArgs;
+use crate::options::values;
+use crate::standalone::image::bytes;
+use crate::terminal::out::{self, say, tell};
+
+/// Options of `doppel stop` and `restart`.
+#[derive(Args)]
+pub struct StopArgs {
+    /// Seconds before it is killed
+    #[arg(short, long, visible_alias = "timeout", value_name = "SECONDS")]
+    time: Option<u32>,
+    /// Signal that asks it to stop
+    #[arg(short, long, value_name = "SIGNAL")]
+    signal: Option<String>,
+    #[command(flatten)]
+    names: Names,
+}
+
+impl StopArgs {
+    fn how(&self) -> StopOptions {
+        StopOptions { signal: self.signal.clone(), timeout_seconds: self.time }
+    }
+}
+
+/// Options of `doppel kill`.
+#[derive(Args)]
+pub struct KillArgs {
+    /// Signal, by name or number
+    #[arg(short, long, value_name = "SIGNAL", default_value = "SIGKILL")]
+    signal: String,
+    #[command(flatten)]
+    names: Names,
+}
+
+/// Options of `doppel rm`.
+#[derive(Args)]
+pub struct RmArgs {
+    /// Kill it first if it runs
+    #[arg(short, long)]
+    force: bool,
+    /// Accepted for habit's sake: there are no volumes
+    #[arg(short, long, hide = true)]
+    volumes: bool,
+    #[command(flatten)]
+    names: Names,
+}
+
+/// Options of `doppel rename`.
+#[derive(Args)]
+pub struct RenameArgs {
+    /// Name or id
+    domain: String,
+    /// New name
+    name: String,
+}
+
+/// Options of `doppel prune`.
+#[derive(Args)]
+pub struct PruneArgs {
+    /// Do not ask
+    #[arg(short, long)]
+    force: bool,
+    /// Print what was removed as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `doppel update`.
+#[derive(Args)]
+pub struct UpdateArgs {
+    /// Most CPUs, fractions allowed
+    #[arg(long, value_name = "N")]
+    cpus: Option<f64>,
+    /// Memory limit; 0 or unlimited: no bound
+    #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
+    memory: Option<u64>,
+    /// Memory set aside
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_reservation: Option<u64>,
+    /// Memory the guest kernel should try to stay under
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    memory_target: Option<u64>,
+    /// Most processes and threads; 0 or -1: no bound
+    #[arg(long, value_name = "N", value_parser = values::tasks, allow_negative_numbers = true)]
+    pids_limit: Option<u32>,
+    /// Share of the CPU when it is scarce, 1 to 10000
+    #[arg(long, value_name = "N")]
+    cpu_weight: Option<u32>,
+    /// CPUs set aside
+    #[arg(long, value_name = "N")]
+    cpu_reservation: Option<f64>,
+    #[command(flatten)]
+    block_io: BlockIo,
+    /// When it is started again: no, always, unless-stopped, on-failure or on-failure:N
+    #[arg(long, value_name = "POLICY", value_parser = create::restart)]
+    restart: Option<RestartPolicy>,
+    /// Seconds from now after which it is stopped; 0: never
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u32>,
+    /// Labels, in place of all there were
+    #[arg(short, long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// No rules of its network any more
+    #[arg(long, conflicts_with_all = ["allow", "deny", "allow-in", "deny-in", "rules"])]
+    no_rules: bool,
+    #[command(flatten)]
+    rate: RateArgs,
+    #[command(flatten)]
+    names: Names,
+}
+
+/// Asks domains to stop, then kills them.
+pub fn stop(args: &StopArgs) -> Outcome {
+    let client = supervisor()?;
+    each(&args.names, |name| client.stop(name, &args.how()))
+}
+
+/// Stops and starts domains.
+pub fn restart(args: &StopArgs) -> Outcome {
+    let client = supervisor()?;
+    each(&args.names, |name| client.restart(name, &args.how()))
+}
+
+/// Sends a signal.
+pub fn kill(args: &KillArgs) -> Outcome {
+    let client = supervisor()?;
+    let how = KillOptions { signal: Some(args.signal.clone()) };
+    each(&args.names, |name| client.kill(name, &how))
+}
+
+/// Lets domains stand still.
+pub fn pause(args: &Names) -> Outcome {
+    let client = supervisor()?;
+    each(args, |name| client.pause(name))
+}
+
+/// Lets them go on.
+pub fn unpause(args: &Names) -> Outcome {
+    let client = supervisor()?;
+    each(args, |name| client.unpause(name))
+}
+
+/// Removes domains.
+pub fn remove(args: &RmArgs) -> Outcome {
+    let RmArgs { force, volumes: _, names } = args;
+    let client = supervisor()?;
+    let how = RemoveOptions { force: *force };
+    let remove = |name: &str| match client.remove(name, &how) {
+        // As with Docker: what is to be gone is gone.
+        Err(e) if *force && e.code() == Some(Code::DomainNotFound) => {
+            tell!("doppel: {e}");
+            Ok(None)
+        }
+        done => done.map(Some),
+    };
+    each_shown(names, remove, |name, done| done.map(|()| name.to_owned()))
+}
+
+/// Gives a domain a new name.
+pub fn rename(args: &RenameArgs) -> Outcome {
+    match supervisor()?.rename(&args.domain, &args.name) {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(e) => failed(&e),
+    }
+}
+
+/// Waits for the end of domains and prints their exit codes.
+pub fn wait(args: &Names) -> Outcome {
+    let client = supervisor()?;
+    each_shown(args, |name| client.wait(name), |_, waited| Some(waited.exit.exit_code.to_string()))
+}
+
+/// Changes limits.
+pub fn update(args: &UpdateArgs) -> Outcome {
+    let client = supervisor()?;
+    let rules = args.rules.all()?;
+    let network = UpdateNetwork {
+        rules: (args.no_rules || !args.rules.is_empty()).then_some(rules),
+        allow: None,
+        rate: args.rate.given(),
+    };
+    let network = (network != UpdateNetwork::default()).then_some(network);
+    let to = UpdateDomain {
+        network,
+        resources: Resources {
+            cpus: args.cpus,
+            cpu_weight: args.cpu_weight,
+            cpu_reservation: args.cpu_reservation,
+            memory_bytes: args.memory,
+            memory_reservation_bytes: args.memory_reservation,
+            memory_target_bytes: args.memory_target,
+            pids: args.pids_limit,
+            io_weight: args.block_io.weight(),
+            io_devices: args.block_io.devices(),
+            ..Resources::default()
+        },
+        restart: args.restart,
+        timeout_seconds: args.timeout,
+        labels: (!args.label.is_empty()).then(|| create::labels(&args.label)),
+    };
+    each(&args.names, |name| {
+        let domain = client.update(name, &to)?;
+        for warning in doppel_api::validate::brought_down(&to.resources, &domain.config.resources) {
+            tell!("doppel: warning: {name}: {warning}");
+        }
+        Ok(domain)
+    })
+}
+
+/// Removes domains that have ended.
+pub fn prune(args: &PruneArgs) -> Outcome {
+    let client = supervisor()?;
+    if !args.force && std::io::stdin().is_terminal() {
+        out::print(format_args!("This removes all domains that do not run. Go on? [y/N] "))?;
+        out::stdout().flush()?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    let report = match client.prune() {
+        Ok(report) => report,
+        Err(e) => return failed(&e),
+    };
+    if args.json {
+        say!("{}", serde_json::to_string(&report)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for id in &report.removed {
+        say!("{id}")?;
+    }
+    say!("{} domains removed, {} free again", report.removed.len(), bytes(report.freed_bytes))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,7 @@
+//! What people read: tables, bars, times, tips.
+
+pub mod bars;
+pub mod format;
+pub mod out;
+pub mod time;
+pub mod tips;
