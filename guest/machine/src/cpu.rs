@@ -17,9 +17,11 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ops::Deref;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use doppel_abi_image::patch::ENTRY_SLOT;
 use doppel_abi_machine::{CALL_COUNTERS, CallCount, clone_flags, control, layout};
 
 use crate::host::{self, HostError, nr};
+use crate::layout::pinned;
 use crate::meter::Meter;
 use crate::sync::SpinLock;
 use crate::task::Task;
@@ -54,7 +56,7 @@ pub struct Vcpu {
     pub(crate) work: AtomicU64,
     /// gs:40: components to save and restore.
     pub(crate) xfeatures: u64,
-    /// gs:48 (`doppel_abi_image::patch::ENTRY_SLOT`): where trampolines of patched system calls jump.
+    /// gs:48 ([ENTRY_SLOT]): where trampolines of patched system calls jump.
     fast_entry: u64,
     /// What serves a system call ([`Personality::syscall`](crate::trap::Personality::syscall)).
     pub(crate) serve: u64,
@@ -81,6 +83,16 @@ pub struct Vcpu {
     /// Where a copy of the kernel's last met memory that was not there ([`crate::user::take_missed`]).
     pub(crate) missed: AtomicU64,
 }
+
+pinned!(Vcpu {
+    self_ptr: 0,
+    kstack_top: 8,
+    ctx: 16,
+    xsave: 24,
+    work: 32,
+    xfeatures: 40,
+    fast_entry: ENTRY_SLOT
+});
 
 /// A block behind the signal stack it comes with, which grows away from it: what is used of both lies together.
 #[repr(C, align(4096))]

@@ -15,6 +15,7 @@ pub mod cpu;
 mod fast;
 pub mod frozen;
 pub mod host;
+mod layout;
 mod legacy;
 pub mod meter;
 pub mod network;

@@ -9,6 +9,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::cpu::Vcpu;
+use crate::layout::pinned;
 use crate::xstate::XSave;
 
 /// Bytes of a task's kernel stack.
@@ -80,11 +81,30 @@ impl Frame {
     }
 }
 
-// Offsets used by assembly in trap.rs and fast.rs.
-const _: () = {
-    assert!(core::mem::offset_of!(Frame, state) == 176);
-    assert!(core::mem::offset_of!(Frame, xmm) == 192);
-};
+pinned!(UserContext {
+    r15: 0,
+    r14: 8,
+    r13: 16,
+    r12: 24,
+    rbp: 32,
+    rbx: 40,
+    r11: 48,
+    r10: 56,
+    r9: 64,
+    r8: 72,
+    rax: 80,
+    rcx: 88,
+    rdx: 96,
+    rsi: 104,
+    rdi: 112,
+    orig_rax: 120,
+    rip: 128,
+    cs: 136,
+    rflags: 144,
+    rsp: 152,
+    ss: 160,
+});
+pinned!(Frame { regs: 0, state: 176, xmm: 192 });
 
 /// Selectors of 64-bit user mode on Linux.
 pub const USER_CS: u64 = 0x33;
