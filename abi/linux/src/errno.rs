@@ -7,281 +7,166 @@ pub struct Errno(pub u16);
 /// A result of kernel code.
 pub type Result<T> = core::result::Result<T, Errno>;
 
+/// Makes the constants and the names of one table: number, constant, what `strerror(3)` says.
+macro_rules! errors {
+    ($($number:literal $name:ident $text:literal,)+) => {
+        impl Errno {
+            $(#[doc = $text] pub const $name: Self = Self($number);)+
+
+            /// The name, as `strace` prints it.
+            pub fn name(self) -> &'static str {
+                match self.0 {
+                    $($number => stringify!($name),)+
+                    _ => "E?",
+                }
+            }
+        }
+    };
+}
+
+errors! {
+    1 EPERM "Operation not permitted.",
+    2 ENOENT "No such file or directory.",
+    3 ESRCH "No such process.",
+    4 EINTR "Interrupted system call.",
+    5 EIO "Input/output error.",
+    6 ENXIO "No such device or address.",
+    7 E2BIG "Argument list too long.",
+    8 ENOEXEC "Exec format error.",
+    9 EBADF "Bad file descriptor.",
+    10 ECHILD "No child processes.",
+    11 EAGAIN "Resource temporarily unavailable.",
+    12 ENOMEM "Cannot allocate memory.",
+    13 EACCES "Permission denied.",
+    14 EFAULT "Bad address.",
+    15 ENOTBLK "Block device required.",
+    16 EBUSY "Device or resource busy.",
+    17 EEXIST "File exists.",
+    18 EXDEV "Invalid cross-device link.",
+    19 ENODEV "No such device.",
+    20 ENOTDIR "Not a directory.",
+    21 EISDIR "Is a directory.",
+    22 EINVAL "Invalid argument.",
+    23 ENFILE "Too many open files in system.",
+    24 EMFILE "Too many open files.",
+    25 ENOTTY "Inappropriate ioctl for device.",
+    26 ETXTBSY "Text file busy.",
+    27 EFBIG "File too large.",
+    28 ENOSPC "No space left on device.",
+    29 ESPIPE "Illegal seek.",
+    30 EROFS "Read-only file system.",
+    31 EMLINK "Too many links.",
+    32 EPIPE "Broken pipe.",
+    33 EDOM "Numerical argument out of domain.",
+    34 ERANGE "Numerical result out of range.",
+    35 EDEADLK "Resource deadlock avoided.",
+    36 ENAMETOOLONG "File name too long.",
+    37 ENOLCK "No locks available.",
+    38 ENOSYS "Function not implemented.",
+    39 ENOTEMPTY "Directory not empty.",
+    40 ELOOP "Too many levels of symbolic links.",
+    42 ENOMSG "No message of desired type.",
+    43 EIDRM "Identifier removed.",
+    44 ECHRNG "Channel number out of range.",
+    45 EL2NSYNC "Level 2 not synchronized.",
+    46 EL3HLT "Level 3 halted.",
+    47 EL3RST "Level 3 reset.",
+    48 ELNRNG "Link number out of range.",
+    49 EUNATCH "Protocol driver not attached.",
+    50 ENOCSI "No CSI structure available.",
+    51 EL2HLT "Level 2 halted.",
+    52 EBADE "Invalid exchange.",
+    53 EBADR "Invalid request descriptor.",
+    54 EXFULL "Exchange full.",
+    55 ENOANO "No anode.",
+    56 EBADRQC "Invalid request code.",
+    57 EBADSLT "Invalid slot.",
+    59 EBFONT "Bad font file format.",
+    60 ENOSTR "Device not a stream.",
+    61 ENODATA "No data available.",
+    62 ETIME "Timer expired.",
+    63 ENOSR "Out of streams resources.",
+    64 ENONET "Machine is not on the network.",
+    65 ENOPKG "Package not installed.",
+    66 EREMOTE "Object is remote.",
+    67 ENOLINK "Link has been severed.",
+    68 EADV "Advertise error.",
+    69 ESRMNT "Srmount error.",
+    70 ECOMM "Communication error on send.",
+    71 EPROTO "Protocol error.",
+    72 EMULTIHOP "Multihop attempted.",
+    73 EDOTDOT "RFS specific error.",
+    74 EBADMSG "Bad message.",
+    75 EOVERFLOW "Value too large for defined data type.",
+    76 ENOTUNIQ "Name not unique on network.",
+    77 EBADFD "File descriptor in bad state.",
+    78 EREMCHG "Remote address changed.",
+    79 ELIBACC "Can not access a needed shared library.",
+    80 ELIBBAD "Accessing a corrupted shared library.",
+    81 ELIBSCN ".lib section in a.out corrupted.",
+    82 ELIBMAX "Attempting to link in too many shared libraries.",
+    83 ELIBEXEC "Cannot exec a shared library directly.",
+    84 EILSEQ "Invalid or incomplete multibyte or wide character.",
+    85 ERESTART "Interrupted system call should be restarted.",
+    86 ESTRPIPE "Streams pipe error.",
+    87 EUSERS "Too many users.",
+    88 ENOTSOCK "Socket operation on non-socket.",
+    89 EDESTADDRREQ "Destination address required.",
+    90 EMSGSIZE "Message too long.",
+    91 EPROTOTYPE "Protocol wrong type for socket.",
+    92 ENOPROTOOPT "Protocol not available.",
+    93 EPROTONOSUPPORT "Protocol not supported.",
+    94 ESOCKTNOSUPPORT "Socket type not supported.",
+    95 EOPNOTSUPP "Operation not supported.",
+    96 EPFNOSUPPORT "Protocol family not supported.",
+    97 EAFNOSUPPORT "Address family not supported by protocol.",
+    98 EADDRINUSE "Address already in use.",
+    99 EADDRNOTAVAIL "Cannot assign requested address.",
+    100 ENETDOWN "Network is down.",
+    101 ENETUNREACH "Network is unreachable.",
+    102 ENETRESET "Network dropped connection on reset.",
+    103 ECONNABORTED "Software caused connection abort.",
+    104 ECONNRESET "Connection reset by peer.",
+    105 ENOBUFS "No buffer space available.",
+    106 EISCONN "Transport endpoint is already connected.",
+    107 ENOTCONN "Transport endpoint is not connected.",
+    108 ESHUTDOWN "Cannot send after transport endpoint shutdown.",
+    109 ETOOMANYREFS "Too many references: cannot splice.",
+    110 ETIMEDOUT "Connection timed out.",
+    111 ECONNREFUSED "Connection refused.",
+    112 EHOSTDOWN "Host is down.",
+    113 EHOSTUNREACH "No route to host.",
+    114 EALREADY "Operation already in progress.",
+    115 EINPROGRESS "Operation now in progress.",
+    116 ESTALE "Stale file handle.",
+    117 EUCLEAN "Structure needs cleaning.",
+    118 ENOTNAM "Not a XENIX named type file.",
+    119 ENAVAIL "No XENIX semaphores available.",
+    120 EISNAM "Is a named type file.",
+    121 EREMOTEIO "Remote I/O error.",
+    122 EDQUOT "Disk quota exceeded.",
+    123 ENOMEDIUM "No medium found.",
+    124 EMEDIUMTYPE "Wrong medium type.",
+    125 ECANCELED "Operation canceled.",
+    126 ENOKEY "Required key not available.",
+    127 EKEYEXPIRED "Key has expired.",
+    128 EKEYREVOKED "Key has been revoked.",
+    129 EKEYREJECTED "Key was rejected by service.",
+    130 EOWNERDEAD "Owner died.",
+    131 ENOTRECOVERABLE "State not recoverable.",
+    132 ERFKILL "Operation not possible due to RF-kill.",
+    133 EHWPOISON "Memory page has hardware error.",
+    512 ERESTARTSYS "Interrupted: restart if the handler has SA_RESTART or there is none, else EINTR.",
+    513 ERESTARTNOINTR "Interrupted: always restart.",
+    514 ERESTARTNOHAND "Interrupted: restart if no handler ran, else EINTR.",
+    516 ERESTART_RESTARTBLOCK "Interrupted: continue through restart_syscall if no handler ran, else EINTR.",
+}
+
 impl Errno {
-    /// Operation not permitted.
-    pub const EPERM: Self = Self(1);
-    /// No such file or directory.
-    pub const ENOENT: Self = Self(2);
-    /// No such process.
-    pub const ESRCH: Self = Self(3);
-    /// Interrupted system call.
-    pub const EINTR: Self = Self(4);
-    /// Input/output error.
-    pub const EIO: Self = Self(5);
-    /// No such device or address.
-    pub const ENXIO: Self = Self(6);
-    /// Argument list too long.
-    pub const E2BIG: Self = Self(7);
-    /// Exec format error.
-    pub const ENOEXEC: Self = Self(8);
-    /// Bad file descriptor.
-    pub const EBADF: Self = Self(9);
-    /// No child processes.
-    pub const ECHILD: Self = Self(10);
-    /// Resource temporarily unavailable.
-    pub const EAGAIN: Self = Self(11);
-    /// Cannot allocate memory.
-    pub const ENOMEM: Self = Self(12);
-    /// Permission denied.
-    pub const EACCES: Self = Self(13);
-    /// Bad address.
-    pub const EFAULT: Self = Self(14);
-    /// Block device required.
-    pub const ENOTBLK: Self = Self(15);
-    /// Device or resource busy.
-    pub const EBUSY: Self = Self(16);
-    /// File exists.
-    pub const EEXIST: Self = Self(17);
-    /// Invalid cross-device link.
-    pub const EXDEV: Self = Self(18);
-    /// No such device.
-    pub const ENODEV: Self = Self(19);
-    /// Not a directory.
-    pub const ENOTDIR: Self = Self(20);
-    /// Is a directory.
-    pub const EISDIR: Self = Self(21);
-    /// Invalid argument.
-    pub const EINVAL: Self = Self(22);
-    /// Too many open files in system.
-    pub const ENFILE: Self = Self(23);
-    /// Too many open files.
-    pub const EMFILE: Self = Self(24);
-    /// Inappropriate ioctl for device.
-    pub const ENOTTY: Self = Self(25);
-    /// Text file busy.
-    pub const ETXTBSY: Self = Self(26);
-    /// File too large.
-    pub const EFBIG: Self = Self(27);
-    /// No space left on device.
-    pub const ENOSPC: Self = Self(28);
-    /// Illegal seek.
-    pub const ESPIPE: Self = Self(29);
-    /// Read-only file system.
-    pub const EROFS: Self = Self(30);
-    /// Too many links.
-    pub const EMLINK: Self = Self(31);
-    /// Broken pipe.
-    pub const EPIPE: Self = Self(32);
-    /// Numerical argument out of domain.
-    pub const EDOM: Self = Self(33);
-    /// Numerical result out of range.
-    pub const ERANGE: Self = Self(34);
-    /// Resource deadlock avoided.
-    pub const EDEADLK: Self = Self(35);
-    /// File name too long.
-    pub const ENAMETOOLONG: Self = Self(36);
-    /// No locks available.
-    pub const ENOLCK: Self = Self(37);
-    /// Function not implemented.
-    pub const ENOSYS: Self = Self(38);
-    /// Directory not empty.
-    pub const ENOTEMPTY: Self = Self(39);
-    /// Too many levels of symbolic links.
-    pub const ELOOP: Self = Self(40);
-    /// No message of desired type.
-    pub const ENOMSG: Self = Self(42);
-    /// Identifier removed.
-    pub const EIDRM: Self = Self(43);
-    /// Channel number out of range.
-    pub const ECHRNG: Self = Self(44);
-    /// Level 2 not synchronized.
-    pub const EL2NSYNC: Self = Self(45);
-    /// Level 3 halted.
-    pub const EL3HLT: Self = Self(46);
-    /// Level 3 reset.
-    pub const EL3RST: Self = Self(47);
-    /// Link number out of range.
-    pub const ELNRNG: Self = Self(48);
-    /// Protocol driver not attached.
-    pub const EUNATCH: Self = Self(49);
-    /// No CSI structure available.
-    pub const ENOCSI: Self = Self(50);
-    /// Level 2 halted.
-    pub const EL2HLT: Self = Self(51);
-    /// Invalid exchange.
-    pub const EBADE: Self = Self(52);
-    /// Invalid request descriptor.
-    pub const EBADR: Self = Self(53);
-    /// Exchange full.
-    pub const EXFULL: Self = Self(54);
-    /// No anode.
-    pub const ENOANO: Self = Self(55);
-    /// Invalid request code.
-    pub const EBADRQC: Self = Self(56);
-    /// Invalid slot.
-    pub const EBADSLT: Self = Self(57);
-    /// Bad font file format.
-    pub const EBFONT: Self = Self(59);
-    /// Device not a stream.
-    pub const ENOSTR: Self = Self(60);
-    /// No data available.
-    pub const ENODATA: Self = Self(61);
-    /// Timer expired.
-    pub const ETIME: Self = Self(62);
-    /// Out of streams resources.
-    pub const ENOSR: Self = Self(63);
-    /// Machine is not on the network.
-    pub const ENONET: Self = Self(64);
-    /// Package not installed.
-    pub const ENOPKG: Self = Self(65);
-    /// Object is remote.
-    pub const EREMOTE: Self = Self(66);
-    /// Link has been severed.
-    pub const ENOLINK: Self = Self(67);
-    /// Advertise error.
-    pub const EADV: Self = Self(68);
-    /// Srmount error.
-    pub const ESRMNT: Self = Self(69);
-    /// Communication error on send.
-    pub const ECOMM: Self = Self(70);
-    /// Protocol error.
-    pub const EPROTO: Self = Self(71);
-    /// Multihop attempted.
-    pub const EMULTIHOP: Self = Self(72);
-    /// RFS specific error.
-    pub const EDOTDOT: Self = Self(73);
-    /// Bad message.
-    pub const EBADMSG: Self = Self(74);
-    /// Value too large for defined data type.
-    pub const EOVERFLOW: Self = Self(75);
-    /// Name not unique on network.
-    pub const ENOTUNIQ: Self = Self(76);
-    /// File descriptor in bad state.
-    pub const EBADFD: Self = Self(77);
-    /// Remote address changed.
-    pub const EREMCHG: Self = Self(78);
-    /// Can not access a needed shared library.
-    pub const ELIBACC: Self = Self(79);
-    /// Accessing a corrupted shared library.
-    pub const ELIBBAD: Self = Self(80);
-    /// .lib section in a.out corrupted.
-    pub const ELIBSCN: Self = Self(81);
-    /// Attempting to link in too many shared libraries.
-    pub const ELIBMAX: Self = Self(82);
-    /// Cannot exec a shared library directly.
-    pub const ELIBEXEC: Self = Self(83);
-    /// Invalid or incomplete multibyte or wide character.
-    pub const EILSEQ: Self = Self(84);
-    /// Interrupted system call should be restarted.
-    pub const ERESTART: Self = Self(85);
-    /// Streams pipe error.
-    pub const ESTRPIPE: Self = Self(86);
-    /// Too many users.
-    pub const EUSERS: Self = Self(87);
-    /// Socket operation on non-socket.
-    pub const ENOTSOCK: Self = Self(88);
-    /// Destination address required.
-    pub const EDESTADDRREQ: Self = Self(89);
-    /// Message too long.
-    pub const EMSGSIZE: Self = Self(90);
-    /// Protocol wrong type for socket.
-    pub const EPROTOTYPE: Self = Self(91);
-    /// Protocol not available.
-    pub const ENOPROTOOPT: Self = Self(92);
-    /// Protocol not supported.
-    pub const EPROTONOSUPPORT: Self = Self(93);
-    /// Socket type not supported.
-    pub const ESOCKTNOSUPPORT: Self = Self(94);
-    /// Operation not supported.
-    pub const EOPNOTSUPP: Self = Self(95);
-    /// Protocol family not supported.
-    pub const EPFNOSUPPORT: Self = Self(96);
-    /// Address family not supported by protocol.
-    pub const EAFNOSUPPORT: Self = Self(97);
-    /// Address already in use.
-    pub const EADDRINUSE: Self = Self(98);
-    /// Cannot assign requested address.
-    pub const EADDRNOTAVAIL: Self = Self(99);
-    /// Network is down.
-    pub const ENETDOWN: Self = Self(100);
-    /// Network is unreachable.
-    pub const ENETUNREACH: Self = Self(101);
-    /// Network dropped connection on reset.
-    pub const ENETRESET: Self = Self(102);
-    /// Software caused connection abort.
-    pub const ECONNABORTED: Self = Self(103);
-    /// Connection reset by peer.
-    pub const ECONNRESET: Self = Self(104);
-    /// No buffer space available.
-    pub const ENOBUFS: Self = Self(105);
-    /// Transport endpoint is already connected.
-    pub const EISCONN: Self = Self(106);
-    /// Transport endpoint is not connected.
-    pub const ENOTCONN: Self = Self(107);
-    /// Cannot send after transport endpoint shutdown.
-    pub const ESHUTDOWN: Self = Self(108);
-    /// Too many references: cannot splice.
-    pub const ETOOMANYREFS: Self = Self(109);
-    /// Connection timed out.
-    pub const ETIMEDOUT: Self = Self(110);
-    /// Connection refused.
-    pub const ECONNREFUSED: Self = Self(111);
-    /// Host is down.
-    pub const EHOSTDOWN: Self = Self(112);
-    /// No route to host.
-    pub const EHOSTUNREACH: Self = Self(113);
-    /// Operation already in progress.
-    pub const EALREADY: Self = Self(114);
-    /// Operation now in progress.
-    pub const EINPROGRESS: Self = Self(115);
-    /// Stale file handle.
-    pub const ESTALE: Self = Self(116);
-    /// Structure needs cleaning.
-    pub const EUCLEAN: Self = Self(117);
-    /// Not a XENIX named type file.
-    pub const ENOTNAM: Self = Self(118);
-    /// No XENIX semaphores available.
-    pub const ENAVAIL: Self = Self(119);
-    /// Is a named type file.
-    pub const EISNAM: Self = Self(120);
-    /// Remote I/O error.
-    pub const EREMOTEIO: Self = Self(121);
-    /// Disk quota exceeded.
-    pub const EDQUOT: Self = Self(122);
-    /// No medium found.
-    pub const ENOMEDIUM: Self = Self(123);
-    /// Wrong medium type.
-    pub const EMEDIUMTYPE: Self = Self(124);
-    /// Operation canceled.
-    pub const ECANCELED: Self = Self(125);
-    /// Required key not available.
-    pub const ENOKEY: Self = Self(126);
-    /// Key has expired.
-    pub const EKEYEXPIRED: Self = Self(127);
-    /// Key has been revoked.
-    pub const EKEYREVOKED: Self = Self(128);
-    /// Key was rejected by service.
-    pub const EKEYREJECTED: Self = Self(129);
-    /// Owner died.
-    pub const EOWNERDEAD: Self = Self(130);
-    /// State not recoverable.
-    pub const ENOTRECOVERABLE: Self = Self(131);
-    /// Operation not possible due to RF-kill.
-    pub const ERFKILL: Self = Self(132);
-    /// Memory page has hardware error.
-    pub const EHWPOISON: Self = Self(133);
     /// Operation would block (same as EAGAIN).
     pub const EWOULDBLOCK: Self = Self::EAGAIN;
     /// Operation not supported (same as EOPNOTSUPP).
     pub const ENOTSUP: Self = Self::EOPNOTSUPP;
-    /// Interrupted: restart if the handler has SA_RESTART or there is none, else EINTR.
-    pub const ERESTARTSYS: Self = Self(512);
-    /// Interrupted: always restart.
-    pub const ERESTARTNOINTR: Self = Self(513);
-    /// Interrupted: restart if no handler ran, else EINTR.
-    pub const ERESTARTNOHAND: Self = Self(514);
-    /// Interrupted: continue through restart_syscall if no handler ran, else EINTR.
-    pub const ERESTART_RESTARTBLOCK: Self = Self(516);
 
     /// What people call the errors that a wrong command has; others by their names.
     pub fn words(self) -> &'static str {
@@ -291,148 +176,6 @@ impl Errno {
             Self::ENOTDIR => "not a directory",
             Self::ENOEXEC => "not a program for this machine",
             other => other.name(),
-        }
-    }
-
-    /// The name, as `strace` prints it.
-    pub fn name(self) -> &'static str {
-        match self.0 {
-            1 => "EPERM",
-            2 => "ENOENT",
-            3 => "ESRCH",
-            4 => "EINTR",
-            5 => "EIO",
-            6 => "ENXIO",
-            7 => "E2BIG",
-            8 => "ENOEXEC",
-            9 => "EBADF",
-            10 => "ECHILD",
-            11 => "EAGAIN",
-            12 => "ENOMEM",
-            13 => "EACCES",
-            14 => "EFAULT",
-            15 => "ENOTBLK",
-            16 => "EBUSY",
-            17 => "EEXIST",
-            18 => "EXDEV",
-            19 => "ENODEV",
-            20 => "ENOTDIR",
-            21 => "EISDIR",
-            22 => "EINVAL",
-            23 => "ENFILE",
-            24 => "EMFILE",
-            25 => "ENOTTY",
-            26 => "ETXTBSY",
-            27 => "EFBIG",
-            28 => "ENOSPC",
-            29 => "ESPIPE",
-            30 => "EROFS",
-            31 => "EMLINK",
-            32 => "EPIPE",
-            33 => "EDOM",
-            34 => "ERANGE",
-            35 => "EDEADLK",
-            36 => "ENAMETOOLONG",
-            37 => "ENOLCK",
-            38 => "ENOSYS",
-            39 => "ENOTEMPTY",
-            40 => "ELOOP",
-            42 => "ENOMSG",
-            43 => "EIDRM",
-            44 => "ECHRNG",
-            45 => "EL2NSYNC",
-            46 => "EL3HLT",
-            47 => "EL3RST",
-            48 => "ELNRNG",
-            49 => "EUNATCH",
-            50 => "ENOCSI",
-            51 => "EL2HLT",
-            52 => "EBADE",
-            53 => "EBADR",
-            54 => "EXFULL",
-            55 => "ENOANO",
-            56 => "EBADRQC",
-            57 => "EBADSLT",
-            59 => "EBFONT",
-            60 => "ENOSTR",
-            61 => "ENODATA",
-            62 => "ETIME",
-            63 => "ENOSR",
-            64 => "ENONET",
-            65 => "ENOPKG",
-            66 => "EREMOTE",
-            67 => "ENOLINK",
-            68 => "EADV",
-            69 => "ESRMNT",
-            70 => "ECOMM",
-            71 => "EPROTO",
-            72 => "EMULTIHOP",
-            73 => "EDOTDOT",
-            74 => "EBADMSG",
-            75 => "EOVERFLOW",
-            76 => "ENOTUNIQ",
-            77 => "EBADFD",
-            78 => "EREMCHG",
-            79 => "ELIBACC",
-            80 => "ELIBBAD",
-            81 => "ELIBSCN",
-            82 => "ELIBMAX",
-            83 => "ELIBEXEC",
-            84 => "EILSEQ",
-            85 => "ERESTART",
-            86 => "ESTRPIPE",
-            87 => "EUSERS",
-            88 => "ENOTSOCK",
-            89 => "EDESTADDRREQ",
-            90 => "EMSGSIZE",
-            91 => "EPROTOTYPE",
-            92 => "ENOPROTOOPT",
-            93 => "EPROTONOSUPPORT",
-            94 => "ESOCKTNOSUPPORT",
-            95 => "EOPNOTSUPP",
-            96 => "EPFNOSUPPORT",
-            97 => "EAFNOSUPPORT",
-            98 => "EADDRINUSE",
-            99 => "EADDRNOTAVAIL",
-            100 => "ENETDOWN",
-            101 => "ENETUNREACH",
-            102 => "ENETRESET",
-            103 => "ECONNABORTED",
-            104 => "ECONNRESET",
-            105 => "ENOBUFS",
-            106 => "EISCONN",
-            107 => "ENOTCONN",
-            108 => "ESHUTDOWN",
-            109 => "ETOOMANYREFS",
-            110 => "ETIMEDOUT",
-            111 => "ECONNREFUSED",
-            112 => "EHOSTDOWN",
-            113 => "EHOSTUNREACH",
-            114 => "EALREADY",
-            115 => "EINPROGRESS",
-            116 => "ESTALE",
-            117 => "EUCLEAN",
-            118 => "ENOTNAM",
-            119 => "ENAVAIL",
-            120 => "EISNAM",
-            121 => "EREMOTEIO",
-            122 => "EDQUOT",
-            123 => "ENOMEDIUM",
-            124 => "EMEDIUMTYPE",
-            125 => "ECANCELED",
-            126 => "ENOKEY",
-            127 => "EKEYEXPIRED",
-            128 => "EKEYREVOKED",
-            129 => "EKEYREJECTED",
-            130 => "EOWNERDEAD",
-            131 => "ENOTRECOVERABLE",
-            132 => "ERFKILL",
-            133 => "EHWPOISON",
-            512 => "ERESTARTSYS",
-            513 => "ERESTARTNOINTR",
-            514 => "ERESTARTNOHAND",
-            516 => "ERESTART_RESTARTBLOCK",
-            _ => "E?",
         }
     }
 }

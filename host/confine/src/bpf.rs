@@ -96,7 +96,7 @@ pub fn compile(rules: &[Rule], sites: Sites) -> Vec<Instruction> {
 
 /// Compiles a list of calls that may come from anywhere: `conditional` ones and `allowed` ones. Those of `absent` and x32
 /// calls fail with ENOSYS, all others with EPERM, and another ABI's end the process.
-pub(crate) fn program(conditional: &[Rule], allowed: &[(u32, &str)], absent: &[u32]) -> Vec<Instruction> {
+pub(crate) fn program(conditional: &[Rule], allowed: &[u32], absent: &[u32]) -> Vec<Instruction> {
     let mut out = Vec::new();
     let mut head = Block::default();
     let (native, not_x32) = (head.label(), head.label());
@@ -109,7 +109,7 @@ pub(crate) fn program(conditional: &[Rule], allowed: &[(u32, &str)], absent: &[u
     head.ret(NO_SUCH_CALL);
     head.bind(not_x32);
     head.finish(&mut out);
-    let plain = allowed.iter().map(|(number, _)| (*number, ALLOW));
+    let plain = allowed.iter().map(|number| (*number, ALLOW));
     for (number, verdict) in plain.chain(absent.iter().map(|number| (*number, NO_SUCH_CALL))) {
         let mut block = Block::default();
         let next = block.label();

@@ -4,6 +4,7 @@
 //! A program can jump to the gate with any registers it likes, so each rule must be harmless to
 //! everything outside the domain for *all* argument values it lets through.
 
+use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::{KICK_SIGNAL, clone_flags, fd};
 
 /// One test of one argument of a system call (all 64 bits unless said otherwise).
@@ -49,8 +50,6 @@ pub enum Site {
 pub struct Rule {
     /// Number on x86-64.
     pub number: u32,
-    /// Name.
-    pub name: &'static str,
     /// From where.
     pub site: Site,
     /// Alternatives, of which one must hold entirely; none at all means any arguments.
@@ -100,15 +99,14 @@ const fn process_clock(kind: u64) -> Check {
     Check { arg: 0, name: "clock", test: Test::Masked { mask: !0x7fff_fff8, value: !0x7fff_ffff | kind } }
 }
 
-const fn any(number: u32, name: &'static str, arguments: &'static str, why: &'static str) -> Rule {
-    Rule { number, name, site: Site::Gate, any_of: &[], arguments, why }
+const fn any(number: u32, arguments: &'static str, why: &'static str) -> Rule {
+    Rule { number, site: Site::Gate, any_of: &[], arguments, why }
 }
 
 /// The allow-list, hottest first.
 pub const ALLOWED: &[Rule] = &[
     Rule {
-        number: 202,
-        name: "futex",
+        number: nr::FUTEX,
         site: Site::Gate,
         // WAIT, WAKE, WAIT_BITSET, each with or without FUTEX_PRIVATE_FLAG; no other flag.
         any_of: &[&[one_of(1, "op", &[128, 129, 137, 0, 1, 9])]],
@@ -116,24 +114,21 @@ pub const ALLOWED: &[Rule] = &[
         why: "idle and notify; no requeue, no PI: only words in the domain's own memory",
     },
     Rule {
-        number: 449,
-        name: "futex_waitv",
+        number: nr::FUTEX_WAITV,
         site: Site::Gate,
         any_of: &[&[is(1, "nr", 2), is(2, "flags", 0), is(4, "clock", 1)]],
         arguments: "two words, no flags, CLOCK_MONOTONIC",
         why: "idle until the domain or its network service notifies; only words it has mapped",
     },
     Rule {
-        number: 1,
-        name: "write",
+        number: nr::WRITE,
         site: Site::Gate,
         any_of: &[&[one_of(0, "fd", &[fd::DOORBELL as u32, fd::NETWORK_DOORBELL as u32]), is(2, "count", 8)]],
         arguments: "fd doorbell or the network service's, 8 bytes",
         why: "ring a doorbell: adds to an eventfd, which the host or the network service reads and zeroes",
     },
     Rule {
-        number: 9,
-        name: "mmap",
+        number: nr::MMAP,
         site: Site::Gate,
         any_of: &[
             &[
@@ -151,18 +146,16 @@ pub const ALLOWED: &[Rule] = &[
         arguments: "MAP_FIXED and: anonymous private | page file | image (shared only without PROT_WRITE) | frozen image or share file, private",
         why: "map pages: own memory, own page file, or root image, frozen image and share file, which are open read-only",
     },
-    any(11, "munmap", "any", "unmap pages of its own address space"),
+    any(nr::MUNMAP, "any", "unmap pages of its own address space"),
     Rule {
-        number: 10,
-        name: "mprotect",
+        number: nr::MPROTECT,
         site: Site::Gate,
         any_of: &[&[ANY_PROT]],
         arguments: "prot of READ, WRITE, EXEC",
         why: "protect pages of its own address space; no growing flags, no protection keys",
     },
     Rule {
-        number: 28,
-        name: "madvise",
+        number: nr::MADVISE,
         site: Site::Gate,
         // Not REMOVE: what a domain has touched of its channel must stay its own (services/net/src/room.rs).
         any_of: &[&[one_of(2, "advice", &[4, 8, 18, 19, 22, 23, 25])]],
@@ -170,8 +163,7 @@ pub const ALLOWED: &[Rule] = &[
         why: "give memory back, fill it, huge pages for the arena; no advice that merges, breaks or evicts pages of others",
     },
     Rule {
-        number: 25,
-        name: "mremap",
+        number: nr::MREMAP,
         site: Site::Gate,
         // MAYMOVE, FIXED, DONTUNMAP
         any_of: &[&[flags(3, "flags", 0, 7)]],
@@ -179,34 +171,30 @@ pub const ALLOWED: &[Rule] = &[
         why: "the program's mremap, within its own address space",
     },
     Rule {
-        number: 234,
-        name: "tgkill",
+        number: nr::TGKILL,
         site: Site::Gate,
         any_of: &[&[is(2, "sig", KICK_SIGNAL as u64)]],
         arguments: "sig KICK_SIGNAL",
         why: "kick a vCPU; own PID namespace and own uid leave nobody else to kick",
     },
     Rule {
-        number: 56,
-        name: "clone",
+        number: nr::CLONE,
         site: Site::Gate,
         any_of: &[&[one_of(0, "flags", CLONE)]],
         arguments: "three exact flag words: space, space as sibling, vCPU",
         why: "new address spaces and vCPUs; no new namespaces; bounded by pids limit",
     },
     Rule {
-        number: 61,
-        name: "wait4",
+        number: nr::WAIT4,
         site: Site::Gate,
         // WNOHANG, __WALL
         any_of: &[&[flags(2, "options", 0, 0x4000_0001)]],
         arguments: "options of WNOHANG, __WALL",
         why: "reap address spaces; sees children only",
     },
-    any(231, "exit_group", "any", "end an address space"),
+    any(nr::EXIT_GROUP, "any", "end an address space"),
     Rule {
-        number: 285,
-        name: "fallocate",
+        number: nr::FALLOCATE,
         site: Site::Gate,
         // PUNCH_HOLE | KEEP_SIZE
         any_of: &[&[one_of(0, "fd", &[fd::PAGEFILE as u32, fd::ARENA as u32]), is(1, "mode", 3)]],
@@ -214,17 +202,15 @@ pub const ALLOWED: &[Rule] = &[
         why: "give pages of its own memory files back to the host; never grows the file",
     },
     Rule {
-        number: 228,
-        name: "clock_gettime",
+        number: nr::CLOCK_GETTIME,
         site: Site::Gate,
         any_of: &[&[is(0, "clock", 3)], &[process_clock(0)], &[process_clock(1)], &[process_clock(2)]],
         arguments: "clock CLOCK_THREAD_CPUTIME_ID, or the CPU time of a process by its number",
         why: "CPU time; own PID namespace leaves no other process to ask about",
     },
-    any(131, "sigaltstack", "any", "the host signal stack of a vCPU; thread-local"),
+    any(nr::SIGALTSTACK, "any", "the host signal stack of a vCPU; thread-local"),
     Rule {
-        number: 324,
-        name: "membarrier",
+        number: nr::MEMBARRIER,
         site: Site::Gate,
         // QUERY, PRIVATE_EXPEDITED, REGISTER_PRIVATE_EXPEDITED
         any_of: &[&[one_of(0, "cmd", &[8, 16, 0])]],
@@ -232,8 +218,7 @@ pub const ALLOWED: &[Rule] = &[
         why: "the program's membarrier; private commands interrupt own threads only",
     },
     Rule {
-        number: 15,
-        name: "rt_sigreturn",
+        number: nr::RT_SIGRETURN,
         site: Site::Sigreturn,
         any_of: &[],
         arguments: "any, from the sigreturn site only",

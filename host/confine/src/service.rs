@@ -3,6 +3,8 @@
 //! It runs code of ours alone, so calls may come from any instruction; what it has open and mapped before it is confined
 //! stays. After that it cannot open a file, make executable memory, start a process or thread, or leave.
 
+use doppel_abi_linux::syscalls::nr;
+
 use crate::bpf::{Instruction, program};
 use crate::limits::Limit;
 use crate::{Check, Rule, Site, Test};
@@ -56,35 +58,33 @@ const INTERNET: Check = one_of(0, "domain", &[2, 10]);
 
 const fn rule(
     number: u32,
-    name: &'static str,
     any_of: &'static [&'static [Check]],
     arguments: &'static str,
     why: &'static str,
 ) -> Rule {
-    Rule { number, name, site: Site::Gate, any_of, arguments, why }
+    Rule { number, site: Site::Gate, any_of, arguments, why }
 }
 
-const fn any(number: u32, name: &'static str, why: &'static str) -> Rule {
-    rule(number, name, &[], "any", why)
+const fn any(number: u32, why: &'static str) -> Rule {
+    rule(number, &[], "any", why)
 }
 
 /// The allow-list, hottest first.
 pub const ALLOWED: &[Rule] = &[
-    any(0, "read", "streams, from the host's socket into a channel; doorbells"),
-    any(1, "write", "streams, from a channel to the host's socket; bells; the log"),
-    any(232, "epoll_wait", "wait for work"),
-    any(233, "epoll_ctl", "sockets and doorbells to wait for"),
-    any(202, "futex", "wake a vCPU or a supervisor that sleeps on a word they share"),
-    any(17, "pread64", "the host's load, whose file is open"),
-    any(44, "sendto", "datagrams; the log of rules; which addresses are the host's"),
-    any(45, "recvfrom", "datagrams; the host's addresses"),
-    any(46, "sendmsg", "datagrams with a source"),
-    any(47, "recvmsg", "orders of the supervisor, with descriptors"),
-    any(3, "close", "sockets that have ended"),
-    any(43, "accept", "callers at published ports"),
+    any(nr::READ, "streams, from the host's socket into a channel; doorbells"),
+    any(nr::WRITE, "streams, from a channel to the host's socket; bells; the log"),
+    any(nr::EPOLL_WAIT, "wait for work"),
+    any(nr::EPOLL_CTL, "sockets and doorbells to wait for"),
+    any(nr::FUTEX, "wake a vCPU or a supervisor that sleeps on a word they share"),
+    any(nr::PREAD64, "the host's load, whose file is open"),
+    any(nr::SENDTO, "datagrams; the log of rules; which addresses are the host's"),
+    any(nr::RECVFROM, "datagrams; the host's addresses"),
+    any(nr::SENDMSG, "datagrams with a source"),
+    any(nr::RECVMSG, "orders of the supervisor, with descriptors"),
+    any(nr::CLOSE, "sockets that have ended"),
+    any(nr::ACCEPT, "callers at published ports"),
     rule(
-        41,
-        "socket",
+        nr::SOCKET,
         &[
             &[INTERNET, kind(STREAM), one_of(2, "protocol", &[0, 6])],
             // IP, UDP, ICMP, ICMPv6
@@ -93,21 +93,19 @@ pub const ALLOWED: &[Rule] = &[
         "domain AF_INET or AF_INET6; type SOCK_STREAM for TCP, SOCK_DGRAM for UDP and ICMP echo",
         "a domain's sockets; no raw, packet, netlink or local ones",
     ),
-    any(42, "connect", "a domain's connections, by its rules"),
-    any(49, "bind", "a port of the host's choice for datagrams"),
-    any(48, "shutdown", "half-close"),
-    any(51, "getsockname", "what the host has chosen"),
-    any(52, "getpeername", "who calls"),
+    any(nr::CONNECT, "a domain's connections, by its rules"),
+    any(nr::BIND, "a port of the host's choice for datagrams"),
+    any(nr::SHUTDOWN, "half-close"),
+    any(nr::GETSOCKNAME, "what the host has chosen"),
+    any(nr::GETPEERNAME, "who calls"),
     rule(
-        53,
-        "socketpair",
+        nr::SOCKETPAIR,
         &[&[is(0, "domain", 1), kind(STREAM), is(2, "protocol", 0)]],
         "domain AF_UNIX, type SOCK_STREAM",
         "a connection between two domains",
     ),
     rule(
-        54,
-        "setsockopt",
+        nr::SETSOCKOPT,
         &[
             // REUSEADDR, BROADCAST, SNDBUF, RCVBUF, KEEPALIVE, OOBINLINE, PRIORITY, LINGER, REUSEPORT
             &[is(1, "level", 1), one_of(2, "option", &[2, 6, 7, 8, 9, 10, 12, 13, 15])],
@@ -121,61 +119,56 @@ pub const ALLOWED: &[Rule] = &[
         "those of SOL_SOCKET, IPPROTO_IP, IPPROTO_TCP and IPPROTO_IPV6 that domains may set; no filters, marks, devices, ULPs or tables",
         "a domain's socket options",
     ),
-    any(55, "getsockopt", "errors of connections"),
+    any(nr::GETSOCKOPT, "errors of connections"),
     rule(
-        72,
-        "fcntl",
+        nr::FCNTL,
         // DUPFD_CLOEXEC, GETFD, SETFD, GETFL, SETFL, GET_SEALS
         &[&[one_of(1, "command", &[1030, 1, 2, 3, 4, 1034])]],
         "command F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL or F_GET_SEALS",
         "flags of sockets; whether a channel is sealed",
     ),
     rule(
-        16,
-        "ioctl",
+        nr::IOCTL,
         // FIONBIO, FIONREAD, SIOCOUTQ, SIOCATMARK
         &[&[one_of(1, "request", &[0x5421, 0x541b, 0x5411, 0x8905])]],
         "request FIONBIO, FIONREAD, SIOCOUTQ or SIOCATMARK",
         "sockets that do not block; what waits in them",
     ),
-    any(5, "fstat", "whether a channel has its size"),
+    any(nr::FSTAT, "whether a channel has its size"),
     rule(
-        9,
-        "mmap",
+        nr::MMAP,
         &[&[Check { arg: 2, name: "prot", test: Test::Masked { mask: NOT_READ_WRITE, value: 0 } }]],
         "prot of READ, WRITE",
         "channels; memory of its own",
     ),
-    any(11, "munmap", "channels that are closed; memory of its own"),
-    any(25, "mremap", "memory of its own"),
-    any(12, "brk", "memory of its own"),
+    any(nr::MUNMAP, "channels that are closed; memory of its own"),
+    any(nr::MREMAP, "memory of its own"),
+    any(nr::BRK, "memory of its own"),
     rule(
-        28,
-        "madvise",
+        nr::MADVISE,
         // DONTNEED, REMOVE, FREE
         &[&[one_of(2, "advice", &[4, 9, 8])]],
         "advice DONTNEED, REMOVE or FREE",
         "give buffers of a channel back",
     ),
-    any(27, "mincore", "which pages of a buffer a domain has touched"),
-    any(318, "getrandom", "seeds of tables"),
-    any(228, "clock_gettime", "time, where the host's kernel has to be asked for it"),
-    any(219, "restart_syscall", "goes on after it was stopped"),
-    any(13, "rt_sigaction", "a crash ends it"),
-    any(14, "rt_sigprocmask", "abort"),
-    any(15, "rt_sigreturn", "a crash ends it"),
-    any(131, "sigaltstack", "end"),
-    any(39, "getpid", "abort"),
-    any(186, "gettid", "abort"),
+    any(nr::MINCORE, "which pages of a buffer a domain has touched"),
+    any(nr::GETRANDOM, "seeds of tables"),
+    any(nr::CLOCK_GETTIME, "time, where the host's kernel has to be asked for it"),
+    any(nr::RESTART_SYSCALL, "goes on after it was stopped"),
+    any(nr::RT_SIGACTION, "a crash ends it"),
+    any(nr::RT_SIGPROCMASK, "abort"),
+    any(nr::RT_SIGRETURN, "a crash ends it"),
+    any(nr::SIGALTSTACK, "end"),
+    any(nr::GETPID, "abort"),
+    any(nr::GETTID, "abort"),
     rule(
-        234,
-        "tgkill",
+        nr::TGKILL,
         &[&[is(2, "signal", ABORT)]],
         "signal SIGABRT",
         "abort; nobody else is in its PID namespace",
     ),
-    any(60, "exit", "end"),
-    any(231, "exit_group", "end"),
+    any(nr::EXIT, "end"),
+    any(nr::EXIT_GROUP, "end"),
 ];
 
 /// The program for seccomp. What is not on the list fails with EPERM.

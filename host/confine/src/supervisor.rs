@@ -5,6 +5,8 @@
 //! keyrings, io_uring, userfaultfd, perf. Everything they start inherits the list, so it has all that a container's programs
 //! may call ([`crate::container`]), whose own filter says less.
 
+use doppel_abi_linux::syscalls::nr;
+
 use crate::bpf::{Instruction, program};
 use crate::container;
 
@@ -69,54 +71,54 @@ pub const ATTENDANT: &[Capability] = &[
 ];
 
 /// What domains and their network service call most, so that it costs least there.
-const HOT: &[(u32, &str)] = &[
-    (202, "futex"),
-    (449, "futex_waitv"),
-    (1, "write"),
-    (9, "mmap"),
-    (11, "munmap"),
-    (10, "mprotect"),
-    (28, "madvise"),
-    (0, "read"),
-    (232, "epoll_wait"),
-    (44, "sendto"),
-    (45, "recvfrom"),
-    (46, "sendmsg"),
-    (47, "recvmsg"),
+const HOT: &[u32] = &[
+    nr::FUTEX,
+    nr::FUTEX_WAITV,
+    nr::WRITE,
+    nr::MMAP,
+    nr::MUNMAP,
+    nr::MPROTECT,
+    nr::MADVISE,
+    nr::READ,
+    nr::EPOLL_WAIT,
+    nr::SENDTO,
+    nr::RECVFROM,
+    nr::SENDMSG,
+    nr::RECVMSG,
 ];
 
 /// What they need beyond what a container's programs may call.
-const MORE: &[(u32, &str)] = &[
+const MORE: &[u32] = &[
     // Processes with namespaces of their own, and sockets of the host's network.
-    (56, "clone"),
-    (435, "clone3"),
-    (41, "socket"),
-    (272, "unshare"),
-    (308, "setns"),
-    (135, "personality"),
-    (170, "sethostname"),
-    (171, "setdomainname"),
+    nr::CLONE,
+    nr::CLONE3,
+    nr::SOCKET,
+    nr::UNSHARE,
+    nr::SETNS,
+    nr::PERSONALITY,
+    nr::SETHOSTNAME,
+    nr::SETDOMAINNAME,
     // Images and layers.
-    (155, "pivot_root"),
-    (165, "mount"),
-    (166, "umount2"),
-    (428, "open_tree"),
-    (429, "move_mount"),
-    (430, "fsopen"),
-    (431, "fsconfig"),
-    (432, "fsmount"),
-    (433, "fspick"),
-    (442, "mount_setattr"),
+    nr::PIVOT_ROOT,
+    nr::MOUNT,
+    nr::UMOUNT2,
+    nr::OPEN_TREE,
+    nr::MOVE_MOUNT,
+    nr::FSOPEN,
+    nr::FSCONFIG,
+    nr::FSMOUNT,
+    nr::FSPICK,
+    nr::MOUNT_SETATTR,
     // Device rules of control groups are programs on v2.
-    (321, "bpf"),
+    nr::BPF,
     // A domain's memory and descriptors when another keeper takes it over.
-    (438, "pidfd_getfd"),
-    (312, "kcmp"),
-    (440, "process_madvise"),
+    nr::PIDFD_GETFD,
+    nr::KCMP,
+    nr::PROCESS_MADVISE,
 ];
 
 /// Calls that are allowed, the hottest first.
-fn allowed() -> Vec<(u32, &'static str)> {
+fn allowed() -> Vec<u32> {
     HOT.iter().chain(container::ALLOWED).chain(MORE).copied().collect()
 }
 

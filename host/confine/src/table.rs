@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use doppel_abi_linux::syscalls::name_of;
+
 use crate::{ALLOWED, Rule, Site, service};
 
 /// What a guest kernel may ask of the host.
@@ -28,7 +30,7 @@ fn table(rules: &[Rule]) -> String {
             out,
             "| {} | {}{site} | {} | {} |",
             rule.number,
-            rule.name,
+            name_of(rule.number),
             cell(rule.arguments),
             cell(rule.why)
         );
