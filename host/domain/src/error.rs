@@ -10,6 +10,14 @@ use doppel_sys::child::SpawnError;
 pub enum Error {
     /// The request itself is wrong; the text says what and what would be right.
     Config(String),
+    /// The domain has ended, or none of that name runs. Nothing is wrong with the request.
+    Ended(String),
+    /// The domain cannot do this in the state that it is in; later it may.
+    State(String),
+    /// A command or a protocol failed inside the domain: this is what the domain says, in a text that it chose.
+    InDomain(String),
+    /// The caller of this crate has broken one of its rules.
+    Misuse(&'static str),
     /// A domain of this kind, or on this host, cannot do this.
     Unsupported(String),
     /// The image cannot be used.
@@ -57,7 +65,11 @@ impl Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Config(text) | Self::Unsupported(text) => f.write_str(text),
+            Self::Config(text) | Self::Unsupported(text) | Self::Ended(text) | Self::State(text) => {
+                f.write_str(text)
+            }
+            Self::InDomain(text) => write!(f, "in the domain: {text}"),
+            Self::Misuse(text) => f.write_str(text),
             Self::Image { path, reason } => write!(f, "image {}: {reason}", path.display()),
             Self::Freezer(error) => error.fmt(f),
             Self::Kernel(text) => write!(f, "guest kernel: {text}"),

@@ -68,10 +68,9 @@ impl Side {
 /// Copies.
 pub fn run(args: &CopyArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     copy(args).map_err(|error| match error.downcast_ref::<Error>() {
-        Some(Error::Config(text)) => match text.strip_prefix("in the domain: ") {
-            Some(complaint) => format!("in the domain: {}", doppel_api::in_words(complaint)).into(),
-            None => error,
-        },
+        Some(Error::InDomain(complaint)) => {
+            format!("in the domain: {}", doppel_api::in_words(complaint)).into()
+        }
         _ => error,
     })
 }
@@ -183,7 +182,7 @@ impl Domain {
         match self {
             Self::Own(name) => match command(name, &[b"stat", b"-L", path])?.output(RECORD_MAX) {
                 Ok(record) => Ok(record.first().map(|kind| *kind == b'd')),
-                Err(Error::Config(text)) if text.contains("ENOENT") => Ok(None),
+                Err(Error::InDomain(text)) if text.contains("ENOENT") => Ok(None),
                 Err(error) => Err(error),
             },
             Self::Kept(client, id) => {
@@ -209,7 +208,11 @@ fn absolute(path: &[u8]) -> Result<String, Error> {
 }
 
 fn refused(error: doppel_client::Error) -> Error {
-    Error::Config(error.to_string())
+    match error.code() {
+        Some(Code::InvalidRequest) => Error::Config(error.to_string()),
+        Some(Code::DomainNotFound) => Error::Ended(error.to_string()),
+        _ => Error::State(error.to_string()),
+    }
 }
 
 fn command(domain: &str, argv: &[&[u8]]) -> Result<Piped, Error> {
@@ -264,7 +267,7 @@ fn out(domain: &Domain, path: &[u8], to: &Path) -> Result<(), Error> {
     let ended = archive.finish();
     // What the domain could not read is the reason for an archive that ends in the middle.
     match (&unpacked, &ended) {
-        (Err(_), Err(Error::Config(text))) if text.starts_with("in the domain") => ended,
+        (Err(_), Err(Error::InDomain(_))) => ended,
         (Err(_), _) => unpacked,
         _ => ended,
     }

@@ -75,7 +75,7 @@ fn user(domain: &str, user: &str) -> Result<Identity, Box<dyn std::error::Error>
         let argv = ["read", name, "0", &most].map(OsString::from);
         match Piped::builtin(domain, &argv).and_then(|file| file.output(IDENTITY_FILE_MAX)) {
             Ok(bytes) => Some(bytes),
-            Err(Error::Config(text)) if text.contains("ENOENT") => None,
+            Err(Error::InDomain(text)) if text.contains("ENOENT") => None,
             Err(error) => {
                 failed = Some(error);
                 None

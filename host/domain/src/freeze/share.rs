@@ -429,7 +429,7 @@ pub(crate) fn stats(name: String, init: i32, member: Option<&Member>) -> Result<
     let until = Instant::now() + COUNTING;
     for &(_, pid) in &all {
         if Instant::now() > until {
-            return Err(Error::Config(format!(
+            return Err(Error::State(format!(
                 "the memory of domain {name} is in too many pieces to be counted: {} processes, and not done in {} s",
                 all.len(),
                 COUNTING.as_secs()

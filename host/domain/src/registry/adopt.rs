@@ -134,7 +134,7 @@ impl Fleet {
         let Orphan { path, record } = orphan;
         let identity = self.predecessors.identity(&record)?;
         let Some(birth) = record.birth.clone() else {
-            return Err(Error::Config("its start was not completed".into()));
+            return Err(Error::Ended("its start was not completed".into()));
         };
         let limits = limits(birth.kind, birth.vcpus, adoption.memory, adoption.cpus, adoption.resources);
         // Without its group it has no limits, and goes on.

@@ -85,7 +85,7 @@ impl Identity {
 }
 
 fn taken(name: &str) -> Error {
-    Error::Config(format!("a domain named {name:?} is running; choose another --name"))
+    Error::State(format!("a domain named {name:?} is running; choose another --name"))
 }
 
 impl Drop for Identity {

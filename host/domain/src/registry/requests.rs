@@ -94,14 +94,14 @@ pub fn ask(name: &str, request: &Request) -> Result<Reply, Error> {
 
 /// As [`ask`]; gives the connection too, and nothing behind the answer is taken from it.
 pub(crate) fn converse(name: &str, request: &Request) -> Result<(Reply, UnixStream), Error> {
-    let none = || Error::Config(format!("no domain named {name:?} is running here"));
+    let none = || Error::Ended(format!("no domain named {name:?} is running here"));
     if name.is_empty() || name.contains('/') {
         return Err(none());
     }
     registry::check().map_err(Error::host(format!("ask domain {name}")))?;
     let socket = registry::socket_of(name).ok_or_else(none)?;
     let letter = Letter { domain: Some(name.to_owned()), request: Some(request.clone()) };
-    let ended = || Error::Config(format!("domain {name} ended before it answered"));
+    let ended = || Error::Ended(format!("domain {name} ended before it answered"));
     match exchange(&socket, &letter) {
         Ok(Some((Reply::Refused(why), _))) if why == NOT_HERE => Err(none()),
         Ok(Some(answer)) => Ok(answer),
@@ -109,7 +109,7 @@ pub(crate) fn converse(name: &str, request: &Request) -> Result<(Reply, UnixStre
         Err(e) => Err(match e.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => none(),
             std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe => ended(),
-            std::io::ErrorKind::WouldBlock => Error::Config(format!(
+            std::io::ErrorKind::WouldBlock => Error::State(format!(
                 "domain {name} has not answered for {} s; what was asked of it may still happen",
                 ANSWER_PATIENCE.as_secs()
             )),

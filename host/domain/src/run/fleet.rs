@@ -454,10 +454,10 @@ impl Fleet {
     /// What is wrong with the request, or that the domain has ended.
     pub fn exec(&mut self, key: Key, config: &ExecConfig, output: Output) -> Result<SessionKey, Error> {
         if matches!(output, Output::Ours) {
-            return Err(Error::Config("a session in a fleet needs a place of its own for its output".into()));
+            return Err(Error::Misuse("a session in a fleet needs a place of its own for its output"));
         }
         let Some(live) = self.live.get_mut(&key.0) else {
-            return Err(Error::Config("the domain has ended".into()));
+            return Err(Error::Ended("the domain has ended".into()));
         };
         let session = Session::open(&live.domain.core, config, output, false)?;
         Ok(self.enter(key, session))
@@ -528,7 +528,7 @@ impl Fleet {
     pub fn go(&mut self, key: Key, wanted: &CloneConfig) -> Result<(), Error> {
         match self.live.get_mut(&key.0) {
             Some(live) => live.domain.release(wanted),
-            None => Err(Error::Config("the clone has ended before it was let go".into())),
+            None => Err(Error::Ended("the clone has ended before it was let go".into())),
         }
     }
 
@@ -544,7 +544,7 @@ impl Fleet {
     /// What is wrong with it; what is held is of no more use then.
     pub fn go_as(&mut self, key: Key, wanted: &DomainConfig, output: Output) -> Result<(), Error> {
         let Some(live) = self.live.get_mut(&key.0) else {
-            return Err(Error::Config("it has ended before it was let go".into()));
+            return Err(Error::Ended("it has ended before it was let go".into()));
         };
         live.domain.set_output(output);
         live.domain.become_one(wanted)
@@ -925,7 +925,7 @@ impl Drop for Fleet {
 
 fn open_and_wake(name: &str, config: &CloneConfig, warn: &mut dyn FnMut(&str)) -> Result<Domain, Error> {
     let Some(store) = &config.store else {
-        return Err(Error::Config("a hibernated domain is woken from a store".into()));
+        return Err(Error::Misuse("a hibernated domain is woken from a store"));
     };
     let image = Arc::new(FrozenStore::new(store).open_to_wake(name, true)?);
     Domain::resume(Resume { image, index: 0, wake: true, hold: false }, config, warn)

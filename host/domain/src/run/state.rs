@@ -278,7 +278,7 @@ impl Core {
                 // Should it stop after all, it must not stay so.
                 post(&self.map, event::THAW);
                 self.stopped();
-                Err(Error::Config("the domain's programs do not stop; try again".into()))
+                Err(Error::State("the domain's programs do not stop; try again".into()))
             }
         }
     }
@@ -339,7 +339,7 @@ impl Core {
         self.paused.store(false, Ordering::SeqCst);
         group.pause(false).map_err(Error::host("let the domain go on"))?;
         self.stopped();
-        Err(Error::Config("the domain's programs do not stop; try again".into()))
+        Err(Error::State("the domain's programs do not stop; try again".into()))
     }
 
     /// Lets it go on; nothing if it is not paused. Waits for whoever has it stop just now.
@@ -408,7 +408,9 @@ impl Core {
         check_memory(wanted.memory)?;
         self.check_target(wanted.memory_target)?;
         let Some(group) = &self.group else {
-            return Err(Error::Config("this domain runs without a control group, so without limits".into()));
+            return Err(Error::Unsupported(
+                "this domain runs without a control group, so without limits".into(),
+            ));
         };
         let born = &self.born;
         let all = limits(born.kind, born.vcpus, wanted.memory, wanted.cpus, wanted.resources.clone());
@@ -513,7 +515,7 @@ impl Core {
         let result = self
             .freeze_for(to, self.born.freeze_stop, &ask)
             .map(drop)
-            .map_err(|error| Error::Config(format!("domain {} cannot freeze itself: {error}", self.label())));
+            .map_err(|error| Error::State(format!("domain {} cannot freeze itself: {error}", self.label())));
         // The program gets a number only.
         if result.is_err() && ask.get() {
             self.refuse_freeze(EIO);
@@ -601,12 +603,12 @@ impl Core {
             Request::Stats => self.stats().map(Reply::Stats),
             Request::Memory { limit, target } => self.set_memory(limit, target).map(|()| Reply::Done),
             // Those have a conversation of their own.
-            Request::Exec(_) => Err(Error::Config("a session cannot be asked for here".into())),
+            Request::Exec(_) => Err(Error::Misuse("a session cannot be asked for here")),
         };
         reply.unwrap_or_else(|error| Reply::Refused(error.to_string()))
     }
 }
 
 fn ended() -> Error {
-    Error::Config("the domain ended before it could be frozen".into())
+    Error::Ended("the domain ended before it could be frozen".into())
 }

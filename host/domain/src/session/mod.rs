@@ -259,13 +259,13 @@ impl Session {
         let request = config.encode()?;
         // As text that ends with a NUL.
         if note.is_some_and(|note| note.len() as u64 >= SESSION_NOTE_MAX || note.contains('\0')) {
-            return Err(Error::Config("too long a note of a session".into()));
+            return Err(Error::Misuse("too long a note of a session"));
         }
         let map = &core.map;
         let slot = {
             let mut slots = lock(&core.sessions);
             let slot = slots.take(map).ok_or_else(|| {
-                Error::Config(format!("the domain has {SESSIONS} sessions already; wait until one ends"))
+                Error::State(format!("the domain has {SESSIONS} sessions already; wait until one ends"))
             })?;
             if let Some(bell) = &bell {
                 slots.bells.push((slot, Arc::downgrade(bell)));

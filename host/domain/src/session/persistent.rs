@@ -136,7 +136,7 @@ impl Fleet {
         note: &str,
     ) -> Result<SessionKey, Error> {
         let Some(live) = self.live.get(&key.0) else {
-            return Err(Error::Config("the domain has ended".into()));
+            return Err(Error::Ended("the domain has ended".into()));
         };
         let session = Session::open_kept(&live.domain.core, config, output, note)?;
         Ok(self.enter(key, session))

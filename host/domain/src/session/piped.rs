@@ -72,13 +72,13 @@ impl Piped {
             match self.end {
                 None => self.turn()?,
                 Some(SessionEnd::Exited(0)) => return Ok(()),
-                Some(SessionEnd::DomainEnded) => return Err(Error::Config("the domain has ended".into())),
+                Some(SessionEnd::DomainEnded) => return Err(Error::Ended("the domain has ended".into())),
                 Some(end) if self.words.is_empty() => {
-                    return Err(Error::Config(format!("the domain could not do it ({end:?})")));
+                    return Err(Error::InDomain(format!("the command failed ({end:?})")));
                 }
                 Some(_) => {
                     let words = String::from_utf8_lossy(&self.words);
-                    return Err(Error::Config(format!("in the domain: {}", words.trim_end())));
+                    return Err(Error::InDomain(words.trim_end().to_owned()));
                 }
             }
         }

@@ -180,7 +180,7 @@ impl Relay {
                     self.heard(kind, &bytes);
                 }
                 if self.input.len() > 2 * frame::WINDOW {
-                    return Err(Error::Config("more input than was granted".into()));
+                    return Err(Error::Misuse("more input than was granted"));
                 }
             }
         }

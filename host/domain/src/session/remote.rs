@@ -55,8 +55,8 @@ impl Remote {
             (Reply::Session, socket) => {
                 Ok(Self { socket, incoming: Vec::new(), outgoing: Vec::new(), unanswered: 0, over: false })
             }
-            (Reply::Refused(why), _) => Err(Error::Config(why)),
-            (other, _) => Err(Error::Config(format!("domain {name} answered something else: {other:?}"))),
+            (Reply::Refused(why), _) => Err(Error::State(why)),
+            (other, _) => Err(Error::InDomain(format!("{name} answered something else: {other:?}"))),
         }
     }
 

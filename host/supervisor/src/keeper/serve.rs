@@ -70,6 +70,9 @@ pub(super) fn refused(fault: Fault, text: impl Into<String>) -> Said {
 pub(super) fn failed(error: &Error) -> Said {
     let fault = match error {
         Error::Config(_) => Fault::Request,
+        Error::Ended(_) => Fault::Gone,
+        Error::State(_) | Error::InDomain(_) => Fault::State,
+        Error::Misuse(_) => Fault::Host,
         Error::Unsupported(_) => Fault::Unsupported,
         Error::Image { .. } | Error::Freezer(_) => Fault::Image,
         Error::Host { error, .. } => match error.kind() {
@@ -701,4 +704,23 @@ fn stages(times: doppel_domain::StartTimes) -> Vec<(String, u64)> {
 
 pub(super) fn gone(id: &str) -> Said {
     refused(Fault::Gone, format!("domain {id} does not run"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doppel_api::{Code, Problem};
+
+    #[test]
+    fn a_client_is_not_blamed_for_what_the_domain_did() {
+        let code = |error: Error| match failed(&error) {
+            Said::Refused(refusal) => Problem::from(refusal).code,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(code(Error::Config("no command given".into())), Code::InvalidRequest);
+        assert_eq!(code(Error::Ended("the domain has ended".into())), Code::WrongState);
+        assert_eq!(code(Error::State("its programs do not stop".into())), Code::WrongState);
+        assert_eq!(code(Error::InDomain("tar: no space left".into())), Code::WrongState);
+        assert_eq!(code(Error::Misuse("a rule of this crate")), Code::Internal);
+    }
 }
