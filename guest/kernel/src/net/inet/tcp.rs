@@ -59,33 +59,36 @@ pub(super) enum Told {
     Failure,
 }
 
+/// What both ends of a connection touch for every message stands first: it passes from one CPU to the other, and
+/// each cache line of it costs as much as the rest of the call.
+#[repr(C)]
 pub(super) struct Inner {
-    pub(super) state: State,
-    pub(super) told: Told,
-    pub(super) local: End,
-    pub(super) remote: End,
-    /// The port held in the port table, and whether bind asked for it.
-    pub(super) port: Option<u16>,
-    explicit: bool,
+    pub(super) recv: Stream<()>,
     pub(super) peer: Option<Arc<Tcp>>,
     /// Instead of a peer: the connection outside the domain.
     pub(super) far: Option<Arc<Far>>,
-    /// The service has sent all that was left when it was closed.
-    pub(super) parted: bool,
-    /// As what a listener is known to the network service.
-    pub(super) listener: Option<u32>,
+    /// Urgent byte not yet taken, and how many bytes before it are still to be read.
+    pub(super) mark: Option<usize>,
+    pub(super) urgent: Option<u8>,
+    pub(super) state: State,
+    pub(super) told: Told,
     /// RCV: no more comes (FIN, or shut here); SEND: no more goes.
     pub(super) shut: u8,
     /// The other end's FIN has come: reads end there, whatever happens to the connection later.
     pub(super) fin: bool,
     /// This end's FIN went before that.
     pub(super) first: bool,
+    /// The service has sent all that was left when it was closed.
+    pub(super) parted: bool,
+    explicit: bool,
     /// The listener that keeps this end back until something comes (TCP_DEFER_ACCEPT).
     pub(super) kept_by: Option<Weak<Tcp>>,
-    pub(super) recv: Stream<()>,
-    /// Urgent byte not yet taken, and how many bytes before it are still to be read.
-    pub(super) urgent: Option<u8>,
-    pub(super) mark: Option<usize>,
+    pub(super) local: End,
+    pub(super) remote: End,
+    /// The port held in the port table; `explicit` if bind asked for it.
+    pub(super) port: Option<u16>,
+    /// As what a listener is known to the network service.
+    pub(super) listener: Option<u32>,
     pub(super) backlog: VecDeque<Arc<Tcp>>,
     pub(super) max_backlog: usize,
     /// Server ends that are kept back until something comes (TCP_DEFER_ACCEPT), and until when at most.
