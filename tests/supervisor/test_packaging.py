@@ -15,6 +15,11 @@ def test_install(binaries, tmp_path):
     subprocess.run(install, env=env, check=True, capture_output=True, timeout=120)
     bin = tmp_path / "opt/doppel/bin"
     assert os.access(bin / "doppel", os.X_OK) and os.access(bin / "doppeld", os.X_OK)
+    # What runs has no symbols; what a debugger wants lies beside.
+    for program in ("doppel", "doppeld"):
+        sections = subprocess.run(["objdump", "-h", bin / program], check=True, capture_output=True, text=True).stdout
+        assert ".gnu_debuglink" in sections and ".debug_info" not in sections and ".symtab" not in sections
+        assert (tmp_path / f"opt/doppel/lib/debug/opt/doppel/bin/{program}.debug").exists()
     share = tmp_path / "opt/doppel/share"
     assert (share / "man/man1/doppel-run.1").exists() and (share / "bash-completion/completions/doppel").exists()
     assert (share / "doppel/para-only.conf").exists()
