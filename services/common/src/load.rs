@@ -23,11 +23,15 @@ impl Load {
     /// # Errors
     /// What the host says.
     pub fn open() -> io::Result<Self> {
-        Ok(Self {
-            file: File::open("/proc/loadavg")?,
-            cpus: std::thread::available_parallelism()?.get(),
-            last: None,
-        })
+        Self::of_cpus(std::thread::available_parallelism()?.get())
+    }
+
+    /// The same for a host of so many CPUs.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn of_cpus(cpus: usize) -> io::Result<Self> {
+        Ok(Self { file: File::open("/proc/loadavg")?, cpus, last: None })
     }
 
     /// Whether there is no CPU for somebody who wants one.

@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use doppel_service::Load;
 
-/// For how long after it was so.
+/// For how long after others have moved bytes they are thought to move more.
 const WINDOW: Duration = Duration::from_millis(20);
+/// For how long after somebody has waited for a CPU there is none left. Of those who ask and answer by turns only one may want to
+/// run at most moments, so this is seen only now and then.
+const CROWDED: Duration = Duration::from_millis(250);
 
 /// Of one service.
 #[derive(Debug)]
@@ -58,7 +61,9 @@ impl Strain {
         let is_recent = |at: Instant| now.saturating_duration_since(at) < WINDOW;
         let moves =
             [self.last, self.other].into_iter().flatten().any(|(i, at)| Some(i) != by && is_recent(at));
-        moves && (self.is_crowded(now) || self.crowded.is_some_and(is_recent))
+        moves
+            && (self.is_crowded(now)
+                || self.crowded.is_some_and(|at| now.saturating_duration_since(at) < CROWDED))
     }
 }
 
@@ -77,5 +82,16 @@ mod tests {
         s.moved(2, now);
         assert!(s.is_felt(Some(1), now) && s.is_felt(Some(2), now));
         assert!(!s.is_felt(Some(1), now + WINDOW));
+    }
+
+    #[test]
+    fn a_host_that_had_no_cpu_has_none_for_a_while() {
+        let mut s = Strain::new(Load::of_cpus(usize::MAX).unwrap());
+        let now = Instant::now();
+        s.crowded = Some(now);
+        for (after, is) in [(CROWDED / 2, true), (CROWDED, false)] {
+            s.moved(1, now + after);
+            assert_eq!(s.is_felt(Some(2), now + after), is);
+        }
     }
 }
