@@ -283,16 +283,18 @@ impl Client {
         }
     }
 
-    /// One turn, of at most `budget` bytes a socket and direction. [`Turn::More`]: there is more to do. `scratch` has
-    /// room for the longest datagram. What burdens the service waits if it may not be done.
+    /// One turn, of at most `budget` bytes a socket and direction, and not a whole one if it is to be `brief`.
+    /// [`Turn::More`]: there is more to do. `scratch` has room for the longest datagram. What burdens the service waits if it
+    /// may not be done.
     pub fn turn(
         &mut self,
         begun: Instant,
+        brief: bool,
         may_burden: bool,
         budget: usize,
         scratch: &mut [u8],
     ) -> Result<Turn, Broken> {
-        self.share.begin(begun);
+        self.share.begin(begun, brief);
         self.may_burden = may_burden;
         self.flush()?;
         // Whoever does not take answers is not heard either, so they are bounded.

@@ -38,8 +38,9 @@ const CONTROL: Token = Token(usize::MAX - 1);
 const WATCHDOG: Token = Token(usize::MAX - 2);
 /// The token of the table of the host's own addresses.
 const LOCALS: Token = Token(usize::MAX - 3);
-/// Bytes a stream moves in one direction before the next one's turn.
+/// Bytes a stream moves in one direction before the next one's turn, also while others wait for answers.
 const BUDGET: usize = 256 << 10;
+const BRIEF: usize = 64 << 10;
 /// When to try again what the host had no memory for.
 const AGAIN: Duration = Duration::from_millis(25);
 /// A turn after which it is looked for news before the next.
@@ -259,7 +260,8 @@ impl Engine {
         self.insist(now);
         let next = self.expire(now);
         let strain = &mut self.strain;
-        let rest = self.ended.give_back(now, || strain.is_felt(None, now));
+        let brief = strain.is_awaited(None, now);
+        let rest = self.ended.give_back(now, brief, || strain.is_felt(None, now));
         if !self.turns.is_empty() {
             self.pace.works(now);
         }
@@ -408,7 +410,9 @@ impl Engine {
         }
         let strain = &mut self.strain;
         let may_burden = client.burden.may(begun, || strain.is_felt(Some(i), begun));
-        let turn = client.turn(begun, may_burden, BUDGET, &mut self.scratch);
+        let brief = strain.is_awaited(Some(i), begun);
+        let turn =
+            client.turn(begun, brief, may_burden, if brief { BRIEF } else { BUDGET }, &mut self.scratch);
         for (at, until) in
             [(client.share.resumes(), &mut client.resumes), (client.burden.waits(), &mut client.deferred)]
         {
@@ -428,7 +432,7 @@ impl Engine {
         }
         let more = turn == Ok(Turn::More) || !wishes.is_empty();
         if client.share.has_moved() {
-            self.strain.moved(i, begun);
+            self.strain.moved(i, begun, client.share.has_moved_few());
         }
         let burdens = wishes.iter().any(Wish::is_burden).then(Instant::now);
         for wish in wishes {

@@ -16,8 +16,9 @@ use crate::client::Entity;
 use crate::quota::Account;
 use crate::stream::at;
 
-/// How long a turn may give back: about what one client's turn may take.
+/// How long a turn may give back: about what one client's turn may take, also while others wait for answers.
 const TIME: Duration = Duration::from_micros(100);
+const BRIEF: Duration = Duration::from_micros(25);
 
 /// Of one client.
 #[derive(Debug)]
@@ -51,16 +52,22 @@ impl Ended {
     }
 
     /// Gives back what can be in a short time, one piece at least, unless that must wait because others would notice: when to go
-    /// on, if anything is left.
-    pub fn give_back(&mut self, now: Instant, strained: impl FnOnce() -> bool) -> Option<Instant> {
+    /// on, if anything is left. `brief`: others wait for answers.
+    pub fn give_back(
+        &mut self,
+        now: Instant,
+        brief: bool,
+        strained: impl FnOnce() -> bool,
+    ) -> Option<Instant> {
         if self.open.is_empty() && self.closed.is_empty() {
             return None;
         }
         if !self.burden.may(now, strained) {
             return self.burden.waits();
         }
+        let most = if brief { BRIEF } else { TIME };
         while self.step() {
-            if now.elapsed() >= TIME {
+            if now.elapsed() >= most {
                 self.burden.used(now.elapsed());
                 return Some(now);
             }

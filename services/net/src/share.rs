@@ -9,13 +9,19 @@ use crate::rules::{Direction, Rates};
 
 /// What a turn may cost, in bytes.
 const QUANTUM: isize = 512 << 10;
-/// Bytes that are moved in a nanosecond where nothing else takes time: a whole turn is an eighth of a millisecond.
+/// The same while others wait for answers.
+const BRIEF: isize = 128 << 10;
+/// Bytes that are moved in a nanosecond where nothing else takes time: a whole turn is an eighth of a millisecond,
+/// a brief one a quarter of that.
 const SPEED: u64 = 4;
 /// Most that is charged for a turn's time: who was kept waiting for a CPU in it does not wait long for that.
 const MOST_TIME: u64 = 2 * QUANTUM.unsigned_abs() as u64;
 /// What a call of the host costs whatever it moves, and what a request does, in bytes that could have been moved meanwhile.
 const CALL: usize = 4 << 10;
 const REQUEST: usize = 16 << 10;
+
+/// Most bytes of streams that are moved in a turn of who asks and waits for answers.
+const FEW: usize = 4 << 10;
 
 /// Turns in a row without any effect before a client is left alone for a while, and how long.
 const IN_VAIN: u32 = 256;
@@ -28,9 +34,10 @@ pub(crate) struct Share {
     /// When the turn began, what it may cost, and what of it is charged.
     begun: Option<Instant>,
     allowed: isize,
-    /// Something was done in this turn, and bytes were moved that burden nobody.
+    /// Something was done in this turn.
     used: bool,
-    moved: bool,
+    /// Bytes that were moved in it and burden nobody, if any were.
+    moved: Option<usize>,
     /// Turns in which nothing was, since one in which something was.
     in_vain: u32,
     out: Option<Limit>,
@@ -92,11 +99,12 @@ impl Share {
         }
     }
 
-    /// A turn begins.
-    pub fn begin(&mut self, now: Instant) {
+    /// A turn begins. `brief`: others wait for answers.
+    pub fn begin(&mut self, now: Instant, brief: bool) {
+        let quantum = if brief { BRIEF } else { QUANTUM };
         // What was not used is not saved; what was overdrawn is owed.
-        self.credit = (self.credit + QUANTUM).min(QUANTUM);
-        (self.used, self.moved) = (false, false);
+        self.credit = (self.credit + quantum).min(quantum);
+        (self.used, self.moved) = (false, None);
         (self.begun, self.allowed) = (Some(now), self.credit);
     }
 
@@ -127,7 +135,7 @@ impl Share {
 
     /// So many bytes were moved by a call of the host.
     pub fn moved(&mut self, way: Direction, bytes: usize) {
-        self.moved = true;
+        self.moved = Some(self.moved.unwrap_or(0).saturating_add(bytes));
         self.launched(way, bytes);
     }
 
@@ -139,7 +147,12 @@ impl Share {
 
     /// Whether bytes of streams were moved in this turn, or some came.
     pub fn has_moved(&self) -> bool {
-        self.moved
+        self.moved.is_some()
+    }
+
+    /// Whether these were as few as a question or its answer has.
+    pub fn has_moved_few(&self) -> bool {
+        self.moved.is_some_and(|bytes| bytes <= FEW)
     }
 
     /// A request is carried out, or a caller let in.
@@ -176,14 +189,14 @@ mod tests {
     fn what_is_overdrawn_is_owed_and_what_is_left_is_not_saved() {
         let mut s = Share::default();
         for _ in 0..3 {
-            s.begin(ahead());
+            s.begin(ahead(), false);
             assert_eq!(s.credit, QUANTUM);
         }
         s.moved(Direction::Out, 2 * QUANTUM.unsigned_abs());
         assert!(s.is_spent() && s.requests() == 0);
-        s.begin(ahead());
+        s.begin(ahead(), false);
         assert!(s.is_spent());
-        s.begin(ahead());
+        s.begin(ahead(), false);
         assert!(!s.is_spent() && s.requests() > 0);
         while !s.is_spent() {
             s.asked();
@@ -196,7 +209,7 @@ mod tests {
         let mut turns = |work: &dyn Fn(u32) -> bool| {
             (0..3 * IN_VAIN)
                 .filter(|i| {
-                    s.begin(ahead());
+                    s.begin(ahead(), false);
                     if work(*i) {
                         s.moved(Direction::In, 1);
                     }
@@ -212,16 +225,45 @@ mod tests {
     fn time_is_charged_where_calls_cost_more_than_their_bytes() {
         let (mut s, now) = (Share::default(), Instant::now());
         let whole = Duration::from_nanos(QUANTUM.unsigned_abs() as u64 / SPEED);
-        s.begin(now.checked_sub(whole).unwrap());
+        s.begin(now.checked_sub(whole).unwrap(), false);
         assert!(!s.is_spent(), "one call a turn at least");
         s.moved(Direction::Out, 1);
         assert!(s.is_spent());
         assert_eq!(s.end(now), None);
         assert_eq!(s.credit, 0);
         // Who was kept waiting in its turn does not owe all of that.
-        s.begin(now);
+        s.begin(now, false);
         s.moved(Direction::Out, 1);
         let _ = s.end(now + Duration::from_secs(1));
         assert_eq!(s.credit, -QUANTUM);
+    }
+
+    #[test]
+    fn a_brief_turn_is_a_quarter_of_a_whole_one_and_what_is_owed_is_owed_in_it() {
+        let mut s = Share::default();
+        s.begin(ahead(), false);
+        s.begin(ahead(), true);
+        assert_eq!(s.credit, BRIEF);
+        s.moved(Direction::Out, BRIEF.unsigned_abs() - CALL);
+        assert!(s.is_spent());
+        s.moved(Direction::Out, BRIEF.unsigned_abs() - CALL);
+        s.begin(ahead(), true);
+        assert!(s.is_spent());
+        s.begin(ahead(), false);
+        assert_eq!(s.credit, QUANTUM);
+    }
+
+    #[test]
+    fn a_question_and_its_answer_are_few_bytes_in_a_turn() {
+        let mut s = Share::default();
+        s.begin(ahead(), false);
+        assert!(!s.has_moved_few(), "nothing is not few");
+        s.launched(Direction::Out, 1);
+        assert!(!s.has_moved_few(), "what it sends as datagrams does not count");
+        s.moved(Direction::In, FEW - 1);
+        s.moved(Direction::Out, 1);
+        assert!(s.has_moved_few() && s.has_moved());
+        s.moved(Direction::Out, 1);
+        assert!(!s.has_moved_few() && s.has_moved());
     }
 }

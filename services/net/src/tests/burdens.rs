@@ -53,3 +53,28 @@ fn a_stream_goes_on_while_datagrams_of_its_domain_wait() {
     until(&mut engine, |_| c.receive(&g).is_none().then_some(()));
     echo.join().unwrap();
 }
+
+#[test]
+fn who_moves_much_does_it_in_pieces_while_others_wait_for_answers() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = host(server.local_addr().unwrap().port());
+    let bytes = vec![7; 1 << 20];
+    for awaited in [false, true] {
+        let mut engine = Engine::new().unwrap();
+        let mut g = Guest::new(&mut engine, 1, allowed("10.88.0.1"), Vec::new());
+        let mut c = connected(&mut engine, &mut g, to);
+        let (mut peer, _) = server.accept().unwrap();
+        peer.set_nonblocking(true).unwrap();
+        engine.strain.always = awaited;
+        let (mut before, mut most) = (0, 0);
+        until(&mut engine, |_| {
+            let sent = g.counts.read().sent.bytes;
+            most = most.max(sent - before);
+            before = sent;
+            let _ = peer.read(&mut vec![0; 1 << 20]);
+            c.send(&g, &bytes);
+            (sent > 4 << 20).then_some(())
+        });
+        assert_eq!(most <= 64 << 10, awaited, "{most} bytes in a turn");
+    }
+}
