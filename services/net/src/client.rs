@@ -337,8 +337,11 @@ impl Client {
             let Some(number) = next.or_else(|| self.busy.pop()) else { break };
             self.move_bytes(number, budget, scratch)?;
         }
+        // To tell it of what burdened the service is a part of that, and no small one: a wake-up.
+        let telling = (!self.burdened.is_zero()).then(Instant::now);
         self.flush()?;
         self.channel.wake();
+        self.burdened += telling.map_or(Duration::ZERO, |since| since.elapsed());
         more |= !self.busy.is_empty() || may_burden && !self.burdens.is_empty();
         Ok(if more { Turn::More } else { Turn::Idle })
     }
