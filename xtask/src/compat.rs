@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use doppel_abi_linux::syscalls::NAMES;
-use doppel_kernel::syscall::{FAMILIES, Support, Syscall};
+use doppel_kernel::personality::{FAMILIES, Support, Syscall};
 
 const PATH: &str = "docs/COMPATIBILITY.md";
 

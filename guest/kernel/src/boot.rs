@@ -14,14 +14,14 @@ use doppel_machine::{arena, boot, host};
 
 use crate::sched::{IdleThread, Space, idle_loop};
 use crate::task::{Thread, current};
-use crate::{kernel, mm, root, shadow, signal, syscall, task, time};
+use crate::{kernel, mm, personality, root, shadow, signal, task, time};
 
 /// The Linux personality on the machine layer.
 struct Linux;
 
 impl Personality for Linux {
     fn syscall(&self) -> extern "C" fn() {
-        syscall::dispatch
+        personality::dispatch
     }
 
     fn trapped(&self) {

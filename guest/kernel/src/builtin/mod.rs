@@ -15,9 +15,9 @@ use doppel_machine::cpu;
 
 use crate::fs::file::flags::{O_DIRECTORY, O_RDONLY};
 use crate::fs::path::Path;
-use crate::fs::sys_dir::change_dir;
 use crate::fs::{Caller, File, Input, Output, at, open};
 use crate::task::Thread;
+use crate::task::directory::change_dir;
 use crate::{Errno, Result, sched, signal};
 
 mod files;

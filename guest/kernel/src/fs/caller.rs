@@ -12,9 +12,8 @@ use super::file::File;
 use super::inode::{Inode, Stat};
 use super::path::{FsContext, Path};
 use super::walk::Walker;
-use crate::syscall::{Args, PATH_MAX, read_string};
 use crate::task::current_ref;
-use crate::task::{Cred, Process, current};
+use crate::task::{Cred, Process, Thread, current};
 use crate::{Errno, Result};
 
 /// `AT_` constants.
@@ -29,6 +28,9 @@ pub mod at {
     pub const EMPTY_PATH: u32 = 0x1000;
     pub const STATX_SYNC_TYPE: u32 = 0x6000;
 }
+
+/// Longest path in bytes, with its NUL.
+pub const PATH_MAX: usize = 4096;
 
 /// Names up to this length need no allocation.
 const SHORT: usize = 128;
@@ -52,12 +54,6 @@ impl Name {
         Ok(n)
     }
 
-    /// The path in argument `i`.
-    #[inline(always)]
-    pub fn arg(a: &Args, i: usize) -> Result<Self> {
-        Self::read(a.ptr(i))
-    }
-
     /// The bytes without the NUL.
     pub fn bytes(&self) -> &[u8] {
         if self.long.is_empty() { &self.short[..self.len] } else { &self.long }
@@ -67,6 +63,23 @@ impl Name {
 #[cold]
 fn read_long(p: UserPtr) -> Result<Vec<u8>> {
     read_string(p, PATH_MAX).map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })
+}
+
+/// Copies a NUL-terminated string of at most `max` bytes with its NUL; E2BIG if longer.
+pub fn read_string(p: UserPtr, max: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut chunk = [0u8; 256];
+    while out.len() < max {
+        let n = chunk.len().min(max - out.len());
+        match p.add(out.len() as u64).read_cstr(&mut chunk[..n])? {
+            Some(len) => {
+                out.extend_from_slice(&chunk[..len]);
+                return Ok(out);
+            }
+            None => out.extend_from_slice(&chunk[..n]),
+        }
+    }
+    Err(Errno::E2BIG)
 }
 
 /// What a call acts on.
@@ -123,8 +136,8 @@ pub struct Caller {
 
 impl Caller {
     /// The caller of a system call.
-    pub fn new(a: &Args) -> Self {
-        Self::with_cred(&a.thread.process, a.thread.cred())
+    pub fn new(me: &Thread) -> Self {
+        Self::with_cred(&me.process, me.cred())
     }
 
     /// The given process as caller.

@@ -172,7 +172,7 @@ impl Dentry {
     }
 
     /// A handle is given for the file it stands for.
-    pub(super) fn give_handle(&self) {
+    pub(crate) fn give_handle(&self) {
         if self.kind == FileType::Directory {
             self.set(HANDLED, true);
         }

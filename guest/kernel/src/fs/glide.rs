@@ -18,13 +18,12 @@ use super::mount::{Mount, vfs};
 use super::path::Path;
 use super::perm::{self, MAY_EXEC};
 use super::walk::{LINKS_MAX, Last, NAME_MAX, skip};
-use crate::syscall::Args;
-use crate::task::Cred;
+use crate::task::{Cred, Thread};
 use crate::{Errno, Result};
 
 /// A place, for as long as the guard is held.
 #[derive(Clone, Copy)]
-pub(super) struct Spot<'g> {
+pub(crate) struct Spot<'g> {
     pub mount: &'g Arc<Mount>,
     pub dentry: &'g Arc<Dentry>,
 }
@@ -172,23 +171,20 @@ impl<'g> Glider<'g> {
 
 /// For a system call that only looks at a file that exists: finds it in the cache and has `look` look at it. `None`
 /// if that cannot be done so, or `look` gives `None`.
-pub(super) fn peek<R>(
-    a: &Args,
+pub(crate) fn peek<R>(
+    me: &Thread,
     dirfd: i32,
     name: &[u8],
     follow: bool,
     look: impl FnOnce(Spot<'_>, &Cred) -> Option<R>,
 ) -> Option<Result<R>> {
     let absolute = name.first()? == &b'/';
-    if a.thread.has_own_fs() {
+    if me.has_own_fs() {
         return None;
     }
-    let process = &a.thread.process;
-    let dir = if absolute || dirfd == FDCWD {
-        None
-    } else {
-        Some(a.thread.files.get(usize::try_from(dirfd).ok()?)?)
-    };
+    let process = &me.process;
+    let dir =
+        if absolute || dirfd == FDCWD { None } else { Some(me.files.get(usize::try_from(dirfd).ok()?)?) };
     let r = shield::read();
     let (root, cwd) = process.fs.get(&r).places_in(&r);
     let base = match &dir {
@@ -196,7 +192,7 @@ pub(super) fn peek<R>(
         None if absolute => root,
         None => cwd,
     };
-    let cred = a.thread.cred.get(&r);
+    let cred = me.cred.get(&r);
     let asked = (!perm::may_search_all(cred)).then_some(&**cred);
     let mut g = Glider { r: &r, root: Spot::of(root), cred: asked, links: 0, depth: 0 };
     match g.glide(Spot::of(base), (name, 0), (Last::Exists, follow)) {

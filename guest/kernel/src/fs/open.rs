@@ -14,7 +14,7 @@ use super::path::Path;
 use super::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::walk::{Found, Last, Walker};
 use crate::ipc::inotify::{self, event};
-use crate::syscall::Args;
+use crate::task::Thread;
 use crate::{Errno, Result};
 
 /// An O_PATH descriptor: nothing can be done with it but naming the file.
@@ -168,7 +168,7 @@ fn named(p: Path, flags: u32) -> Result<Arc<File>> {
 }
 
 /// Opens a place that was found otherwise than by name.
-pub(super) fn found(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
+pub(crate) fn found(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
     if flags & O_PATH != 0 { named(p, flags) } else { existing(caller, p, flags) }
 }
 
@@ -233,12 +233,12 @@ fn finish(p: Path, flags: u32) -> Result<Arc<File>> {
 
 /// For open calls: opens a regular file or directory that the directory cache leads to. `None` if it must be done the
 /// long way.
-pub(super) fn quick(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Option<Result<Arc<File>>> {
+pub(crate) fn quick(me: &Thread, dirfd: i32, name: &[u8], flags: u32) -> Option<Result<Arc<File>>> {
     if flags & (O_PATH | O_EXCL | O_NOATIME) != 0 || flags & O_TMPFILE == O_TMPFILE {
         return None;
     }
     let want = access(flags);
-    let found = peek(a, dirfd, name, flags & O_NOFOLLOW == 0, |spot, cred| {
+    let found = peek(me, dirfd, name, flags & O_NOFOLLOW == 0, |spot, cred| {
         let fits = match spot.dentry.kind() {
             FileType::Regular => {
                 flags & O_DIRECTORY == 0 && (want == MAY_READ || spot.mount.writable().is_ok())

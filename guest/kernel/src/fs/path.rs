@@ -24,7 +24,7 @@ pub struct Path {
 }
 
 impl Path {
-    pub(super) fn new(mount: Arc<Mount>, dentry: Arc<Dentry>) -> Self {
+    pub(crate) fn new(mount: Arc<Mount>, dentry: Arc<Dentry>) -> Self {
         Self { mount, dentry }
     }
 

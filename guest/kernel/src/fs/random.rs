@@ -9,10 +9,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::io::Output;
-use crate::syscall::Arg::{Hex, Int, Ptr};
-use crate::syscall::{Args, Support, Syscall, call};
-use crate::{Errno, Result, kernel};
-use doppel_abi_linux::syscalls::nr;
+use crate::{Result, kernel};
 
 struct Generator {
     rng: SpinLock<ChaCha20Rng>,
@@ -66,18 +63,3 @@ pub fn fill_output(out: &mut Output<'_>) -> Result<usize> {
     }
     Ok(done)
 }
-
-fn getrandom(a: &Args) -> Result<u64> {
-    const NONBLOCK: u32 = 1;
-    const RANDOM: u32 = 2;
-    const INSECURE: u32 = 4;
-    let flags = a.u32(2);
-    if flags & !(NONBLOCK | RANDOM | INSECURE) != 0 || flags & (RANDOM | INSECURE) == RANDOM | INSECURE {
-        return Err(Errno::EINVAL);
-    }
-    let len = a.len(1).min(i32::MAX as usize & !4095);
-    fill_output(&mut Output::user(a.ptr(0), len)).map(|n| n as u64)
-}
-
-/// getrandom.
-pub const CALLS: &[Syscall] = &[call(nr::GETRANDOM, getrandom, Support::Full, &[Ptr, Int, Hex], "")];

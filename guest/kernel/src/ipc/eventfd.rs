@@ -2,25 +2,12 @@
 
 use alloc::sync::Arc;
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 
-use super::anon;
-use crate::fs::file::{Splice, flags, poll};
+use crate::fs::file::{Splice, poll};
 use crate::fs::{File, FileOps, Input, Output};
 use crate::sched::{PollTable, WaitQueue, wait_until};
-use crate::syscall::Arg::{Hex, Int};
-use crate::syscall::Support::Full;
-use crate::syscall::{Args, Syscall, call};
 use crate::{Errno, Result};
-
-/// System calls of this module.
-pub const CALLS: &[Syscall] = &[
-    call(nr::EVENTFD, sys_eventfd, Full, &[Int], ""),
-    call(nr::EVENTFD2, sys_eventfd2, Full, &[Int, Hex], ""),
-];
-
-const EFD_SEMAPHORE: u32 = 1;
 /// Largest value the counter can hold.
 const MAX: u64 = u64::MAX - 1;
 
@@ -125,20 +112,4 @@ impl FileOps for EventFd {
     fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {
         out.push_str(&alloc::format!("eventfd-count: {:16x}\n", *self.count.lock()));
     }
-}
-
-fn make(args: &Args, efd_flags: u32) -> Result<u64> {
-    if efd_flags & !(EFD_SEMAPHORE | flags::O_CLOEXEC | flags::O_NONBLOCK) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let ops = Arc::new(EventFd::new(u64::from(args.u32(0)), efd_flags & EFD_SEMAPHORE != 0));
-    anon::new_fd(args, ops, "eventfd", flags::O_RDWR | (efd_flags & !EFD_SEMAPHORE))
-}
-
-fn sys_eventfd(args: &Args) -> Result<u64> {
-    make(args, 0)
-}
-
-fn sys_eventfd2(args: &Args) -> Result<u64> {
-    make(args, args.u32(1))
 }

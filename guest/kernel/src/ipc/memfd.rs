@@ -2,38 +2,19 @@
 //!
 //! A memfd is a nameless file of a tmpfs that is mounted nowhere, so everything that works on files works on it.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use doppel_abi_linux::syscalls::nr;
-
-use super::anon;
 use crate::fs::file::flags;
 use crate::fs::pages::seal;
 use crate::fs::rootfs::{self, Node, TmpfsOptions};
 use crate::fs::{File, Inode};
-use crate::syscall::Arg::{Hex, Str};
-use crate::syscall::Support::Partial;
-use crate::syscall::{Args, Syscall, call, read_string};
 use crate::{Errno, Result, kernel};
-
-/// System calls of this module.
-pub const CALLS: &[Syscall] =
-    &[call(nr::MEMFD_CREATE, sys_memfd_create, Partial, &[Str, Hex], "no huge pages")];
 
 /// `fcntl(2)` commands of seals.
 pub const F_ADD_SEALS: u32 = 1033;
 /// See [`F_ADD_SEALS`].
 pub const F_GET_SEALS: u32 = 1034;
-
-const MFD_CLOEXEC: u32 = 1;
-const MFD_ALLOW_SEALING: u32 = 2;
-const MFD_HUGETLB: u32 = 4;
-const MFD_NOEXEC_SEAL: u32 = 8;
-const MFD_EXEC: u32 = 16;
-/// Longest name, with its NUL: NAME_MAX less "memfd:".
-const NAME_SIZE: usize = 250;
 
 /// The file system of all memfds.
 struct MemFs(Arc<Node>);
@@ -49,33 +30,6 @@ pub fn new_file(name: String, mode: u32, uid: u32, gid: u32) -> Result<Arc<File>
     let inode = kernel().service::<MemFs>().0.tmpfile(mode, uid, gid)?;
     let ops = inode.open(flags::O_RDWR)?;
     Ok(File::nameless(ops, inode, name, flags::O_RDWR | flags::O_LARGEFILE))
-}
-
-fn sys_memfd_create(args: &Args) -> Result<u64> {
-    let f = args.u32(1);
-    let exec = f & (MFD_NOEXEC_SEAL | MFD_EXEC);
-    if f & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC) != 0
-        || f & MFD_HUGETLB != 0
-        || exec == MFD_NOEXEC_SEAL | MFD_EXEC
-    {
-        return Err(Errno::EINVAL);
-    }
-    let name =
-        read_string(args.ptr(0), NAME_SIZE).map_err(|e| if e == Errno::E2BIG { Errno::EINVAL } else { e })?;
-    let name = format!("/memfd:{} (deleted)", String::from_utf8_lossy(&name));
-    let cred = args.thread.cred();
-    let mode = if f & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
-    let file = new_file(name, mode, cred.fsuid, cred.fsgid)?;
-    if f & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0
-        && let Some(n) = file.downcast::<Node>()
-    {
-        let object = n.object()?;
-        object.allow_sealing();
-        if f & MFD_NOEXEC_SEAL != 0 {
-            object.add_seals(seal::EXEC)?;
-        }
-    }
-    anon::insert(args, file, f & MFD_CLOEXEC != 0)
 }
 
 /// Whether a file's seals forbid writing through a new shared mapping.

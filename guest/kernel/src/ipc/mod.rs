@@ -5,20 +5,15 @@
 //! Lock order: epoll scan lock (outer epoll before inner) → a file's own state → its wait queue → epoll ready
 //! list → the epoll's wait queue.
 
-pub mod anon;
 pub mod dnotify;
 pub mod epoll;
-pub mod epoll_calls;
 pub mod eventfd;
 pub mod fifo;
 pub mod inotify;
-pub mod mask;
 pub mod memfd;
 pub mod mqueue;
 pub mod pidfd;
 pub mod pipe;
-pub mod poll;
-pub mod select;
 pub mod signalfd;
 pub mod splice;
 pub mod sysv;

@@ -6,102 +6,56 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
-use doppel_abi_linux::syscalls::nr;
-use doppel_machine::arena;
-use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
-use doppel_machine::user::UserPtr;
 
-use super::anon;
-use crate::fs::fdtable::FileRef;
-use crate::fs::file::{Splice, flags, poll};
+use crate::fs::file::{Splice, poll};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
-use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
+use crate::sched::{PollTable, WaitQueue};
 use crate::signal::{SigInfo, code, send_process};
-use crate::syscall::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
-use crate::syscall::Support::{Full, Partial};
-use crate::syscall::{Args, Syscall, call, read_string};
 use crate::task::{Process, current, try_current};
-use crate::time::{Timespec, monotonic_ns, realtime_ns};
-use crate::{Errno, Result, kernel};
-
-/// System calls of this module.
-pub const CALLS: &[Syscall] = &[
-    call(nr::MQ_OPEN, sys_mq_open, Full, &[Str, Hex, Octal, Ptr], ""),
-    call(nr::MQ_UNLINK, sys_mq_unlink, Full, &[Str], ""),
-    call(nr::MQ_TIMEDSEND, sys_mq_timedsend, Full, &[Fd, Ptr, Int, Int, Ptr], ""),
-    call(nr::MQ_TIMEDRECEIVE, sys_mq_timedreceive, Full, &[Fd, Ptr, Int, Ptr, Ptr], ""),
-    call(nr::MQ_NOTIFY, sys_mq_notify, Partial, &[Fd, Ptr], "SIGEV_THREAD is refused: ENOSYS"),
-    call(nr::MQ_GETSETATTR, sys_mq_getsetattr, Full, &[Fd, Ptr, Ptr], ""),
-];
-
-const NAME_MAX: usize = 255;
-const QUEUES_MAX: usize = 256;
-const DEFAULT_MESSAGES: i64 = 10;
-const DEFAULT_SIZE: i64 = 8192;
-/// Limits without and with CAP_SYS_RESOURCE: messages, bytes of one.
-const LIMITS: [(i64, i64); 2] = [(10, 8192), (65_536, 1 << 20)];
-const PRIO_MAX: u32 = 32_768;
-const CAP_SYS_RESOURCE: u32 = 24;
-
-pod_struct! {
-    /// `struct mq_attr`.
-    pub struct MqAttr {
-        /// O_NONBLOCK.
-        pub flags: i64,
-        /// Most messages.
-        pub maxmsg: i64,
-        /// Most bytes of a message.
-        pub msgsize: i64,
-        /// Messages in the queue.
-        pub curmsgs: i64,
-        /// Unused.
-        pub pad: [i64; 4],
-    }
-}
+use crate::{Errno, Result};
 
 /// Who is told when a message comes to an empty queue.
-struct Notify {
-    process: Arc<Process>,
+pub(crate) struct Notify {
+    pub(crate) process: Arc<Process>,
     /// Signal number (0: none is sent) and value.
-    signal: (i32, u64),
+    pub(crate) signal: (i32, u64),
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// By priority, first in first out within one.
     messages: BTreeMap<u32, VecDeque<Vec<u8>>>,
-    count: usize,
-    notify: Option<Notify>,
+    pub(crate) count: usize,
+    pub(crate) notify: Option<Notify>,
     /// Threads in mq_receive.
-    receivers: u32,
+    pub(crate) receivers: u32,
 }
 
 /// A message queue.
 pub struct Queue {
-    max: usize,
-    size: usize,
-    mode: u32,
-    uid: u32,
-    gid: u32,
-    state: SpinLock<State>,
-    changed: Arc<WaitQueue>,
+    pub(crate) max: usize,
+    pub(crate) size: usize,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) state: SpinLock<State>,
+    pub(crate) changed: Arc<WaitQueue>,
 }
 
 /// Queues by name.
 #[derive(Default)]
-struct Names(SpinLock<BTreeMap<Vec<u8>, Arc<Queue>>>);
+pub(crate) struct Names(pub(crate) SpinLock<BTreeMap<Vec<u8>, Arc<Queue>>>);
 
 /// What a descriptor refers to.
 pub struct Handle {
-    queue: Arc<Queue>,
+    pub(crate) queue: Arc<Queue>,
 }
 
 impl Queue {
-    fn push(&self, priority: u32, data: &mut Option<Vec<u8>>) -> Option<()> {
+    pub(crate) fn push(&self, priority: u32, data: &mut Option<Vec<u8>>) -> Option<()> {
         let told = {
             let mut s = self.state.lock();
             if s.count >= self.max {
@@ -122,7 +76,7 @@ impl Queue {
         Some(())
     }
 
-    fn pop(&self) -> Option<(u32, Vec<u8>)> {
+    pub(crate) fn pop(&self) -> Option<(u32, Vec<u8>)> {
         let m = {
             let mut s = self.state.lock();
             let mut last = s.messages.last_entry()?;
@@ -138,7 +92,7 @@ impl Queue {
         Some(m)
     }
 
-    fn check(&self, want: u32) -> Result<()> {
+    pub(crate) fn check(&self, want: u32) -> Result<()> {
         let c = current().cred();
         let bits = if c.fsuid == self.uid {
             self.mode >> 6
@@ -151,7 +105,7 @@ impl Queue {
     }
 }
 
-const CAP_DAC_OVERRIDE: u32 = 1;
+pub(crate) const CAP_DAC_OVERRIDE: u32 = 1;
 
 impl FileOps for Handle {
     fn splice(&self) -> Splice {
@@ -202,202 +156,4 @@ impl FileOps for Handle {
             ..Stat::anonymous()
         })
     }
-}
-
-fn read_name(args: &Args) -> Result<Vec<u8>> {
-    let name = read_string(args.ptr(0), NAME_MAX + 1)
-        .map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })?;
-    if name.is_empty() {
-        return Err(Errno::ENOENT);
-    }
-    if name.contains(&b'/') { Err(Errno::EACCES) } else { Ok(name) }
-}
-
-fn make(args: &Args) -> Result<Queue> {
-    let cred = args.thread.cred();
-    let (mut max, mut size) = (DEFAULT_MESSAGES, DEFAULT_SIZE);
-    if !args.ptr(3).is_null() {
-        let attr = args.ptr(3).read::<MqAttr>()?;
-        let limit = LIMITS[usize::from(cred.capable(CAP_SYS_RESOURCE))];
-        if !(1..=limit.0).contains(&attr.maxmsg) || !(1..=limit.1).contains(&attr.msgsize) {
-            return Err(Errno::EINVAL);
-        }
-        (max, size) = (attr.maxmsg, attr.msgsize);
-    }
-    let mode = args.u32(2) & 0o777 & !args.thread.fs().umask();
-    Ok(Queue {
-        max: max as usize,
-        size: size as usize,
-        mode,
-        uid: cred.fsuid,
-        gid: cred.fsgid,
-        state: SpinLock::default(),
-        changed: Arc::default(),
-    })
-}
-
-fn sys_mq_open(args: &Args) -> Result<u64> {
-    let f = args.u32(1);
-    let name = read_name(args)?;
-    let names = kernel().service::<Names>();
-    let found = names.0.lock().get(&name).cloned();
-    let queue = match found {
-        Some(_) if f & flags::O_CREAT != 0 && f & flags::O_EXCL != 0 => return Err(Errno::EEXIST),
-        Some(q) => {
-            q.check(match f & flags::O_ACCMODE {
-                flags::O_RDONLY => 4,
-                flags::O_WRONLY => 2,
-                _ => 6,
-            })?;
-            q
-        }
-        None if f & flags::O_CREAT == 0 => return Err(Errno::ENOENT),
-        None => {
-            let q = Arc::new(make(args)?);
-            let mut n = names.0.lock();
-            if n.len() >= QUEUES_MAX {
-                return Err(Errno::ENOSPC);
-            }
-            // Somebody may have made it meanwhile: theirs is the one.
-            n.entry(name.clone()).or_insert(q).clone()
-        }
-    };
-    let label = alloc::format!("/{}", alloc::string::String::from_utf8_lossy(&name));
-    let file = File::anon(Arc::new(Handle { queue }), label, f & (flags::O_ACCMODE | flags::O_NONBLOCK));
-    anon::insert(args, file, f & flags::O_CLOEXEC != 0)
-}
-
-fn sys_mq_unlink(args: &Args) -> Result<u64> {
-    let name = read_name(args)?;
-    let names = kernel().service::<Names>();
-    let mut n = names.0.lock();
-    let q = n.get(&name).ok_or(Errno::ENOENT)?;
-    let c = args.thread.cred();
-    if c.fsuid != q.uid && !c.capable(CAP_DAC_OVERRIDE) {
-        return Err(Errno::EACCES);
-    }
-    n.remove(&name);
-    Ok(0)
-}
-
-/// The queue behind descriptor argument 0.
-fn queue(args: &Args, write: bool) -> Result<(FileRef<'_>, Arc<Queue>)> {
-    let file = args.file(0)?;
-    let q = file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue.clone();
-    let ok = if write { file.writable() } else { file.readable() };
-    if ok { Ok((file, q)) } else { Err(Errno::EBADF) }
-}
-
-/// An absolute CLOCK_REALTIME time as a deadline; null is never.
-fn deadline(p: UserPtr) -> Result<Deadline> {
-    if p.is_null() {
-        return Ok(None);
-    }
-    let at = p.read::<Timespec>()?.to_ns()?;
-    Ok(Some(monotonic_ns().saturating_add(at.saturating_sub(realtime_ns()))))
-}
-
-fn sys_mq_timedsend(args: &Args) -> Result<u64> {
-    let (len, priority) = (args.len(2), args.u32(3));
-    if priority >= PRIO_MAX {
-        return Err(Errno::EINVAL);
-    }
-    let until = deadline(args.ptr(4))?;
-    let (file, q) = queue(args, true)?;
-    if len > q.size {
-        return Err(Errno::EMSGSIZE);
-    }
-    if arena::low() {
-        return Err(Errno::ENOMEM);
-    }
-    let mut data = vec![0; len];
-    args.ptr(1).read_bytes(&mut data)?;
-    let mut data = Some(data);
-    match q.push(priority, &mut data) {
-        Some(()) => {}
-        None if file.nonblocking() => return Err(Errno::EAGAIN),
-        None => wait_until(&q.changed, until, || q.push(priority, &mut data))?,
-    }
-    Ok(0)
-}
-
-fn sys_mq_timedreceive(args: &Args) -> Result<u64> {
-    let until = deadline(args.ptr(4))?;
-    let (file, q) = queue(args, false)?;
-    if args.len(2) < q.size {
-        return Err(Errno::EMSGSIZE);
-    }
-    let (priority, data) = match q.pop() {
-        Some(m) => m,
-        None if file.nonblocking() => return Err(Errno::EAGAIN),
-        None => {
-            q.state.lock().receivers += 1;
-            let r = wait_until(&q.changed, until, || q.pop());
-            q.state.lock().receivers -= 1;
-            r?
-        }
-    };
-    args.ptr(1).write_bytes(&data)?;
-    if !args.ptr(3).is_null() {
-        args.ptr(3).write(&priority)?;
-    }
-    Ok(data.len() as u64)
-}
-
-fn sys_mq_notify(args: &Args) -> Result<u64> {
-    const SIGEV_SIGNAL: i32 = 0;
-    const SIGEV_NONE: i32 = 1;
-    const SIGEV_THREAD: i32 = 2;
-    let request = if args.ptr(1).is_null() {
-        None
-    } else {
-        // sigev_value, then sigev_signo and sigev_notify.
-        let value = args.ptr(1).read::<u64>()?;
-        let [signo, how] = args.ptr(1).add(8).read::<[i32; 2]>()?;
-        match how {
-            SIGEV_NONE => Some((0, value)),
-            SIGEV_SIGNAL if (1..=64).contains(&signo) => Some((signo, value)),
-            SIGEV_THREAD => return Err(Errno::ENOSYS),
-            _ => return Err(Errno::EINVAL),
-        }
-    };
-    let file = args.file(0)?;
-    let q = &file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue;
-    let me = &args.thread.process;
-    let mut s = q.state.lock();
-    match request {
-        None => {
-            if s.notify.as_ref().is_some_and(|n| n.process.pid == me.pid) {
-                s.notify = None;
-            }
-        }
-        Some(_) if s.notify.is_some() => return Err(Errno::EBUSY),
-        Some(signal) => s.notify = Some(Notify { process: me.clone(), signal }),
-    }
-    Ok(0)
-}
-
-fn sys_mq_getsetattr(args: &Args) -> Result<u64> {
-    let file = args.file(0)?;
-    let q = &file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue;
-    let nonblock = i64::from(flags::O_NONBLOCK);
-    let new = if args.ptr(1).is_null() { None } else { Some(args.ptr(1).read::<MqAttr>()?) };
-    if new.is_some_and(|n| n.flags & !nonblock != 0) {
-        return Err(Errno::EINVAL);
-    }
-    let old = MqAttr {
-        flags: if file.nonblocking() { nonblock } else { 0 },
-        maxmsg: q.max as i64,
-        msgsize: q.size as i64,
-        curmsgs: q.state.lock().count as i64,
-        pad: [0; 4],
-    };
-    if let Some(n) = new {
-        let keep = file.flags() & !flags::O_NONBLOCK;
-        file.set_flags(keep | if n.flags == 0 { 0 } else { flags::O_NONBLOCK });
-    }
-    if !args.ptr(2).is_null() {
-        args.ptr(2).write(&old)?;
-    }
-    Ok(0)
 }

@@ -14,7 +14,6 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_algo::byte_ring::ByteRing;
 use doppel_machine::arena;
 use doppel_machine::sync::SpinLock;
@@ -24,9 +23,6 @@ use crate::fs::file::{flags, poll};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::sched::{PollTable, WaitQueue, wait_until};
 use crate::signal::send_sigpipe;
-use crate::syscall::Arg::{Hex, Ptr};
-use crate::syscall::Support::Full;
-use crate::syscall::{Args, Syscall, call};
 use crate::task::current;
 use crate::{Errno, Result, kernel};
 
@@ -41,10 +37,6 @@ pub const F_SETPIPE_SZ: u32 = 1031;
 /// See [`F_SETPIPE_SZ`].
 pub const F_GETPIPE_SZ: u32 = 1032;
 const FIONREAD: u32 = 0x541b;
-
-/// System calls of this module.
-pub const CALLS: &[Syscall] =
-    &[call(nr::PIPE, sys_pipe, Full, &[Ptr], ""), call(nr::PIPE2, sys_pipe2, Full, &[Ptr, Hex], "")];
 
 /// A run of bytes written in one mode.
 struct Segment {
@@ -486,37 +478,4 @@ pub fn new_pipe(open_flags: u32) -> (Arc<File>, Arc<File>) {
     let r = PipeEnd::new(pipe.clone(), true, false, 0);
     let w = PipeEnd::new(pipe, false, true, 0);
     (File::anon(r, name.clone(), flags::O_RDONLY | keep), File::anon(w, name, flags::O_WRONLY | keep))
-}
-
-fn make(args: &Args, open_flags: u32) -> Result<u64> {
-    if open_flags & !(flags::O_CLOEXEC | flags::O_NONBLOCK | flags::O_DIRECT) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if arena::low() {
-        return Err(Errno::ENFILE);
-    }
-    let (r, w) = new_pipe(open_flags);
-    let cloexec = open_flags & flags::O_CLOEXEC != 0;
-    let files = args.thread.files();
-    let r = files.insert(r, cloexec)?;
-    let fds = files.insert(w, cloexec).and_then(|w| {
-        args.ptr(0).write(&[r, w]).map_err(|e| {
-            // Another thread may have closed it already; then there is nothing to undo.
-            let _ = files.close(w);
-            e.into()
-        })
-    });
-    if let Err(e) = fds {
-        let _ = files.close(r);
-        return Err(e);
-    }
-    Ok(0)
-}
-
-fn sys_pipe(args: &Args) -> Result<u64> {
-    make(args, 0)
-}
-
-fn sys_pipe2(args: &Args) -> Result<u64> {
-    make(args, args.u32(1))
 }

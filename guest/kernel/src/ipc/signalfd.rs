@@ -1,27 +1,15 @@
 //! Signals as bytes to read (`signalfd(2)`).
 
-use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::{bytes_of, zeroed};
 
-use super::anon;
-use crate::fs::file::{Splice, flags, poll};
+use crate::fs::file::{Splice, poll};
 use crate::fs::{File, FileOps, Output};
 use crate::sched::{PollTable, wait_until};
-use crate::signal::{SigInfo, SigSet, UNBLOCKABLE, code, dequeue, sig};
-use crate::syscall::Arg::{Hex, Int, Ptr};
-use crate::syscall::Support::Full;
-use crate::syscall::{Args, Syscall, call};
+use crate::signal::{SigInfo, SigSet, code, dequeue, sig};
 use crate::task::current;
 use crate::{Errno, Result};
-
-/// System calls of this module.
-pub const CALLS: &[Syscall] = &[
-    call(nr::SIGNALFD, sys_signalfd, Full, &[Int, Ptr, Int], ""),
-    call(nr::SIGNALFD4, sys_signalfd4, Full, &[Int, Ptr, Int, Hex], ""),
-];
 
 doppel_machine::pod_struct! {
     /// `struct signalfd_siginfo`.
@@ -69,7 +57,7 @@ const _: () = assert!(size_of::<SignalfdSiginfo>() == RECORD, "signalfd_siginfo 
 
 /// A signal descriptor. It reads the signals of whoever reads it.
 pub struct SignalFd {
-    mask: AtomicU64,
+    pub(crate) mask: AtomicU64,
 }
 
 fn record(i: &SigInfo) -> SignalfdSiginfo {
@@ -141,29 +129,4 @@ impl FileOps for SignalFd {
     fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {
         out.push_str(&alloc::format!("sigmask:\t{:016x}\n", self.mask()));
     }
-}
-
-fn make(args: &Args, f: u32) -> Result<u64> {
-    if f & !(flags::O_NONBLOCK | flags::O_CLOEXEC) != 0 || args.len(2) != size_of::<SigSet>() {
-        return Err(Errno::EINVAL);
-    }
-    let mask: SigSet = args.ptr(1).read::<SigSet>()? & !UNBLOCKABLE;
-    if args.i32(0) == -1 {
-        let ops = Arc::new(SignalFd { mask: AtomicU64::new(mask) });
-        return anon::new_fd(args, ops, "signalfd", flags::O_RDWR | f);
-    }
-    let file = args.file(0)?;
-    let fd = file.downcast::<SignalFd>().ok_or(Errno::EINVAL)?;
-    fd.mask.store(mask, Ordering::SeqCst);
-    // What is pending may match now.
-    args.thread.process.signals.wait.wake_all(poll::POLLIN);
-    Ok(args.u64(0))
-}
-
-fn sys_signalfd(args: &Args) -> Result<u64> {
-    make(args, 0)
-}
-
-fn sys_signalfd4(args: &Args) -> Result<u64> {
-    make(args, args.u32(3))
 }

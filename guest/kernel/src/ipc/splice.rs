@@ -1,4 +1,4 @@
-//! Calls that move data between files: splice, tee, vmsplice, sendfile, copy_file_range.
+//! Moving data between files: splice, tee, vmsplice, sendfile, copy_file_range.
 //!
 //! Everything goes through a kernel buffer. What was read from a pipe but could not be delivered goes back; of a
 //! file only the delivered bytes count. Which files take part at all is theirs to say ([`FileOps::splice`]): a
@@ -9,44 +9,28 @@
 use alloc::sync::Arc;
 use alloc::vec;
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use super::inotify::{event, file_event};
 use super::pipe::{Pipe, PipeEnd};
-use crate::fs::caller::file_stat;
 use crate::fs::fdtable::FileRef;
-use crate::fs::file::{Splice, flags};
-use crate::fs::sys_rw::{RW_MAX, read_file, read_iovecs, write_file};
-use crate::fs::{File, FileType, Input, Output};
-use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
-use crate::syscall::Support::Full;
-use crate::syscall::{Args, Syscall, call};
+use crate::fs::file::Splice;
+use crate::fs::rw::{read_file, write_file};
+use crate::fs::{File, Input, Output};
 use crate::{Errno, Result};
 
-/// System calls of this module.
-pub const CALLS: &[Syscall] = &[
-    call(nr::SPLICE, sys_splice, Full, &[Fd, Ptr, Fd, Ptr, Int, Hex], ""),
-    call(nr::TEE, sys_tee, Full, &[Fd, Fd, Int, Hex], ""),
-    call(nr::VMSPLICE, sys_vmsplice, Full, &[Fd, Ptr, Int, Hex], "copies"),
-    call(nr::SENDFILE, sys_sendfile, Full, &[Fd, Fd, Ptr, Int], ""),
-    call(nr::COPY_FILE_RANGE, sys_copy_file_range, Full, &[Fd, Ptr, Fd, Ptr, Int, Hex], ""),
-];
-
 /// Bytes moved at a time.
-const CHUNK: usize = 64 << 10;
-const SPLICE_F_NONBLOCK: u32 = 2;
-const SPLICE_FLAGS: u32 = 0xf;
+pub(crate) const CHUNK: usize = 64 << 10;
 
 /// Where bytes come from or go to in a file: at an explicit offset, which moves, or at the file's position.
-struct Place<'a> {
-    file: FileRef<'a>,
-    offset: Option<u64>,
+pub(crate) struct Place<'a> {
+    pub(crate) file: FileRef<'a>,
+    pub(crate) offset: Option<u64>,
 }
 
 impl<'a> Place<'a> {
     /// `p` points to the offset; null means the file's position. `unseekable` is for files that have none.
-    fn new(file: FileRef<'a>, p: UserPtr, unseekable: Errno) -> Result<Self> {
+    pub(crate) fn new(file: FileRef<'a>, p: UserPtr, unseekable: Errno) -> Result<Self> {
         let offset = if p.is_null() {
             None
         } else {
@@ -59,13 +43,13 @@ impl<'a> Place<'a> {
     }
 
     /// EINVAL if nothing can be moved out of the file into a pipe.
-    fn has_bytes(&self) -> Result<()> {
+    pub(crate) fn has_bytes(&self) -> Result<()> {
         let can = matches!(self.file.ops().splice(), Splice::Both | Splice::From);
         if can && pipe_of(&self.file).is_none() { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     /// EINVAL if nothing can be moved into the file.
-    fn takes_bytes(&self) -> Result<()> {
+    pub(crate) fn takes_bytes(&self) -> Result<()> {
         let can = matches!(self.file.ops().splice(), Splice::Both | Splice::Into);
         if can { Ok(()) } else { Err(Errno::EINVAL) }
     }
@@ -92,7 +76,7 @@ impl<'a> Place<'a> {
     }
 
     /// Writes and moves.
-    fn write(&mut self, buf: &[u8]) -> Result<usize> {
+    pub(crate) fn write(&mut self, buf: &[u8]) -> Result<usize> {
         let Some(at) = self.offset else { return write_file(&self.file, &mut Input::kernel(buf)) };
         let n = self.file.ops().write(&self.file, &mut Input::kernel(buf), at)?;
         self.offset = Some(at + n as u64);
@@ -101,7 +85,7 @@ impl<'a> Place<'a> {
     }
 
     /// Gives the moved offset back to the program.
-    fn store(&self, p: UserPtr) -> Result<()> {
+    pub(crate) fn store(&self, p: UserPtr) -> Result<()> {
         match self.offset {
             Some(o) => Ok(p.write(&o)?),
             None => Ok(()),
@@ -109,15 +93,7 @@ impl<'a> Place<'a> {
     }
 }
 
-fn readable(a: &Args, i: usize) -> Result<FileRef<'_>> {
-    a.file(i).and_then(|f| if f.readable() { Ok(f) } else { Err(Errno::EBADF) })
-}
-
-fn writable(a: &Args, i: usize) -> Result<FileRef<'_>> {
-    a.file(i).and_then(|f| if f.writable() { Ok(f) } else { Err(Errno::EBADF) })
-}
-
-fn pipe_of(f: &File) -> Option<Arc<Pipe>> {
+pub(crate) fn pipe_of(f: &File) -> Option<Arc<Pipe>> {
     f.downcast::<PipeEnd>().map(|e| e.pipe().clone())
 }
 
@@ -130,7 +106,7 @@ fn outcome(done: usize, r: Result<()>) -> Result<usize> {
 }
 
 /// Moves bytes out of a pipe.
-fn from_pipe(
+pub(crate) fn from_pipe(
     pipe: &Pipe,
     len: usize,
     block: bool,
@@ -162,7 +138,7 @@ fn from_pipe(
 }
 
 /// Moves bytes into a pipe: what fits, after waiting for room once.
-fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) -> Result<usize> {
+pub(crate) fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) -> Result<usize> {
     let mut room = pipe.wait_room(block)?;
     from.has_bytes()?;
     let mut buf = vec![0; len.min(CHUNK)];
@@ -194,129 +170,8 @@ fn to_pipe(from: &mut Place, pipe: &Pipe, len: usize, block: bool) -> Result<usi
     outcome(done, r)
 }
 
-/// Moves bytes from a pipe to another: waits until there are some and there is room.
-fn between(from: &Pipe, to: &Pipe, len: usize, block: bool) -> Result<usize> {
-    loop {
-        from.wait_data(block)?;
-        to.wait_room(block)?;
-        // Who else uses the pipes may have been faster.
-        match from_pipe(from, len, false, |b| to.write(&mut Input::kernel(b), false, false)) {
-            Err(Errno::EAGAIN) if block => {}
-            r => return r,
-        }
-    }
-}
-
-fn sys_splice(a: &Args) -> Result<u64> {
-    let len = a.len(4).min(RW_MAX);
-    let f = a.u32(5);
-    if len == 0 {
-        return Ok(0);
-    }
-    if f & !SPLICE_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let (input, output) = (a.file(0)?, a.file(2)?);
-    let pipes = (pipe_of(&input), pipe_of(&output));
-    if pipes.0.is_some() && !a.ptr(1).is_null() || pipes.1.is_some() && !a.ptr(3).is_null() {
-        return Err(Errno::ESPIPE);
-    }
-    if !input.readable() || !output.writable() {
-        return Err(Errno::EBADF);
-    }
-    let block = |file: &File| f & SPLICE_F_NONBLOCK == 0 && !file.nonblocking();
-    let n = match pipes {
-        (Some(from), Some(to)) => {
-            if Arc::ptr_eq(&from, &to) {
-                return Err(Errno::EINVAL);
-            }
-            between(&from, &to, len, block(&input) && block(&output))?
-        }
-        (Some(from), None) => {
-            let append = output.flags() & flags::O_APPEND != 0;
-            let mut to = Place::new(output, a.ptr(3), Errno::EINVAL)?;
-            to.takes_bytes()?;
-            if append {
-                return Err(Errno::EINVAL);
-            }
-            let n = from_pipe(&from, len, block(&input), |b| to.write(b))?;
-            to.store(a.ptr(3))?;
-            n
-        }
-        (None, Some(to)) => {
-            let mut from = Place::new(input, a.ptr(1), Errno::EINVAL)?;
-            let n = to_pipe(&mut from, &to, len, block(&output))?;
-            from.store(a.ptr(1))?;
-            n
-        }
-        (None, None) => return Err(Errno::EINVAL),
-    };
-    Ok(n as u64)
-}
-
-fn sys_tee(a: &Args) -> Result<u64> {
-    let len = a.len(2).min(RW_MAX);
-    let f = a.u32(3);
-    if f & !SPLICE_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if len == 0 {
-        return Ok(0);
-    }
-    let (input, output) = (readable(a, 0)?, writable(a, 1)?);
-    let (Some(from), Some(to)) = (pipe_of(&input), pipe_of(&output)) else { return Err(Errno::EINVAL) };
-    if Arc::ptr_eq(&from, &to) {
-        return Err(Errno::EINVAL);
-    }
-    let nonblock = |file: &File| f & SPLICE_F_NONBLOCK != 0 || file.nonblocking();
-    let block = !nonblock(&input) && !nonblock(&output);
-    loop {
-        from.wait_data(block)?;
-        let room = to.wait_room(block)?;
-        let mut buf = vec![0; len.min(room).min(CHUNK)];
-        let r = match from.peek(&mut Output::kernel(&mut buf)) {
-            Ok(0) => return Ok(0),
-            Ok(n) => to.write(&mut Input::kernel(&buf[..n]), false, false),
-            Err(e) => Err(e),
-        };
-        // Who else uses the pipes may have been faster.
-        match r {
-            Err(Errno::EAGAIN) if block => {}
-            r => return r.map(|n| n as u64),
-        }
-    }
-}
-
-fn sys_vmsplice(a: &Args) -> Result<u64> {
-    let f = a.u32(3);
-    if f & !SPLICE_FLAGS != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let file = a.file(0)?;
-    let pipe = pipe_of(&file).ok_or(Errno::EBADF)?;
-    let v = read_iovecs(a.ptr(1), a.len(2))?;
-    let block = f & SPLICE_F_NONBLOCK == 0;
-    let n = if file.writable() {
-        // What fits, after waiting for room once.
-        let mut input = Input::iovecs(v);
-        if input.remaining() == 0 {
-            return Ok(0);
-        }
-        loop {
-            pipe.wait_room(block)?;
-            match pipe.write(&mut input, false, false) {
-                Err(Errno::EAGAIN) if block => {}
-                r => break r?,
-            }
-        }
-    } else {
-        pipe.read(&mut Output::iovecs(v), block)?
-    };
-    Ok(n as u64)
-}
-
 /// Copies from a seekable file until `len`, the end, or a short write.
-fn copy(from: &mut Place, to: &mut Place, len: usize) -> Result<usize> {
+pub(crate) fn copy(from: &mut Place, to: &mut Place, len: usize) -> Result<usize> {
     let mut buf = vec![0; len.min(CHUNK)];
     let mut done = 0;
     let r = loop {
@@ -343,62 +198,4 @@ fn copy(from: &mut Place, to: &mut Place, len: usize) -> Result<usize> {
         }
     };
     outcome(done, r)
-}
-
-fn sys_sendfile(a: &Args) -> Result<u64> {
-    let mut from = Place::new(readable(a, 1)?, a.ptr(2), Errno::ESPIPE)?;
-    let output = writable(a, 0)?;
-    let len = a.len(3).min(RW_MAX);
-    let n = if let Some(pipe) = pipe_of(&output) {
-        if len == 0 { 0 } else { to_pipe(&mut from, &pipe, len, !output.nonblocking())? }
-    } else {
-        if !from.file.ops().seekable() || output.flags() & flags::O_APPEND != 0 {
-            return Err(Errno::EINVAL);
-        }
-        from.has_bytes()?;
-        copy(&mut from, &mut Place { file: output, offset: None }, len)?
-    };
-    from.store(a.ptr(2))?;
-    Ok(n as u64)
-}
-
-/// Both must be regular files; EISDIR for directories.
-fn check_regular(files: [&File; 2]) -> Result<()> {
-    let kind = |f: &File| f.inode.as_ref().map(|i| i.kind());
-    if files.iter().any(|f| kind(f) == Some(FileType::Directory)) {
-        return Err(Errno::EISDIR);
-    }
-    let regular = files.iter().all(|f| kind(f) == Some(FileType::Regular));
-    if regular { Ok(()) } else { Err(Errno::EINVAL) }
-}
-
-fn sys_copy_file_range(a: &Args) -> Result<u64> {
-    if a.u32(5) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let (input, output) = (a.file(0)?, a.file(2)?);
-    check_regular([&input, &output])?;
-    if !input.readable() || !output.writable() || output.flags() & flags::O_APPEND != 0 {
-        return Err(Errno::EBADF);
-    }
-    let mut from = Place::new(input, a.ptr(1), Errno::ESPIPE)?;
-    let mut to = Place::new(output, a.ptr(3), Errno::ESPIPE)?;
-    let (source, target) = (file_stat(&from.file)?, file_stat(&to.file)?);
-    if source.dev != target.dev {
-        return Err(Errno::EXDEV);
-    }
-    let start = |p: &Place| p.offset.unwrap_or_else(|| p.file.pos.get());
-    let left = source.size.saturating_sub(start(&from));
-    let len = a.len(4).min(RW_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
-    let same = match (&from.file.inode, &to.file.inode) {
-        (Some(i), Some(o)) => Arc::ptr_eq(i, o),
-        _ => false,
-    };
-    if same && start(&from).abs_diff(start(&to)) < len as u64 {
-        return Err(Errno::EINVAL);
-    }
-    let n = copy(&mut from, &mut to, len)?;
-    from.store(a.ptr(1))?;
-    to.store(a.ptr(3))?;
-    Ok(n as u64)
 }

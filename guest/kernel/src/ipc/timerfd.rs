@@ -7,40 +7,16 @@
 
 use alloc::sync::{Arc, Weak};
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use super::anon;
-use crate::fs::file::{Splice, flags, poll};
+use crate::fs::file::{Splice, poll};
 use crate::fs::{File, FileOps, Output};
 use crate::sched::{PollTable, WaitQueue, wait_until};
-use crate::syscall::Arg::{Fd, Hex, Int, Ptr};
-use crate::syscall::Support::{Full, Partial};
-use crate::syscall::{Args, Syscall, call};
 use crate::time::{Expire, TimerId, Timespec, monotonic_ns, realtime_ns};
 use crate::{Errno, Result, kernel};
 
-/// System calls of this module.
-pub const CALLS: &[Syscall] = &[
-    call(nr::TIMERFD_CREATE, sys_timerfd_create, Full, &[Int, Hex], ""),
-    call(
-        nr::TIMERFD_SETTIME,
-        sys_timerfd_settime,
-        Partial,
-        &[Fd, Hex, Ptr, Ptr],
-        "TFD_TIMER_CANCEL_ON_SET is accepted; the clock is never set",
-    ),
-    call(nr::TIMERFD_GETTIME, sys_timerfd_gettime, Full, &[Fd, Ptr], ""),
-];
-
-const TFD_TIMER_ABSTIME: u32 = 1;
-const TFD_TIMER_CANCEL_ON_SET: u32 = 2;
-const CLOCK_REALTIME: i32 = 0;
-const CLOCK_MONOTONIC: i32 = 1;
-const CLOCK_BOOTTIME: i32 = 7;
-const CLOCK_REALTIME_ALARM: i32 = 8;
-const CLOCK_BOOTTIME_ALARM: i32 = 9;
+pub(crate) const TFD_TIMER_ABSTIME: u32 = 1;
 
 pod_struct! {
     /// `struct itimerspec`.
@@ -53,7 +29,7 @@ pod_struct! {
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     /// Next expiry not yet counted (monotonic), 0 when disarmed.
     next: u64,
     interval: u64,
@@ -66,13 +42,13 @@ struct State {
 pub struct TimerFd {
     me: Weak<TimerFd>,
     realtime: bool,
-    state: SpinLock<State>,
+    pub(crate) state: SpinLock<State>,
     queue: Arc<WaitQueue>,
 }
 
 impl State {
     /// Counts the expiries up to `now`.
-    fn catch_up(&mut self, now: u64) {
+    pub(crate) fn catch_up(&mut self, now: u64) {
         if self.next == 0 || self.next > now {
             return;
         }
@@ -89,7 +65,7 @@ impl State {
         }
     }
 
-    fn show(&self, now: u64) -> ItimerSpec {
+    pub(crate) fn show(&self, now: u64) -> ItimerSpec {
         let left = if self.next == 0 { 0 } else { self.next.saturating_sub(now).max(1) };
         ItimerSpec { interval: Timespec::from_ns(self.interval), value: Timespec::from_ns(left) }
     }
@@ -111,7 +87,7 @@ impl Expire for TimerFd {
 }
 
 impl TimerFd {
-    fn new(realtime: bool) -> Arc<Self> {
+    pub(crate) fn new(realtime: bool) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             realtime,
@@ -144,7 +120,7 @@ impl TimerFd {
         Some(core::mem::take(&mut s.ticks))
     }
 
-    fn set(&self, f: u32, new: &ItimerSpec) -> Result<ItimerSpec> {
+    pub(crate) fn set(&self, f: u32, new: &ItimerSpec) -> Result<ItimerSpec> {
         let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
         let now = monotonic_ns();
         let next = if value == 0 {
@@ -214,48 +190,4 @@ impl FileOps for TimerFd {
             v.interval.nsec,
         ));
     }
-}
-
-fn sys_timerfd_create(args: &Args) -> Result<u64> {
-    let f = args.u32(1);
-    if f & !(flags::O_NONBLOCK | flags::O_CLOEXEC) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let realtime = match args.i32(0) {
-        CLOCK_REALTIME => true,
-        CLOCK_MONOTONIC | CLOCK_BOOTTIME => false,
-        CLOCK_REALTIME_ALARM | CLOCK_BOOTTIME_ALARM => return Err(Errno::EPERM),
-        _ => return Err(Errno::EINVAL),
-    };
-    anon::new_fd(args, TimerFd::new(realtime), "timerfd", flags::O_RDWR | f)
-}
-
-/// Runs `f` on the timer behind descriptor argument 0.
-fn with_timer<T>(args: &Args, f: impl FnOnce(&TimerFd) -> Result<T>) -> Result<T> {
-    let file = args.file(0)?;
-    f(file.downcast::<TimerFd>().ok_or(Errno::EINVAL)?)
-}
-
-fn sys_timerfd_settime(args: &Args) -> Result<u64> {
-    let f = args.u32(1);
-    if f & !(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let new = args.ptr(2).read::<ItimerSpec>()?;
-    let old = with_timer(args, |t| t.set(f, &new))?;
-    if !args.ptr(3).is_null() {
-        args.ptr(3).write(&old)?;
-    }
-    Ok(0)
-}
-
-fn sys_timerfd_gettime(args: &Args) -> Result<u64> {
-    let now = monotonic_ns();
-    let v = with_timer(args, |t| {
-        let mut s = t.state.lock();
-        s.catch_up(now);
-        Ok(s.show(now))
-    })?;
-    args.ptr(1).write(&v)?;
-    Ok(0)
 }

@@ -77,7 +77,7 @@ fn parts(g: &Inner, start: u64, end: u64) -> (alloc::vec::Vec<Part>, bool) {
 }
 
 /// EINVAL for advice that nobody knows.
-pub(super) fn check(what: i32) -> Result<()> {
+pub(crate) fn check(what: i32) -> Result<()> {
     if matches!(what, 0..=4 | 8..=25) { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
@@ -203,7 +203,7 @@ fn removable(p: &Part) -> Result<(alloc::sync::Arc<dyn super::PageObject>, u64, 
 }
 
 /// EPERM for those who may lock nothing.
-pub(super) fn check_may_lock() -> Result<()> {
+pub(crate) fn check_may_lock() -> Result<()> {
     match check_lock_limit(1) {
         Err(Errno::EPERM) => Err(Errno::EPERM),
         _ => Ok(()),

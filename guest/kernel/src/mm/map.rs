@@ -529,7 +529,7 @@ impl Drop for Mm {
 
 impl Mm {
     /// Start of the MAP_GROWSDOWN mapping that holds `addr` (mprotect with PROT_GROWSDOWN).
-    pub(super) fn growsdown_start(&self, addr: u64) -> Result<u64> {
+    pub(crate) fn growsdown_start(&self, addr: u64) -> Result<u64> {
         let g = self.lock();
         let (s, _, v) = g.map.get(addr).ok_or(Errno::ENOMEM)?;
         if v.flags & vm::GROWSDOWN != 0 { Ok(s) } else { Err(Errno::EINVAL) }

@@ -8,12 +8,11 @@
 //! reading ones are for the current space.
 //! Lock order: mm → page object. Objects removed from the tree are dropped after the lock is released.
 
-mod advise;
-pub mod calls;
-pub mod calls_more;
+pub(crate) mod advise;
 mod commit;
 mod dump;
 mod fault;
+pub mod file_map;
 mod late;
 mod layout;
 mod map;
@@ -22,7 +21,7 @@ mod remap;
 mod report;
 mod restore;
 mod share;
-mod vma;
+pub(crate) mod vma;
 
 use alloc::sync::Arc;
 

@@ -7,7 +7,6 @@
 //! Lock order: a protocol's socket lock → wait queue; two sockets' locks are never held together except where
 //! a module's head says so.
 
-pub mod calls;
 pub mod common;
 pub mod consts;
 pub mod errqueue;
@@ -15,10 +14,9 @@ pub mod filter;
 pub mod inet;
 pub mod interfaces;
 pub mod ioctl;
-mod msg;
+pub(crate) mod msg;
 pub mod netlink;
-mod optcalls;
-mod options;
+pub(crate) mod options;
 pub mod remote;
 pub mod socket;
 pub mod unix;

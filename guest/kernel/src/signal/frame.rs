@@ -91,7 +91,7 @@ const _: () = assert!(size_of::<Frame>() == FRAME_SIZE as usize);
 
 impl StackT {
     /// How sigaltstack reports a stack while the program's stack pointer is `sp`.
-    pub(super) fn of(a: &AltStack, sp: u64) -> Self {
+    pub(crate) fn of(a: &AltStack, sp: u64) -> Self {
         let on = if a.contains(sp) { ss::SS_ONSTACK } else { 0 };
         Self { sp: a.sp, flags: a.flags | on, pad: 0, size: a.size }
     }
@@ -179,7 +179,7 @@ fn write_marks(at: UserPtr, size: usize) -> Result<()> {
 }
 
 /// Undoes the frame at the stack pointer (`rt_sigreturn(2)`): returns the restored rax.
-pub(super) fn restore(t: &Arc<Thread>) -> Result<u64> {
+pub(crate) fn restore(t: &Arc<Thread>) -> Result<u64> {
     let regs = t.task.regs();
     let uc: UContext = UserPtr(regs.rsp).read()?;
     restore_xstate(t, UserPtr(uc.fpstate))?;
@@ -210,7 +210,7 @@ pub(super) fn restore(t: &Arc<Thread>) -> Result<u64> {
     t.task.set_regs(&new);
     let alt = AltStack { sp: uc.stack.sp, size: uc.stack.size, flags: uc.stack.flags & !ss::SS_ONSTACK };
     // An altstack the program spoilt in the frame is left as it is, as on Linux.
-    let _ = super::calls::set_altstack(t, alt, new.rsp);
+    let _ = crate::signal::mask::set_altstack(t, alt, new.rsp);
     set_mask(t, uc.mask);
     Ok(new.rax)
 }

@@ -7,26 +7,25 @@
 //! Lock order: a process' thread list → handler table; handler table, shared queue, thread queues and stop
 //! state are leaves, never held together.
 
-mod calls;
 mod deliver;
-mod frame;
+pub(crate) mod frame;
 mod info;
-mod kill;
+pub(crate) mod kill;
+pub mod mask;
 mod queue;
-mod send;
-mod state;
+pub(crate) mod send;
+pub(crate) mod state;
 mod stop;
 
-pub use calls::CALLS;
 pub use deliver::deliver;
 pub use doppel_abi_linux::signal::{code, sig};
 pub use info::SigInfo;
-pub use kill::{CALLS as KILL_CALLS, may_signal};
+pub use kill::may_signal;
 pub use send::{force, pending, send_group, send_process, send_sigpipe, send_thread, terminate};
 pub use state::{ProcessSignals, ThreadSignals};
 pub use stop::{notify_parent, orphan_check, pgrp_orphaned};
 
-pub use calls::{read_sigset, restore_temporary_mask, set_temporary_mask};
+pub use crate::signal::mask::{read_sigset, restore_temporary_mask, set_temporary_mask};
 pub use send::{blocked_or_ignored, dequeue, retarget, set_mask};
 
 /// A set of signals: bit n-1 for signal n.

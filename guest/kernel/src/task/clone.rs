@@ -6,16 +6,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_machine::arena;
 use doppel_machine::cpu;
 use doppel_machine::user::UserPtr;
 
 use super::{Process, Thread, current, ptrace};
 use crate::sched::{Space, WaitQueue, wait_until_uninterruptible};
-use crate::syscall::Arg::{Hex, Ptr};
-use crate::syscall::Support::{Full, Partial};
-use crate::syscall::{Args, Syscall, call};
 use crate::{Errno, Result, kernel};
 
 /// Clone flags (`<linux/sched.h>`).
@@ -49,141 +45,21 @@ pub mod flag {
     pub const NEWTIME: u64 = 0x80;
 }
 
-/// Process creation.
-pub const CALLS: &[Syscall] = &[
-    call(nr::CLONE, sys_clone, Partial, &[Hex, Ptr, Ptr, Ptr, Ptr], "no namespaces (EPERM)"),
-    call(nr::FORK, sys_fork, Full, &[], ""),
-    call(nr::VFORK, sys_vfork, Full, &[], ""),
-    call(nr::CLONE3, sys_clone3, Partial, &[Ptr, Hex], "no namespaces or cgroups (EPERM)"),
-];
-
 /// What a clone asks for.
 #[derive(Clone, Copy, Default)]
-struct Request {
-    flags: u64,
-    exit_signal: i32,
-    stack: u64,
-    parent_tid: u64,
-    child_tid: u64,
-    pidfd: u64,
-    tls: u64,
+pub(crate) struct Request {
+    pub(crate) flags: u64,
+    pub(crate) exit_signal: i32,
+    pub(crate) stack: u64,
+    pub(crate) parent_tid: u64,
+    pub(crate) child_tid: u64,
+    pub(crate) pidfd: u64,
+    pub(crate) tls: u64,
     /// The thread id asked for, 0 for any.
-    tid: i32,
+    pub(crate) tid: i32,
 }
 
-fn sys_clone(a: &Args) -> Result<u64> {
-    let flags = u64::from(a.u32(0));
-    clone(
-        &a.thread,
-        Request {
-            flags: flags & !flag::CSIGNAL,
-            exit_signal: (flags & flag::CSIGNAL) as i32,
-            stack: a.u64(1),
-            parent_tid: a.u64(2),
-            child_tid: a.u64(3),
-            pidfd: a.u64(2),
-            tls: a.u64(4),
-            tid: 0,
-        },
-    )
-}
-
-fn sys_fork(a: &Args) -> Result<u64> {
-    clone(&a.thread, Request { exit_signal: crate::signal::sig::SIGCHLD, ..Request::default() })
-}
-
-fn sys_vfork(a: &Args) -> Result<u64> {
-    let flags = flag::VM | flag::VFORK;
-    clone(&a.thread, Request { flags, exit_signal: crate::signal::sig::SIGCHLD, ..Request::default() })
-}
-
-fn sys_clone3(a: &Args) -> Result<u64> {
-    const MIN: usize = 64;
-    const MAX: usize = 88;
-    let size = a.len(1);
-    if size < MIN {
-        return Err(Errno::EINVAL);
-    }
-    if size > 4096 {
-        return Err(Errno::E2BIG);
-    }
-    let mut words = [0u64; MAX / 8];
-    let mut bytes = [0u8; MAX];
-    let n = size.min(MAX);
-    a.ptr(0).read_bytes(&mut bytes[..n])?;
-    for off in (MAX..size).step_by(8) {
-        if a.ptr(0).add(off as u64).read::<u64>()? != 0 {
-            return Err(Errno::E2BIG);
-        }
-    }
-    for (w, b) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *w = u64::from_ne_bytes(b.try_into().map_err(|_| Errno::EINVAL)?);
-    }
-    let [
-        flags,
-        pidfd,
-        child_tid,
-        parent_tid,
-        exit_signal,
-        stack,
-        stack_size,
-        tls,
-        set_tid,
-        set_tid_size,
-        cgroup,
-    ] = words;
-    const SET_TID_MAX: u64 = 32;
-    if set_tid_size > SET_TID_MAX
-        || (set_tid == 0) != (set_tid_size == 0)
-        || exit_signal > 64
-        || flags & flag::INTO_CGROUP != 0 && (cgroup > i32::MAX as u64 || size < MAX)
-    {
-        return Err(Errno::EINVAL);
-    }
-    let mut tids = [0i32; SET_TID_MAX as usize];
-    for (i, t) in (0..set_tid_size).zip(&mut tids) {
-        *t = UserPtr(set_tid).add(i * 4).read()?;
-    }
-    let known = u64::from(u32::MAX) | flag::CLEAR_SIGHAND | flag::INTO_CGROUP;
-    let signalled = flags & (flag::THREAD | flag::PARENT) != 0 && exit_signal != 0;
-    if flags & !known != 0
-        || flags & (flag::DETACHED | flag::CSIGNAL & !flag::NEWTIME) != 0
-        || signalled
-        || (stack == 0) != (stack_size == 0)
-    {
-        return Err(Errno::EINVAL);
-    }
-    let stack = if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(Errno::EINVAL)? };
-    if stack > doppel_abi_machine::layout::USER_END {
-        return Err(Errno::EINVAL);
-    }
-    let request =
-        Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls, tid: 0 };
-    check(&request)?;
-    if flags & flag::INTO_CGROUP != 0 {
-        // A domain has one control group, which no descriptor stands for.
-        return Err(Errno::EBADF);
-    }
-    let tid = if set_tid_size == 0 { 0 } else { chosen_tid(a, &tids[..set_tid_size as usize])? };
-    clone(&a.thread, Request { tid, ..request })
-}
-
-/// The thread id of clone3's `set_tid`, which names one for each PID namespace: there is one.
-fn chosen_tid(a: &Args, tids: &[i32]) -> Result<i32> {
-    const CAP_SYS_ADMIN: u32 = 21;
-    const CAP_CHECKPOINT_RESTORE: u32 = 40;
-    let [tid] = *tids else { return Err(Errno::EINVAL) };
-    if !(1..crate::root::PID_MAX).contains(&tid) {
-        return Err(Errno::EINVAL);
-    }
-    let cred = a.thread.cred();
-    if !cred.capable(CAP_CHECKPOINT_RESTORE) && !cred.capable(CAP_SYS_ADMIN) {
-        return Err(Errno::EPERM);
-    }
-    if kernel().is_free(tid) { Ok(tid) } else { Err(Errno::EEXIST) }
-}
-
-fn check(r: &Request) -> Result<()> {
+pub(crate) fn check(r: &Request) -> Result<()> {
     let f = r.flags;
     let has = |bit| f & bit != 0;
     let needs = |bit, other| has(bit) && !has(other);
@@ -209,7 +85,7 @@ fn check(r: &Request) -> Result<()> {
     Ok(())
 }
 
-fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
+pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     check(&r)?;
     let process = &parent.process;
     // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's

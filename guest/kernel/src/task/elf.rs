@@ -11,7 +11,8 @@ use doppel_algo::elf::{HEADER_SIZE, Header, Program, Segment};
 use doppel_machine::user::UserPtr;
 
 use crate::fs::{File, Output};
-use crate::mm::{Mm, PAGE, Place, Vma, calls::file_vma, page_down, page_up};
+use crate::mm::file_map::file_vma;
+use crate::mm::{Mm, PAGE, Place, Vma, page_down, page_up};
 use crate::{Errno, Result};
 
 /// A checked program file.

@@ -1,4 +1,4 @@
-//! Executing programs: execve, execveat, and the domain's first program.
+//! Executing programs, and the domain's first one.
 //!
 //! Everything is read and checked before the point of no return ([`super::begin_exec`]); a failure behind it
 //! kills the process, as on Linux.
@@ -8,7 +8,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_algo::elf::{SCRIPT_MAX, script};
 use doppel_machine::boot::BootData;
 use doppel_machine::task::UserContext;
@@ -19,21 +18,15 @@ use super::elf::{Binary, read_at};
 use super::stack::{Auxv, Strings};
 use super::{Cred, Thread, rlimit};
 use crate::fs::busy::Guard;
+use crate::fs::caller::read_string;
 use crate::fs::caller::{Caller, Target, at};
 use crate::fs::file::flags::O_RDONLY;
 use crate::fs::mount::ms;
 use crate::fs::perm::{self, MAY_EXEC};
-use crate::fs::sys_dir::change_dir;
 use crate::fs::{File, FileType, Inode};
 use crate::signal::sig;
-use crate::syscall::{Arg, Args, Support::Full, Syscall, call, read_string};
+use crate::task::directory::change_dir;
 use crate::{Errno, Result};
-
-/// The family.
-pub const CALLS: &[Syscall] = &[
-    call(nr::EXECVE, execve, Full, &[Arg::Str, Arg::Ptr, Arg::Ptr], ""),
-    call(nr::EXECVEAT, execveat, Full, &[Arg::Fd, Arg::Str, Arg::Ptr, Arg::Ptr, Arg::Hex], ""),
-];
 
 /// Longest argument or environment string with its NUL.
 const STRING_MAX: usize = 128 << 10;
@@ -44,12 +37,12 @@ const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
 
 /// A program to execute, with what it is told.
-struct Request {
-    file: Arc<File>,
+pub(crate) struct Request {
+    pub(crate) file: Arc<File>,
     /// The name it was called by (AT_EXECFN).
-    name: Vec<u8>,
-    argv: Strings,
-    envp: Strings,
+    pub(crate) name: Vec<u8>,
+    pub(crate) argv: Strings,
+    pub(crate) envp: Strings,
 }
 
 /// A request whose files have been read and checked.
@@ -63,49 +56,8 @@ struct Ready {
     secure: bool,
 }
 
-fn execve(a: &Args) -> Result<u64> {
-    let name = a.path(0)?;
-    let file = find(at::FDCWD, &name, 0)?;
-    exec_args(a, file, name, 1)
-}
-
-fn execveat(a: &Args) -> Result<u64> {
-    let (dirfd, name, fl) = (a.i32(0), a.path(1)?, a.u32(4));
-    if fl & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let file = find(dirfd, &name, fl)?;
-    let shown = if name.is_empty() {
-        alloc::format!("/dev/fd/{dirfd}").into_bytes()
-    } else if dirfd != at::FDCWD && !name.starts_with(b"/") {
-        let mut shown = alloc::format!("/dev/fd/{dirfd}/").into_bytes();
-        shown.extend_from_slice(&name);
-        shown
-    } else {
-        name
-    };
-    exec_args(a, file, shown, 2)
-}
-
-fn exec_args(a: &Args, file: Arc<File>, name: Vec<u8>, first: usize) -> Result<u64> {
-    let mut room = args_limit(a);
-    let mut argv = read_strings(a.ptr(first), &mut room)?;
-    let envp = read_strings(a.ptr(first + 1), &mut room)?;
-    if argv.count == 0 {
-        argv.push(b"");
-    }
-    run(&a.thread, Request { file, name, argv, envp })?;
-    Ok(0)
-}
-
-/// Bytes arguments and environment may take, pointers included.
-fn args_limit(a: &Args) -> usize {
-    let stack = a.thread.process.rlimit(rlimit::STACK);
-    (stack / 4).clamp(128 << 10, 6 << 20) as usize
-}
-
 /// Copies a NULL-terminated array of strings.
-fn read_strings(mut p: UserPtr, room: &mut usize) -> Result<Strings> {
+pub(crate) fn read_strings(mut p: UserPtr, room: &mut usize) -> Result<Strings> {
     let mut out = Strings::default();
     if p.is_null() {
         return Ok(out);
@@ -123,7 +75,7 @@ fn read_strings(mut p: UserPtr, room: &mut usize) -> Result<Strings> {
 }
 
 /// Opens a file for execution: a regular file with permission to execute. `flags` as execveat's.
-fn find(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
+pub(crate) fn find(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
     let caller = Caller::of(&super::current().process);
     let regular = |i: &Arc<dyn Inode>| {
         if i.stat().kind() != FileType::Regular {
@@ -255,7 +207,7 @@ impl Ready {
 }
 
 /// Replaces the program of the current thread's process.
-fn run(thread: &Arc<Thread>, r: Request) -> Result<()> {
+pub(crate) fn run(thread: &Arc<Thread>, r: Request) -> Result<()> {
     let ready = prepare(thread, r)?;
     // What is refused here is told to the caller; later it ends the process.
     let space = thread.space();
@@ -311,7 +263,7 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
     *p.environ.lock() = r.envp.bytes;
     *p.auxv.lock() = built.auxv;
     p.dumpable.store(i32::from(!r.secure), Ordering::Relaxed);
-    super::cred_calls::install(thread, Arc::new(cred));
+    crate::task::cred::install(thread, Arc::new(cred));
     close_on_exec(thread);
     Ok(())
 }

@@ -6,45 +6,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::state;
 use doppel_machine::{boot, cpu, host};
 
 use super::{Process, Thread, futex, ptrace};
 use crate::sched::{self, Space, wait_until};
 use crate::signal::{self, SigInfo, code, sig};
-use crate::syscall::Arg::Int;
-use crate::syscall::Support::Full;
-use crate::syscall::{Args, Syscall, call};
 use crate::time::cpu as cpu_time;
 use crate::{Errno, Result, kernel};
 
-/// Ending.
-pub const CALLS: &[Syscall] =
-    &[call(nr::EXIT, sys_exit, Full, &[Int], ""), call(nr::EXIT_GROUP, sys_exit_group, Full, &[Int], "")];
-
-fn sys_exit(a: &Args) -> Result<u64> {
-    let status = (a.i32(0) & 0xff) << 8;
-    let p = &a.thread.process;
-    {
-        let threads = p.threads.lock();
-        let others = threads.iter().any(|t| !Arc::ptr_eq(t, &a.thread) && !t.exiting.load(Ordering::SeqCst));
-        let mut group = p.group_exit.lock();
-        if !others && group.is_none() {
-            *group = Some(status);
-        }
-    }
-    mark_exiting(&a.thread);
-    Ok(0)
-}
-
-fn sys_exit_group(a: &Args) -> Result<u64> {
-    do_group_exit(&a.thread, (a.i32(0) & 0xff) << 8);
-    Ok(0)
-}
-
 /// Ends one thread at its next chance.
-pub(super) fn mark_exiting(t: &Thread) {
+pub(crate) fn mark_exiting(t: &Thread) {
     t.exiting.store(true, Ordering::SeqCst);
     t.task.post_work();
 }

@@ -1,30 +1,14 @@
-//! Resource limits and nice values (`getrlimit(2)`, `getpriority(2)`).
+//! Resource limits (`getrlimit(2)`).
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 
 use super::{Process, Rlimit, rlimit};
 use crate::fs::fdtable::NR_OPEN;
-use crate::syscall::Arg::{Int, Ptr};
-use crate::syscall::Support::{Full, Partial};
-use crate::syscall::{Args, Syscall, call};
-use crate::{Errno, Result, kernel};
-
-/// System calls of this module.
-pub const CALLS: &[Syscall] = &[
-    call(nr::GETRLIMIT, sys_getrlimit, Full, &[Int, Ptr], ""),
-    call(nr::SETRLIMIT, sys_setrlimit, Full, &[Int, Ptr], ""),
-    call(nr::PRLIMIT64, sys_prlimit64, Full, &[Int, Int, Ptr, Ptr], ""),
-    call(nr::GETPRIORITY, sys_getpriority, Full, &[Int, Int], ""),
-    call(nr::SETPRIORITY, sys_setpriority, Partial, &[Int, Int, Int], "kept, without effect on scheduling"),
-];
-
-const CAP_SYS_NICE: u32 = 23;
-const CAP_SYS_RESOURCE: u32 = 24;
+use crate::{Errno, Result};
+pub(crate) const CAP_SYS_RESOURCE: u32 = 24;
 
 pod_struct! {
     /// `struct rlimit64`.
@@ -36,13 +20,8 @@ pod_struct! {
     }
 }
 
-fn resource(a: &Args, i: usize) -> Result<usize> {
-    let r = a.u32(i) as usize;
-    if r < rlimit::COUNT { Ok(r) } else { Err(Errno::EINVAL) }
-}
-
 /// Gives `p` a new limit; returns the old one.
-fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: UserRlimit) -> Result<Rlimit> {
+pub(crate) fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: UserRlimit) -> Result<Rlimit> {
     if new.cur > new.max {
         return Err(Errno::EINVAL);
     }
@@ -69,91 +48,4 @@ fn set(caller: &Process, p: &Arc<Process>, resource: usize, new: UserRlimit) -> 
         p.timers.cpu.limit_changed(p);
     }
     Ok(old)
-}
-
-fn sys_getrlimit(a: &Args) -> Result<u64> {
-    let r = resource(a, 0)?;
-    let l = a.thread.process.rlimits.lock()[r];
-    a.ptr(1).write(&UserRlimit { cur: l.cur, max: l.max })?;
-    Ok(0)
-}
-
-fn sys_setrlimit(a: &Args) -> Result<u64> {
-    let r = resource(a, 0)?;
-    let new = a.ptr(1).read::<UserRlimit>()?;
-    set(&a.thread.process, &a.thread.process, r, new)?;
-    Ok(0)
-}
-
-fn sys_prlimit64(a: &Args) -> Result<u64> {
-    let r = resource(a, 1)?;
-    let new = if a.ptr(2).is_null() { None } else { Some(a.ptr(2).read::<UserRlimit>()?) };
-    let me = &a.thread.process;
-    let target = match a.i32(0) {
-        0 => me.clone(),
-        pid => kernel().thread(pid)?.process.clone(),
-    };
-    if target.pid != me.pid {
-        let (c, t) = (a.thread.cred(), target.cred());
-        let same_user = [t.ruid, t.euid, t.suid].iter().all(|u| *u == c.ruid);
-        let same_group = [t.rgid, t.egid, t.sgid].iter().all(|g| *g == c.rgid);
-        let same = same_user && same_group;
-        if !same && !c.capable(CAP_SYS_RESOURCE) {
-            return Err(Errno::EPERM);
-        }
-    }
-    let old = match new {
-        Some(n) => set(me, &target, r, n)?,
-        None => target.rlimits.lock()[r],
-    };
-    if !a.ptr(3).is_null() {
-        a.ptr(3).write(&UserRlimit { cur: old.cur, max: old.max })?;
-    }
-    Ok(0)
-}
-
-/// The processes that `which` and `who` name; ESRCH if there are none.
-pub(super) fn targets(a: &Args, which: i32, who: i32) -> Result<Vec<Arc<Process>>> {
-    let me = &a.thread.process;
-    let list: Vec<_> = match (which, who) {
-        (0, 0) => alloc::vec![me.clone()],
-        (0, pid) => alloc::vec![kernel().thread(pid)?.process.clone()],
-        (1, n) => {
-            let pgid = if n == 0 { me.pgid() } else { n };
-            kernel().all_processes().into_iter().filter(|p| p.pgid() == pgid && !p.is_zombie()).collect()
-        }
-        (2, n) => {
-            let uid = if n == 0 { a.thread.cred().ruid } else { n.cast_unsigned() };
-            kernel().all_processes().into_iter().filter(|p| p.cred().ruid == uid && !p.is_zombie()).collect()
-        }
-        _ => return Err(Errno::EINVAL),
-    };
-    if list.is_empty() { Err(Errno::ESRCH) } else { Ok(list) }
-}
-
-fn sys_getpriority(a: &Args) -> Result<u64> {
-    let best = targets(a, a.i32(0), a.i32(1))?
-        .iter()
-        .map(|p| p.nice.load(Ordering::Relaxed))
-        .min()
-        .ok_or(Errno::ESRCH)?;
-    // 40 to 1, so that no value looks like an error.
-    Ok(u64::from((20 - best).unsigned_abs()))
-}
-
-fn sys_setpriority(a: &Args) -> Result<u64> {
-    let nice = a.i32(2).clamp(-20, 19);
-    let me = a.thread.cred();
-    for p in targets(a, a.i32(0), a.i32(1))? {
-        let t = p.cred();
-        if me.euid != t.euid && me.euid != t.ruid && !me.capable(CAP_SYS_NICE) {
-            return Err(Errno::EPERM);
-        }
-        let lowest = 20 - i64::try_from(p.rlimit(rlimit::NICE).min(40)).unwrap_or(40);
-        if nice < p.nice.load(Ordering::Relaxed) && i64::from(nice) < lowest && !me.capable(CAP_SYS_NICE) {
-            return Err(Errno::EACCES);
-        }
-        p.nice.store(nice, Ordering::Relaxed);
-    }
-    Ok(0)
 }

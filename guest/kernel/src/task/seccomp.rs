@@ -16,16 +16,15 @@ use doppel_machine::user::UserPtr;
 
 use super::{Thread, coredump, exit, ptrace};
 use crate::signal::{self, SigInfo, sig};
-use crate::syscall::Args;
 use crate::{Errno, Result};
 
 const CAP_SYS_ADMIN: u32 = 21;
-const DISABLED: u8 = 0;
-const STRICT: u8 = 1;
+pub(crate) const DISABLED: u8 = 0;
+pub(crate) const STRICT: u8 = 1;
 const FILTER: u8 = 2;
 
 /// What a filter returns: the action in the upper half, its datum in the lower.
-mod action {
+pub(crate) mod action {
     pub const KILL_PROCESS: u32 = 0x8000_0000;
     pub const KILL_THREAD: u32 = 0;
     pub const TRAP: u32 = 0x0003_0000;
@@ -48,7 +47,7 @@ type Filters = Arc<Vec<Arc<Program>>>;
 /// What a thread has installed.
 #[derive(Default)]
 pub struct Seccomp {
-    mode: AtomicU8,
+    pub(crate) mode: AtomicU8,
     /// Oldest first.
     filters: SpinLock<Filters>,
 }
@@ -196,7 +195,7 @@ fn extends(new: &[Arc<Program>], old: &[Arc<Program>]) -> bool {
     new.len() >= old.len() && new.iter().zip(old).all(|(a, b)| Arc::ptr_eq(a, b))
 }
 
-fn set_filter(t: &Arc<Thread>, flags: u64, p: UserPtr) -> Result<u64> {
+pub(crate) fn set_filter(t: &Arc<Thread>, flags: u64, p: UserPtr) -> Result<u64> {
     const TSYNC: u64 = 1;
     const LOG: u64 = 2;
     const SPEC_ALLOW: u64 = 4;
@@ -239,39 +238,4 @@ fn set_filter(t: &Arc<Thread>, flags: u64, p: UserPtr) -> Result<u64> {
     }
     t.seccomp.replace(all);
     Ok(0)
-}
-
-fn set_strict(t: &Thread) -> Result<u64> {
-    t.seccomp
-        .mode
-        .compare_exchange(DISABLED, STRICT, Ordering::Relaxed, Ordering::Relaxed)
-        .or_else(|m| if m == STRICT { Ok(m) } else { Err(Errno::EINVAL) })?;
-    Ok(0)
-}
-
-/// `prctl(PR_SET_SECCOMP)`.
-pub fn from_prctl(a: &Args) -> Result<u64> {
-    match a.u64(1) {
-        1 => set_strict(&a.thread),
-        2 => set_filter(&a.thread, 0, a.ptr(2)),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-fn action_avail(a: &Args) -> Result<u64> {
-    use action::{ALLOW, ERRNO, KILL_PROCESS, KILL_THREAD, LOG, TRACE, TRAP};
-    let v: u32 = a.ptr(2).read()?;
-    let known = [KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, TRACE, LOG, ALLOW].contains(&v);
-    if known { Ok(0) } else { Err(Errno::EOPNOTSUPP) }
-}
-
-/// `seccomp(2)`.
-pub fn sys_seccomp(a: &Args) -> Result<u64> {
-    let (flags, p) = (a.u64(1) & u64::from(u32::MAX), a.ptr(2));
-    match a.u32(0) {
-        0 if flags == 0 && p.is_null() => set_strict(&a.thread),
-        1 => set_filter(&a.thread, flags, p),
-        2 if flags == 0 => action_avail(a),
-        _ => Err(Errno::EINVAL),
-    }
 }

@@ -1,38 +1,23 @@
-//! Waiting for children: wait4, waitid (`wait(2)`).
+//! Waiting for children (`wait(2)`).
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use doppel_abi_linux::syscalls::nr;
-
 use super::{Process, ptrace};
-use crate::sched::wait_until;
-use crate::signal::{code, sig};
-use crate::syscall::Arg::{Hex, Int, Ptr};
-use crate::syscall::Support::Full;
-use crate::syscall::{Args, Syscall, call};
+use crate::signal::sig;
 use crate::time::cpu::Times;
-use crate::time::usage::Rusage;
 use crate::{Errno, Result, kernel};
-
-/// Waiting.
-pub const CALLS: &[Syscall] = &[
-    call(nr::WAIT4, sys_wait4, Full, &[Int, Ptr, Hex, Ptr], ""),
-    call(nr::WAITID, sys_waitid, Full, &[Int, Int, Ptr, Hex, Ptr], ""),
-];
-
-const WNOHANG: u32 = 1;
-const WUNTRACED: u32 = 2;
-const WEXITED: u32 = 4;
-const WCONTINUED: u32 = 8;
-const WNOWAIT: u32 = 0x0100_0000;
-const WNOTHREAD: u32 = 0x2000_0000;
-const WALL: u32 = 0x4000_0000;
-const WCLONE: u32 = 0x8000_0000;
+pub(crate) const WUNTRACED: u32 = 2;
+pub(crate) const WEXITED: u32 = 4;
+pub(crate) const WCONTINUED: u32 = 8;
+pub(crate) const WNOWAIT: u32 = 0x0100_0000;
+pub(crate) const WNOTHREAD: u32 = 0x2000_0000;
+pub(crate) const WALL: u32 = 0x4000_0000;
+pub(crate) const WCLONE: u32 = 0x8000_0000;
 
 /// Which children.
 #[derive(Clone, Copy)]
-enum Who {
+pub(crate) enum Who {
     Any,
     Pid(i32),
     Group(i32),
@@ -58,14 +43,14 @@ impl Who {
 }
 
 /// What was found: which child, and a wait status.
-struct Report {
-    pid: i32,
-    uid: u32,
-    status: i32,
-    used: Times,
-    max_rss: u64,
+pub(crate) struct Report {
+    pub(crate) pid: i32,
+    pub(crate) uid: u32,
+    pub(crate) status: i32,
+    pub(crate) used: Times,
+    pub(crate) max_rss: u64,
     /// A tracee stopped for its tracer.
-    trapped: bool,
+    pub(crate) trapped: bool,
 }
 
 /// CPU time of a process with its reaped children.
@@ -76,7 +61,7 @@ fn total_cpu(p: &Process) -> Times {
 }
 
 /// Largest memory of a process or its reaped children.
-fn max_rss(p: &Process) -> u64 {
+pub(crate) fn max_rss(p: &Process) -> u64 {
     p.max_rss.load(Ordering::Relaxed).max(p.child_max_rss.load(Ordering::Relaxed))
 }
 
@@ -97,7 +82,7 @@ pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) -> bool {
 }
 
 /// One look at the children: a report, nothing yet, or ECHILD.
-fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
+pub(crate) fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
     let children = me.children.lock().clone();
     let mut any = false;
     for c in children {
@@ -190,90 +175,4 @@ fn look_at_tracees(me: &Arc<Process>, who: Who, options: u32, any: &mut bool) ->
         }
     }
     None
-}
-
-/// Waits; `None` with WNOHANG if nothing has happened.
-fn wait(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
-    if options & WNOHANG != 0 {
-        return look(me, who, options);
-    }
-    wait_until(&me.child_wait.clone(), None, || look(me, who, options).transpose())?.map(Some)
-}
-
-fn sys_wait4(a: &Args) -> Result<u64> {
-    let (pid, options) = (a.i32(0), a.u32(2));
-    if options & !(WNOHANG | WUNTRACED | WCONTINUED | WNOTHREAD | WALL | WCLONE) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let me = &a.thread.process;
-    let who = match pid {
-        i32::MIN => return Err(Errno::ESRCH),
-        -1 => Who::Any,
-        0 => Who::Group(me.pgid()),
-        p if p < 0 => Who::Group(-p),
-        p => Who::Pid(p),
-    };
-    let Some(r) = wait(me, who, options | WEXITED)? else { return Ok(0) };
-    if !a.ptr(1).is_null() {
-        a.ptr(1).write(&r.status)?;
-    }
-    if !a.ptr(3).is_null() {
-        a.ptr(3).write(&Rusage::of(r.used, r.max_rss))?;
-    }
-    Ok(r.pid as u64)
-}
-
-fn sys_waitid(a: &Args) -> Result<u64> {
-    let mut options = a.u32(3);
-    let mut again = false;
-    let known = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | WNOTHREAD | WALL | WCLONE;
-    if options & !known != 0 || options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
-        return Err(Errno::EINVAL);
-    }
-    let me = &a.thread.process;
-    let id = a.i32(1);
-    let who = match a.i32(0) {
-        0 => Who::Any,
-        1 if id > 0 => Who::Pid(id),
-        2 if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
-        3 => {
-            let pid = crate::ipc::pidfd::pid_of(id)?;
-            if a.thread.file(id)?.nonblocking() && options & WNOHANG == 0 {
-                options |= WNOHANG;
-                again = true;
-            }
-            Who::Pid(pid)
-        }
-        _ => return Err(Errno::EINVAL),
-    };
-    let found = wait(me, who, options)?;
-    if found.is_none() && again {
-        return Err(Errno::EAGAIN);
-    }
-    let mut info = [0u8; 128];
-    if let Some(r) = &found {
-        let (code, status) = match r.status {
-            s if r.trapped => (code::CLD_TRAPPED, s >> 8),
-            0xffff => (code::CLD_CONTINUED, sig::SIGCONT),
-            s if s & 0xff == 0x7f => (code::CLD_STOPPED, s >> 8),
-            s if s & 0x7f == 0 => (code::CLD_EXITED, s >> 8 & 0xff),
-            s if s & 0x80 != 0 => (code::CLD_DUMPED, s & 0x7f),
-            s => (code::CLD_KILLED, s & 0x7f),
-        };
-        let mut put = |at: usize, v: i32| info[at..at + 4].copy_from_slice(&v.to_ne_bytes());
-        put(0, sig::SIGCHLD);
-        put(8, code);
-        put(16, r.pid);
-        put(20, r.uid.cast_signed());
-        put(24, status);
-    }
-    if !a.ptr(2).is_null() {
-        a.ptr(2).write_bytes(&info)?;
-    }
-    if let Some(r) = found
-        && !a.ptr(4).is_null()
-    {
-        a.ptr(4).write(&Rusage::of(r.used, r.max_rss))?;
-    }
-    Ok(0)
 }

@@ -9,8 +9,6 @@ pub mod cpu;
 pub mod interval;
 pub mod itimer;
 pub mod posix;
-pub mod sleep;
-pub mod usage;
 pub mod watch;
 
 pub use itimer::ProcessTimers;

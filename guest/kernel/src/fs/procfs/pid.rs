@@ -558,7 +558,7 @@ impl MagicLink for Place {
 
 /// fd/N.
 struct FdLink {
-    file: Arc<File>,
+    pub(crate) file: Arc<File>,
 }
 
 impl MagicLink for FdLink {

@@ -73,7 +73,7 @@ fn kernel_dir() -> Node {
         ("msgmnb", || fixed("16384\n")),
         ("msgmni", || fixed("32000\n")),
         ("ngroups_max", || fixed("65536\n")),
-        ("osrelease", || text(|| Ok(format!("{}\n", crate::task::sys_info::RELEASE)))),
+        ("osrelease", || text(|| Ok(format!("{}\n", crate::task::version::RELEASE)))),
         ("ostype", || fixed("Linux\n")),
         ("overflowgid", || fixed("65534\n")),
         ("overflowuid", || fixed("65534\n")),
@@ -94,7 +94,7 @@ fn kernel_dir() -> Node {
         ("tainted", || fixed("0\n")),
         ("threads-max", || fixed("65536\n")),
         ("unprivileged_userns_clone", || fixed("0\n")),
-        ("version", || text(|| Ok(format!("{}\n", crate::task::sys_info::VERSION)))),
+        ("version", || text(|| Ok(format!("{}\n", crate::task::version::VERSION)))),
         ("yama", || dir(alloc::vec![("ptrace_scope", || fixed("1\n"))])),
     ];
     dir(e)

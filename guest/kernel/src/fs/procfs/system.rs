@@ -55,8 +55,8 @@ pub fn entries() -> Entries {
 fn version_line() -> String {
     format!(
         "Linux version {} (doppel@doppel) {}\n",
-        crate::task::sys_info::RELEASE,
-        crate::task::sys_info::VERSION
+        crate::task::version::RELEASE,
+        crate::task::version::VERSION
     )
 }
 

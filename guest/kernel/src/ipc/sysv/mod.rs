@@ -5,7 +5,7 @@
 
 pub mod msg;
 pub mod sem;
-mod sem_state;
+pub(crate) mod sem_state;
 pub mod shm;
 
 use alloc::collections::BTreeMap;
@@ -19,16 +19,16 @@ use doppel_machine::sync::SpinLock;
 use crate::task::{Cred, current};
 use crate::{Errno, Result};
 
-const IPC_PRIVATE: i32 = 0;
+pub(crate) const IPC_PRIVATE: i32 = 0;
 const IPC_CREAT: u32 = 0o1000;
 const IPC_EXCL: u32 = 0o2000;
-const IPC_NOWAIT: u32 = 0o4000;
-const IPC_RMID: i32 = 0;
-const IPC_SET: i32 = 1;
-const IPC_STAT: i32 = 2;
-const IPC_INFO: i32 = 3;
+pub(crate) const IPC_NOWAIT: u32 = 0o4000;
+pub(crate) const IPC_RMID: i32 = 0;
+pub(crate) const IPC_SET: i32 = 1;
+pub(crate) const IPC_STAT: i32 = 2;
+pub(crate) const IPC_INFO: i32 = 3;
 /// Bit that glibc sets in commands: the only layout there is on x86-64.
-const IPC_64: i32 = 0x100;
+pub(crate) const IPC_64: i32 = 0x100;
 
 const CAP_IPC_OWNER: u32 = 15;
 const CAP_SYS_ADMIN: u32 = 21;
@@ -63,19 +63,19 @@ const _: () = assert!(size_of::<UserPerm>() == 48, "struct ipc64_perm, <asm-gene
 
 /// Owner, creator and mode of an object.
 #[derive(Clone, Copy)]
-pub(super) struct Perm {
-    pub(super) key: i32,
-    pub(super) id: i32,
+pub(crate) struct Perm {
+    pub(crate) key: i32,
+    pub(crate) id: i32,
     pub(super) uid: u32,
     pub(super) gid: u32,
     cuid: u32,
     cgid: u32,
-    pub(super) mode: u32,
+    pub(crate) mode: u32,
 }
 
 impl Perm {
     /// EACCES unless the caller has `want` (read 4, write 2).
-    fn check(&self, want: u32) -> Result<()> {
+    pub(crate) fn check(&self, want: u32) -> Result<()> {
         let c = current().cred();
         let in_group = |g: u32| c.egid == g || c.groups.contains(&g);
         let granted = if c.euid == self.cuid || c.euid == self.uid {
@@ -89,13 +89,13 @@ impl Perm {
     }
 
     /// EPERM unless the caller may change or remove the object.
-    fn check_owner(&self) -> Result<()> {
+    pub(crate) fn check_owner(&self) -> Result<()> {
         let c: Arc<Cred> = current().cred();
         let mine = c.euid == self.cuid || c.euid == self.uid || c.capable(CAP_SYS_ADMIN);
         if mine { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    fn to_user(self) -> UserPerm {
+    pub(crate) fn to_user(self) -> UserPerm {
         UserPerm {
             key: self.key,
             uid: self.uid,
@@ -109,19 +109,19 @@ impl Perm {
     }
 
     /// IPC_SET.
-    fn set(&mut self, new: &UserPerm) {
+    pub(crate) fn set(&mut self, new: &UserPerm) {
         (self.uid, self.gid) = (new.uid, new.gid);
         self.mode = (self.mode & !0o777) | (new.mode & 0o777);
     }
 }
 
 /// What a registry holds.
-pub(super) trait Entry {
+pub(crate) trait Entry {
     fn perm(&self) -> &SpinLock<Perm>;
 }
 
 /// All objects of one kind.
-pub(super) struct Registry<T> {
+pub(crate) struct Registry<T> {
     inner: SpinLock<Inner<T>>,
 }
 
@@ -139,7 +139,7 @@ impl<T> Default for Registry<T> {
 impl<T: Entry> Registry<T> {
     /// The `*get` calls: finds the object of `key` or makes one. `fits` checks the request against an existing
     /// one.
-    fn get(
+    pub(crate) fn get(
         &self,
         key: i32,
         flags: u32,
@@ -178,20 +178,20 @@ impl<T: Entry> Registry<T> {
     }
 
     /// The object with an id: EINVAL if there is none, EIDRM if its place was taken by another.
-    fn find(&self, id: i32) -> Result<Arc<T>> {
+    pub(crate) fn find(&self, id: i32) -> Result<Arc<T>> {
         let index = u32::try_from(id).map_err(|_| Errno::EINVAL)? & ((1 << INDEX_BITS) - 1);
         let o = self.inner.lock().map.get(&index).cloned().ok_or(Errno::EINVAL)?;
         if o.perm().lock().id == id { Ok(o) } else { Err(Errno::EIDRM) }
     }
 
     /// The object at a place of the table (`*_STAT`).
-    fn at(&self, index: i32) -> Result<Arc<T>> {
+    pub(crate) fn at(&self, index: i32) -> Result<Arc<T>> {
         let index = u32::try_from(index).map_err(|_| Errno::EINVAL)?;
         self.inner.lock().map.get(&index).cloned().ok_or(Errno::EINVAL)
     }
 
     /// Takes an object out.
-    fn remove(&self, id: i32) {
+    pub(crate) fn remove(&self, id: i32) {
         let index = id.cast_unsigned() & ((1 << INDEX_BITS) - 1);
         let old = {
             let mut r = self.inner.lock();
@@ -202,17 +202,17 @@ impl<T: Entry> Registry<T> {
     }
 
     /// All objects.
-    fn list(&self) -> Vec<Arc<T>> {
+    pub(crate) fn list(&self) -> Vec<Arc<T>> {
         self.inner.lock().map.values().cloned().collect()
     }
 
     /// The highest place in use (`*_INFO`).
-    fn highest(&self) -> u64 {
+    pub(crate) fn highest(&self) -> u64 {
         self.inner.lock().map.last_key_value().map_or(0, |(k, _)| u64::from(*k))
     }
 }
 
 /// Seconds since 1970, for the time stamps of the objects.
-fn seconds() -> i64 {
+pub(crate) fn seconds() -> i64 {
     (crate::time::realtime_ns() / 1_000_000_000).cast_signed()
 }

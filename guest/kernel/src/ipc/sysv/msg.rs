@@ -1,68 +1,41 @@
 //! System V message queues (`msgget(2)`, `msgop(2)`).
 
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
 
-use doppel_abi_linux::syscalls::nr;
-use doppel_machine::arena;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use super::{
-    Entry, IPC_64, IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, Perm, Registry, UserPerm, seconds,
-};
-use crate::sched::{WaitQueue, wait_until};
-use crate::syscall::Arg::{Hex, Int, Ptr};
-use crate::syscall::Support::Full;
-use crate::syscall::{Args, Syscall, call};
-use crate::{Errno, Result, kernel};
+use super::{Entry, Perm, Registry, UserPerm};
+use crate::sched::WaitQueue;
+pub(crate) const MSG_EXCEPT: u32 = 0o20000;
+pub(crate) const MSG_COPY: u32 = 0o40000;
 
-/// System calls of this module.
-pub const CALLS: &[Syscall] = &[
-    call(nr::MSGGET, sys_msgget, Full, &[Hex, Hex], ""),
-    call(nr::MSGSND, sys_msgsnd, Full, &[Int, Ptr, Int, Hex], ""),
-    call(nr::MSGRCV, sys_msgrcv, Full, &[Int, Ptr, Int, Int, Hex], ""),
-    call(nr::MSGCTL, sys_msgctl, Full, &[Int, Int, Ptr], ""),
-];
-
-const MSG_NOERROR: u32 = 0o10000;
-const MSG_EXCEPT: u32 = 0o20000;
-const MSG_COPY: u32 = 0o40000;
-const MSG_STAT: i32 = 11;
-const MSG_INFO: i32 = 12;
-const MSG_STAT_ANY: i32 = 13;
-const MSGMNI: usize = 32000;
-const MSGMAX: usize = 8192;
-const MSGMNB: u64 = 16384;
-const CAP_SYS_RESOURCE: u32 = 24;
-
-struct Message {
-    kind: i64,
-    data: Vec<u8>,
+pub(crate) struct Message {
+    pub(crate) kind: i64,
+    pub(crate) data: Vec<u8>,
 }
 
 #[derive(Default)]
-struct State {
-    messages: VecDeque<Message>,
-    bytes: u64,
-    max_bytes: u64,
-    removed: bool,
-    stime: i64,
-    rtime: i64,
-    ctime: i64,
-    lspid: i32,
-    lrpid: i32,
+pub(crate) struct State {
+    pub(crate) messages: VecDeque<Message>,
+    pub(crate) bytes: u64,
+    pub(crate) max_bytes: u64,
+    pub(crate) removed: bool,
+    pub(crate) stime: i64,
+    pub(crate) rtime: i64,
+    pub(crate) ctime: i64,
+    pub(crate) lspid: i32,
+    pub(crate) lrpid: i32,
 }
 
 /// A message queue.
 pub struct Queue {
-    perm: SpinLock<Perm>,
-    state: SpinLock<State>,
+    pub(crate) perm: SpinLock<Perm>,
+    pub(crate) state: SpinLock<State>,
     /// Those who wait for a message, and for room.
-    receivers: WaitQueue,
-    senders: WaitQueue,
+    pub(crate) receivers: WaitQueue,
+    pub(crate) senders: WaitQueue,
 }
 
 impl Entry for Queue {
@@ -71,81 +44,11 @@ impl Entry for Queue {
     }
 }
 
-type Queues = Registry<Queue>;
-
-fn queues() -> Arc<Queues> {
-    kernel().service()
-}
-
-fn sys_msgget(a: &Args) -> Result<u64> {
-    let id = queues().get(
-        a.i32(0),
-        a.u32(1),
-        MSGMNI,
-        |_| Ok(()),
-        |perm| {
-            let state = State { max_bytes: MSGMNB, ctime: seconds(), ..State::default() };
-            Ok(Queue {
-                perm: SpinLock::new(perm),
-                state: SpinLock::new(state),
-                receivers: WaitQueue::new(),
-                senders: WaitQueue::new(),
-            })
-        },
-    )?;
-    Ok(u64::from(id.unsigned_abs()))
-}
-
-/// A handler always ends the wait with EINTR, SA_RESTART or not.
-fn interrupted(e: Errno) -> Errno {
-    if e == Errno::ERESTARTSYS { Errno::ERESTARTNOHAND } else { e }
-}
-
-fn sys_msgsnd(a: &Args) -> Result<u64> {
-    let size = a.len(2);
-    if size > MSGMAX {
-        return Err(Errno::EINVAL);
-    }
-    if arena::low() {
-        return Err(Errno::ENOMEM);
-    }
-    let kind = a.ptr(1).read::<i64>()?;
-    if kind < 1 {
-        return Err(Errno::EINVAL);
-    }
-    let mut data = vec![0; size];
-    a.ptr(1).add(8).read_bytes(&mut data)?;
-    let q = queues().find(a.i32(0))?;
-    let perm = *q.perm.lock();
-    perm.check(2)?;
-    let mut message = Some(Message { kind, data });
-    let pid = a.thread.process.pid;
-    let mut attempt = || {
-        let mut s = q.state.lock();
-        if s.removed {
-            return Some(Err(Errno::EIDRM));
-        }
-        if s.bytes + size as u64 > s.max_bytes || s.messages.len() as u64 >= s.max_bytes {
-            return None;
-        }
-        s.messages.extend(message.take());
-        s.bytes += size as u64;
-        s.stime = seconds();
-        s.lspid = pid;
-        Some(Ok(()))
-    };
-    match attempt() {
-        Some(r) => r?,
-        None if a.u32(3) & IPC_NOWAIT != 0 => return Err(Errno::EAGAIN),
-        None => wait_until(&q.senders, None, attempt).map_err(interrupted)??,
-    }
-    q.receivers.wake_all(0);
-    Ok(0)
-}
+pub(crate) type Queues = Registry<Queue>;
 
 impl State {
     /// The place of the message that a receiver asks for.
-    fn find(&self, kind: i64, flags: u32) -> Option<usize> {
+    pub(crate) fn find(&self, kind: i64, flags: u32) -> Option<usize> {
         let m = &self.messages;
         if flags & MSG_COPY != 0 {
             return usize::try_from(kind).ok().filter(|i| *i < m.len());
@@ -162,47 +65,6 @@ impl State {
             }
         }
     }
-}
-
-fn sys_msgrcv(a: &Args) -> Result<u64> {
-    let (room, kind, f) = (a.i64(2), a.i64(3), a.u32(4));
-    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
-    if a.i32(0) < 0 || (f & MSG_COPY != 0 && (f & MSG_EXCEPT != 0 || f & IPC_NOWAIT == 0)) {
-        return Err(Errno::EINVAL);
-    }
-    let q = queues().find(a.i32(0))?;
-    let perm = *q.perm.lock();
-    perm.check(4)?;
-    let pid = a.thread.process.pid;
-    let attempt = || {
-        let mut s = q.state.lock();
-        if s.removed {
-            return Some(Err(Errno::EIDRM));
-        }
-        let i = s.find(kind, f)?;
-        if s.messages[i].data.len() > room && f & MSG_NOERROR == 0 {
-            return Some(Err(Errno::E2BIG));
-        }
-        if f & MSG_COPY != 0 {
-            let m = &s.messages[i];
-            return Some(Ok(Message { kind: m.kind, data: m.data.clone() }));
-        }
-        let m = s.messages.remove(i)?;
-        s.bytes -= m.data.len() as u64;
-        s.rtime = seconds();
-        s.lrpid = pid;
-        Some(Ok(m))
-    };
-    let m = match attempt() {
-        Some(r) => r?,
-        None if f & IPC_NOWAIT != 0 => return Err(Errno::ENOMSG),
-        None => wait_until(&q.receivers, None, attempt).map_err(interrupted)??,
-    };
-    q.senders.wake_all(0);
-    let n = m.data.len().min(room);
-    a.ptr(1).write(&m.kind)?;
-    a.ptr(1).add(8).write_bytes(&m.data[..n])?;
-    Ok(n as u64)
 }
 
 pod_struct! {
@@ -231,7 +93,7 @@ pod_struct! {
     }
 }
 
-fn describe(q: &Queue) -> MsqidDs {
+pub(crate) fn describe(q: &Queue) -> MsqidDs {
     let perm = q.perm.lock().to_user();
     let s = q.state.lock();
     MsqidDs {
@@ -246,63 +108,4 @@ fn describe(q: &Queue) -> MsqidDs {
         lrpid: s.lrpid,
         unused: [0; 2],
     }
-}
-
-/// IPC_INFO and MSG_INFO: limits, or limits and use.
-fn info(a: &Args, used: bool) -> Result<u64> {
-    let (mut pool, mut map, mut tql) = (MSGMNI as i32 * 16, MSGMNI as i32 * 16, MSGMNI as i32);
-    if used {
-        let list = queues().list();
-        pool = list.len() as i32;
-        map = list.iter().map(|q| q.state.lock().messages.len()).sum::<usize>() as i32;
-        tql = list.iter().map(|q| q.state.lock().bytes).sum::<u64>() as i32;
-    }
-    // msgpool, msgmap, msgmax, msgmnb, msgmni, msgssz, msgtql, msgseg and its padding.
-    a.ptr(2).write(&[pool, map, MSGMAX as i32, MSGMNB as i32, MSGMNI as i32, 16, tql, 0xffff])?;
-    Ok(queues().highest())
-}
-
-fn sys_msgctl(a: &Args) -> Result<u64> {
-    let (id, cmd, buf) = (a.i32(0), a.i32(1) & !IPC_64, a.ptr(2));
-    match cmd {
-        IPC_INFO | MSG_INFO => return info(a, cmd == MSG_INFO),
-        MSG_STAT | MSG_STAT_ANY => {
-            let q = queues().at(id)?;
-            let perm = *q.perm.lock();
-            if cmd == MSG_STAT {
-                perm.check(4)?;
-            }
-            buf.write(&describe(&q))?;
-            return Ok(u64::from(perm.id.unsigned_abs()));
-        }
-        IPC_RMID | IPC_SET | IPC_STAT => {}
-        _ => return Err(Errno::EINVAL),
-    }
-    let q = queues().find(id)?;
-    let perm = *q.perm.lock();
-    match cmd {
-        IPC_STAT => {
-            perm.check(4)?;
-            buf.write(&describe(&q))?;
-        }
-        IPC_SET => {
-            let new = buf.read::<MsqidDs>()?;
-            perm.check_owner()?;
-            if new.qbytes > MSGMNB && !a.thread.cred().capable(CAP_SYS_RESOURCE) {
-                return Err(Errno::EPERM);
-            }
-            q.perm.lock().set(&new.perm);
-            let mut s = q.state.lock();
-            s.max_bytes = new.qbytes.min(1 << 24);
-            s.ctime = seconds();
-        }
-        _ => {
-            perm.check_owner()?;
-            q.state.lock().removed = true;
-            queues().remove(id);
-        }
-    }
-    q.receivers.wake_all(0);
-    q.senders.wake_all(0);
-    Ok(0)
 }

@@ -19,7 +19,7 @@ use crate::{Errno, Result, time};
 
 /// A queued message.
 pub(super) struct Message {
-    pub(super) data: Arc<Vec<u8>>,
+    pub(crate) data: Arc<Vec<u8>>,
     cred: Ucred,
     pub(super) fds: Option<Fds>,
     from: Arc<UnixName>,

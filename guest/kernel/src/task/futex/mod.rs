@@ -6,10 +6,9 @@
 //! The value is compared and the waiter queued under the bucket's lock, which every waker takes, so no wake-up is
 //! lost. Lock order: mm (for the key, released first) → bucket (two in table order) → run queue.
 
-mod calls;
-mod pi;
-mod robust;
-mod waitv;
+pub mod deadline;
+pub(crate) mod pi;
+pub(crate) mod robust;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,7 +22,6 @@ use crate::mm::FutexPlace;
 use crate::sched::{self, Deadline};
 use crate::{Errno, Result, kernel};
 
-pub use calls::CALLS;
 pub use robust::exit_robust;
 
 const BUCKETS: usize = 64;
@@ -88,7 +86,7 @@ impl Key {
 }
 
 impl Waiter {
-    fn new(thread: &Arc<Thread>, key: Key, bitset: u32) -> Arc<Self> {
+    pub(crate) fn new(thread: &Arc<Thread>, key: Key, bitset: u32) -> Arc<Self> {
         Self::for_lock(thread, key, bitset, None)
     }
 
@@ -112,7 +110,7 @@ impl Waiter {
         self.bitset & bitset != 0 && *self.key.lock() == key
     }
 
-    fn woken(&self) -> bool {
+    pub(crate) fn woken(&self) -> bool {
         self.woken.load(Ordering::SeqCst)
     }
 }
@@ -123,7 +121,7 @@ impl Futexes {
     }
 
     /// Queues a waiter if the word still has the value `val`: EAGAIN if not.
-    fn queue(&self, w: &Arc<Waiter>, key: Key, addr: UserPtr, val: u32) -> Result<()> {
+    pub(crate) fn queue(&self, w: &Arc<Waiter>, key: Key, addr: UserPtr, val: u32) -> Result<()> {
         let mut b = self.bucket(key);
         if addr.load_u32()? != val {
             return Err(Errno::EAGAIN);
@@ -133,7 +131,7 @@ impl Futexes {
     }
 
     /// Takes a waiter back; false if it was woken meanwhile.
-    fn unqueue(&self, w: &Arc<Waiter>) -> bool {
+    pub(crate) fn unqueue(&self, w: &Arc<Waiter>) -> bool {
         loop {
             let key = *w.key.lock();
             let mut b = self.bucket(key);
@@ -237,7 +235,7 @@ fn take(b: &mut Bucket, key: Key, n: u32, bitset: u32, out: &mut Vec<Arc<Waiter>
 }
 
 /// Waits until woken, while the word at `addr` has the value `val`.
-fn wait(key: Key, addr: UserPtr, val: u32, bitset: u32, deadline: Deadline) -> Result<u64> {
+pub(crate) fn wait(key: Key, addr: UserPtr, val: u32, bitset: u32, deadline: Deadline) -> Result<u64> {
     let me = current_ref();
     let table = &kernel().futexes;
     let w = Waiter::new(&me, key, bitset);

@@ -11,9 +11,9 @@ use crate::sched::{self, Deadline};
 use crate::task::Thread;
 use crate::{Errno, Result, kernel};
 
-pub(super) const WAITERS: u32 = 0x8000_0000;
-pub(super) const OWNER_DIED: u32 = 0x4000_0000;
-pub(super) const TID_MASK: u32 = 0x3fff_ffff;
+pub(crate) const WAITERS: u32 = 0x8000_0000;
+pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
+pub(crate) const TID_MASK: u32 = 0x3fff_ffff;
 
 fn tid(t: &Thread) -> u32 {
     t.tid().cast_unsigned() & TID_MASK

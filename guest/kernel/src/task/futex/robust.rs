@@ -7,37 +7,10 @@ use doppel_machine::user::UserPtr;
 
 use super::pi::{OWNER_DIED, TID_MASK, WAITERS};
 use super::{ANY, Key};
-use crate::syscall::Args;
 use crate::task::Thread;
 use crate::{Errno, Result, kernel};
-
-/// `sizeof(struct robust_list_head)`.
-const HEAD_SIZE: u64 = 24;
 /// Most entries followed: the list is the program's and may be circular.
 const LIST_MAX: usize = 2048;
-
-pub(super) fn set_robust_list(a: &Args) -> Result<u64> {
-    if a.u64(1) != HEAD_SIZE {
-        return Err(Errno::EINVAL);
-    }
-    a.thread.robust_list.store(a.u64(0), Ordering::Relaxed);
-    Ok(0)
-}
-
-pub(super) fn get_robust_list(a: &Args) -> Result<u64> {
-    let t = if a.i32(0) == 0 { a.thread.clone() } else { kernel().thread(a.i32(0))? };
-    if !Arc::ptr_eq(&t.process, &a.thread.process) {
-        let (mine, other) = (a.thread.cred(), t.process.cred());
-        const CAP_SYS_PTRACE: u32 = 19;
-        let same = [other.ruid, other.euid, other.suid].iter().all(|u| *u == mine.fsuid);
-        if !same && !mine.capable(CAP_SYS_PTRACE) {
-            return Err(Errno::EPERM);
-        }
-    }
-    a.ptr(2).write(&HEAD_SIZE)?;
-    a.ptr(1).write(&t.robust_list.load(Ordering::Relaxed))?;
-    Ok(0)
-}
 
 /// Marks the robust futexes of an ending thread as orphaned and wakes their waiters. Runs on that thread.
 pub fn exit_robust(t: &Arc<Thread>) {

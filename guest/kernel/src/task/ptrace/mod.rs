@@ -6,8 +6,8 @@
 //! A tracer is a whole process: any of its threads may make requests and wait.
 //! Lock order: [`Traced`]'s state and [`Tracer`]'s lists are leaves, never held together.
 
-mod calls;
-mod regs;
+pub(crate) mod regs;
+pub mod requests;
 mod stop;
 
 use alloc::sync::{Arc, Weak};
@@ -19,7 +19,6 @@ use doppel_machine::sync::SpinLock;
 use super::{Process, Thread};
 use crate::signal::{self, SigInfo, code, sig};
 
-pub use calls::CALLS;
 pub use regs::{fp_bytes, general_bytes, xstate_bytes};
 pub use stop::{
     after_frame, before_frame, clone_event, exit_event, group_stop, inherit, seccomp_event, single_step,
@@ -27,7 +26,7 @@ pub use stop::{
 };
 
 /// PTRACE_O_*: what `PTRACE_SETOPTIONS` may ask for. Bit n asks for event n.
-pub(super) mod option {
+pub(crate) mod option {
     /// System call stops say SIGTRAP | 0x80.
     pub const SYSGOOD: u32 = 1;
     /// Tracees die with their tracer.
@@ -38,7 +37,7 @@ pub(super) mod option {
 
 /// PTRACE_EVENT_*.
 #[allow(missing_docs)]
-pub(super) mod event {
+pub(crate) mod event {
     pub const FORK: i32 = 1;
     pub const VFORK: i32 = 2;
     pub const CLONE: i32 = 3;
@@ -50,7 +49,7 @@ pub(super) mod event {
 }
 
 /// Bits of [`Traced::flags`].
-pub(super) mod flag {
+pub(crate) mod flag {
     /// Somebody traces this thread.
     pub const TRACED: u32 = 1;
     /// It stops at the next entry or exit of a system call.
@@ -61,7 +60,7 @@ pub(super) mod flag {
 
 /// Why a thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A signal is about to be delivered.
     Signal,
     /// Entry of a system call.
@@ -76,7 +75,7 @@ pub(super) enum Kind {
 
 /// One stop of a tracee.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     /// Signal, with the event in the second byte: the wait status from its second byte on.
     pub code: i32,
     pub kind: Kind,
@@ -90,7 +89,7 @@ pub(super) struct Stop {
 
 /// What the tracer set up.
 #[derive(Default)]
-pub(super) struct State {
+pub(crate) struct State {
     pub tracer: Weak<Process>,
     pub options: u32,
     pub seized: bool,
@@ -110,10 +109,10 @@ pub(super) struct State {
 pub struct Traced {
     flags: AtomicU32,
     /// PTRACE_INTERRUPT, or the first stop of a new tracee.
-    interrupt: AtomicBool,
+    pub(crate) interrupt: AtomicBool,
     /// It was let go on while its process is stopped.
     past_stop: AtomicBool,
-    pub(super) state: SpinLock<State>,
+    pub(crate) state: SpinLock<State>,
 }
 
 impl Traced {
@@ -241,7 +240,7 @@ fn notify(tracer: &Arc<Process>, t: &Thread, what: i32, status: i32) {
 }
 
 /// Makes `tracer` the tracer of `t`; false if it has one.
-pub(super) fn attach(tracer: &Arc<Process>, t: &Arc<Thread>, options: u32, seized: bool) -> bool {
+pub(crate) fn attach(tracer: &Arc<Process>, t: &Arc<Thread>, options: u32, seized: bool) -> bool {
     {
         let mut s = t.ptrace.state.lock();
         if t.ptrace.flags() != 0 {
@@ -263,7 +262,7 @@ fn note_leader(t: &Thread, by: i32) {
 }
 
 /// Lets `t` run untraced, with `signal` if it stopped to deliver one.
-pub(super) fn detach(tracer: &Process, t: &Thread, signal: i32) {
+pub(crate) fn detach(tracer: &Process, t: &Thread, signal: i32) {
     note_leader(t, 0);
     tracer.tracer.remove(t);
     {

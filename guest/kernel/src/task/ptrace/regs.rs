@@ -12,9 +12,9 @@ use crate::{Errno, Result};
 
 const FLAG_TF: u64 = 0x100;
 /// Bytes of `struct user_regs_struct`.
-pub(super) const GREGS: usize = 27 * 8;
+pub(crate) const GREGS: usize = 27 * 8;
 /// Bytes of `struct user_fpregs_struct` (FXSAVE).
-pub(super) const FPREGS: usize = 512;
+pub(crate) const FPREGS: usize = 512;
 /// Where the XSAVE form names the components it holds, for debuggers.
 const XCR0_AT: usize = 464;
 
@@ -34,7 +34,7 @@ pub(super) fn set_trap_flag(t: &Thread, on: bool) {
 }
 
 /// The general registers. A program counter in a patched call shows as the one it stands for.
-pub(super) fn general(t: &Thread) -> UserRegs {
+pub(crate) fn general(t: &Thread) -> UserRegs {
     let r = t.task.regs();
     let fs_base = t.ptrace.state.lock().fs_base.unwrap_or(r.fs_base);
     let rip = t.space().mm.original_pc(r.rip);
@@ -47,7 +47,7 @@ pub(super) fn general(t: &Thread) -> UserRegs {
 }
 
 /// Changes the general registers; EIO for addresses and selectors no program may have.
-pub(super) fn set_general(t: &Thread, new: &UserRegs) -> Result<()> {
+pub(crate) fn set_general(t: &Thread, new: &UserRegs) -> Result<()> {
     let old = t.task.regs();
     let w = &new.words;
     if w[21] >= doppel_abi_machine::layout::USER_END || w[22] != 0 {
@@ -89,7 +89,7 @@ pub fn general_bytes(t: &Thread) -> Vec<u8> {
 }
 
 /// Changes the first general registers, as many as there are whole words in `bytes`.
-pub(super) fn set_general_bytes(t: &Thread, bytes: &[u8]) -> Result<()> {
+pub(crate) fn set_general_bytes(t: &Thread, bytes: &[u8]) -> Result<()> {
     let mut r = general(t);
     for (w, b) in r.words.iter_mut().zip(bytes.chunks_exact(8)) {
         *w = u64::from_le_bytes(b.try_into().map_err(|_| Errno::EINVAL)?);
@@ -145,7 +145,7 @@ pub fn fp_bytes(t: &Thread) -> Vec<u8> {
 }
 
 /// Changes the x87 and SSE state.
-pub(super) fn set_fp_bytes(t: &Thread, bytes: &[u8]) -> Result<()> {
+pub(crate) fn set_fp_bytes(t: &Thread, bytes: &[u8]) -> Result<()> {
     if bytes.len() < FPREGS {
         return Err(Errno::EINVAL);
     }

@@ -1,0 +1,98 @@
+//! System calls of `epoll(7)`.
+
+use alloc::sync::Arc;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::user::{UserPtr, bytes_of};
+
+use crate::fs::file::flags;
+use crate::ipc::epoll::{Epoll, EpollEvent, ep, of};
+use crate::ipc::timeout::Timeout;
+use crate::personality::Arg::{Fd, Hex, Int, Ptr};
+use crate::personality::Support::Full;
+use crate::personality::events::anon;
+use crate::personality::events::mask::with_mask;
+use crate::personality::{Args, Syscall, call};
+use crate::{Errno, Result};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(nr::EPOLL_CREATE, sys_epoll_create, Full, &[Int], ""),
+    call(nr::EPOLL_CREATE1, sys_epoll_create1, Full, &[Hex], ""),
+    call(nr::EPOLL_CTL, sys_epoll_ctl, Full, &[Fd, Int, Fd, Ptr], ""),
+    call(nr::EPOLL_WAIT, sys_epoll_wait, Full, &[Fd, Ptr, Int, Int], ""),
+    call(nr::EPOLL_PWAIT, sys_epoll_pwait, Full, &[Fd, Ptr, Int, Int, Ptr, Int], ""),
+    call(nr::EPOLL_PWAIT2, sys_epoll_pwait2, Full, &[Fd, Ptr, Int, Ptr, Ptr, Int], ""),
+];
+
+const EPOLL_CTL_ADD: i32 = 1;
+const EPOLL_CTL_DEL: i32 = 2;
+const EPOLL_CTL_MOD: i32 = 3;
+/// Size of an event in user memory.
+const EVENT_SIZE: u64 = 12;
+
+fn create(args: &Args, open_flags: u32) -> Result<u64> {
+    anon::new_fd(args, Arc::new(Epoll::default()), "eventpoll", flags::O_RDWR | open_flags)
+}
+
+fn sys_epoll_create(args: &Args) -> Result<u64> {
+    if args.i32(0) <= 0 { Err(Errno::EINVAL) } else { create(args, 0) }
+}
+
+fn sys_epoll_create1(args: &Args) -> Result<u64> {
+    let f = args.u32(0);
+    if f & !flags::O_CLOEXEC != 0 { Err(Errno::EINVAL) } else { create(args, f) }
+}
+
+fn sys_epoll_ctl(args: &Args) -> Result<u64> {
+    let (op, fd) = (args.i32(1), args.i32(2));
+    let event = if op == EPOLL_CTL_DEL { EpollEvent::default() } else { args.ptr(3).read::<EpollEvent>()? };
+    let ep_file = args.file(0)?;
+    let file = args.file(2)?;
+    if !file.ops().pollable() {
+        return Err(Errno::EPERM);
+    }
+    let epoll = of(&ep_file).ok_or(Errno::EINVAL)?;
+    if ep_file.id == file.id {
+        return Err(Errno::EINVAL);
+    }
+    if op == EPOLL_CTL_MOD && event.events & ep::EPOLLEXCLUSIVE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match op {
+        EPOLL_CTL_ADD => epoll.add(fd, &file, event)?,
+        EPOLL_CTL_MOD => epoll.modify(fd, &file, event)?,
+        EPOLL_CTL_DEL => epoll.remove(fd, file.id)?,
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}
+
+fn wait(args: &Args, timeout: Timeout) -> Result<u64> {
+    let max = usize::try_from(args.i32(2)).map_err(|_| Errno::EINVAL)?;
+    if max == 0 || max > i32::MAX as usize / EVENT_SIZE as usize {
+        return Err(Errno::EINVAL);
+    }
+    let file = args.file(0)?;
+    let epoll = of(&file).ok_or(Errno::EINVAL)?;
+    let events = epoll.wait(max, timeout)?;
+    let mut at: UserPtr = args.ptr(1);
+    for e in &events {
+        at.write_bytes(bytes_of(e))?;
+        at = at.add(EVENT_SIZE);
+    }
+    Ok(events.len() as u64)
+}
+
+fn sys_epoll_wait(args: &Args) -> Result<u64> {
+    wait(args, Timeout::millis(args.i32(3)))
+}
+
+fn sys_epoll_pwait(args: &Args) -> Result<u64> {
+    with_mask(args, args.ptr(4), args.len(5), || wait(args, Timeout::millis(args.i32(3))))
+}
+
+fn sys_epoll_pwait2(args: &Args) -> Result<u64> {
+    let timeout = Timeout::timespec(args.ptr(3))?;
+    with_mask(args, args.ptr(4), args.len(5), || wait(args, timeout))
+}

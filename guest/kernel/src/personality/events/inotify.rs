@@ -1,0 +1,74 @@
+//! System calls of `inotify(7)`.
+
+use doppel_abi_linux::syscalls::nr;
+
+use crate::fs::file::flags;
+use crate::fs::{Caller, File, FileType, Name, perm};
+use crate::ipc::inotify::Inotify;
+use crate::ipc::inotify::event::*;
+use crate::personality::Arg::{Fd, Hex, Int, Str};
+use crate::personality::Support::{Full, Partial};
+use crate::personality::events::anon;
+use crate::personality::{Args, Syscall, call};
+use crate::{Errno, Result};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(nr::INOTIFY_INIT, |a| init(a, 0), Full, &[], ""),
+    call(nr::INOTIFY_INIT1, |a| init(a, a.u32(0)), Full, &[Hex], ""),
+    call(
+        nr::INOTIFY_ADD_WATCH,
+        sys_add_watch,
+        Partial,
+        &[Fd, Str, Hex],
+        "files of /proc and /sys never change; IN_DELETE_SELF comes at the last unlink",
+    ),
+    call(nr::INOTIFY_RM_WATCH, sys_rm_watch, Full, &[Fd, Int], ""),
+];
+
+fn init(args: &Args, f: u32) -> Result<u64> {
+    if f & !(flags::O_NONBLOCK | flags::O_CLOEXEC) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let ops = Inotify::new();
+    let file = File::anon(ops, "anon_inode:inotify".into(), flags::O_RDONLY | f);
+    anon::insert(args, file, f & flags::O_CLOEXEC != 0)
+}
+
+fn sys_add_watch(args: &Args) -> Result<u64> {
+    let mask = args.u32(2);
+    let valid = IN_ALL_EVENTS
+        | IN_ONLYDIR
+        | IN_DONT_FOLLOW
+        | IN_EXCL_UNLINK
+        | IN_MASK_CREATE
+        | IN_MASK_ADD
+        | IN_ONESHOT
+        | IN_UNMOUNT
+        | IN_Q_OVERFLOW
+        | IN_IGNORED
+        | IN_ISDIR;
+    if mask & IN_ALL_EVENTS == 0
+        || mask & !valid != 0
+        || mask & IN_MASK_ADD != 0 && mask & IN_MASK_CREATE != 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    let file = args.file(0)?;
+    let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL)?;
+    let name = Name::read(args.ptr(1))?;
+    let caller = Caller::new(&args.thread);
+    let path = caller.find(crate::fs::at::FDCWD, name.bytes(), mask & IN_DONT_FOLLOW == 0)?;
+    if mask & IN_ONLYDIR != 0 && path.dentry().kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    perm::check(&caller.cred, &**path.inode(), perm::MAY_READ)?;
+    let wd = instance.add(&path, mask)?;
+    Ok(u64::from(wd.unsigned_abs()))
+}
+
+fn sys_rm_watch(args: &Args) -> Result<u64> {
+    let file = args.file(0)?;
+    let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL)?;
+    instance.drop_watch(args.i32(1)).map(|()| 0).ok_or(Errno::EINVAL)
+}

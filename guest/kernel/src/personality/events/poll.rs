@@ -1,0 +1,137 @@
+//! `poll(2)` and `ppoll(2)`, and the wait over many files they share with select.
+
+use alloc::vec::Vec;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::pod_struct;
+use doppel_machine::user::{UserPtr, bytes_of_mut};
+
+use crate::fs::fdtable::FileRef;
+use crate::fs::file::poll;
+use crate::ipc::timeout::Timeout;
+use crate::personality::Arg::{Int, Ptr};
+use crate::personality::Support::Full;
+use crate::personality::events::mask::with_mask;
+use crate::personality::{Args, Syscall, call};
+use crate::sched::{PollTable, park};
+use crate::task::current_ref;
+use crate::task::{Process, current, rlimit};
+use crate::{Errno, Result};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(nr::POLL, sys_poll, Full, &[Ptr, Int, Int], ""),
+    call(nr::PPOLL, sys_ppoll, Full, &[Ptr, Int, Ptr, Ptr, Int], ""),
+];
+
+pod_struct! {
+    /// `struct pollfd`.
+    pub struct PollFd {
+        /// Descriptor; negative entries are skipped.
+        pub fd: i32,
+        /// Requested events.
+        pub events: u16,
+        /// Returned events.
+        pub revents: u16,
+    }
+}
+
+/// Offset of `revents`.
+const REVENTS: u64 = 6;
+
+/// Calls `scan` until it returns a count above zero, a signal arrives (ERESTARTNOHAND) or the timeout is over
+/// (0). The first call gets a table to register with.
+pub(super) fn wait_scan(
+    timeout: Timeout,
+    mut scan: impl FnMut(Option<&mut PollTable>) -> Result<usize>,
+) -> Result<usize> {
+    if timeout.poll {
+        return scan(None);
+    }
+    let me = current();
+    let mut table = PollTable::new(me.clone());
+    let mut n = scan(Some(&mut table))?;
+    while n == 0 {
+        if me.interrupted() {
+            return Err(Errno::ERESTARTNOHAND);
+        }
+        let in_time = park(&me, timeout.deadline);
+        n = scan(None)?;
+        if !in_time {
+            break;
+        }
+    }
+    Ok(n)
+}
+
+/// Reads the array, waits, writes `revents` back.
+fn do_poll(process: &Process, at: UserPtr, nfds: u64, timeout: Timeout) -> Result<u64> {
+    if nfds > process.rlimit(rlimit::NOFILE) {
+        return Err(Errno::EINVAL);
+    }
+    let n = usize::try_from(nfds).map_err(|_| Errno::EINVAL)?;
+    let mut fds: Vec<PollFd> = Vec::new();
+    fds.try_reserve_exact(n).map_err(|_| Errno::ENOMEM)?;
+    let thread = current_ref();
+    let mut files: Vec<Option<FileRef<'_>>> = Vec::new();
+    files.try_reserve_exact(n).map_err(|_| Errno::ENOMEM)?;
+    for i in 0..nfds {
+        let mut p = PollFd::default();
+        at.add(i * 8).read_bytes(bytes_of_mut(&mut p))?;
+        // O_PATH descriptors are as closed ones.
+        files.push(thread.file(p.fd).ok());
+        fds.push(p);
+    }
+    let ready = wait_scan(timeout, |mut table| {
+        let mut ready = 0;
+        let first = table.is_some() || timeout.poll;
+        for (p, f) in fds.iter_mut().zip(&files) {
+            // As on Linux, what was closed meanwhile is looked up again; what it named is kept.
+            let now = match f {
+                Some(f) if !first && !f.unshared() => &thread.file(p.fd).ok(),
+                _ => f,
+            };
+            let ev = match now {
+                Some(f) => {
+                    // Once something is ready nobody will sleep: no need to register.
+                    let t = if ready == 0 { table.as_deref_mut() } else { None };
+                    f.poll(t) & (u32::from(p.events) | poll::POLLERR | poll::POLLHUP)
+                }
+                None if p.fd < 0 => 0,
+                None => poll::POLLNVAL,
+            };
+            p.revents = ev as u16;
+            ready += usize::from(ev != 0);
+        }
+        Ok(ready)
+    })?;
+    for (i, p) in (0..).zip(&fds) {
+        at.add(i * 8 + REVENTS).write(&p.revents)?;
+    }
+    Ok(ready as u64)
+}
+
+/// Poll that restart_syscall can continue.
+fn restartable(at: UserPtr, nfds: u64, timeout: Timeout) -> Result<u64> {
+    let me = current();
+    match do_poll(&me.process, at, nfds, timeout) {
+        Err(Errno::ERESTARTNOHAND) => {
+            *me.restart.lock() = Some(alloc::boxed::Box::new(move || restartable(at, nfds, timeout)));
+            Err(Errno::ERESTART_RESTARTBLOCK)
+        }
+        r => r,
+    }
+}
+
+fn sys_poll(args: &Args) -> Result<u64> {
+    restartable(args.ptr(0), u64::from(args.u32(1)), Timeout::millis(args.i32(2)))
+}
+
+fn sys_ppoll(args: &Args) -> Result<u64> {
+    let timeout = Timeout::timespec(args.ptr(2))?;
+    let r = with_mask(args, args.ptr(3), args.len(4), || {
+        do_poll(&args.thread.process, args.ptr(0), u64::from(args.u32(1)), timeout)
+    });
+    timeout.store_timespec(args.ptr(2));
+    r
+}

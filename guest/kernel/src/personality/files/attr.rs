@@ -1,0 +1,374 @@
+//! System calls that change attributes and sizes: chmod, chown, utimens, truncate, fallocate; and fsync.
+
+use alloc::sync::Arc;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::user::UserPtr;
+
+use crate::fs::caller::{Caller, Name, Target, at};
+use crate::fs::file::File;
+use crate::fs::inode::{FileType, SetAttr, Time};
+use crate::fs::path::Path;
+use crate::fs::perm;
+use crate::fs::perm::{MAY_WRITE, cap};
+use crate::ipc::inotify::{event, file_event, path_event};
+use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::signal::{SigInfo, send_thread, sig};
+use crate::{Errno, Result};
+
+/// Tells watchers of changed attributes.
+pub(super) fn tell(t: &Target) {
+    match t {
+        Target::Path(p) => path_event(p, event::IN_ATTRIB),
+        Target::File(f) => file_event(f, event::IN_ATTRIB),
+    }
+}
+
+fn set_mode(c: &Caller, t: &Target, mode: u32) -> Result<u64> {
+    let inode = t.inode(Errno::EINVAL)?;
+    t.writable()?;
+    if inode.kind() == FileType::Symlink {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    perm::owner(&c.cred, &**inode)?;
+    let mut mode = mode & 0o7777;
+    if mode & 0o2000 != 0 && !c.cred.in_group(inode.perm().gid) && !c.cred.capable(cap::FSETID) {
+        mode &= !0o2000;
+    }
+    inode.set_attr(&SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+    tell(t);
+    Ok(0)
+}
+
+/// The file of a descriptor as a target; O_PATH descriptors are EBADF.
+fn fd_target(a: &Args) -> Result<Target> {
+    let f = a.file(0)?;
+    Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path))
+}
+
+fn chmod(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    let c = Caller::new(&a.thread);
+    set_mode(&c, &c.target(at::FDCWD, name.bytes(), 0)?, a.u32(1))
+}
+
+fn fchmod(a: &Args) -> Result<u64> {
+    set_mode(&Caller::new(&a.thread), &fd_target(a)?, a.u32(1))
+}
+
+fn fchmodat(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(1))?;
+    let c = Caller::new(&a.thread);
+    set_mode(&c, &c.target(a.i32(0), name.bytes(), 0)?, a.u32(2))
+}
+
+fn fchmodat2(a: &Args) -> Result<u64> {
+    let flags = a.u32(3);
+    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = Name::read(a.ptr(1))?;
+    let c = Caller::new(&a.thread);
+    set_mode(&c, &c.target(a.i32(0), name.bytes(), flags)?, a.u32(2))
+}
+
+fn set_owner(c: &Caller, t: &Target, uid: u32, gid: u32) -> Result<u64> {
+    let inode = t.inode(Errno::EINVAL)?;
+    t.writable()?;
+    let (uid, gid) = ((uid != u32::MAX).then_some(uid), (gid != u32::MAX).then_some(gid));
+    let p = inode.perm();
+    if !c.cred.capable(cap::CHOWN) {
+        let own = c.cred.fsuid == p.uid;
+        let uid_ok = uid.is_none_or(|u| own && u == p.uid);
+        let gid_ok = gid.is_none_or(|g| own && (g == p.gid || c.cred.in_group(g)));
+        if !uid_ok || !gid_ok {
+            return Err(Errno::EPERM);
+        }
+    }
+    let mut attr = SetAttr { uid, gid, ..SetAttr::default() };
+    // A change of owner takes the privileges of the old one away, even one that changes nothing.
+    if inode.kind() != FileType::Directory && p.mode & 0o6000 != 0 {
+        attr.mode = Some(p.mode & 0o7777 & !perm::lost_setid(&c.cred, p));
+    }
+    inode.set_attr(&attr)?;
+    tell(t);
+    Ok(0)
+}
+
+fn chown_at(a: &Args, dirfd: i32, path: usize, flags: u32) -> Result<u64> {
+    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = Name::read(a.ptr(path))?;
+    let c = Caller::new(&a.thread);
+    set_owner(&c, &c.target(dirfd, name.bytes(), flags)?, a.u32(path + 1), a.u32(path + 2))
+}
+
+fn chown(a: &Args) -> Result<u64> {
+    chown_at(a, at::FDCWD, 0, 0)
+}
+
+fn lchown(a: &Args) -> Result<u64> {
+    chown_at(a, at::FDCWD, 0, at::SYMLINK_NOFOLLOW)
+}
+
+fn fchownat(a: &Args) -> Result<u64> {
+    chown_at(a, a.i32(0), 1, a.u32(4))
+}
+
+fn fchown(a: &Args) -> Result<u64> {
+    set_owner(&Caller::new(&a.thread), &fd_target(a)?, a.u32(1), a.u32(2))
+}
+
+const SECOND: i64 = 1_000_000_000;
+const UTIME_NOW: i64 = (1 << 30) - 1;
+const UTIME_OMIT: i64 = (1 << 30) - 2;
+
+/// What to do to one time stamp.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stamp {
+    Now,
+    Omit,
+    At(Time),
+}
+
+fn timespec(p: UserPtr) -> Result<Stamp> {
+    let [sec, nsec]: [i64; 2] = p.read()?;
+    match nsec {
+        UTIME_NOW => Ok(Stamp::Now),
+        UTIME_OMIT => Ok(Stamp::Omit),
+        0..SECOND => Ok(Stamp::At(sec.saturating_mul(SECOND).saturating_add(nsec))),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn timeval(p: UserPtr) -> Result<Stamp> {
+    let [sec, usec]: [i64; 2] = p.read()?;
+    if !(0..1_000_000).contains(&usec) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(Stamp::At(sec.saturating_mul(SECOND).saturating_add(usec * 1000)))
+}
+
+fn set_times(c: &Caller, t: &Target, times: [Stamp; 2]) -> Result<u64> {
+    if times == [Stamp::Omit; 2] {
+        return Ok(0);
+    }
+    let inode = t.inode(Errno::EINVAL)?;
+    t.writable()?;
+    if times == [Stamp::Now; 2] {
+        if perm::owner(&c.cred, &**inode).is_err() {
+            perm::check(&c.cred, &**inode, MAY_WRITE)?;
+        }
+    } else {
+        perm::owner(&c.cred, &**inode)?;
+    }
+    let now = crate::fs::rootfs::now();
+    let value = |s| match s {
+        Stamp::Now => Some(now),
+        Stamp::Omit => None,
+        Stamp::At(t) => Some(t),
+    };
+    inode.set_attr(&SetAttr { atime: value(times[0]), mtime: value(times[1]), ..SetAttr::default() })?;
+    tell(t);
+    Ok(0)
+}
+
+fn two(p: UserPtr, one: fn(UserPtr) -> Result<Stamp>) -> Result<[Stamp; 2]> {
+    if p.is_null() { Ok([Stamp::Now; 2]) } else { Ok([one(p)?, one(p.add(16))?]) }
+}
+
+fn utime(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    let times = if a.ptr(1).is_null() {
+        [Stamp::Now; 2]
+    } else {
+        let t: [i64; 2] = a.ptr(1).read()?;
+        t.map(|s| Stamp::At(s.saturating_mul(SECOND)))
+    };
+    let c = Caller::new(&a.thread);
+    set_times(&c, &c.target(at::FDCWD, name.bytes(), 0)?, times)
+}
+
+fn utimes(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    let times = two(a.ptr(1), timeval)?;
+    let c = Caller::new(&a.thread);
+    set_times(&c, &c.target(at::FDCWD, name.bytes(), 0)?, times)
+}
+
+fn futimesat(a: &Args) -> Result<u64> {
+    let times = two(a.ptr(2), timeval)?;
+    let c = Caller::new(&a.thread);
+    if a.ptr(1).is_null() {
+        return set_times(&c, &fd_target(a)?, times);
+    }
+    let name = Name::read(a.ptr(1))?;
+    set_times(&c, &c.target(a.i32(0), name.bytes(), 0)?, times)
+}
+
+fn utimensat(a: &Args) -> Result<u64> {
+    let flags = a.u32(3);
+    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let times = two(a.ptr(2), timespec)?;
+    let c = Caller::new(&a.thread);
+    if a.ptr(1).is_null() {
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        return set_times(&c, &fd_target(a)?, times);
+    }
+    let name = Name::read(a.ptr(1))?;
+    set_times(&c, &c.target(a.i32(0), name.bytes(), flags)?, times)
+}
+
+/// Checks a new size against RLIMIT_FSIZE: SIGXFSZ and EFBIG.
+fn size_limit(a: &Args, size: u64) -> Result<()> {
+    if size > a.thread.process.rlimit(crate::task::rlimit::FSIZE) {
+        send_thread(&a.thread, SigInfo::kernel(sig::SIGXFSZ))?;
+        return Err(Errno::EFBIG);
+    }
+    Ok(())
+}
+
+fn truncate_path(c: &Caller, p: &Path, size: u64) -> Result<u64> {
+    match p.dentry().kind() {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Errno::EISDIR),
+        _ => return Err(Errno::EINVAL),
+    }
+    p.mount().writable()?;
+    perm::check(&c.cred, &**p.inode(), MAY_WRITE)?;
+    p.inode().set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
+    path_event(p, event::IN_MODIFY);
+    Ok(0)
+}
+
+fn truncate(a: &Args) -> Result<u64> {
+    let size = u64::try_from(a.i64(1)).map_err(|_| Errno::EINVAL)?;
+    let name = Name::read(a.ptr(0))?;
+    let c = Caller::new(&a.thread);
+    let p = c.find(at::FDCWD, name.bytes(), true)?;
+    if p.dentry().kind() == FileType::Regular {
+        size_limit(a, size)?;
+    }
+    truncate_path(&c, &p, size)
+}
+
+fn ftruncate(a: &Args) -> Result<u64> {
+    let size = u64::try_from(a.i64(1)).map_err(|_| Errno::EINVAL)?;
+    let f = a.file(0)?;
+    if !f.writable() {
+        return Err(Errno::EINVAL);
+    }
+    size_limit(a, size)?;
+    f.ops().truncate(&f, size)?;
+    file_event(&f, event::IN_MODIFY);
+    Ok(0)
+}
+
+fn fallocate(a: &Args) -> Result<u64> {
+    let f = a.file(0)?;
+    let (offset, len) = (a.i64(2), a.i64(3));
+    if offset < 0 || len <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !f.writable() {
+        return Err(Errno::EBADF);
+    }
+    if offset.checked_add(len).is_none() {
+        return Err(Errno::EFBIG);
+    }
+    match f.inode.as_ref().map(|i| i.kind()) {
+        Some(FileType::Regular) => {}
+        Some(FileType::Directory) => return Err(Errno::EISDIR),
+        Some(FileType::Fifo) => return Err(Errno::ESPIPE),
+        None if !f.seekable() => return Err(Errno::ESPIPE),
+        None => {}
+        Some(_) => return Err(Errno::ENODEV),
+    }
+    let r = f.ops().fallocate(&f, a.u32(1), offset as u64, len as u64);
+    if r == Err(Errno::EFBIG) {
+        send_thread(&a.thread, SigInfo::kernel(sig::SIGXFSZ))?;
+    }
+    r.map(|()| 0)
+}
+
+fn fsync(a: &Args) -> Result<u64> {
+    let f = a.file(0)?;
+    f.ops().fsync(&f)?;
+    Ok(0)
+}
+
+fn syncfs(a: &Args) -> Result<u64> {
+    a.file(0)?;
+    Ok(0)
+}
+
+fn sync_file_range(a: &Args) -> Result<u64> {
+    let f = a.file(0)?;
+    if a.i64(1) < 0 || a.i64(2) < 0 || a.u32(3) & !7 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    seekable(&f)?;
+    Ok(0)
+}
+
+fn seekable(f: &Arc<File>) -> Result<()> {
+    if f.seekable() { Ok(()) } else { Err(Errno::ESPIPE) }
+}
+
+fn fadvise64(a: &Args) -> Result<u64> {
+    let f = a.file(0)?;
+    seekable(&f)?;
+    if a.i64(2) < 0 || a.u32(3) > 5 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
+}
+
+fn readahead(a: &Args) -> Result<u64> {
+    let f = a.file(0)?;
+    if !f.readable() {
+        return Err(Errno::EBADF);
+    }
+    match f.inode.as_ref().map(|i| i.kind()) {
+        Some(FileType::Regular) => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// chmod, chown, utimens, truncate and the like.
+pub const CALLS: &[Syscall] = &[
+    call(nr::CHMOD, chmod, Full, &[Str, Octal], ""),
+    call(nr::FCHMOD, fchmod, Full, &[Fd, Octal], ""),
+    call(nr::FCHMODAT, fchmodat, Full, &[Fd, Str, Octal], ""),
+    call(nr::FCHMODAT2, fchmodat2, Full, &[Fd, Str, Octal, Hex], ""),
+    call(nr::CHOWN, chown, Full, &[Str, Int, Int], ""),
+    call(nr::LCHOWN, lchown, Full, &[Str, Int, Int], ""),
+    call(nr::FCHOWN, fchown, Full, &[Fd, Int, Int], ""),
+    call(nr::FCHOWNAT, fchownat, Full, &[Fd, Str, Int, Int, Hex], ""),
+    call(nr::UTIME, utime, Full, &[Str, Ptr], ""),
+    call(nr::UTIMES, utimes, Full, &[Str, Ptr], ""),
+    call(nr::FUTIMESAT, futimesat, Full, &[Fd, Str, Ptr], ""),
+    call(nr::UTIMENSAT, utimensat, Full, &[Fd, Str, Ptr, Hex], ""),
+    call(nr::TRUNCATE, truncate, Full, &[Str, Int], ""),
+    call(nr::FTRUNCATE, ftruncate, Full, &[Fd, Int], ""),
+    call(
+        nr::FALLOCATE,
+        fallocate,
+        Full,
+        &[Fd, Hex, Int, Int],
+        "no COLLAPSE_RANGE, INSERT_RANGE, UNSHARE_RANGE",
+    ),
+    call(nr::FSYNC, fsync, Full, &[Fd], "all files are in memory"),
+    call(nr::FDATASYNC, fsync, Full, &[Fd], "all files are in memory"),
+    call(nr::SYNCFS, syncfs, Full, &[Fd], "all files are in memory"),
+    call(nr::SYNC_FILE_RANGE, sync_file_range, Full, &[Fd, Int, Int, Hex], "all files are in memory"),
+    call(nr::FADVISE64, fadvise64, Full, &[Fd, Int, Int, Int], "accepted without effect"),
+    call(nr::READAHEAD, readahead, Full, &[Fd, Int, Int], "accepted without effect"),
+];

@@ -1,0 +1,139 @@
+//! System calls on directories: listing them, the working and the root directory.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_abi_linux::syscalls::nr;
+
+use crate::fs::caller::{Caller, Name, at};
+use crate::fs::fdtable::Alone;
+use crate::fs::perm::cap;
+use crate::personality::Arg::{Fd, Int, Ptr, Str};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::task::directory::{change_dir, enterable};
+use crate::{Errno, Result};
+
+/// Most bytes of entries one call returns.
+const LIST_MAX: usize = 64 << 10;
+
+fn list(a: &Args, layout: Layout) -> Result<u64> {
+    let f = a.file(0)?;
+    let room = a.len(2).min(LIST_MAX);
+    let mut out: Vec<u8> = Vec::with_capacity(room);
+    let mut full = false;
+    let mut pos = f.pos.lock(f.alone());
+    let mut reached = pos.at;
+    f.ops().readdir(&f, pos.at, &mut |ino, next, kind, name| {
+        let (head, tail) = if layout == Layout::New { (19, 1) } else { (18, 2) };
+        let len = (head + name.len() + tail).next_multiple_of(8);
+        if out.len() + len > room {
+            full = true;
+            return false;
+        }
+        let end = out.len() + len;
+        out.extend_from_slice(&ino.to_le_bytes());
+        out.extend_from_slice(&next.to_le_bytes());
+        out.extend_from_slice(&(len as u16).to_le_bytes());
+        if layout == Layout::New {
+            out.push(kind.dirent_type());
+        }
+        out.extend_from_slice(name);
+        out.resize(end, 0);
+        if layout == Layout::Old {
+            out[end - 1] = kind.dirent_type();
+        }
+        reached = next;
+        true
+    })?;
+    if out.is_empty() && full {
+        return Err(Errno::EINVAL);
+    }
+    a.ptr(1).write_bytes(&out)?;
+    pos.at = reached;
+    Ok(out.len() as u64)
+}
+
+fn getdents(a: &Args) -> Result<u64> {
+    list(a, Layout::Old)
+}
+
+fn getdents64(a: &Args) -> Result<u64> {
+    list(a, Layout::New)
+}
+
+fn getcwd(a: &Args) -> Result<u64> {
+    let fs = a.thread.fs();
+    let cwd = fs.cwd();
+    if cwd.deleted() {
+        return Err(Errno::ENOENT);
+    }
+    let mut name = match cwd.name_from(&fs.root()) {
+        Some(n) => n,
+        None => {
+            let mut n = b"(unreachable)".to_vec();
+            n.extend_from_slice(&cwd.name_from(crate::fs::mount::vfs().root()).unwrap_or_default());
+            n
+        }
+    };
+    name.push(0);
+    if name.len() > a.len(1) {
+        return Err(Errno::ERANGE);
+    }
+    a.ptr(0).write_bytes(&name)?;
+    Ok(name.len() as u64)
+}
+
+fn chdir(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    change_dir(&Caller::new(&a.thread), name.bytes())?;
+    Ok(0)
+}
+
+fn fchdir(a: &Args) -> Result<u64> {
+    let f = a.thread.any_file(a.i32(0))?;
+    let c = Caller::new(&a.thread);
+    let p = enterable(&c, f.path.clone().ok_or(Errno::ENOTDIR)?)?;
+    c.fs.set_cwd(p);
+    Ok(0)
+}
+
+fn chroot(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    let c = Caller::new(&a.thread);
+    let p = enterable(&c, c.find(at::FDCWD, name.bytes(), true)?)?;
+    if !c.cred.capable(cap::SYS_CHROOT) {
+        return Err(Errno::EPERM);
+    }
+    c.fs.set_root(p);
+    Ok(0)
+}
+
+/// Gives the calling thread file-system places of its own (`unshare(CLONE_FS)`).
+pub fn unshare(a: &Args) {
+    let own = Arc::new(a.thread.fs().fork());
+    if a.thread.process.threads.lock().len() > 1 {
+        a.thread.set_own_fs(own);
+    } else {
+        a.thread.process.fs.set(own);
+    }
+}
+
+/// getdents, chdir and the like.
+pub const CALLS: &[Syscall] = &[
+    call(nr::GETDENTS, getdents, Full, &[Fd, Ptr, Int], ""),
+    call(nr::GETDENTS64, getdents64, Full, &[Fd, Ptr, Int], ""),
+    call(nr::GETCWD, getcwd, Full, &[Ptr, Int], ""),
+    call(nr::CHDIR, chdir, Full, &[Str], ""),
+    call(nr::FCHDIR, fchdir, Full, &[Fd], ""),
+    call(nr::CHROOT, chroot, Full, &[Str], ""),
+];
+
+/// How one entry is laid out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// `linux_dirent`: the type is the record's last byte.
+    Old,
+    /// `linux_dirent64`.
+    New,
+}

@@ -1,0 +1,266 @@
+//! fcntl, flock and ioctl.
+
+use alloc::sync::Arc;
+
+use doppel_abi_linux::syscalls::nr;
+
+use crate::fs::file::{File, flags};
+use crate::fs::inode::FileType;
+use crate::fs::locks;
+use crate::fs::locks::{Owner, Range};
+use crate::fs::sigio;
+use crate::personality::Arg::{Fd, Hex, Int};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::task::rlimit;
+use crate::{Errno, Result};
+
+doppel_machine::pod_struct! {
+    /// `struct flock`.
+    pub struct Flock {
+        /// F_RDLCK, F_WRLCK or F_UNLCK.
+        pub kind: i16,
+        /// SEEK_SET, SEEK_CUR or SEEK_END.
+        pub whence: i16,
+        /// Padding.
+        pub pad: u32,
+        /// Start relative to `whence`.
+        pub start: i64,
+        /// Length, 0 for to the end.
+        pub len: i64,
+        /// Holder (F_GETLK).
+        pub pid: i32,
+        /// Padding.
+        pub pad2: u32,
+    }
+}
+
+/// `fcntl(2)` commands.
+mod f {
+    pub const DUPFD: u32 = 0;
+    pub const GETFD: u32 = 1;
+    pub const SETFD: u32 = 2;
+    pub const GETFL: u32 = 3;
+    pub const SETFL: u32 = 4;
+    pub const GETLK: u32 = 5;
+    pub const SETLK: u32 = 6;
+    pub const SETLKW: u32 = 7;
+    pub const SETOWN: u32 = 8;
+    pub const GETOWN: u32 = 9;
+    pub const SETSIG: u32 = 10;
+    pub const GETSIG: u32 = 11;
+    pub const SETOWN_EX: u32 = 15;
+    pub const GETOWN_EX: u32 = 16;
+    pub const OFD_GETLK: u32 = 36;
+    pub const OFD_SETLK: u32 = 37;
+    pub const OFD_SETLKW: u32 = 38;
+    pub const GETLEASE: u32 = 1025;
+    pub const NOTIFY: u32 = 1026;
+    pub const DUPFD_QUERY: u32 = 1027;
+    pub const DUPFD_CLOEXEC: u32 = 1030;
+    pub const SETPIPE_SZ: u32 = 1031;
+    pub const GETPIPE_SZ: u32 = 1032;
+    pub const ADD_SEALS: u32 = 1033;
+    pub const GET_SEALS: u32 = 1034;
+}
+
+const F_RDLCK: i16 = 0;
+const F_WRLCK: i16 = 1;
+const F_UNLCK: i16 = 2;
+
+fn range(f: &File, l: &Flock, owner: Owner) -> Result<Range> {
+    let base = match l.whence {
+        0 => 0,
+        1 => i64::try_from(f.pos.get()).map_err(|_| Errno::EOVERFLOW)?,
+        2 => i64::try_from(crate::fs::caller::file_stat(f)?.size).map_err(|_| Errno::EOVERFLOW)?,
+        _ => return Err(Errno::EINVAL),
+    };
+    let start = base.checked_add(l.start).ok_or(Errno::EOVERFLOW)?;
+    let (start, end) = if l.len > 0 {
+        (start, start.checked_add(l.len - 1).ok_or(Errno::EOVERFLOW)?)
+    } else if l.len == 0 {
+        (start, i64::MAX)
+    } else {
+        (start.checked_add(l.len).ok_or(Errno::EINVAL)?, start - 1)
+    };
+    let start = u64::try_from(start).map_err(|_| Errno::EINVAL)?;
+    let end = u64::try_from(end).map_err(|_| Errno::EINVAL)?;
+    Ok(Range { owner, start, end, exclusive: l.kind == F_WRLCK })
+}
+
+fn get_lock(a: &Args, file: &File, owner: Owner) -> Result<u64> {
+    let mut l: Flock = a.ptr(2).read()?;
+    let ofd = matches!(owner, Owner::File(_));
+    if ofd && l.pid != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let own = ofd && l.kind == F_UNLCK;
+    if !own && !matches!(l.kind, F_RDLCK | F_WRLCK) {
+        return Err(Errno::EINVAL);
+    }
+    let want = range(file, &l, owner)?;
+    let locks = locks::of(file)?;
+    // F_UNLCK asks what the open file itself has locked.
+    match if own { locks.own(&want) } else { locks.conflict(&want) } {
+        None => l.kind = F_UNLCK,
+        Some(r) => {
+            l.kind = if r.exclusive { F_WRLCK } else { F_RDLCK };
+            l.whence = 0;
+            l.start = r.start.cast_signed();
+            l.len = if r.end == i64::MAX as u64 { 0 } else { (r.end - r.start + 1).cast_signed() };
+            l.pid = match r.owner {
+                Owner::Process(p) => p,
+                Owner::File(_) => -1,
+            };
+        }
+    }
+    a.ptr(2).write(&l)?;
+    Ok(0)
+}
+
+fn set_lock(a: &Args, file: &File, owner: Owner, block: bool) -> Result<u64> {
+    let l: Flock = a.ptr(2).read()?;
+    if owner == Owner::File(file.id) && l.pid != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match l.kind {
+        F_RDLCK if !file.readable() => return Err(Errno::EBADF),
+        F_WRLCK if !file.writable() => return Err(Errno::EBADF),
+        F_RDLCK | F_WRLCK | F_UNLCK => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    let want = range(file, &l, owner)?;
+    let locks = locks::of(file)?;
+    locks.set(want, l.kind == F_UNLCK, block)?;
+    // Closed while it waited: no later close would give the process' lock up.
+    let closed = !a.thread.raw_file(a.i32(0)).is_ok_and(|f| f.id == file.id);
+    if closed && l.kind != F_UNLCK && owner != Owner::File(file.id) {
+        locks.set(want, true, false)?;
+        return Err(Errno::EBADF);
+    }
+    Ok(0)
+}
+
+fn set_owner(file: &File, owner: sigio::Owner) -> Result<u64> {
+    file.sigio.set_owner(file, owner);
+    Ok(0)
+}
+
+fn dup_from(a: &Args, cloexec: bool) -> Result<u64> {
+    let min = a.u64(2);
+    if min >= a.thread.process.rlimit(rlimit::NOFILE) {
+        return Err(Errno::EINVAL);
+    }
+    let files = a.thread.files();
+    Ok(files.insert_from(a.thread.any_file(a.i32(0))?, cloexec, a.i32(2))? as u64)
+}
+
+fn fcntl(a: &Args) -> Result<u64> {
+    let files = a.thread.files();
+    let (fd, cmd) = (a.i32(0), a.u32(1));
+    let file = a.thread.raw_file(fd)?;
+    // What works on O_PATH descriptors too.
+    match cmd {
+        f::DUPFD => return dup_from(a, false),
+        f::DUPFD_CLOEXEC => return dup_from(a, true),
+        f::GETFD => return Ok(u64::from(files.cloexec(fd)?)),
+        f::SETFD => return files.set_cloexec(fd, a.u64(2) & 1 != 0).map(|()| 0),
+        f::GETFL => {
+            return Ok(u64::from(file.flags() | if file.inode.is_some() { flags::O_LARGEFILE } else { 0 }));
+        }
+        f::DUPFD_QUERY => return Ok(u64::from(Arc::ptr_eq(&file, &a.thread.any_file(a.i32(2))?))),
+        _ if file.flags() & flags::O_PATH != 0 => return Err(Errno::EBADF),
+        _ => {}
+    }
+    let (process, ofd) = (Owner::Process(a.thread.process.pid), Owner::File(file.id));
+    match cmd {
+        f::SETFL => {
+            if a.u32(2) & !file.flags() & flags::O_NOATIME != 0
+                && let Some(i) = &file.inode
+            {
+                crate::fs::perm::owner(&a.thread.cred(), &**i)?;
+            }
+            sigio::set_flags(&file, fd, a.u32(2));
+            Ok(0)
+        }
+        f::GETLK => get_lock(a, &file, process),
+        f::SETLK => set_lock(a, &file, process, false),
+        f::SETLKW => set_lock(a, &file, process, true),
+        f::OFD_GETLK => get_lock(a, &file, ofd),
+        f::OFD_SETLK => set_lock(a, &file, ofd, false),
+        f::OFD_SETLKW => set_lock(a, &file, ofd, true),
+        f::SETOWN => set_owner(&file, sigio::Owner::from_number(a.i32(2))?),
+        f::GETOWN => Ok(i64::from(file.sigio.owner().number()).cast_unsigned()),
+        f::SETOWN_EX => set_owner(&file, sigio::Owner::from_pair(a.ptr(2).read()?)?),
+        f::GETOWN_EX => {
+            a.ptr(2).write(&file.sigio.owner().pair())?;
+            Ok(0)
+        }
+        f::SETSIG => {
+            if a.u64(2) > 64 {
+                return Err(Errno::EINVAL);
+            }
+            file.sigio.set_signal(&file, a.i32(2));
+            Ok(0)
+        }
+        f::GETSIG => Ok(u64::from(file.sigio.signal().unsigned_abs())),
+        f::NOTIFY => crate::ipc::dnotify::set(&file, fd, a.u32(2)).map(|()| 0),
+        f::GETLEASE => Ok(F_UNLCK as u64),
+        f::SETPIPE_SZ | f::GETPIPE_SZ => crate::ipc::pipe::fcntl(&file, cmd, a.u64(2)),
+        f::ADD_SEALS | f::GET_SEALS => crate::ipc::memfd::fcntl(&file, cmd, a.u64(2)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn flock(a: &Args) -> Result<u64> {
+    const SH: u32 = 1;
+    const EX: u32 = 2;
+    const NB: u32 = 4;
+    const UN: u32 = 8;
+    let file = a.file(0)?;
+    // Linux no longer has mandatory locks, and takes requests for them for done.
+    const MAND: u32 = 32;
+    if a.u32(1) & MAND != 0 {
+        return Ok(0);
+    }
+    let lock = match a.u32(1) & !NB {
+        SH => Some(false),
+        EX => Some(true),
+        UN => None,
+        _ => return Err(Errno::EINVAL),
+    };
+    locks::of(&file)?.flock(file.id, lock, a.u32(1) & NB == 0)?;
+    Ok(0)
+}
+
+fn ioctl(a: &Args) -> Result<u64> {
+    const FIONBIO: u32 = 0x5421;
+    const FIONCLEX: u32 = 0x5450;
+    const FIOCLEX: u32 = 0x5451;
+    const FIOASYNC: u32 = 0x5452;
+    const FIOQSIZE: u32 = 0x5460;
+    let file = a.file(0)?;
+    let flag = |bit: u32| -> Result<u64> {
+        let on: i32 = a.ptr(2).read()?;
+        let old = file.flags();
+        sigio::set_flags(&file, a.i32(0), if on != 0 { old | bit } else { old & !bit });
+        Ok(0)
+    };
+    match a.u32(1) {
+        FIOCLEX => a.thread.files().set_cloexec(a.i32(0), true).map(|()| 0),
+        FIONCLEX => a.thread.files().set_cloexec(a.i32(0), false).map(|()| 0),
+        FIONBIO => flag(flags::O_NONBLOCK),
+        FIOASYNC => flag(flags::O_ASYNC),
+        FIOQSIZE if file.inode.as_ref().is_some_and(|i| i.kind() == FileType::Regular) => {
+            File::copy_out(a.u64(2), &crate::fs::caller::file_stat(&file)?.size)
+        }
+        cmd => file.ops().ioctl(&file, cmd, a.u64(2)),
+    }
+}
+
+/// fcntl, flock and ioctl.
+pub const CALLS: &[Syscall] = &[
+    call(nr::FCNTL, fcntl, Full, &[Fd, Int, Hex], "no leases"),
+    call(nr::FLOCK, flock, Full, &[Fd, Int], ""),
+    call(nr::IOCTL, ioctl, Full, &[Fd, Hex, Hex], ""),
+];

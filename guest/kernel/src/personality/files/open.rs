@@ -1,0 +1,172 @@
+//! System calls that make and close descriptors.
+
+use alloc::sync::Arc;
+
+use doppel_abi_linux::syscalls::nr;
+
+use crate::fs::caller::{Caller, Name, at};
+use crate::fs::file::File;
+use crate::fs::file::flags::*;
+use crate::fs::open;
+use crate::fs::open::KNOWN;
+use crate::fs::walk::resolve;
+use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::{Errno, Result};
+
+doppel_machine::pod_struct! {
+    /// `struct open_how`.
+    pub struct OpenHow {
+        /// `O_` flags.
+        pub flags: u64,
+        /// Mode of a new file.
+        pub mode: u64,
+        /// `RESOLVE_` flags.
+        pub resolve: u64,
+    }
+}
+
+fn open_at(a: &Args, dirfd: i32, path: usize, flags: u32, mode: u32, restrict: u32) -> Result<u64> {
+    let name = Name::read(a.ptr(path))?;
+    let quick = if restrict == 0 { open::quick(&a.thread, dirfd, name.bytes(), flags) } else { None };
+    let file = match quick {
+        Some(f) => f?,
+        None => open_slow(a, dirfd, name.bytes(), flags, mode, restrict)?,
+    };
+    let fd = a.thread.files().insert(file, flags & O_CLOEXEC != 0)?;
+    Ok(fd as u64)
+}
+
+#[cold]
+fn open_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32, mode: u32, restrict: u32) -> Result<Arc<File>> {
+    let caller = Caller::new(&a.thread);
+    if restrict == 0 && name.first() == Some(&b'/') {
+        open::open(&caller, &caller.walker, caller.walker.root(), name, flags, mode)
+    } else if restrict == 0 {
+        let base = caller.base(dirfd, name)?;
+        open::open(&caller, &caller.walker, &base, name, flags, mode)
+    } else {
+        let start = if dirfd == at::FDCWD { caller.fs.cwd() } else { caller.base(dirfd, b".")? };
+        let w = crate::fs::walk::Walker::new(&caller.fs, caller.cred.clone()).restricted(restrict, &start);
+        open::open(&caller, &w, &start, name, flags, mode)
+    }
+}
+
+fn open(a: &Args) -> Result<u64> {
+    open_at(a, at::FDCWD, 0, a.u32(1) & KNOWN, a.u32(2), 0)
+}
+
+fn openat(a: &Args) -> Result<u64> {
+    open_at(a, a.i32(0), 1, a.u32(2) & KNOWN, a.u32(3), 0)
+}
+
+fn creat(a: &Args) -> Result<u64> {
+    open_at(a, at::FDCWD, 0, O_CREAT | O_WRONLY | O_TRUNC, a.u32(1), 0)
+}
+
+fn openat2(a: &Args) -> Result<u64> {
+    let size = a.len(3);
+    if size < size_of::<OpenHow>() {
+        return Err(Errno::EINVAL);
+    }
+    if size > 4096 {
+        return Err(Errno::E2BIG);
+    }
+    let how: OpenHow = a.ptr(2).read()?;
+    let mut rest = [0u8; 64];
+    let mut at = size_of::<OpenHow>();
+    while at < size {
+        let n = rest.len().min(size - at);
+        a.ptr(2).add(at as u64).read_bytes(&mut rest[..n])?;
+        if rest[..n].iter().any(|b| *b != 0) {
+            return Err(Errno::E2BIG);
+        }
+        at += n;
+    }
+    let flags = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
+    let restrict = u32::try_from(how.resolve).map_err(|_| Errno::EINVAL)?;
+    let makes = flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE;
+    if flags & !KNOWN != 0
+        || restrict & !resolve::ALL != 0
+        || restrict & (resolve::BENEATH | resolve::IN_ROOT) == resolve::BENEATH | resolve::IN_ROOT
+        || (how.mode != 0 && !makes)
+        || how.mode & !0o7777 != 0
+        || (flags & O_PATH != 0 && flags & !(O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) != 0)
+    {
+        return Err(Errno::EINVAL);
+    }
+    open_at(a, a.i32(0), 1, flags, how.mode as u32, restrict)
+}
+
+fn close(a: &Args) -> Result<u64> {
+    a.thread.files().close(a.i32(0))?;
+    Ok(0)
+}
+
+fn close_range(a: &Args) -> Result<u64> {
+    const UNSHARE: u32 = 2;
+    const CLOEXEC: u32 = 4;
+    let (first, last, flags) = (a.u32(0), a.u32(1), a.u32(2));
+    if flags & !(UNSHARE | CLOEXEC) != 0 || first > last {
+        return Err(Errno::EINVAL);
+    }
+    if flags & UNSHARE != 0 {
+        a.thread.unshare_files();
+    }
+    let files = a.thread.files();
+    if flags & CLOEXEC != 0 {
+        files.cloexec_range(first, last)
+    } else {
+        files.close_range(first, last)
+    }
+    Ok(0)
+}
+
+fn dup(a: &Args) -> Result<u64> {
+    let files = a.thread.files();
+    Ok(files.insert(a.thread.any_file(a.i32(0))?, false)? as u64)
+}
+
+fn dup2(a: &Args) -> Result<u64> {
+    let files = a.thread.files();
+    let file = a.thread.any_file(a.i32(0))?;
+    if a.i32(0) != a.i32(1) {
+        files.insert_at(a.i32(1), file, false)?;
+    }
+    Ok(a.i32(1) as u64)
+}
+
+fn dup3(a: &Args) -> Result<u64> {
+    let flags = a.u32(2);
+    if flags & !O_CLOEXEC != 0 || a.i32(0) == a.i32(1) {
+        return Err(Errno::EINVAL);
+    }
+    let files = a.thread.files();
+    files.insert_at(a.i32(1), a.thread.any_file(a.i32(0))?, flags & O_CLOEXEC != 0)?;
+    Ok(a.i32(1) as u64)
+}
+
+fn umask(a: &Args) -> Result<u64> {
+    Ok(u64::from(a.thread.fs().set_umask(a.u32(0))))
+}
+
+fn sync(_: &Args) -> Result<u64> {
+    // Everything is in memory; there is nothing to write back.
+    Ok(0)
+}
+
+/// open, close and the like.
+pub const CALLS: &[Syscall] = &[
+    call(nr::OPEN, open, Full, &[Str, Hex, Octal], ""),
+    call(nr::OPENAT, openat, Full, &[Fd, Str, Hex, Octal], ""),
+    call(nr::OPENAT2, openat2, Full, &[Fd, Str, Ptr, Int], "RESOLVE_CACHED is accepted and has no effect"),
+    call(nr::CREAT, creat, Full, &[Str, Octal], ""),
+    call(nr::CLOSE, close, Full, &[Fd], ""),
+    call(nr::CLOSE_RANGE, close_range, Full, &[Int, Int, Hex], ""),
+    call(nr::DUP, dup, Full, &[Fd], ""),
+    call(nr::DUP2, dup2, Full, &[Fd, Fd], ""),
+    call(nr::DUP3, dup3, Full, &[Fd, Fd, Hex], ""),
+    call(nr::UMASK, umask, Full, &[Octal], ""),
+    call(nr::SYNC, sync, Full, &[], "all files are in memory"),
+];

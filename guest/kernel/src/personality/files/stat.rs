@@ -1,0 +1,418 @@
+//! System calls that tell about files.
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::shield;
+use doppel_machine::user::UserPtr;
+
+use crate::fs::caller::{Caller, Name, Target, at, file_stat};
+use crate::fs::devices::split;
+use crate::fs::file::File;
+use crate::fs::glide::peek;
+use crate::fs::inode::{Stat, StatFs, Time};
+use crate::fs::path::Path;
+use crate::fs::perm;
+use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::task::Cred;
+use crate::{Errno, Result};
+
+doppel_machine::pod_struct! {
+    /// `struct stat`.
+    pub struct UserStat {
+        /// See `stat(3type)`.
+        pub dev: u64,
+        /// See `stat(3type)`.
+        pub ino: u64,
+        /// See `stat(3type)`.
+        pub nlink: u64,
+        /// See `stat(3type)`.
+        pub mode: u32,
+        /// See `stat(3type)`.
+        pub uid: u32,
+        /// See `stat(3type)`.
+        pub gid: u32,
+        /// Padding.
+        pub pad: u32,
+        /// See `stat(3type)`.
+        pub rdev: u64,
+        /// See `stat(3type)`.
+        pub size: i64,
+        /// See `stat(3type)`.
+        pub blksize: i64,
+        /// See `stat(3type)`.
+        pub blocks: i64,
+        /// Access, modification, change time: seconds and nanoseconds.
+        pub times: [i64; 6],
+        /// Unused.
+        pub unused: [i64; 3],
+    }
+}
+
+doppel_machine::pod_struct! {
+    /// `struct statx`.
+    pub struct UserStatx {
+        /// See `statx(2)`.
+        pub mask: u32,
+        /// See `statx(2)`.
+        pub blksize: u32,
+        /// See `statx(2)`.
+        pub attributes: u64,
+        /// See `statx(2)`.
+        pub nlink: u32,
+        /// See `statx(2)`.
+        pub uid: u32,
+        /// See `statx(2)`.
+        pub gid: u32,
+        /// See `statx(2)`.
+        pub mode: u16,
+        /// Padding.
+        pub pad: u16,
+        /// See `statx(2)`.
+        pub ino: u64,
+        /// See `statx(2)`.
+        pub size: u64,
+        /// See `statx(2)`.
+        pub blocks: u64,
+        /// See `statx(2)`.
+        pub attributes_mask: u64,
+        /// Access, birth, change, modification: 16 bytes each.
+        pub times: [StatxTime; 4],
+        /// Major and minor of the device node, then of the file system.
+        pub devices: [u32; 4],
+        /// Mount.
+        pub mnt_id: u64,
+        /// Direct I/O alignments and room for more.
+        pub spare: [u64; 13],
+    }
+}
+
+doppel_machine::pod_struct! {
+    /// `struct statx_timestamp`.
+    pub struct StatxTime {
+        /// Seconds.
+        pub sec: i64,
+        /// Nanoseconds.
+        pub nsec: u32,
+        /// Padding.
+        pub pad: i32,
+    }
+}
+
+doppel_machine::pod_struct! {
+    /// `struct statfs`.
+    pub struct UserStatfs {
+        /// Magic number.
+        pub kind: i64,
+        /// Block size.
+        pub bsize: i64,
+        /// Blocks: all, free, free for users.
+        pub blocks: [u64; 3],
+        /// Inodes: all, free.
+        pub files: [u64; 2],
+        /// Id.
+        pub fsid: [i32; 2],
+        /// Longest name.
+        pub namelen: i64,
+        /// Fragment size.
+        pub frsize: i64,
+        /// Mount flags.
+        pub flags: i64,
+        /// Unused.
+        pub spare: [i64; 4],
+    }
+}
+
+const _: () = {
+    assert!(size_of::<UserStat>() == 144, "struct stat, stat(2)");
+    assert!(size_of::<UserStatx>() == 256, "struct statx, statx(2)");
+    assert!(size_of::<UserStatfs>() == 120, "struct statfs, statfs(2)");
+};
+
+const SECOND: Time = 1_000_000_000;
+
+fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
+    let mut times = [0; 6];
+    for (i, t) in [s.atime, s.mtime, s.ctime].into_iter().enumerate() {
+        times[2 * i] = t.div_euclid(SECOND);
+        times[2 * i + 1] = t.rem_euclid(SECOND);
+    }
+    p.write(&UserStat {
+        dev: s.dev,
+        ino: s.ino,
+        nlink: u64::from(s.nlink),
+        mode: s.mode,
+        uid: s.uid,
+        gid: s.gid,
+        pad: 0,
+        rdev: s.rdev,
+        size: s.size.cast_signed(),
+        blksize: i64::from(s.blksize),
+        blocks: s.blocks.cast_signed(),
+        times,
+        unused: [0; 3],
+    })?;
+    Ok(0)
+}
+
+/// Attributes of what a name stands for: from the directory cache, if it can be.
+#[inline]
+fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    match peek(&a.thread, dirfd, name, follow, |spot, _| Some(spot.dentry.inode().stat())) {
+        Some(r) => r,
+        None => stat_slow(a, dirfd, name, flags),
+    }
+}
+
+#[cold]
+fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
+    Caller::new(&a.thread).target(dirfd, name, flags)?.stat()
+}
+
+fn stat(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), 0)?)
+}
+
+fn lstat(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), at::SYMLINK_NOFOLLOW)?)
+}
+
+fn fstat(a: &Args) -> Result<u64> {
+    let f = a.thread.any_file(a.i32(0))?;
+    put_stat(a.ptr(1), &file_stat(&f)?)
+}
+
+fn newfstatat(a: &Args) -> Result<u64> {
+    let flags = a.u32(3);
+    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH | at::NO_AUTOMOUNT) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = Name::read(a.ptr(1))?;
+    if name.bytes().is_empty() && flags & at::EMPTY_PATH != 0 && a.i32(0) != at::FDCWD {
+        let f = a.thread.any_file(a.i32(0))?;
+        return put_stat(a.ptr(2), &file_stat(&f)?);
+    }
+    put_stat(a.ptr(2), &stat_name(a, a.i32(0), name.bytes(), flags)?)
+}
+
+fn statx_time(t: Time) -> StatxTime {
+    StatxTime { sec: t.div_euclid(SECOND), nsec: t.rem_euclid(SECOND) as u32, pad: 0 }
+}
+
+fn statx(a: &Args) -> Result<u64> {
+    const BASIC: u32 = 0x7ff;
+    const BTIME: u32 = 0x800;
+    const MNT_ID: u32 = 0x1000;
+    const RESERVED: u32 = 0x8000_0000;
+    const MOUNT_ROOT: u64 = 0x2000;
+    let (flags, mask) = (a.u32(2), a.u32(3));
+    let known = at::SYMLINK_NOFOLLOW | at::EMPTY_PATH | at::NO_AUTOMOUNT | at::STATX_SYNC_TYPE;
+    if flags & !known != 0 || flags & at::STATX_SYNC_TYPE == at::STATX_SYNC_TYPE || mask & RESERVED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // Programs probe with a null path and AT_EMPTY_PATH.
+    let name = if a.ptr(1).is_null() && flags & at::EMPTY_PATH != 0 && a.i32(0) >= 0 {
+        None
+    } else {
+        Some(Name::read(a.ptr(1))?)
+    };
+    let target = Caller::new(&a.thread).target(a.i32(0), name.as_ref().map_or(b"", Name::bytes), flags)?;
+    let s = target.stat()?;
+    let (mnt_id, is_root) = match &target {
+        Target::Path(p) => (p.mount().id, alloc::sync::Arc::ptr_eq(&p.mount().root, p.dentry())),
+        Target::File(_) => (0, false),
+    };
+    let (rmajor, rminor) = split(s.rdev);
+    let (major, minor) = split(s.dev);
+    a.ptr(4).write(&UserStatx {
+        mask: BASIC | BTIME | if mnt_id != 0 { MNT_ID } else { 0 },
+        blksize: s.blksize,
+        attributes: if is_root { MOUNT_ROOT } else { 0 },
+        nlink: s.nlink,
+        uid: s.uid,
+        gid: s.gid,
+        mode: s.mode as u16,
+        pad: 0,
+        ino: s.ino,
+        size: s.size,
+        blocks: s.blocks,
+        attributes_mask: MOUNT_ROOT,
+        times: [s.atime, s.btime, s.ctime, s.mtime].map(statx_time),
+        devices: [rmajor, rminor, major, minor],
+        mnt_id,
+        spare: [0; 13],
+    })?;
+    Ok(0)
+}
+
+/// The answer, where the caller asks with its own identity and the directory cache knows the name.
+fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: u32) -> Option<Result<u64>> {
+    let own = |c: &Cred| c.fsuid == c.ruid && c.fsgid == c.rgid;
+    if flags & at::EACCESS == 0 && !own(a.thread.cred.get(&shield::read())) {
+        return None;
+    }
+    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    let found = peek(&a.thread, dirfd, name, follow, |spot, cred| {
+        let runs = mode & perm::MAY_EXEC == 0 || spot.mount.flags() & crate::fs::mount::ms::NOEXEC == 0;
+        let writes = mode & perm::MAY_WRITE == 0 || spot.mount.writable().is_ok();
+        let kind_matters = spot.dentry.kind() == crate::fs::FileType::Symlink;
+        let answer =
+            || if mode == 0 { Ok(0) } else { perm::check(cred, &**spot.dentry.inode(), mode).map(|()| 0) };
+        (runs && writes && !kind_matters).then(answer)
+    })?;
+    Some(found.and_then(|r| r))
+}
+
+fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result<u64> {
+    if mode & !7 != 0 || flags & !(at::EACCESS | at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = Name::read(a.ptr(path))?;
+    if let Some(r) = access_cached(a, dirfd, name.bytes(), mode, flags) {
+        return r;
+    }
+    let p = &a.thread.process;
+    let caller = if flags & at::EACCESS != 0 {
+        Caller::of(p)
+    } else {
+        let cred = a.thread.cred();
+        if cred.fsuid == cred.ruid && cred.fsgid == cred.rgid {
+            Caller::with_cred(p, cred)
+        } else {
+            let mut c = (*cred).clone();
+            c.fsuid = c.ruid;
+            c.fsgid = c.rgid;
+            c.cap_effective = if c.ruid == 0 { c.cap_permitted } else { 0 };
+            Caller::with_cred(p, alloc::sync::Arc::new(c))
+        }
+    };
+    let target = caller.target(dirfd, name.bytes(), flags)?;
+    if mode == 0 {
+        return Ok(0);
+    }
+    let Target::Path(path) = target else { return Ok(0) };
+    let regular = matches!(path.dentry().kind(), crate::fs::FileType::Regular);
+    if mode & perm::MAY_EXEC != 0 && regular && path.mount().flags() & crate::fs::mount::ms::NOEXEC != 0 {
+        return Err(Errno::EACCES);
+    }
+    perm::check(&caller.cred, &**path.inode(), mode)?;
+    if mode & perm::MAY_WRITE != 0
+        && matches!(
+            path.dentry().kind(),
+            crate::fs::FileType::Regular | crate::fs::FileType::Directory | crate::fs::FileType::Symlink
+        )
+    {
+        path.mount().writable()?;
+    }
+    Ok(0)
+}
+
+fn access(a: &Args) -> Result<u64> {
+    access_at(a, at::FDCWD, 0, a.u32(1), 0)
+}
+
+fn faccessat(a: &Args) -> Result<u64> {
+    access_at(a, a.i32(0), 1, a.u32(2), 0)
+}
+
+fn faccessat2(a: &Args) -> Result<u64> {
+    access_at(a, a.i32(0), 1, a.u32(2), a.u32(3))
+}
+
+fn read_link(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
+    let len = a.i32(path + 2);
+    if len <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = Name::read(a.ptr(path))?;
+    let caller = Caller::new(&a.thread);
+    // An empty name means the link a descriptor was opened on with O_PATH | O_NOFOLLOW.
+    let target = match caller.target(dirfd, name.bytes(), at::SYMLINK_NOFOLLOW | at::EMPTY_PATH)? {
+        Target::Path(p) => p,
+        Target::File(_) => return Err(Errno::ENOENT),
+    };
+    let text = match target.inode().readlink() {
+        Err(Errno::EINVAL) if name.bytes().is_empty() => return Err(Errno::ENOENT),
+        r => r?,
+    };
+    target.inode().touch_atime();
+    let n = text.len().min(len as usize);
+    a.ptr(path + 1).write_bytes(&text[..n])?;
+    Ok(n as u64)
+}
+
+fn readlink(a: &Args) -> Result<u64> {
+    read_link(a, at::FDCWD, 0)
+}
+
+fn readlinkat(a: &Args) -> Result<u64> {
+    read_link(a, a.i32(0), 1)
+}
+
+/// `f_type` of the synthetic file systems, by mount type; the others know their own.
+fn magic(s: &StatFs, at: Option<&Path>) -> u64 {
+    match at.map(|p| p.mount().fstype) {
+        Some("proc") => 0x9fa0,
+        Some("sysfs") => 0x6265_6572,
+        Some("cgroup2") => 0x6367_7270,
+        Some("devpts") => 0x1cd1,
+        _ => s.magic,
+    }
+}
+
+fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
+    let mount_flags = at.map_or(0, |p| p.mount().flags());
+    const ST_VALID: i64 = 0x20;
+    p.write(&UserStatfs {
+        kind: magic(s, at).cast_signed(),
+        bsize: s.block_size.cast_signed(),
+        blocks: [s.blocks, s.free, s.free],
+        files: [s.files, s.files_free],
+        fsid: [s.dev as i32, 0],
+        namelen: 255,
+        frsize: s.block_size.cast_signed(),
+        flags: ST_VALID
+            | i64::from(mount_flags & 0xf)
+            | if mount_flags & 0x20_0000 != 0 { 0x1000 } else { 0 },
+        spare: [0; 4],
+    })?;
+    Ok(0)
+}
+
+fn statfs(a: &Args) -> Result<u64> {
+    let name = Name::read(a.ptr(0))?;
+    let p = Caller::new(&a.thread).find(at::FDCWD, name.bytes(), true)?;
+    put_statfs(a.ptr(1), &p.inode().statfs(), Some(&p))
+}
+
+/// The magic number of files that belong to no mounted file system.
+fn anonymous_fs(f: &File) -> StatFs {
+    match &f.inode {
+        Some(i) => i.statfs(),
+        None => StatFs::default(),
+    }
+}
+
+fn fstatfs(a: &Args) -> Result<u64> {
+    let f = a.thread.any_file(a.i32(0))?;
+    put_statfs(a.ptr(1), &anonymous_fs(&f), f.path.as_ref())
+}
+
+/// stat and the like.
+pub const CALLS: &[Syscall] = &[
+    call(nr::STAT, stat, Full, &[Str, Ptr], ""),
+    call(nr::LSTAT, lstat, Full, &[Str, Ptr], ""),
+    call(nr::FSTAT, fstat, Full, &[Fd, Ptr], ""),
+    call(nr::NEWFSTATAT, newfstatat, Full, &[Fd, Str, Ptr, Hex], ""),
+    call(nr::STATX, statx, Full, &[Fd, Str, Hex, Hex, Ptr], ""),
+    call(nr::ACCESS, access, Full, &[Str, Octal], ""),
+    call(nr::FACCESSAT, faccessat, Full, &[Fd, Str, Octal], ""),
+    call(nr::FACCESSAT2, faccessat2, Full, &[Fd, Str, Octal, Hex], ""),
+    call(nr::READLINK, readlink, Full, &[Str, Ptr, Int], ""),
+    call(nr::READLINKAT, readlinkat, Full, &[Fd, Str, Ptr, Int], ""),
+    call(nr::STATFS, statfs, Full, &[Str, Ptr], ""),
+    call(nr::FSTATFS, fstatfs, Full, &[Fd, Ptr], ""),
+];

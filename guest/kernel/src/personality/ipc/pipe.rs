@@ -1,0 +1,48 @@
+//! `pipe(2)`.
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::arena;
+
+use crate::fs::file::flags;
+use crate::ipc::pipe::new_pipe;
+use crate::personality::Arg::{Hex, Ptr};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::{Errno, Result};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] =
+    &[call(nr::PIPE, sys_pipe, Full, &[Ptr], ""), call(nr::PIPE2, sys_pipe2, Full, &[Ptr, Hex], "")];
+
+fn make(args: &Args, open_flags: u32) -> Result<u64> {
+    if open_flags & !(flags::O_CLOEXEC | flags::O_NONBLOCK | flags::O_DIRECT) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if arena::low() {
+        return Err(Errno::ENFILE);
+    }
+    let (r, w) = new_pipe(open_flags);
+    let cloexec = open_flags & flags::O_CLOEXEC != 0;
+    let files = args.thread.files();
+    let r = files.insert(r, cloexec)?;
+    let fds = files.insert(w, cloexec).and_then(|w| {
+        args.ptr(0).write(&[r, w]).map_err(|e| {
+            // Another thread may have closed it already; then there is nothing to undo.
+            let _ = files.close(w);
+            e.into()
+        })
+    });
+    if let Err(e) = fds {
+        let _ = files.close(r);
+        return Err(e);
+    }
+    Ok(0)
+}
+
+fn sys_pipe(args: &Args) -> Result<u64> {
+    make(args, 0)
+}
+
+fn sys_pipe2(args: &Args) -> Result<u64> {
+    make(args, args.u32(1))
+}

@@ -1,0 +1,181 @@
+//! System calls of System V shared memory.
+
+use alloc::format;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::sync::SpinLock;
+
+use crate::fs::File;
+use crate::fs::file::flags;
+use crate::fs::pages::Object;
+use crate::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, describe, segments};
+use crate::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, seconds};
+use crate::mm::{Backing, Place, Vma, page_up, vm};
+use crate::personality::Arg::{Hex, Int, Ptr};
+use crate::personality::Support::{Full, Partial};
+use crate::personality::{Args, Syscall, call};
+use crate::{Errno, Result};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(nr::SHMGET, sys_shmget, Partial, &[Hex, Int, Hex], "no huge pages"),
+    call(nr::SHMAT, sys_shmat, Full, &[Int, Ptr, Hex], ""),
+    call(nr::SHMDT, sys_shmdt, Full, &[Ptr], ""),
+    call(nr::SHMCTL, sys_shmctl, Full, &[Int, Int, Ptr], ""),
+];
+
+const SHM_HUGETLB: u32 = 0o4000;
+const SHM_RDONLY: u32 = 0o10000;
+const SHM_RND: u32 = 0o20000;
+const SHM_REMAP: u32 = 0o40000;
+const SHM_EXEC: u32 = 0o100000;
+const SHM_LOCKED: u32 = 0o2000;
+const SHM_LOCK: i32 = 11;
+const SHM_UNLOCK: i32 = 12;
+const SHM_STAT: i32 = 13;
+const SHM_INFO: i32 = 14;
+const SHM_STAT_ANY: i32 = 15;
+const SHMLBA: u64 = 4096;
+const SHMMNI: usize = 4096;
+const SHMMAX: u64 = u64::MAX - (1 << 24);
+
+fn sys_shmget(a: &Args) -> Result<u64> {
+    let (size, f) = (a.u64(1), a.u32(2));
+    let pid = a.thread.process.pid;
+    let id = segments().get(
+        a.i32(0),
+        f,
+        SHMMNI,
+        |s| if size > s.size { Err(Errno::EINVAL) } else { Ok(()) },
+        |perm| {
+            if size == 0 || size > 1 << 46 || f & SHM_HUGETLB != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let state = State { ctime: seconds(), cpid: pid, ..State::default() };
+            Ok(Segment {
+                perm: SpinLock::new(perm),
+                size,
+                pages: Object::new(page_up(size)),
+                state: SpinLock::new(state),
+            })
+        },
+    )?;
+    Ok(u64::from(id.unsigned_abs()))
+}
+
+fn sys_shmat(a: &Args) -> Result<u64> {
+    let f = a.u32(2);
+    let segment = segments().find(a.i32(0))?;
+    let perm = *segment.perm.lock();
+    let write = f & SHM_RDONLY == 0;
+    perm.check(if write { 6 } else { 4 } | u32::from(f & SHM_EXEC != 0))?;
+    let addr = match a.u64(1) {
+        0 if f & SHM_REMAP != 0 => return Err(Errno::EINVAL),
+        n if n % SHMLBA == 0 => n,
+        n if f & SHM_RND != 0 => n - n % SHMLBA,
+        _ => return Err(Errno::EINVAL),
+    };
+    let place = match addr {
+        0 => Place::Hint(0),
+        n if f & SHM_REMAP != 0 => Place::Fixed(n),
+        n => Place::NoReplace(n),
+    };
+    let me = a.thread.process.pid;
+    {
+        let mut s = segment.state.lock();
+        s.attached += 1;
+        s.atime = seconds();
+        s.lpid = me;
+    }
+    let attach = Arc::new(Attach { segment: segment.clone(), at: AtomicU64::new(0) });
+    let name = format!("/SYSV{:08x} (deleted)", perm.key);
+    let file = File::anon(attach.clone(), name, if write { flags::O_RDWR } else { flags::O_RDONLY });
+    let prot = 1 | u32::from(write) << 1 | u32::from(f & SHM_EXEC != 0) << 2;
+    let mut vma = Vma::object(prot, vm::SHARED, Backing::Pages(segment.pages.clone()), Some(file), 0);
+    if !write {
+        vma.max_prot &= !2;
+    }
+    let at = a
+        .thread
+        .space()
+        .mm
+        .map(place, page_up(segment.size), vma, false)
+        .map_err(|e| if e == Errno::EEXIST { Errno::EINVAL } else { e })?;
+    attach.at.store(at, Ordering::Relaxed);
+    Ok(at)
+}
+
+fn sys_shmdt(a: &Args) -> Result<u64> {
+    let addr = a.u64(0);
+    let space = a.thread.space();
+    let file = space.mm.vma(addr).and_then(|v| v.file).ok_or(Errno::EINVAL)?;
+    let attach = file.downcast::<Attach>().ok_or(Errno::EINVAL)?;
+    if attach.at.load(Ordering::Relaxed) != addr {
+        return Err(Errno::EINVAL);
+    }
+    attach.segment.state.lock().lpid = a.thread.process.pid;
+    space.mm.unmap(addr, addr + page_up(attach.segment.size))?;
+    Ok(0)
+}
+
+fn sys_shmctl(a: &Args) -> Result<u64> {
+    let (id, cmd, buf) = (a.i32(0), a.i32(1) & !IPC_64, a.ptr(2));
+    match cmd {
+        IPC_INFO => {
+            buf.write(&[SHMMAX, 1, SHMMNI as u64, SHMMNI as u64, SHMMAX / 4096, 0, 0, 0, 0])?;
+            return Ok(segments().highest());
+        }
+        SHM_INFO => {
+            let list = segments().list();
+            let pages: u64 = list.iter().map(|s| page_up(s.size) / 4096).sum();
+            let resident: u64 = list.iter().map(|s| s.pages.blocks() / 8).sum();
+            buf.write(&[list.len() as u64, pages, resident, 0, 0, 0])?;
+            return Ok(segments().highest());
+        }
+        SHM_STAT | SHM_STAT_ANY => {
+            let s = segments().at(id)?;
+            let perm = *s.perm.lock();
+            if cmd == SHM_STAT {
+                perm.check(4)?;
+            }
+            buf.write(&describe(&s))?;
+            return Ok(u64::from(perm.id.unsigned_abs()));
+        }
+        IPC_RMID | IPC_SET | IPC_STAT | SHM_LOCK | SHM_UNLOCK => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    let s = segments().find(id)?;
+    let perm = *s.perm.lock();
+    match cmd {
+        IPC_STAT => {
+            perm.check(4)?;
+            buf.write(&describe(&s))?;
+        }
+        IPC_SET => {
+            let new = buf.read::<ShmidDs>()?;
+            perm.check_owner()?;
+            s.perm.lock().set(&new.perm);
+            s.state.lock().ctime = seconds();
+        }
+        IPC_RMID => {
+            perm.check_owner()?;
+            {
+                let mut p = s.perm.lock();
+                p.mode |= SHM_DEST;
+                // Its key is free for another segment.
+                p.key = crate::ipc::sysv::IPC_PRIVATE;
+            }
+            if s.state.lock().attached == 0 {
+                segments().remove(id);
+            }
+        }
+        lock => {
+            perm.check_owner()?;
+            let mut p = s.perm.lock();
+            p.mode = if lock == SHM_LOCK { p.mode | SHM_LOCKED } else { p.mode & !SHM_LOCKED };
+        }
+    }
+    Ok(0)
+}

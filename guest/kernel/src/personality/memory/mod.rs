@@ -1,0 +1,4 @@
+//! System calls on memory.
+
+pub mod map;
+pub mod ranges;

@@ -1,0 +1,66 @@
+//! The system call table and dispatch.
+//!
+//! Each family is a module with one `CALLS` slice of [`Syscall`] rows; `table::TABLE` puts them in order. Dispatch,
+//! `--trace` and docs/COMPATIBILITY.md are all made from these rows.
+
+mod args;
+pub mod events;
+pub mod files;
+pub mod futex;
+pub mod ipc;
+pub mod memory;
+pub mod net;
+pub mod signals;
+mod table;
+pub mod tasks;
+pub mod time;
+mod trace;
+
+pub use args::{Arg, Args};
+pub use table::{FAMILIES, dispatch, name};
+
+use crate::Result;
+
+/// How much of a system call is implemented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// Everything programs use.
+    Full,
+    /// Works, with the limits in the note.
+    Partial,
+    /// Accepted without effect, or always refused with the error the note gives.
+    Stub,
+}
+
+/// One system call.
+pub struct Syscall {
+    /// Number (`doppel_abi_linux::syscalls::nr`).
+    pub nr: u32,
+    /// The function that serves it.
+    pub handler: fn(&Args) -> Result<u64>,
+    /// How complete it is.
+    pub support: Support,
+    /// Kinds of its arguments, for tracing.
+    pub args: &'static [Arg],
+    /// Limits and remarks for docs/COMPATIBILITY.md; empty if none.
+    pub note: &'static str,
+}
+
+impl Syscall {
+    /// Whether success replaces the caller's registers, so that no result must be stored.
+    const fn sets_registers(&self) -> bool {
+        use doppel_abi_linux::syscalls::nr;
+        matches!(self.nr, nr::EXECVE | nr::EXECVEAT | nr::RT_SIGRETURN)
+    }
+}
+
+/// A row of the table.
+pub const fn call(
+    nr: u32,
+    handler: fn(&Args) -> Result<u64>,
+    support: Support,
+    args: &'static [Arg],
+    note: &'static str,
+) -> Syscall {
+    Syscall { nr, handler, support, args, note }
+}

@@ -1,0 +1,4 @@
+//! System calls on sockets.
+
+pub mod options;
+pub mod sockets;

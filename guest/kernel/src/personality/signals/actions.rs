@@ -1,0 +1,195 @@
+//! System calls on signal handlers, masks and pending signals.
+
+use alloc::sync::Arc;
+
+use doppel_abi_linux::signal::{how, sa};
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::pod_struct;
+
+use crate::personality::Arg::{Hex, Int, Ptr, Sig};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::signal::frame;
+use crate::signal::frame::StackT;
+use crate::signal::mask::{check_size, set_altstack, set_temporary_mask};
+use crate::signal::send::{dequeue, flush, set_mask};
+use crate::signal::state::{Action, AltStack};
+use crate::signal::{SigInfo, UNBLOCKABLE, bit, force, sig};
+use crate::task::Thread;
+use crate::time::{Timespec, monotonic_ns};
+use crate::{Errno, Result, sched};
+
+/// Rows of the system call table.
+pub const CALLS: &[Syscall] = &[
+    call(nr::RT_SIGACTION, rt_sigaction, Full, &[Sig, Ptr, Ptr, Int], ""),
+    call(nr::RT_SIGPROCMASK, rt_sigprocmask, Full, &[Int, Ptr, Ptr, Int], ""),
+    call(nr::RT_SIGRETURN, rt_sigreturn, Full, &[], ""),
+    call(nr::RT_SIGPENDING, rt_sigpending, Full, &[Ptr, Int], ""),
+    call(nr::RT_SIGTIMEDWAIT, rt_sigtimedwait, Full, &[Ptr, Ptr, Ptr, Int], ""),
+    call(nr::RT_SIGSUSPEND, rt_sigsuspend, Full, &[Ptr, Int], ""),
+    call(nr::SIGALTSTACK, sigaltstack, Full, &[Ptr, Ptr], ""),
+    call(nr::PAUSE, pause, Full, &[], ""),
+    call(nr::RESTART_SYSCALL, restart_syscall, Full, &[Hex], "only by the kernel itself"),
+];
+
+pod_struct! {
+    /// `struct sigaction` as the kernel takes it.
+    pub struct KernelSigaction {
+        /// Handler address, SIG_DFL or SIG_IGN.
+        pub handler: u64,
+        /// `sa_flags`.
+        pub flags: u64,
+        /// `sa_restorer`.
+        pub restorer: u64,
+        /// `sa_mask`.
+        pub mask: u64,
+    }
+}
+
+fn rt_sigaction(a: &Args) -> Result<u64> {
+    let signo = a.i32(0);
+    check_size(a.len(3))?;
+    if !(1..=64).contains(&signo) {
+        return Err(Errno::EINVAL);
+    }
+    let new: Option<KernelSigaction> = if a.ptr(1).is_null() { None } else { Some(a.ptr(1).read()?) };
+    if new.is_some() && UNBLOCKABLE & bit(signo) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let p = &a.thread.process;
+    let handlers = p.signals.handlers();
+    let old = {
+        let mut actions = handlers.actions.lock();
+        let slot = &mut actions[signo as usize - 1];
+        let old = *slot;
+        if let Some(n) = &new {
+            *slot = Action {
+                handler: n.handler,
+                flags: n.flags & sa::KNOWN,
+                restorer: n.restorer,
+                mask: n.mask & !UNBLOCKABLE,
+            };
+        }
+        old
+    };
+    // A pending signal that is now ignored is forgotten.
+    if new.is_some() && p.signals.action(signo).ignores(signo) {
+        flush(p, bit(signo));
+    }
+    if !a.ptr(2).is_null() {
+        let out = KernelSigaction {
+            handler: old.handler,
+            flags: old.flags,
+            restorer: old.restorer,
+            mask: old.mask,
+        };
+        a.ptr(2).write(&out)?;
+    }
+    Ok(0)
+}
+
+fn rt_sigprocmask(a: &Args) -> Result<u64> {
+    check_size(a.len(3))?;
+    let old = a.thread.signals.mask();
+    if !a.ptr(1).is_null() {
+        let set: u64 = a.ptr(1).read()?;
+        let mask = match a.i32(0) {
+            how::SIG_BLOCK => old | set,
+            how::SIG_UNBLOCK => old & !set,
+            how::SIG_SETMASK => set,
+            _ => return Err(Errno::EINVAL),
+        };
+        set_mask(&a.thread, mask);
+    }
+    if !a.ptr(2).is_null() {
+        a.ptr(2).write(&old)?;
+    }
+    Ok(0)
+}
+
+fn rt_sigreturn(a: &Args) -> Result<u64> {
+    match frame::restore(&a.thread) {
+        Ok(rax) => Ok(rax),
+        Err(_) => {
+            let mut regs = a.thread.task.regs();
+            regs.orig_rax = u64::MAX;
+            a.thread.task.set_regs(&regs);
+            force(&a.thread, SigInfo::kernel(sig::SIGSEGV));
+            Ok(0)
+        }
+    }
+}
+
+fn rt_sigpending(a: &Args) -> Result<u64> {
+    // Linux takes any size up to its own.
+    let size = a.len(1);
+    if size > 8 {
+        return Err(Errno::EINVAL);
+    }
+    let t = &a.thread;
+    let set = (t.signals.pending() | t.process.signals.pending()) & t.signals.mask();
+    a.ptr(0).write_bytes(&set.to_le_bytes()[..size])?;
+    Ok(0)
+}
+
+fn rt_sigtimedwait(a: &Args) -> Result<u64> {
+    check_size(a.len(3))?;
+    let set = a.ptr(0).read::<u64>()? & !UNBLOCKABLE;
+    let deadline = if a.ptr(2).is_null() {
+        None
+    } else {
+        let wait = a.ptr(2).read::<Timespec>()?.to_ns()?;
+        Some(monotonic_ns().saturating_add(wait))
+    };
+    let t = &a.thread;
+    let queue = t.process.signals.wait.clone();
+    let info = sched::wait_until(&queue, deadline, || dequeue(t, set)).map_err(|e| match e {
+        Errno::ETIMEDOUT => Errno::EAGAIN,
+        _ => Errno::EINTR,
+    })?;
+    if !a.ptr(1).is_null() {
+        a.ptr(1).write_bytes(&info.to_bytes())?;
+    }
+    Ok(info.signo as u64)
+}
+
+fn wait_for_signal(t: &Arc<Thread>) -> Result<u64> {
+    while !t.interrupted() {
+        sched::park(t, None);
+    }
+    Err(Errno::ERESTARTNOHAND)
+}
+
+fn rt_sigsuspend(a: &Args) -> Result<u64> {
+    check_size(a.len(1))?;
+    let mask: u64 = a.ptr(0).read()?;
+    set_temporary_mask(&a.thread, mask);
+    wait_for_signal(&a.thread)
+}
+
+fn pause(a: &Args) -> Result<u64> {
+    wait_for_signal(&a.thread)
+}
+
+fn sigaltstack(a: &Args) -> Result<u64> {
+    let t = &a.thread;
+    let sp = t.task.regs().rsp;
+    let new: Option<StackT> = if a.ptr(0).is_null() { None } else { Some(a.ptr(0).read()?) };
+    let old = StackT::of(&t.signals.private.lock().altstack, sp);
+    if let Some(n) = new {
+        set_altstack(t, AltStack { sp: n.sp, size: n.size, flags: n.flags }, sp)?;
+    }
+    if !a.ptr(1).is_null() {
+        a.ptr(1).write(&old)?;
+    }
+    Ok(0)
+}
+
+fn restart_syscall(a: &Args) -> Result<u64> {
+    let Some(mut f) = a.thread.restart.lock().take() else { return Err(Errno::EINTR) };
+    let r = f();
+    if r == Err(Errno::ERESTART_RESTARTBLOCK) {
+        a.thread.restart.lock().get_or_insert(f);
+    }
+    r
+}

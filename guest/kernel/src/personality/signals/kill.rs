@@ -1,0 +1,154 @@
+//! System calls that send signals.
+
+use alloc::sync::Arc;
+
+use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::shield;
+
+use crate::personality::Arg::{Fd, Hex, Int, Ptr, Sig};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::signal::kill::may_signal;
+use crate::signal::{SigInfo, code, send_process, send_thread};
+use crate::task::{Process, Thread};
+use crate::{Errno, Result, kernel};
+
+/// Rows of the system call table.
+pub const CALLS: &[Syscall] = &[
+    call(nr::KILL, kill, Full, &[Int, Sig], ""),
+    call(nr::TKILL, tkill, Full, &[Int, Sig], ""),
+    call(nr::TGKILL, tgkill, Full, &[Int, Int, Sig], ""),
+    call(nr::RT_SIGQUEUEINFO, rt_sigqueueinfo, Full, &[Int, Sig, Ptr], ""),
+    call(nr::RT_TGSIGQUEUEINFO, rt_tgsigqueueinfo, Full, &[Int, Int, Sig, Ptr], ""),
+    call(nr::PIDFD_SEND_SIGNAL, pidfd_send_signal, Full, &[Fd, Sig, Ptr, Hex], ""),
+];
+
+fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
+    let p = &a.thread.process;
+    let uid = a.thread.cred.get(&shield::read()).ruid;
+    SigInfo::from_user(signo, how, p.pid, uid, 0)
+}
+
+/// The process a pid argument names; any of its threads will do, as on Linux.
+fn find(pid: i32) -> Result<Arc<Process>> {
+    kernel().process(pid).or_else(|_| kernel().thread(pid).map(|t| t.process.clone()))
+}
+
+fn one(a: &Args, p: &Arc<Process>, info: SigInfo) -> Result<()> {
+    may_signal(&a.thread.process, p, info.signo)?;
+    if info.signo == 0 { Ok(()) } else { send_process(p, info) }
+}
+
+fn kill(a: &Args) -> Result<u64> {
+    let (pid, signo) = (a.i32(0), a.i32(1));
+    let info = user_info(a, signo, code::SI_USER);
+    let me = &a.thread.process;
+    if pid == me.pid {
+        one(a, me, info)?;
+        return Ok(0);
+    }
+    if pid > 0 {
+        one(a, &find(pid)?, info)?;
+        return Ok(0);
+    }
+    if pid == i32::MIN {
+        return Err(Errno::ESRCH);
+    }
+    if !(0..=64).contains(&signo) {
+        return Err(Errno::EINVAL);
+    }
+    let group = if pid == 0 { me.pgid() } else { -pid };
+    let (mut found, mut sent, mut error) = (false, false, None);
+    for p in kernel().all_processes() {
+        // -1: everybody except init and oneself.
+        let meant = if pid == -1 { p.pid != 1 && p.pid != me.pid } else { p.pgid() == group };
+        if !meant {
+            continue;
+        }
+        found = true;
+        match one(a, &p, info) {
+            Ok(()) => sent = true,
+            Err(e) => error = Some(e),
+        }
+    }
+    match error {
+        _ if !found => Err(Errno::ESRCH),
+        Some(e) if !sent => Err(e),
+        _ => Ok(0),
+    }
+}
+
+/// Sends to thread `tid`, which must belong to process `tgid` if that is given.
+fn to_thread(a: &Args, tgid: Option<i32>, tid: i32, info: SigInfo) -> Result<u64> {
+    if tid <= 0 || tgid.is_some_and(|g| g <= 0) {
+        return Err(Errno::EINVAL);
+    }
+    let t: Arc<Thread> = kernel().thread(tid)?;
+    if tgid.is_some_and(|g| g != t.process.pid) {
+        return Err(Errno::ESRCH);
+    }
+    may_signal(&a.thread.process, &t.process, info.signo)?;
+    if info.signo != 0 {
+        send_thread(&t, info)?;
+    }
+    Ok(0)
+}
+
+fn tkill(a: &Args) -> Result<u64> {
+    to_thread(a, None, a.i32(0), user_info(a, a.i32(1), code::SI_TKILL))
+}
+
+fn tgkill(a: &Args) -> Result<u64> {
+    to_thread(a, Some(a.i32(0)), a.i32(1), user_info(a, a.i32(2), code::SI_TKILL))
+}
+
+/// Reads a program's siginfo; only the own process may be sent what looks like kill or the kernel.
+fn queued_info(a: &Args, tgid: i32, signo: i32, at: usize) -> Result<SigInfo> {
+    let mut b = [0u8; SIGINFO_SIZE];
+    a.ptr(at).read_bytes(&mut b)?;
+    let info = SigInfo::from_bytes(signo, &b);
+    let forged = info.code >= 0 || info.code == code::SI_TKILL;
+    if forged && tgid != a.thread.process.pid { Err(Errno::EPERM) } else { Ok(info) }
+}
+
+fn rt_sigqueueinfo(a: &Args) -> Result<u64> {
+    let info = queued_info(a, a.i32(0), a.i32(1), 2)?;
+    one(a, &find(a.i32(0))?, info)?;
+    Ok(0)
+}
+
+fn rt_tgsigqueueinfo(a: &Args) -> Result<u64> {
+    let info = queued_info(a, a.i32(0), a.i32(2), 3)?;
+    to_thread(a, Some(a.i32(0)), a.i32(1), info)
+}
+
+fn pidfd_send_signal(a: &Args) -> Result<u64> {
+    if a.u32(3) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let target = match crate::ipc::pidfd::process_of(a.i32(0)) {
+        // The directory of a process in /proc does as well.
+        Err(Errno::EBADF) => {
+            let dir = crate::fs::synthetic::process_of(&*a.thread.file(a.i32(0))?);
+            dir.ok_or(Errno::EBADF)?.upgrade().ok_or(Errno::ESRCH)?
+        }
+        found => found?,
+    };
+    let signo = a.i32(1);
+    let info = if a.ptr(2).is_null() {
+        user_info(a, signo, code::SI_USER)
+    } else {
+        if a.ptr(2).read::<i32>()? != signo {
+            return Err(Errno::EINVAL);
+        }
+        queued_info(a, target.pid, signo, 2)?
+    };
+    // A reaped process is gone, though the descriptor remains.
+    if kernel().process(target.pid).is_ok_and(|p| Arc::ptr_eq(&p, &target)) {
+        one(a, &target, info)?;
+        Ok(0)
+    } else {
+        Err(Errno::ESRCH)
+    }
+}

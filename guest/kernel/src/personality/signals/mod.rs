@@ -1,0 +1,4 @@
+//! System calls on signals.
+
+pub mod actions;
+pub mod kill;

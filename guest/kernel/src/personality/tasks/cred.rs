@@ -1,0 +1,332 @@
+//! System calls on user and group ids.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::user::UserPtr;
+
+use crate::personality::Arg::{Int, Ptr};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::task::Cred;
+use crate::task::cred::{SECURE_NO_SETUID_FIXUP, change_of, fix_caps};
+use crate::task::process::ALL_CAPS;
+use crate::{Errno, Result, kernel};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(nr::GETUID, |a| Ok(u64::from(cred(a).ruid)), Full, &[], ""),
+    call(nr::GETEUID, |a| Ok(u64::from(cred(a).euid)), Full, &[], ""),
+    call(nr::GETGID, |a| Ok(u64::from(cred(a).rgid)), Full, &[], ""),
+    call(nr::GETEGID, |a| Ok(u64::from(cred(a).egid)), Full, &[], ""),
+    call(nr::GETRESUID, sys_getresuid, Full, &[Ptr, Ptr, Ptr], ""),
+    call(nr::GETRESGID, sys_getresgid, Full, &[Ptr, Ptr, Ptr], ""),
+    call(nr::SETUID, sys_setuid, Full, &[Int], ""),
+    call(nr::SETGID, sys_setgid, Full, &[Int], ""),
+    call(nr::SETREUID, sys_setreuid, Full, &[Int, Int], ""),
+    call(nr::SETREGID, sys_setregid, Full, &[Int, Int], ""),
+    call(nr::SETRESUID, sys_setresuid, Full, &[Int, Int, Int], ""),
+    call(nr::SETRESGID, sys_setresgid, Full, &[Int, Int, Int], ""),
+    call(nr::SETFSUID, sys_setfsuid, Full, &[Int], ""),
+    call(nr::SETFSGID, sys_setfsgid, Full, &[Int], ""),
+    call(nr::GETGROUPS, sys_getgroups, Full, &[Int, Ptr], ""),
+    call(nr::SETGROUPS, sys_setgroups, Full, &[Int, Ptr], ""),
+    call(nr::CAPGET, sys_capget, Full, &[Ptr, Ptr], ""),
+    call(nr::CAPSET, sys_capset, Full, &[Ptr, Ptr], ""),
+];
+
+const CAP_SETGID: u32 = 6;
+const CAP_SETUID: u32 = 7;
+const CAP_SETPCAP: u32 = 8;
+/// Capabilities that follow the file-system user: CHOWN to FSETID, LINUX_IMMUTABLE, MKNOD, MAC_OVERRIDE.
+const FS_CAPS: u64 = 0x1f | 1 << 9 | 1 << 27 | 1 << 32;
+/// The argument that leaves an id alone.
+const SAME: u32 = u32::MAX;
+const GROUPS_MAX: usize = 65536;
+
+fn cred(a: &Args) -> Arc<Cred> {
+    a.thread.cred()
+}
+
+/// Changes the caller's identity.
+pub(crate) fn change<T>(a: &Args, f: impl FnOnce(&mut Cred) -> Result<T>) -> Result<T> {
+    change_of(&a.thread, f)
+}
+
+fn sys_getresuid(a: &Args) -> Result<u64> {
+    let c = cred(a);
+    for (i, id) in [c.ruid, c.euid, c.suid].iter().enumerate() {
+        a.ptr(i).write(id)?;
+    }
+    Ok(0)
+}
+
+fn sys_getresgid(a: &Args) -> Result<u64> {
+    let c = cred(a);
+    for (i, id) in [c.rgid, c.egid, c.sgid].iter().enumerate() {
+        a.ptr(i).write(id)?;
+    }
+    Ok(0)
+}
+
+fn set_uids(a: &Args, f: impl FnOnce(&mut Cred) -> Result<()>) -> Result<u64> {
+    change(a, |c| {
+        let old = c.clone();
+        f(c)?;
+        c.fsuid = c.euid;
+        fix_caps(&old, c);
+        Ok(0)
+    })
+}
+
+fn set_gids(a: &Args, f: impl FnOnce(&mut Cred) -> Result<()>) -> Result<u64> {
+    change(a, |c| {
+        f(c)?;
+        c.fsgid = c.egid;
+        Ok(0)
+    })
+}
+
+/// EPERM unless `id` is "leave alone" or one of `mine`.
+fn check(privileged: bool, id: u32, mine: &[u32]) -> Result<()> {
+    if privileged || id == SAME || mine.contains(&id) { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+fn sys_setuid(a: &Args) -> Result<u64> {
+    let id = a.u32(0);
+    if id == SAME {
+        return Err(Errno::EINVAL);
+    }
+    set_uids(a, |c| {
+        if c.capable(CAP_SETUID) {
+            (c.ruid, c.suid) = (id, id);
+        } else {
+            check(false, id, &[c.ruid, c.suid])?;
+        }
+        c.euid = id;
+        Ok(())
+    })
+}
+
+fn sys_setgid(a: &Args) -> Result<u64> {
+    let id = a.u32(0);
+    if id == SAME {
+        return Err(Errno::EINVAL);
+    }
+    set_gids(a, |c| {
+        if c.capable(CAP_SETGID) {
+            (c.rgid, c.sgid) = (id, id);
+        } else {
+            check(false, id, &[c.rgid, c.sgid])?;
+        }
+        c.egid = id;
+        Ok(())
+    })
+}
+
+fn sys_setreuid(a: &Args) -> Result<u64> {
+    let (r, e) = (a.u32(0), a.u32(1));
+    set_uids(a, |c| {
+        let p = c.capable(CAP_SETUID);
+        check(p, r, &[c.ruid, c.euid])?;
+        check(p, e, &[c.ruid, c.euid, c.suid])?;
+        let old = c.ruid;
+        if r != SAME {
+            c.ruid = r;
+        }
+        if e != SAME {
+            c.euid = e;
+        }
+        if r != SAME || (e != SAME && e != old) {
+            c.suid = c.euid;
+        }
+        Ok(())
+    })
+}
+
+fn sys_setregid(a: &Args) -> Result<u64> {
+    let (r, e) = (a.u32(0), a.u32(1));
+    set_gids(a, |c| {
+        let p = c.capable(CAP_SETGID);
+        check(p, r, &[c.rgid, c.egid])?;
+        check(p, e, &[c.rgid, c.egid, c.sgid])?;
+        let old = c.rgid;
+        if r != SAME {
+            c.rgid = r;
+        }
+        if e != SAME {
+            c.egid = e;
+        }
+        if r != SAME || (e != SAME && e != old) {
+            c.sgid = c.egid;
+        }
+        Ok(())
+    })
+}
+
+fn sys_setresuid(a: &Args) -> Result<u64> {
+    let ids = [a.u32(0), a.u32(1), a.u32(2)];
+    set_uids(a, |c| {
+        let p = c.capable(CAP_SETUID);
+        let mine = [c.ruid, c.euid, c.suid];
+        ids.iter().try_for_each(|id| check(p, *id, &mine))?;
+        for (slot, id) in [&mut c.ruid, &mut c.euid, &mut c.suid].into_iter().zip(ids) {
+            if id != SAME {
+                *slot = id;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn sys_setresgid(a: &Args) -> Result<u64> {
+    let ids = [a.u32(0), a.u32(1), a.u32(2)];
+    set_gids(a, |c| {
+        let p = c.capable(CAP_SETGID);
+        let mine = [c.rgid, c.egid, c.sgid];
+        ids.iter().try_for_each(|id| check(p, *id, &mine))?;
+        for (slot, id) in [&mut c.rgid, &mut c.egid, &mut c.sgid].into_iter().zip(ids) {
+            if id != SAME {
+                *slot = id;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// These two never fail: they return the id that was in force.
+fn sys_setfsuid(a: &Args) -> Result<u64> {
+    let id = a.u32(0);
+    let old = cred(a);
+    let allowed = old.capable(CAP_SETUID) || [old.ruid, old.euid, old.suid, old.fsuid].contains(&id);
+    if id != SAME && allowed && id != old.fsuid {
+        change(a, |c| {
+            c.fsuid = id;
+            if old.securebits & SECURE_NO_SETUID_FIXUP == 0 {
+                if old.fsuid == 0 {
+                    c.cap_effective &= !FS_CAPS;
+                } else if id == 0 {
+                    c.cap_effective |= c.cap_permitted & FS_CAPS;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(u64::from(old.fsuid))
+}
+
+fn sys_setfsgid(a: &Args) -> Result<u64> {
+    let id = a.u32(0);
+    let old = cred(a);
+    let allowed = old.capable(CAP_SETGID) || [old.rgid, old.egid, old.sgid, old.fsgid].contains(&id);
+    if id != SAME && allowed && id != old.fsgid {
+        change(a, |c| {
+            c.fsgid = id;
+            Ok(())
+        })?;
+    }
+    Ok(u64::from(old.fsgid))
+}
+
+fn sys_getgroups(a: &Args) -> Result<u64> {
+    let groups = &cred(a).groups;
+    let room = usize::try_from(a.i32(0)).map_err(|_| Errno::EINVAL)?;
+    if room > 0 {
+        if groups.len() > room {
+            return Err(Errno::EINVAL);
+        }
+        for (i, g) in (0..).zip(groups) {
+            a.ptr(1).add(i * 4).write(g)?;
+        }
+    }
+    Ok(groups.len() as u64)
+}
+
+fn sys_setgroups(a: &Args) -> Result<u64> {
+    if !cred(a).capable(CAP_SETGID) {
+        return Err(Errno::EPERM);
+    }
+    let n = a.u32(0) as usize;
+    if n > GROUPS_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut groups = Vec::new();
+    for i in 0..n as u64 {
+        groups.push(a.ptr(1).add(i * 4).read::<u32>()?);
+    }
+    groups.sort_unstable();
+    change(a, |c| {
+        c.groups = groups;
+        Ok(0)
+    })
+}
+
+/// Header versions of `capget(2)` and how many 32-bit words of each set they carry.
+const VERSIONS: [(u32, usize); 3] = [(0x1998_0330, 1), (0x2007_1026, 2), (0x2008_0522, 2)];
+
+/// Reads the header; an unknown version is answered with the preferred one.
+fn cap_header(p: UserPtr) -> Result<(Option<usize>, i32)> {
+    let [version, pid] = p.read::<[u32; 2]>()?;
+    let words = VERSIONS.iter().find(|(v, _)| *v == version).map(|(_, n)| *n);
+    if words.is_none() {
+        p.write(&VERSIONS[2].0)?;
+    }
+    Ok((words, pid.cast_signed()))
+}
+
+fn word(caps: u64, i: usize) -> u32 {
+    (caps >> (32 * i)) as u32
+}
+
+fn sys_capget(a: &Args) -> Result<u64> {
+    let (words, pid) = cap_header(a.ptr(0))?;
+    let Some(words) = words else {
+        // With no place for data this was a query of the version.
+        return if a.ptr(1).is_null() { Ok(0) } else { Err(Errno::EINVAL) };
+    };
+    let c = match pid {
+        0 => cred(a),
+        n if n < 0 => return Err(Errno::EINVAL),
+        n => kernel().thread(n)?.cred(),
+    };
+    if a.ptr(1).is_null() {
+        return Ok(0);
+    }
+    for i in 0..words {
+        let v = [word(c.cap_effective, i), word(c.cap_permitted, i), word(c.cap_inheritable, i)];
+        a.ptr(1).add(i as u64 * 12).write(&v)?;
+    }
+    Ok(0)
+}
+
+fn sys_capset(a: &Args) -> Result<u64> {
+    let (words, pid) = cap_header(a.ptr(0))?;
+    let words = words.ok_or(Errno::EINVAL)?;
+    if pid != 0 && pid != a.thread.tid() {
+        return Err(Errno::EPERM);
+    }
+    let mut sets = [0u64; 3];
+    for i in 0..words {
+        let v = a.ptr(1).add(i as u64 * 12).read::<[u32; 3]>()?;
+        for (s, w) in sets.iter_mut().zip(v) {
+            *s |= u64::from(w) << (32 * i);
+        }
+    }
+    let [effective, permitted, inheritable] = sets.map(|s| s & ALL_CAPS);
+    change(a, |c| {
+        let allowed = if c.capable(CAP_SETPCAP) { c.cap_bounding } else { c.cap_permitted };
+        if inheritable & !(c.cap_inheritable | allowed) != 0
+            || inheritable & !(c.cap_inheritable | c.cap_bounding) != 0
+            || permitted & !c.cap_permitted != 0
+            || effective & !permitted != 0
+        {
+            return Err(Errno::EPERM);
+        }
+        c.cap_effective = effective;
+        c.cap_permitted = permitted;
+        c.cap_inheritable = inheritable;
+        c.cap_ambient &= permitted & inheritable;
+        Ok(0)
+    })
+}

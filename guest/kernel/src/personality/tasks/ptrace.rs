@@ -1,0 +1,169 @@
+//! `ptrace(2)`.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::user::UserPtr;
+
+use crate::personality::Arg::{Hex, Int, Ptr};
+use crate::personality::Support::Partial;
+use crate::personality::{Args, Syscall, call};
+use crate::signal::{self, sig};
+use crate::task::ptrace::regs;
+use crate::task::ptrace::regs::GREGS;
+use crate::task::ptrace::requests::{
+    arch_prctl, attach_to, find, get, get_regset, listen, options, put, req, resume, set_regset, set_siginfo,
+    signal_arg, syscall_info,
+};
+use crate::task::ptrace::{attach, detach};
+use crate::task::{Process, Thread, remote};
+use crate::{Errno, Result};
+
+/// Tracing.
+pub const CALLS: &[Syscall] = &[call(
+    nr::PTRACE,
+    sys_ptrace,
+    Partial,
+    &[Hex, Int, Ptr, Ptr],
+    "no hardware breakpoints, no SYSEMU; the tracer is a whole process",
+)];
+
+/// `offsetof(struct user, u_debugreg)` and the size of `struct user`.
+const DEBUGREG: u64 = 848;
+const USER_SIZE: u64 = 912;
+
+fn sys_ptrace(a: &Args) -> Result<u64> {
+    let me = &a.thread.process;
+    let request = a.u32(0);
+    match request {
+        req::TRACEME => return trace_me(&a.thread),
+        req::ATTACH => return attach_to(me, a.i32(1), None),
+        req::SEIZE if a.u64(2) != 0 => return Err(Errno::EIO),
+        req::SEIZE => return attach_to(me, a.i32(1), Some(a.u64(3))),
+        _ => {}
+    }
+    let t = tracee(me, a.i32(1))?;
+    match request {
+        req::KILL => {
+            signal::terminate(&t.process, sig::SIGKILL);
+            return Ok(0);
+        }
+        req::INTERRUPT => return interrupt(&t),
+        _ => {}
+    }
+    stopped(&t)?;
+    let (addr, data) = (a.u64(2), a.u64(3));
+    match request {
+        req::CONT | req::SYSCALL | req::SINGLESTEP => resume(&t, request, data),
+        req::DETACH => {
+            detach(me, &t, signal_arg(data)?);
+            Ok(0)
+        }
+        req::LISTEN => listen(&t),
+        req::PEEKTEXT | req::PEEKDATA => peek(&t.process, addr, UserPtr(data)),
+        req::POKETEXT | req::POKEDATA => poke(&t.process, addr, data),
+        req::PEEKUSER => peek_user(&t, addr, UserPtr(data)),
+        req::POKEUSER => poke_user(&t, addr, data),
+        req::GETREGS => put(UserPtr(data), &regs::general_bytes(&t)),
+        req::SETREGS => regs::set_general_bytes(&t, &get(UserPtr(data), GREGS)?).map(|()| 0),
+        req::GETFPREGS => put(UserPtr(data), &regs::fp_bytes(&t)),
+        req::SETFPREGS => regs::set_fp_bytes(&t, &get(UserPtr(data), regs::FPREGS)?).map(|()| 0),
+        req::GETREGSET => get_regset(&t, addr, UserPtr(data)),
+        req::SETREGSET => set_regset(&t, addr, UserPtr(data)),
+        req::ARCH_PRCTL => arch_prctl(&t, data, addr),
+        req::SETOPTIONS => {
+            t.ptrace.state.lock().options = options(data)?;
+            Ok(0)
+        }
+        req::GETEVENTMSG => {
+            let m = t.ptrace.state.lock().message;
+            put(UserPtr(data), &m.to_le_bytes())
+        }
+        req::GETSIGINFO => {
+            let info = t.ptrace.state.lock().stop.and_then(|s| s.info).ok_or(Errno::EINVAL)?;
+            put(UserPtr(data), &info.to_bytes())
+        }
+        req::SETSIGINFO => set_siginfo(&t, UserPtr(data)),
+        req::GETSIGMASK if addr == 8 => put(UserPtr(data), &t.signals.mask().to_le_bytes()),
+        req::SETSIGMASK if addr == 8 => {
+            let mask: u64 = UserPtr(data).read()?;
+            t.signals.mask.store(mask & !signal::UNBLOCKABLE, Ordering::SeqCst);
+            signal::retarget(&t.process);
+            t.task.post_work();
+            Ok(0)
+        }
+        req::GETSIGMASK | req::SETSIGMASK => Err(Errno::EINVAL),
+        req::GET_SYSCALL_INFO => syscall_info(&t, addr as usize, UserPtr(data)),
+        _ => Err(Errno::EIO),
+    }
+}
+
+fn trace_me(t: &Arc<Thread>) -> Result<u64> {
+    let parent = t.process.parent().ok_or(Errno::EPERM)?;
+    if attach(&parent, t, 0, false) { Ok(0) } else { Err(Errno::EPERM) }
+}
+
+/// A thread this process traces.
+fn tracee(me: &Arc<Process>, tid: i32) -> Result<Arc<Thread>> {
+    let t = find(tid)?;
+    let mine = t.ptrace.tracer().is_some_and(|q| Arc::ptr_eq(&q, me));
+    if mine { Ok(t) } else { Err(Errno::ESRCH) }
+}
+
+/// ESRCH unless the tracee is stopped and listens; then it has also left its vCPU.
+fn stopped(t: &Arc<Thread>) -> Result<()> {
+    {
+        let s = t.ptrace.state.lock();
+        if s.stop.is_none_or(|s| s.listening) {
+            return Err(Errno::ESRCH);
+        }
+    }
+    Ok(())
+}
+
+fn interrupt(t: &Arc<Thread>) -> Result<u64> {
+    if !t.ptrace.state.lock().seized {
+        return Err(Errno::EIO);
+    }
+    t.ptrace.interrupt.store(true, Ordering::SeqCst);
+    t.notify();
+    Ok(0)
+}
+
+fn peek(p: &Arc<Process>, addr: u64, to: UserPtr) -> Result<u64> {
+    let b = remote::read_forced(p, addr, 8).map_err(|_| Errno::EIO)?;
+    if b.len() < 8 {
+        return Err(Errno::EIO);
+    }
+    put(to, &b)
+}
+
+fn poke(p: &Arc<Process>, addr: u64, word: u64) -> Result<u64> {
+    match remote::write_forced(p, addr, word.to_le_bytes().to_vec()) {
+        Ok(8) => Ok(0),
+        _ => Err(Errno::EIO),
+    }
+}
+
+/// The registers and debug registers of `struct user`.
+fn peek_user(t: &Thread, offset: u64, to: UserPtr) -> Result<u64> {
+    if !offset.is_multiple_of(8) || offset >= USER_SIZE {
+        return Err(Errno::EIO);
+    }
+    let word = regs::general(t).words.get(offset as usize / 8).copied().unwrap_or(0);
+    put(to, &word.to_le_bytes())
+}
+
+fn poke_user(t: &Thread, offset: u64, word: u64) -> Result<u64> {
+    if !offset.is_multiple_of(8) || offset >= USER_SIZE {
+        return Err(Errno::EIO);
+    }
+    let mut r = regs::general(t);
+    match r.words.get_mut(offset as usize / 8) {
+        Some(w) => *w = word,
+        // No hardware breakpoints: they can only be switched off.
+        None => return if offset >= DEBUGREG && word == 0 { Ok(0) } else { Err(Errno::EIO) },
+    }
+    regs::set_general(t, &r).map(|()| 0)
+}

@@ -1,0 +1,126 @@
+//! System calls that a domain never offers, each with the error an unprivileged or older Linux gives.
+
+use doppel_abi_linux::syscalls::nr;
+
+use crate::personality::Arg::Hex;
+use crate::personality::Support::{Partial, Stub};
+use crate::personality::{Args, Syscall, call};
+use crate::{Errno, Result};
+
+fn eperm(_: &Args) -> Result<u64> {
+    Err(Errno::EPERM)
+}
+
+fn enosys(_: &Args) -> Result<u64> {
+    Err(Errno::ENOSYS)
+}
+
+const fn no(nr: u32) -> Syscall {
+    call(nr, eperm, Stub, &[], "refused: EPERM")
+}
+
+const fn none(nr: u32) -> Syscall {
+    call(nr, enosys, Stub, &[], "not offered: ENOSYS")
+}
+
+/// CLONE_* bits that unshare(2) may be asked for which mean nothing for a caller that shares nothing.
+fn sys_unshare(a: &Args) -> Result<u64> {
+    const FS: u64 = 0x200;
+    const FILES: u64 = 0x400;
+    const NAMESPACES: u64 = 0x7e02_0080;
+    let flags = a.u64(0);
+    if flags & NAMESPACES != 0 {
+        return Err(Errno::EPERM);
+    }
+    if flags & !(FS | FILES) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & FS != 0 {
+        crate::personality::files::dir::unshare(a);
+    }
+    if flags & FILES != 0 {
+        a.thread.unshare_files();
+    }
+    Ok(0)
+}
+
+fn sys_setns(a: &Args) -> Result<u64> {
+    a.file(0)?;
+    Err(Errno::EPERM)
+}
+
+fn sys_perf_event_open(_: &Args) -> Result<u64> {
+    Err(Errno::EACCES)
+}
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(
+        nr::UNSHARE,
+        sys_unshare,
+        Partial,
+        &[Hex],
+        "CLONE_FS and CLONE_FILES; name spaces are refused: EPERM",
+    ),
+    call(nr::SETNS, sys_setns, Stub, &[], "refused: EPERM"),
+    call(nr::PERF_EVENT_OPEN, sys_perf_event_open, Stub, &[], "refused: EACCES"),
+    no(nr::VHANGUP),
+    no(nr::REBOOT),
+    no(nr::SWAPON),
+    no(nr::SWAPOFF),
+    no(nr::ACCT),
+    no(nr::IOPL),
+    no(nr::IOPERM),
+    no(nr::INIT_MODULE),
+    no(nr::FINIT_MODULE),
+    no(nr::DELETE_MODULE),
+    no(nr::KEXEC_LOAD),
+    no(nr::KEXEC_FILE_LOAD),
+    no(nr::BPF),
+    no(nr::QUOTACTL),
+    no(nr::USERFAULTFD),
+    none(nr::QUOTACTL_FD),
+    none(nr::MODIFY_LDT),
+    none(nr::USELIB),
+    none(nr::USTAT),
+    none(nr::SYSFS),
+    none(nr::_SYSCTL),
+    none(nr::CREATE_MODULE),
+    none(nr::GET_KERNEL_SYMS),
+    none(nr::QUERY_MODULE),
+    none(nr::NFSSERVCTL),
+    none(nr::GETPMSG),
+    none(nr::PUTPMSG),
+    none(nr::AFS_SYSCALL),
+    none(nr::TUXCALL),
+    none(nr::SECURITY),
+    none(nr::SET_THREAD_AREA),
+    none(nr::GET_THREAD_AREA),
+    none(nr::LOOKUP_DCOOKIE),
+    none(nr::EPOLL_CTL_OLD),
+    none(nr::EPOLL_WAIT_OLD),
+    none(nr::VSERVER),
+    none(nr::IO_SETUP),
+    none(nr::IO_DESTROY),
+    none(nr::IO_GETEVENTS),
+    none(nr::IO_SUBMIT),
+    none(nr::IO_CANCEL),
+    none(nr::IO_PGETEVENTS),
+    none(nr::IO_URING_SETUP),
+    none(nr::IO_URING_ENTER),
+    none(nr::IO_URING_REGISTER),
+    none(nr::ADD_KEY),
+    none(nr::REQUEST_KEY),
+    none(nr::KEYCTL),
+    none(nr::RSEQ),
+    none(nr::FANOTIFY_INIT),
+    none(nr::FANOTIFY_MARK),
+    none(nr::LANDLOCK_CREATE_RULESET),
+    none(nr::LANDLOCK_ADD_RULE),
+    none(nr::LANDLOCK_RESTRICT_SELF),
+    none(nr::MEMFD_SECRET),
+    none(nr::LSM_GET_SELF_ATTR),
+    none(nr::LSM_SET_SELF_ATTR),
+    none(nr::LSM_LIST_MODULES),
+    none(nr::MAP_SHADOW_STACK),
+];

@@ -1,0 +1,154 @@
+//! System calls that tell about the system: uname, sysinfo and others.
+
+use core::sync::atomic::Ordering;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_machine::pod_struct;
+
+use crate::personality::Arg::{Hex, Int, Ptr, Str};
+use crate::personality::Support::{Full, Partial, Stub};
+use crate::personality::{Args, Syscall, call};
+use crate::task::attrs::all_cpus;
+use crate::task::version::{DomainName, RELEASE, VERSION, memory};
+use crate::{Errno, Result, fs, kernel, time};
+
+/// System calls of this module.
+pub const CALLS: &[Syscall] = &[
+    call(nr::UNAME, sys_uname, Full, &[Ptr], ""),
+    call(nr::SYSINFO, sys_sysinfo, Full, &[Ptr], "load averages are 0"),
+    call(nr::SETHOSTNAME, sys_sethostname, Full, &[Str, Int], ""),
+    call(nr::SETDOMAINNAME, sys_setdomainname, Full, &[Str, Int], ""),
+    call(nr::GETCPU, sys_getcpu, Partial, &[Ptr, Ptr, Ptr], "the lowest CPU of the thread's affinity"),
+    call(nr::PERSONALITY, sys_personality, Partial, &[Hex], "kept, without effect"),
+    call(nr::SYSLOG, sys_syslog, Stub, &[Int, Ptr, Int], "the log is empty"),
+];
+/// Longest host or domain name.
+const NAME_MAX: usize = 64;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYSLOG: u32 = 34;
+
+fn sys_uname(args: &Args) -> Result<u64> {
+    const FIELD: usize = 65;
+    let mut buf = [0u8; 6 * FIELD];
+    let host = kernel().hostname.lock().clone();
+    let domain = kernel().service::<DomainName>().get();
+    let fields: [&[u8]; 6] = [b"Linux", &host, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", &domain];
+    for (i, f) in fields.iter().enumerate() {
+        let n = f.len().min(NAME_MAX);
+        buf[i * FIELD..i * FIELD + n].copy_from_slice(&f[..n]);
+    }
+    args.ptr(0).write_bytes(&buf)?;
+    Ok(0)
+}
+
+/// Reads a new name for sethostname and setdomainname.
+fn read_name(args: &Args) -> Result<alloc::vec::Vec<u8>> {
+    if !args.thread.cred().capable(CAP_SYS_ADMIN) {
+        return Err(Errno::EPERM);
+    }
+    let len = usize::try_from(args.i32(1)).map_err(|_| Errno::EINVAL)?;
+    if len > NAME_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut name = alloc::vec![0; len];
+    args.ptr(0).read_bytes(&mut name)?;
+    Ok(name)
+}
+
+fn sys_sethostname(args: &Args) -> Result<u64> {
+    let name = read_name(args)?;
+    *kernel().hostname.lock() = name;
+    Ok(0)
+}
+
+fn sys_setdomainname(args: &Args) -> Result<u64> {
+    let name = read_name(args)?;
+    *kernel().service::<DomainName>().0.lock() = name;
+    Ok(0)
+}
+
+pod_struct! {
+    /// `struct sysinfo`.
+    pub struct Sysinfo {
+        /// Seconds since boot.
+        pub uptime: i64,
+        /// Load averages, fixed point.
+        pub loads: [u64; 3],
+        /// Memory of the domain.
+        pub totalram: u64,
+        /// Memory not in use.
+        pub freeram: u64,
+        /// Shared memory in use.
+        pub sharedram: u64,
+        /// Buffers.
+        pub bufferram: u64,
+        /// Swap.
+        pub totalswap: u64,
+        /// Swap not in use.
+        pub freeswap: u64,
+        /// Threads, as Linux counts here.
+        pub procs: u16,
+        /// Padding.
+        pub pad: u16,
+        /// Padding.
+        pub pad2: u32,
+        /// High memory.
+        pub totalhigh: u64,
+        /// High memory not in use.
+        pub freehigh: u64,
+        /// Unit of the sizes in bytes.
+        pub mem_unit: u32,
+        /// Padding.
+        pub pad3: u32,
+    }
+}
+
+fn sys_sysinfo(args: &Args) -> Result<u64> {
+    let (total, used) = memory();
+    let threads = kernel().threads.lock().len();
+    let s = Sysinfo {
+        uptime: (time::monotonic_ns().saturating_sub(kernel().boot_ns) / 1_000_000_000).cast_signed(),
+        loads: fs::procfs::load_averages().map(|h| h * 65_536 / 100),
+        totalram: total,
+        freeram: total - used,
+        sharedram: fs::pages::page_file().usage().0 * fs::pages::PAGE,
+        procs: u16::try_from(threads).unwrap_or(u16::MAX),
+        mem_unit: 1,
+        ..Sysinfo::default()
+    };
+    args.ptr(0).write(&s)?;
+    Ok(0)
+}
+
+fn sys_getcpu(args: &Args) -> Result<u64> {
+    let cpu = (args.thread.attrs.sched.lock().affinity & all_cpus()).trailing_zeros();
+    for (p, v) in [(args.ptr(0), cpu), (args.ptr(1), 0)] {
+        if !p.is_null() {
+            p.write(&v)?;
+        }
+    }
+    Ok(0)
+}
+
+fn sys_personality(args: &Args) -> Result<u64> {
+    let p = &args.thread.process.attrs.personality;
+    let old = p.load(Ordering::Relaxed);
+    if args.u32(0) != u32::MAX {
+        p.store(args.u32(0), Ordering::Relaxed);
+    }
+    Ok(u64::from(old))
+}
+
+fn sys_syslog(args: &Args) -> Result<u64> {
+    let cap = args.thread.cred().capable(CAP_SYSLOG);
+    match args.i32(0) {
+        // Open and close do nothing; reading all and the two sizes find an empty buffer.
+        0 | 1 => Ok(0),
+        3 | 9 | 10 => Ok(0),
+        2 | 4..=8 if !cap => Err(Errno::EPERM),
+        // Reading would wait for a message that never comes.
+        2 => Err(Errno::EAGAIN),
+        4..=8 => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,66 @@
+//! Interval timers of a process: setitimer, getitimer, alarm.
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_abi_linux::time::itimer::ITIMER_REAL;
+use doppel_machine::pod_struct;
+
+use crate::Result;
+use crate::personality::Arg::{Int, Ptr};
+use crate::personality::Support::Full;
+use crate::personality::{Args, Syscall, call};
+use crate::time::Timeval;
+
+/// Rows of the system call table.
+pub const CALLS: &[Syscall] = &[
+    call(nr::GETITIMER, getitimer, Full, &[Int, Ptr], ""),
+    call(nr::SETITIMER, setitimer, Full, &[Int, Ptr, Ptr], ""),
+    call(nr::ALARM, alarm, Full, &[Int], ""),
+];
+
+pod_struct! {
+    /// `struct itimerval`.
+    pub struct Itimerval {
+        /// Period.
+        pub interval: Timeval,
+        /// Time to the next expiration; zero: disarmed.
+        pub value: Timeval,
+    }
+}
+
+fn itimerval((left, interval): (u64, u64)) -> Itimerval {
+    // Cut as on Linux, but an armed timer never shows zero: that would mean disarmed.
+    let left = if left == 0 { 0 } else { left.max(1000) };
+    Itimerval { interval: Timeval::from_ns(interval), value: Timeval::from_ns(left) }
+}
+
+fn getitimer(a: &Args) -> Result<u64> {
+    let p = &a.thread.process;
+    let t = p.timers.itimer(p, a.i32(0))?;
+    a.ptr(1).write(&itimerval(t.get()))?;
+    Ok(0)
+}
+
+fn setitimer(a: &Args) -> Result<u64> {
+    let p = &a.thread.process;
+    let new: Itimerval = if a.ptr(1).is_null() { Itimerval::default() } else { a.ptr(1).read()? };
+    let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
+    let t = p.timers.itimer(p, a.i32(0))?;
+    let deadline = (value != 0).then(|| t.now().saturating_add(value));
+    let old = t.set(deadline, interval);
+    if !a.ptr(2).is_null() {
+        a.ptr(2).write(&itimerval(old))?;
+    }
+    Ok(0)
+}
+
+fn alarm(a: &Args) -> Result<u64> {
+    const SECOND: u64 = 1_000_000_000;
+    let p = &a.thread.process;
+    let t = p.timers.itimer(p, ITIMER_REAL)?;
+    let seconds = u64::from(a.u32(0));
+    let deadline = (seconds != 0).then(|| t.now() + seconds * SECOND);
+    let (left, _) = t.set(deadline, 0);
+    // As Linux: rounded to the nearest second, but an armed timer never shows zero.
+    let rounded = (left + SECOND / 2) / SECOND;
+    Ok(if left > 0 { rounded.max(1) } else { 0 })
+}

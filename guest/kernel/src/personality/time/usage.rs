@@ -1,0 +1,66 @@
+//! `getrusage(2)` and `times(2)`.
+
+use core::sync::atomic::Ordering;
+
+use doppel_abi_linux::syscalls::nr;
+use doppel_abi_linux::time::{USER_HZ, rusage};
+use doppel_machine::pod_struct;
+
+use crate::personality::Arg::{Int, Ptr};
+use crate::personality::Support::{Full, Partial};
+use crate::personality::{Args, Syscall, call};
+use crate::time::cpu;
+use crate::time::cpu::Times;
+use crate::time::{Timeval, monotonic_ns};
+use crate::{Errno, Result};
+
+const NOTE: &str = "no fault and switch counts";
+
+/// Rows of the system call table.
+pub const CALLS: &[Syscall] =
+    &[call(nr::GETRUSAGE, getrusage, Partial, &[Int, Ptr], NOTE), call(nr::TIMES, times, Full, &[Ptr], "")];
+
+pod_struct! {
+    /// `struct rusage`.
+    pub struct Rusage {
+        /// User CPU time.
+        pub utime: Timeval,
+        /// System CPU time.
+        pub stime: Timeval,
+        /// maxrss (KiB) and counters.
+        pub rest: [u64; 14],
+    }
+}
+
+impl Rusage {
+    /// With a CPU time and the largest memory in bytes.
+    pub fn of(times: Times, max_rss: u64) -> Self {
+        let (utime, stime) = (Timeval::from_ns(times.user), Timeval::from_ns(times.system));
+        let mut r = Self { utime, stime, ..Self::default() };
+        r.rest[0] = max_rss / 1024;
+        r
+    }
+}
+
+fn getrusage(a: &Args) -> Result<u64> {
+    let p = &a.thread.process;
+    let resident = || crate::mm::vm_stats(&a.thread.space().mm).resident;
+    let usage = match a.i32(0) {
+        rusage::RUSAGE_SELF => Rusage::of(cpu::process_times(p), resident()),
+        rusage::RUSAGE_CHILDREN => Rusage::of(p.used.children(), p.child_max_rss.load(Ordering::Relaxed)),
+        rusage::RUSAGE_THREAD => Rusage::of(cpu::thread_times(&a.thread), resident()),
+        _ => return Err(Errno::EINVAL),
+    };
+    a.ptr(1).write(&usage)?;
+    Ok(0)
+}
+
+fn times(a: &Args) -> Result<u64> {
+    const TICK: u64 = 1_000_000_000 / USER_HZ;
+    let p = &a.thread.process;
+    if !a.ptr(0).is_null() {
+        let (own, children) = (cpu::process_times(p), p.used.children());
+        a.ptr(0).write(&[own.user, own.system, children.user, children.system].map(|ns| ns / TICK))?;
+    }
+    Ok(monotonic_ns() / TICK)
+}
