@@ -5,7 +5,7 @@
 //! half of the pool, each greedy one that comes later less, and who wants little finds something however many of them there are.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -37,6 +37,10 @@ pub struct Quota {
 
 /// The part of a domain's memory for what it has received that streams may fill where something waits already.
 const AHEAD: u64 = 4;
+/// The same while nothing of a stream was ever taken, in a domain whose kernel touches pages itself.
+const UNREAD: u64 = 64;
+/// Pages beyond the first ones that sockets of a domain may leave for the next ones.
+const IDLE: u32 = 256;
 /// What a domain's memory for what it has received and not taken is at least.
 const LEAST_MEMORY: u64 = 16 << 20;
 
@@ -191,7 +195,27 @@ pub(crate) struct Account {
     /// Its guest kernel touches pages itself: seen of one of its sockets.
     lends: AtomicBool,
     /// Pages of buffers whose sockets are no more.
-    left: Mutex<HashMap<u32, u64>>,
+    left: Mutex<HashMap<u32, Left>>,
+    /// How many of these are beyond the first ones.
+    idle: AtomicU32,
+}
+
+/// Pages of a buffer whose socket is no more, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Those that count.
+    pub there: u64,
+    /// Those that the domain pays for.
+    pub lent: u64,
+}
+
+impl Left {
+    /// Pages that the next socket of a number finds in any case: the first two, in which most end.
+    pub const FIRST: u64 = 3;
+
+    fn beyond(self) -> u32 {
+        ((self.there | self.lent) & !Self::FIRST).count_ones()
+    }
 }
 
 /// A socket of the host that a domain has, until it is dropped: its descriptor, and perhaps a port.
@@ -212,6 +236,7 @@ impl Account {
             memory: zero(),
             lends: AtomicBool::new(false),
             left: Mutex::default(),
+            idle: AtomicU32::new(0),
         })
     }
 
@@ -266,6 +291,11 @@ impl Account {
         self.take_within(bytes, self.quota.memory / AHEAD)
     }
 
+    /// The same for those of streams of which nothing was taken yet: who reads at once has them soon.
+    pub fn take_first(&self, bytes: u64) -> bool {
+        self.take_within(bytes, self.quota.memory / if self.lends() { UNREAD } else { AHEAD })
+    }
+
     fn take_within(&self, bytes: u64, most: u64) -> bool {
         let has = self.memory.load(Ordering::Relaxed);
         let fits = has + bytes <= most && self.pools.memory.take(has, bytes);
@@ -299,28 +329,36 @@ impl Account {
 }
 
 impl Account {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Left>> {
         // What it protects is whole at any moment.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A socket is no more whose buffer has these pages; they stay counted.
-    pub fn leave(&self, number: u32, pages: u64) {
-        if pages != 0 {
-            self.lock().insert(number, pages);
+    /// A socket is no more whose buffer has these pages; those that count stay counted. What the host is asked again is not kept.
+    pub fn leave(&self, number: u32, left: Left) {
+        if left.there != 0 || left.beyond() != 0 {
+            self.idle.fetch_add(left.beyond(), Ordering::Relaxed);
+            self.lock().insert(number, left);
         }
     }
 
-    /// What the last socket of this number has left.
-    pub fn inherit(&self, number: u32) -> u64 {
-        self.lock().remove(&number).unwrap_or(0)
+    /// Whether the next socket may find so many pages beyond the first ones.
+    pub fn may_leave(&self, beyond: u32) -> bool {
+        self.idle.load(Ordering::Relaxed) + beyond <= IDLE
     }
 
-    /// Takes out what some have left.
-    pub fn left(&self, most: usize) -> Vec<(u32, u64)> {
-        let mut left = self.lock();
-        let numbers: Vec<u32> = left.keys().copied().take(most).collect();
-        numbers.into_iter().filter_map(|n| Some((n, left.remove(&n)?))).collect()
+    /// What the last socket of this number has left.
+    pub fn inherit(&self, number: u32) -> Left {
+        let left = self.lock().remove(&number).unwrap_or_default();
+        self.idle.fetch_sub(left.beyond(), Ordering::Relaxed);
+        left
+    }
+
+    /// Takes out what some have left of pages that count.
+    pub fn left(&self, most: usize) -> Vec<(u32, Left)> {
+        let counts = |(n, left): (&u32, &Left)| (left.there != 0).then_some(*n);
+        let numbers: Vec<u32> = self.lock().iter().filter_map(counts).take(most).collect();
+        numbers.into_iter().map(|n| (n, self.inherit(n))).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use doppel_abi_service::net::{BUFFER, down_buffer};
 use doppel_sys::shared::SharedMap;
 
-use crate::quota::Account;
+use crate::quota::{Account, Left};
 use crate::stream::at;
 
 const PAGE: usize = 4096;
@@ -20,13 +20,10 @@ const PAGES: usize = BUFFER as usize / PAGE;
 const LEFT: usize = 16;
 /// Pages that a stream takes at once where something waits.
 const STEP: usize = 16;
-/// Bytes that may wait of a stream of which nothing was ever taken, where nobody has touched pages for it: a guest kernel of an older
-/// version, or of others, has a program that looks before it takes.
-const UNTAKEN: usize = 32 << 10;
+/// Bytes that may wait of a stream of which nothing was ever taken, in pages that nobody has touched for it. Most are taken at once.
+const UNTAKEN: usize = 64 << 10;
 /// Pages that the shortest datagrams may need, which come in any case where nothing waits.
 const LEAST: u32 = 2;
-/// Pages that the next socket of a number finds: the first two, in which most end.
-const KEPT: u64 = 3;
 const _: () = assert!(PAGES == 64, "a bit a page");
 
 /// Pages of a socket's down buffer, a bit each.
@@ -64,8 +61,8 @@ fn bytes(pages: u64) -> u64 {
 impl Room {
     /// Of the socket with this number.
     pub fn new(account: Arc<Account>, number: u32) -> Self {
-        let there = account.inherit(number);
-        Self { account, number, there, lent: 0, first: None, taken: false }
+        let Left { there, lent } = account.inherit(number);
+        Self { account, number, there, lent, first: None, taken: false }
     }
 
     /// Sees whether its guest kernel touches pages, by the first one of a socket that has received nothing yet.
@@ -86,34 +83,38 @@ impl Room {
         if len == 0 || self.has() & page != 0 {
             return self.run(offset, len);
         }
-        if waiting != 0 && !self.taken && (self.account.lends() || waiting as usize >= UNTAKEN) {
-            return 0;
-        }
-        let one = PAGE as u64;
-        let takes = |account: &Account| match waiting {
-            0 => account.take_memory(one),
-            _ => account.take_ahead(one),
-        };
-        let mut taken = takes(&self.account);
-        if !taken {
+        if !self.take(waiting) {
             self.recycle(memory, (offset, 1), waiting);
-            taken = takes(&self.account);
-        }
-        if !taken && waiting != 0 {
-            return 0;
-        }
-        if !taken {
-            self.account.overdraw_memory(one);
+            if !self.take(waiting) {
+                if waiting != 0 {
+                    return 0;
+                }
+                self.account.overdraw_memory(PAGE as u64);
+            }
         }
         self.there |= page;
-        for n in 1..if self.taken { STEP } else { 1 } {
+        // One with which nothing waits may be short.
+        let steps = if self.taken || waiting != 0 { STEP.min(len.div_ceil(PAGE)) } else { 1 };
+        for n in 1..steps {
             let page = pages(offset + n * PAGE, 1);
-            if n * PAGE >= len || self.has() & page == 0 && !self.account.take_ahead(one) {
-                break;
+            if self.has() & page == 0 {
+                if !self.take(waiting.max(1) + (n * PAGE) as u32) {
+                    break;
+                }
+                self.there |= page;
             }
-            self.there |= page & !self.lent;
         }
         self.run(offset, len)
+    }
+
+    /// Takes a page of the quota for a stream of which so many bytes wait.
+    fn take(&self, waiting: u32) -> bool {
+        let one = PAGE as u64;
+        match waiting {
+            0 => self.account.take_memory(one),
+            _ if self.taken => self.account.take_ahead(one),
+            _ => (waiting as usize) < UNTAKEN && self.account.take_first(one),
+        }
     }
 
     /// Whether there is room for a datagram that is so long with its header, at an offset before which so many bytes wait.
@@ -171,21 +172,24 @@ impl Room {
         let (waiting, size) = (waiting as usize, BUFFER as usize);
         let live = pages((offset + size - waiting) % size, waiting) | pages(offset, len);
         self.there = give_back(&self.account, memory, self.number, self.there, !live);
-        for (number, there) in self.account.left(LEFT) {
-            let kept = give_back(&self.account, memory, number, there, u64::MAX);
-            self.account.leave(number, kept);
+        for (number, Left { there, lent }) in self.account.left(LEFT) {
+            let there = give_back(&self.account, memory, number, there, u64::MAX);
+            self.account.leave(number, Left { there, lent });
         }
     }
 
-    /// The socket is no more, which has received so many bytes: what it had beyond the first pages is given back, whoever pays.
+    /// The socket is no more, which has received so many bytes: what it had beyond the first pages is given back, whoever pays,
+    /// unless that is little: then the next socket finds it.
     pub fn end(&mut self, memory: &SharedMap, received: u32) {
-        if self.has() & !KEPT == 0 && (received as usize) < PAGE {
+        let beyond = self.has() & !Left::FIRST;
+        if beyond == 0 && (received as usize) < PAGE || self.account.may_leave(beyond.count_ones()) {
             return;
         }
-        let first = KEPT.trailing_ones() as usize * PAGE;
+        let first = Left::FIRST.trailing_ones() as usize * PAGE;
         if memory.free(at(down_buffer(self.number)) + first, BUFFER as usize - first).is_ok() {
-            self.account.give_memory(bytes(self.there & !KEPT));
-            self.there &= KEPT;
+            self.account.give_memory(bytes(self.there & !Left::FIRST));
+            self.there &= Left::FIRST;
+            self.lent &= Left::FIRST;
         }
     }
 }
@@ -210,7 +214,7 @@ fn give_back(account: &Account, memory: &SharedMap, number: u32, there: u64, the
 impl Drop for Room {
     fn drop(&mut self) {
         // They are there for the next socket of this number, or to be given back.
-        self.account.leave(self.number, self.there);
+        self.account.leave(self.number, Left { there: self.there, lent: self.lent });
     }
 }
 
@@ -230,10 +234,10 @@ mod tests {
 
     const SIZE: u64 = PAGE as u64;
 
-    /// Memory of two sockets, and of a domain that may have so many pages.
+    /// Memory of some sockets, and of a domain that may have so many pages.
     fn of(pages: u64) -> (SharedMap, Arc<Account>) {
         let (file, _bell) = doppel_service::make(doppel_abi_service::net::SIZE).unwrap();
-        let memory = SharedMap::new(file.as_fd(), at(down_buffer(1)) + BUFFER as usize).unwrap();
+        let memory = SharedMap::new(file.as_fd(), at(down_buffer(9)) + BUFFER as usize).unwrap();
         let quota = Quota { memory: pages * SIZE, ..Quota::default() };
         (memory, Account::new(quota, Pools::new(1 << 20, 1 << 15, 1 << 30)))
     }
@@ -247,14 +251,14 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_is_a_page_and_what_the_domain_has_touched() {
-        let (memory, account) = of(64);
+        let (memory, account) = of(63);
         let (mut a, mut b) = (Room::new(account.clone(), 0), Room::new(account.clone(), 1));
         touch(&memory, 0, 0..2);
         assert_eq!(a.stream(&memory, (320, 20 * PAGE), 0), 2 * PAGE - 320);
         assert_eq!(a.stream(&memory, (2 * PAGE, 20 * PAGE), 2 * PAGE as u32 - 320), 0);
         assert_eq!(b.stream(&memory, (320, 20 * PAGE), 0), PAGE - 320);
         assert_eq!(b.stream(&memory, (PAGE, 20 * PAGE), 100), 0);
-        assert!(account.take_memory(63 * SIZE), "the domain's own are not counted");
+        assert!(account.take_memory(62 * SIZE), "the domain's own are not counted");
         // What it touches meanwhile is its own as well.
         touch(&memory, 0, 2..5);
         assert_eq!(a.stream(&memory, (2 * PAGE, 20 * PAGE), 2 * PAGE as u32 - 320), 3 * PAGE);
@@ -299,25 +303,49 @@ mod tests {
     }
 
     #[test]
-    fn what_a_socket_leaves_is_two_pages_at_most() {
-        let (memory, account) = of(8);
-        let held = |n: usize| {
+    fn what_sockets_leave_is_little() {
+        let (memory, account) = of(300);
+        let held = |number: u32| {
             let mut found = [0; PAGES];
-            memory.resident(at(down_buffer(0)), &mut found).unwrap();
-            found.map(|p| usize::from(p & 1)).iter().sum::<usize>() == n
+            memory.resident(at(down_buffer(number)), &mut found).unwrap();
+            found.map(|p| usize::from(p & 1)).iter().sum::<usize>()
         };
-        let mut a = Room::new(account.clone(), 0);
-        touch(&memory, 0, 1..4);
-        assert!(a.datagram(&memory, (0, 6 * PAGE), 0));
-        touch(&memory, 0, 0..9);
-        a.end(&memory, 6 * PAGE as u32);
+        // Four leave all of their buffer, 62 pages beyond the first two, the fifth finds that enough.
+        for number in 0..5 {
+            let mut a = Room::new(account.clone(), number);
+            a.lent = u64::MAX;
+            a.end(&memory, 0);
+        }
+        let lent = |number| Room::new(account.clone(), number).lent;
+        assert_eq!([3, 4].map(lent), [u64::MAX, 0], "what the next one finds");
+        // Of one that ends now two pages stay, whoever has touched the others.
+        let mut a = Room::new(account.clone(), 5);
+        touch(&memory, 5, 1..4);
+        assert!(a.datagram(&memory, (0, 13 * PAGE), 0));
+        touch(&memory, 5, 0..64);
+        a.end(&memory, 13 * PAGE as u32);
         drop(a);
-        assert!(held(2));
-        // One is the service's, and counted until it is the next one's, or somebody needs it.
-        assert!(account.take_memory(7 * SIZE) && !account.take_memory(1));
-        let mut b = Room::new(account.clone(), 1);
-        assert!(b.datagram(&memory, (0, PAGE), 1) && held(1));
-        drop(b);
-        assert_eq!(Room::new(account, 1).there, 1);
+        assert_eq!(held(5), 2);
+        // One is the service's, and counted until somebody needs it.
+        assert!(account.take_memory(299 * SIZE) && !account.take_memory(1));
+        let mut b = Room::new(account.clone(), 6);
+        assert!(b.datagram(&memory, (0, PAGE), 1));
+        assert_eq!((held(5), lent(5)), (1, 0));
+    }
+
+    #[test]
+    fn streams_that_nobody_has_taken_yet_fill_a_64th_of_the_quota() {
+        let (memory, account) = of(64 * 20);
+        let (mut a, mut b) = (Room::new(account.clone(), 0), Room::new(account.clone(), 1));
+        touch(&memory, 0, 0..1);
+        let end = |n: usize| (n * PAGE, 40 * PAGE, u32::try_from(n * PAGE).unwrap());
+        assert_eq!(a.stream(&memory, (0, 40 * PAGE), 0), PAGE);
+        let next = |room: &mut Room, n| {
+            let (offset, len, waiting) = end(n);
+            room.stream(&memory, (offset, len), waiting)
+        };
+        assert_eq!((next(&mut a, 1), next(&mut a, 16)), (15 * PAGE, 0));
+        assert_eq!(b.stream(&memory, (0, 40 * PAGE), 0), PAGE);
+        assert_eq!((next(&mut b, 1), next(&mut b, 5)), (4 * PAGE, 0));
     }
 }

@@ -111,7 +111,7 @@ fn what_is_received_and_not_taken_stays_within_the_quota_and_none_of_it_is_lost(
 fn an_unread_stream_has_the_pages_that_the_domain_touches_and_goes_on_when_there_are_more() {
     const PAGE: usize = 4096;
     let mut engine = Engine::new().unwrap();
-    let mut g = with(&mut engine, Quota { memory: 1 << 20, ..Quota::default() });
+    let mut g = with(&mut engine, Quota { memory: 63 * PAGE as u64, ..Quota::default() });
     let touch = |g: &Guest, pages: std::ops::Range<usize>| {
         pages.for_each(|n| g.map.write(at(down_buffer(0)) + n * PAGE, &[0]));
     };
