@@ -78,7 +78,7 @@ test-sdk: test-images
 	scripts/setup-sdk
 	$(SDK_PYTEST) sdk/python/tests
 
-# The scheduler's wait protocol and the rings under all interleavings (guest/algo/src/park/model.rs, ring/src/model.rs).
+# The scheduler's wait protocol and the rings under all interleavings (guest/algo/src/park/model.rs, common/ring/src/model.rs).
 loom: setup
 	RUSTFLAGS='--cfg loom' cargo test --quiet --release --locked --lib -p doppel-algo --target-dir target/loom park::model
 	RUSTFLAGS='--cfg loom' cargo test --quiet --release --locked --lib -p doppel-ring --target-dir target/loom model

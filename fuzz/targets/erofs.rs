@@ -1,7 +1,7 @@
 //! Arbitrary bytes as an image: every reader function must return.
 #![no_main]
 
-#[path = "../../guest/erofs/tests/common/mod.rs"]
+#[path = "../../common/erofs/tests/common/mod.rs"]
 mod common;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Links the guest kernel at its fixed address, without libc or start files: code and constants in one segment of
 //! whole 2 MiB blocks, data behind it, so that the host can map the first with huge pages.
 fn main() {
-    let base = 0x7e80_0000_0000u64; // abi/machine layout::KERNEL_BASE
+    let base = 0x7e80_0000_0000u64; // common/abi/machine layout::KERNEL_BASE
     let bare = std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "none");
     // The linker itself for the bare target, the C compiler in front of it otherwise.
     let linker = ["--build-id=none", "-znorelro", "-znoexecstack", "-no-pie"];

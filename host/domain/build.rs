@@ -30,7 +30,16 @@ fn main() {
     };
     println!("cargo::rerun-if-changed=src/launch/elf.rs");
     let (bytes, gates) = if embed {
-        for path in ["guest", "abi", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"] {
+        for path in [
+            "guest",
+            "common/abi",
+            "common/ring",
+            "common/erofs",
+            "common/tar",
+            "Cargo.toml",
+            "Cargo.lock",
+            "rust-toolchain.toml",
+        ] {
             println!("cargo::rerun-if-changed={}", root.join(path).display());
         }
         let path = build_kernel(&root, &out, &var("CARGO"));

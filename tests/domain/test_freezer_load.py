@@ -233,7 +233,7 @@ def test_shell_with_a_terminal(domain, clean):
 
 
 def segments(path):
-    """Runs of saved pages by address space: (address, length, offset), as abi/machine/src/frozen.rs has them."""
+    """Runs of saved pages by address space: (address, length, offset), as common/abi/machine/src/frozen.rs has them."""
     spaces = {}
     with open(path, "rb") as f:
         header = f.read(560)

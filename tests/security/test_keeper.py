@@ -31,8 +31,8 @@ eventually, binaries = supervisors.eventually, supervisors.binaries
 
 
 def layout(name):
-    """A constant of `abi/machine`."""
-    text = (ROOT / "abi/machine/src/lib.rs").read_text()
+    """A constant of `common/abi/machine`."""
+    text = (ROOT / "common/abi/machine/src/lib.rs").read_text()
     known = dict(re.findall(r"pub const (\w+): u64 = ([^;]+);", text))
     value = lambda words: eval(re.sub(r"\b[A-Z]\w+\b", lambda m: f"({value(known[m[0]])})", words))
     return value(known[name])

@@ -15,6 +15,5 @@ pub mod net;
 pub mod park;
 pub mod rangemap;
 pub mod record_locks;
-pub mod tar;
 pub mod vdso_elf;
 pub mod x86;

@@ -1,4 +1,4 @@
-//! A channel: standard input, output and error of a program, over byte rings the host gave (`abi/machine`).
+//! A channel: standard input, output and error of a program, over byte rings the host gave (`common/abi/machine`).
 //!
 //! The console of a domain is one, each session (`crate::sessions`) another. Without a terminal they are three byte
 //! streams ([`open_streams`]); with one, rings 0 and 1 carry a terminal, which the tty layer drives.

@@ -1,6 +1,6 @@
 //! Sessions: programs the host starts beside the domain's own, each on a channel of its own (`doppel exec`).
 //!
-//! The host keeps the slots (`abi/machine`, session.rs); PID 1 serves what it asks of them ([`event`]). A session's
+//! The host keeps the slots (`common/abi/machine`, session.rs); PID 1 serves what it asks of them ([`event`]). A session's
 //! process has no parent in the domain, like guest pid 1, but the domain goes on when it ends. The slot is given back
 //! when nothing refers to its [`Channel`] any more: no file, no terminal, no process.
 //! Lock: the table's is innermost.

@@ -1,6 +1,6 @@
 //! Boot of the domain's first process, and the data it was given.
 //!
-//! The host starts this ELF with the descriptors of `abi/machine::fd`. Until the filter is installed this is
+//! The host starts this ELF with the descriptors of `common/abi/machine::fd`. Until the filter is installed this is
 //! trusted code; it maps the shared areas, moves the host's vDSO to its fixed address, installs signal
 //! handlers and the filter, and becomes the first vCPU.
 

@@ -1,4 +1,4 @@
-//! The guest's side of byte rings (`abi/machine`, [`RingHeader`]): those of the console and those of sessions.
+//! The guest's side of byte rings (`common/abi/machine`, [`RingHeader`]): those of the console and those of sessions.
 //!
 //! The host is trusted more than a program is, but indices are still checked: a broken ring gives no data
 //! rather than a wild copy. Calls are made under the kernel's own lock, one producer and consumer per ring.

@@ -46,7 +46,7 @@ pub fn share_list() -> Vec<Segment> {
     // SAFETY: inside the control area, which is mapped for ever.
     let count = unsafe { &*((CONTROL_BASE + SHARE_LIST) as *const AtomicU64) }.load(Ordering::Acquire);
     let at = (CONTROL_BASE + SHARE_LIST + SHARE_ENTRIES) as *const Segment;
-    // SAFETY: so many lie in the control area (pinned in abi/machine), any bytes are a valid segment, and the host
+    // SAFETY: so many lie in the control area (pinned in common/abi/machine), any bytes are a valid segment, and the host
     // does not write while the domain stands still for it.
     (0..count.min(SHARE_MAX) as usize).map(|i| unsafe { at.add(i).read_volatile() }).collect()
 }

@@ -1,4 +1,4 @@
-//! The guest's side of the channel to the network service (`abi/service`).
+//! The guest's side of the channel to the network service (`common/abi/service`).
 //!
 //! It is mapped at boot, shared, at a fixed address; only a domain with a network has one ([`is_there`]). The service
 //! domain is not trusted with more than the traffic: indices are checked (`doppel_ring`), bytes are copied.

@@ -1,4 +1,4 @@
-//! The guest's side of session slots (`abi/machine`, [`SessionHeader`]).
+//! The guest's side of session slots (`common/abi/machine`, [`SessionHeader`]).
 
 use core::sync::atomic::Ordering;
 

@@ -5,7 +5,7 @@
 //! moves console bytes and signals until the program ends; dropping a [`Domain`] leaves nothing behind.
 //! A [`Fleet`] does the same for any number of domains on one thread.
 //!
-//! Boundary: policy comes from `host/confine`, mechanism from `host/sys`, layouts from `abi/machine`.
+//! Boundary: policy comes from `common/confine`, mechanism from `common/sys`, layouts from `common/abi/machine`.
 //! Everything a domain can write is read once and checked (`io::ring`, `run::domain`).
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use doppel_abi_machine::frozen::{ARENA, CHUNK, HEADER_SIZE, Header, PAGEFILE, Se
 use doppel_abi_machine::layout::{ARENA_MAX, PAGE, PAGEFILE_MAX, USER_END, USER_START};
 use serde::Serialize;
 
-/// Appends fields in order of their offsets; the layouts are pinned in `abi/machine`.
+/// Appends fields in order of their offsets; the layouts are pinned in `common/abi/machine`.
 struct Out(Vec<u8>);
 
 impl Out {

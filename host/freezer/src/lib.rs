@@ -7,7 +7,7 @@
 //! * [`share`](mod@share): which pages of running clones became equal after the checkpoint.
 //!
 //! Boundary: the host kernel's view of a domain's processes is believed, nothing the domain itself wrote is.
-//! Layouts are in `abi/machine` (`frozen`); stopping and starting domains is `host/domain`'s part.
+//! Layouts are in `common/abi/machine` (`frozen`); stopping and starting domains is `host/domain`'s part.
 #![forbid(unsafe_code)]
 
 mod draft;

@@ -110,7 +110,7 @@ fn wanted(mut args: impl Iterator<Item = OsString>) -> (Quota, Form, Vec<PathBuf
     (quota, form, args.map(PathBuf::from).collect())
 }
 
-/// Takes over what the attendant is born with: `abi/machine`'s descriptors in the place of standard streams.
+/// Takes over what the attendant is born with: `common/abi/machine`'s descriptors in the place of standard streams.
 fn born() -> io::Result<(Host, File, Option<Link>)> {
     let [image, doorbell, _, _, channel, service] = doppel_sys::inherited::next_to_streams();
     // Where whoever takes this domain over looks for it.

@@ -2,7 +2,7 @@
 //!
 //! A para domain's first process is the guest kernel. A paene domain's is the **attendant** ([`attend`]): our own program,
 //! started in the guest kernel's place by `host/domain`, with the same control area, console rings, sessions and doorbell
-//! (`abi/machine`). It makes a container with youki's libcontainer, runs the domain's program in it, and moves bytes,
+//! (`common/abi/machine`). It makes a container with youki's libcontainer, runs the domain's program in it, and moves bytes,
 //! signals and exits between that and the rings. Everything above (fleets, the supervisor, logs, exec, copies) cannot tell
 //! the two kinds apart, and control groups, names and ends are those of any domain.
 //!

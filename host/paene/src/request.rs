@@ -1,4 +1,4 @@
-//! What the host asks to be run: boot arguments of the domain, requests of sessions (`abi/machine`, [`BootArgs`]).
+//! What the host asks to be run: boot arguments of the domain, requests of sessions (`common/abi/machine`, [`BootArgs`]).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,4 +1,4 @@
-//! The guest kernel's ends of the rings (`abi/machine`, [`RingHeader`]). The other end is the host's, which is trusted;
+//! The guest kernel's ends of the rings (`common/abi/machine`, [`RingHeader`]). The other end is the host's, which is trusted;
 //! an impossible index still gives no bytes rather than a panic.
 
 use std::sync::atomic::{Ordering, fence};

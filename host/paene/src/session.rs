@@ -1,4 +1,4 @@
-//! A session: a further program, its streams, and its slot in the control area (`abi/machine`, session.rs).
+//! A session: a further program, its streams, and its slot in the control area (`common/abi/machine`, session.rs).
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

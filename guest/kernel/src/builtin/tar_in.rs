@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use doppel_algo::tar::{self, BLOCK, Bad, Entry, Kind, Next};
+use doppel_tar::{self as tar, BLOCK, Bad, Entry, Kind, Next};
 
 use super::{About, Command, Failure, Outcome, chunk};
 use crate::fs::file::flags::O_WRONLY;

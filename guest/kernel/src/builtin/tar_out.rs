@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use doppel_algo::tar::{self, Entry, Kind};
+use doppel_tar::{self as tar, Entry, Kind};
 
 use super::{About, Command, Failure, Outcome, chunk};
 use crate::Errno;

@@ -2,7 +2,7 @@
  * A hostile stand-in for the guest kernel: started exactly as the real one, it reports what it can see and
  * reach. The integration tests compile it and run it with `doppel run --kernel`.
  *
- * The first boot argument chooses what to do; see the table at the end. Layouts: abi/machine/src/lib.rs.
+ * The first boot argument chooses what to do; see the table at the end. Layouts: common/abi/machine/src/lib.rs.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,7 +29,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* Headers of the console rings, on one page, and their data (abi/machine, control). */
+/* Headers of the console rings, on one page, and their data (common/abi/machine, control). */
 enum { PAGE = 4096, RING = 65536, RINGS = 256 * PAGE, HEADER = 256, DATA = RINGS + PAGE, CONTROL = DATA + 4 * RING };
 enum { STDIN, STDOUT, STDERR, LOG };
 enum { BOOTING, RUNNING, EXITED, PANICKED };
@@ -54,7 +54,7 @@ static struct vregs *vregs;
 long gate(long nr, long a, long b, long c, long d, long e, long f);
 void sigreturn_site(void);
 long elsewhere(long nr, long a, long b, long c, long d, long e, long f);
-/* The flag words of new address spaces (abi/machine, clone_flags). */
+/* The flag words of new address spaces (common/abi/machine, clone_flags). */
 #define SPACE (CLONE_FS | CLONE_FILES | CLONE_PARENT_SETTID | SIGCHLD)
 
 #define BODY \

@@ -118,7 +118,7 @@ fn memfd(name: &str, size: u64) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
-/// [`StartInfo`] as bytes, field by field: its layout has no padding (pinned in `abi/machine`).
+/// [`StartInfo`] as bytes, field by field: its layout has no padding (pinned in `common/abi/machine`).
 fn start_info_bytes(info: &StartInfo) -> Vec<u8> {
     let mut out = Vec::with_capacity(size_of::<StartInfo>());
     out.extend(info.magic.to_le_bytes());

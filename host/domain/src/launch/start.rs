@@ -143,7 +143,7 @@ impl Domain {
         // An attendant sets those of its programs itself.
         let limits = LIMITS.iter().filter(|_| !paene).map(|l| (l.resource, limit(l))).collect::<Vec<_>>();
         let oom_score_adj = CString::new(OOM_SCORE_ADJ.to_string()).unwrap_or_default();
-        // In the order of `abi/machine`'s `fd`.
+        // In the order of `common/abi/machine`'s `fd`.
         let mut descriptors = vec![
             memory.control.as_fd(),
             memory.arena.as_fd(),

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 
-use doppel_algo::tar::{self, BLOCK, Bad, Entry, Kind, Next};
+use doppel_tar::{self as tar, BLOCK, Bad, Entry, Kind, Next};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 

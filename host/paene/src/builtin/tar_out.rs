@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use doppel_algo::tar::{self, Entry, Kind};
+use doppel_tar::{self as tar, Entry, Kind};
 use rustix::io::Errno;
 
 use super::{About, CHUNK, Failure, Outcome, files, os};

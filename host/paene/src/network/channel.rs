@@ -1,4 +1,4 @@
-//! The guest kernel's end of the channel (`abi/service`, docs/services.md): its rings, and who has which socket number.
+//! The guest kernel's end of the channel (`common/abi/service`, docs/services.md): its rings, and who has which socket number.
 
 use std::collections::VecDeque;
 use std::io;

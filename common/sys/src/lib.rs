@@ -17,7 +17,7 @@
 //! * [`stream`]: streams with urgent bytes.
 //! * [`tunnel`]: network devices whose packets a program moves.
 //!
-//! Boundary: mechanism only. What a domain is confined to is said by `host/confine`, and nothing here
+//! Boundary: mechanism only. What a domain is confined to is said by `common/confine`, and nothing here
 //! trusts a byte that a domain can write.
 
 pub mod child;

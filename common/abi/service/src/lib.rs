@@ -35,7 +35,7 @@ pub mod layout {
     pub const TO_SERVICE: u64 = 4 << 10;
     /// [`super::Bells`] of the service domain for the guest kernel.
     pub const TO_GUEST: u64 = 8 << 10;
-    /// The domain's virtual registers (`abi/machine`), in which the service domain posts an event when it has news.
+    /// The domain's virtual registers (`common/abi/machine`), in which the service domain posts an event when it has news.
     pub const REGISTERS: u64 = 12 << 10;
     /// [`super::Requests`].
     pub const REQUESTS: u64 = 64 << 10;

@@ -2,6 +2,10 @@
 //!
 //! Archives are hostile: every number is bounded, extensions are limited to [`EXTENSION_MAX`], names are only handed out
 //! as they are, to be taken apart by [`components`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
 
 use alloc::format;
 use alloc::vec;

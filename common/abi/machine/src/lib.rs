@@ -46,7 +46,7 @@ pub mod layout {
     pub const FROZEN_BASE: u64 = 0x7ee0_0000_0000;
     /// Largest size of these tables in bytes.
     pub const FROZEN_MAX: u64 = 1 << 30;
-    /// The channel to the network service (`abi/service`).
+    /// The channel to the network service (`common/abi/service`).
     pub const NETWORK_BASE: u64 = 0x7ef0_0000_0000;
     /// End (exclusive) of the guest kernel's region.
     pub const KERNEL_END: u64 = 0x7f00_0000_0000;
@@ -71,7 +71,7 @@ pub mod fd {
     /// Share file (memfd, opened read-only): pages that clones of the same image have in common; only in clones
     /// that share.
     pub const SHARE: i32 = 6;
-    /// Channel to the network service (memfd, see `abi/service`); only in domains with a network.
+    /// Channel to the network service (memfd, see `common/abi/service`); only in domains with a network.
     pub const NETWORK: i32 = 7;
     /// The network service's doorbell: an eventfd.
     pub const NETWORK_DOORBELL: i32 = 8;

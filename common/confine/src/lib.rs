@@ -7,7 +7,7 @@
 //! * [`supervisor`]: what our own privileged processes keep of root's rights.
 //! * [`limits`]: resource limits and namespaces every domain process is born with.
 //!
-//! Boundary: this crate makes no system call. `host/sys` applies what it describes and the guest
+//! Boundary: this crate makes no system call. `common/sys` applies what it describes and the guest
 //! kernel's start code installs the seccomp program before any guest code runs.
 #![forbid(unsafe_code)]
 
