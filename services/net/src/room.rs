@@ -4,7 +4,7 @@
 //! host's kernel knows, so nobody has to believe the domain. Other pages are touched by this service, which counts them for each
 //! domain, within the domain's quota; those whose bytes have been taken are given back when that is used up. One that has nothing
 //! waiting may always have some, so that no socket waits for another. Bytes of a stream can wait in the host's socket: as long
-//! as nothing of it was ever taken, it has no more than that and what the domain pays for.
+//! as nothing of it was ever taken, it has a page, what the domain pays for, and 64 KiB while few do.
 
 use std::sync::Arc;
 
