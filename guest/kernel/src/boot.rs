@@ -3,6 +3,11 @@
 //! The host's PID 1 of the domain runs no guest program. Its single vCPU serves what needs a place of its own:
 //! timers and ticks, events from the host, new address spaces for exec, and reaping host processes.
 
+use crate::freezer::FREEZER;
+use crate::shadow::SHADOWS;
+use crate::task::SPACES;
+use crate::task::TASKS;
+use crate::tidy::TIDY;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::sync::atomic::Ordering;
@@ -12,9 +17,11 @@ use doppel_machine::cpu::{self, ThreadObject};
 use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
 use doppel_machine::{arena, boot, host};
 
-use crate::sched::{IdleThread, Space, idle_loop};
+use crate::part::Fill;
+use crate::sched::idle_loop;
+use crate::task::{IdleThread, Space};
 use crate::task::{Thread, current};
-use crate::{kernel, mm, personality, root, shadow, signal, task, time};
+use crate::{fs, kernel, mm, personality, root, sched, shadow, signal, task, time};
 
 /// The Linux personality on the machine layer.
 struct Linux;
@@ -48,9 +55,9 @@ impl Personality for Linux {
         }
         let init = match object.downcast::<IdleThread>() {
             Ok(idle) => {
-                let init = Arc::ptr_eq(idle.space(), &kernel().init_space());
+                let init = Arc::ptr_eq(idle.space(), &SPACES.init());
                 if !init {
-                    idle.space().vcpu_started();
+                    SPACES.vcpu_started(idle.space());
                     idle.space().mm.enter(idle.space().frozen_pid.swap(0, Ordering::SeqCst));
                 }
                 Some(init)
@@ -60,7 +67,7 @@ impl Personality for Linux {
         // Nothing is owned here any more: the loops are never unwound.
         match init {
             Some(true) => init_loop(),
-            Some(false) => idle_loop(),
+            Some(false) => idle_loop::<Thread>(),
             None => task::thread_start(),
         }
     }
@@ -69,15 +76,63 @@ impl Personality for Linux {
 /// How `doppel_machine::boot` starts this kernel.
 pub const START: boot::Start = boot::Start { make, resume };
 
+/// The parts of the kernel, in the order they are made.
+#[rustfmt::skip]
+static PARTS: &[&dyn Fill] = &[
+    &crate::log::LOG,
+    &crate::sched::STANDSTILL,
+    &crate::time::cpu::STOLEN,
+    &crate::mm::commit::COMMIT,
+    &crate::mm::late::WANTED,
+    &crate::mm::patched::PATCHES,
+    &crate::fs::devices::REGISTRY,
+    &crate::fs::kinds::TYPES,
+    &crate::fs::locks::WAIT_GRAPH,
+    &crate::fs::mount::KEPT,
+    &crate::fs::pages::KEPT,
+    &crate::fs::procfs::system::LOAD,
+    &crate::fs::random::GENERATOR,
+    &crate::ipc::epoll::NESTING,
+    &crate::ipc::inotify::COUNTERS,
+    &crate::ipc::memfd::MEM_FS,
+    &crate::ipc::mqueue::NAMES,
+    &crate::ipc::sysv::msg::QUEUES,
+    &crate::ipc::sysv::sem::SETS,
+    &crate::ipc::sysv::sem::UNDOS,
+    &crate::ipc::sysv::shm::SEGMENTS,
+    &crate::net::inet::PORTS,
+    &crate::net::remote::NETWORK,
+    &crate::net::remote::files::HOSTS,
+    &crate::net::unix::names::NAMES,
+    &crate::net::unix::scm::FLIGHT,
+    &crate::task::coredump::name::SETTINGS,
+    &crate::task::exit::NO_FILES,
+    &crate::task::futex::FUTEXES,
+    &crate::task::space::SPACES,
+    &crate::task::spare::SPARES,
+    &crate::task::table::TASKS,
+    &crate::task::vdso::VDSO,
+    &crate::task::version::DOMAIN_NAME,
+    &crate::shadow::SHADOWS,
+    &crate::tty::console::CONSOLE_TTY,
+    &crate::tty::devpts::DEV_PTS,
+    &crate::console::CONSOLE,
+    &crate::personality::table::REPORTED,
+    &crate::freezer::FREEZER,
+    &crate::sessions::SESSIONS,
+    &crate::tidy::TIDY,
+];
+
 /// Makes the kernel and the idle thread of PID 1.
 fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     let data = boot::boot_data();
     doppel_machine::xstate::init();
     doppel_machine::shield::init();
-    root::init(data.hostname, data.args.flags);
+    sched::run::<Thread>();
+    root::init(data.hostname, data.args.flags, PARTS);
     let space = Space::new(mm::Mm::default());
     space.host_pid.store(1, Ordering::SeqCst);
-    kernel().set_init_space(space.clone());
+    SPACES.set_init(space.clone());
     (&Linux, IdleThread::new(space, 0))
 }
 
@@ -86,16 +141,18 @@ fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::xstate::init();
     // Nobody reads or writes in a domain that stands still.
     doppel_machine::shield::init();
-    root::adopt();
-    kernel().freezer.adopt();
-    (&Linux, IdleThread::new(kernel().init_space(), 0))
+    sched::run::<Thread>();
+    root::adopt(PARTS);
+    fs::adopt();
+    FREEZER.adopt();
+    (&Linux, IdleThread::new(SPACES.init(), 0))
 }
 
 /// PID 1: starts the first program or what was frozen, then serves events for ever.
 fn init_loop() -> ! {
     boot::drop_initial_stack();
     if doppel_machine::frozen::is_clone() {
-        kernel().freezer.resume();
+        FREEZER.resume();
     } else {
         crate::net::remote::event();
         task::prepare();
@@ -109,7 +166,7 @@ fn init_loop() -> ! {
     // The program may have ended already.
     let _ = v.state.compare_exchange(state::BOOTING, state::RUNNING, Ordering::SeqCst, Ordering::SeqCst);
     let mut ended = Ended::default();
-    kernel().tidy.arm();
+    TIDY.arm();
     loop {
         let seen = v.event_seq.load(Ordering::SeqCst);
         if CHILD_EVENT.swap(0, Ordering::SeqCst) != 0 {
@@ -120,7 +177,7 @@ fn init_loop() -> ! {
             serve(events);
         }
         task::spawn_requested_spaces();
-        kernel().tidy.look();
+        TIDY.look();
         let next = kernel().timekeeper.run();
         if CHILD_EVENT.load(Ordering::SeqCst) != 0 || v.pending.load(Ordering::SeqCst) != 0 {
             continue;
@@ -164,7 +221,7 @@ fn serve(events: u64) {
     let v = boot::vregs();
     if events & event::SIGNAL != 0 {
         let set = v.signals.swap(0, Ordering::SeqCst);
-        if let Ok(init) = kernel().process(task::init_pid()) {
+        if let Ok(init) = TASKS.process(task::init_pid()) {
             for signo in (1..=64).filter(|n| set & (1 << (n - 1)) != 0) {
                 // A signal that pid 1 does not handle is dropped, as on Linux.
                 let _ = signal::send_process(&init, signal::SigInfo::kernel(signo));
@@ -175,9 +232,9 @@ fn serve(events: u64) {
         task::end_domain(9);
     }
     if events & event::FREEZE != 0 {
-        kernel().freezer.freeze();
+        FREEZER.freeze();
     }
-    kernel().freezer.refused();
+    FREEZER.refused();
     if events & (event::CONSOLE_IN | event::CONSOLE_OUT | event::WINCH) != 0 {
         crate::console::event(events);
     }
@@ -199,10 +256,10 @@ pub(crate) fn reap() -> u32 {
     let mut n = 0;
     while let Some((pid, status)) = host::reap() {
         n += 1;
-        if kernel().freezer.shadows.ended(pid) {
+        if SHADOWS.ended(pid) {
             continue;
         }
-        let space = kernel().spaces.lock().remove(&pid);
+        let space = SPACES.hosts.lock().remove(&pid);
         if let Some(s) = space {
             s.retire();
         }

@@ -4,27 +4,28 @@ use alloc::sync::Arc;
 
 use doppel_abi_machine::{boot_flags, event as ev};
 use doppel_machine::boot;
-use doppel_machine::sync::SpinLock;
 
 use crate::channel::{self, Channel};
-use crate::kernel;
+use crate::part::Part;
 use crate::task::Process;
 
 /// The console.
 pub struct Console {
     channel: Arc<Channel>,
-    log: SpinLock<()>,
 }
+
+/// The domain's.
+pub static CONSOLE: Part<Console> = Part::new();
 
 impl Default for Console {
     fn default() -> Self {
-        Self { channel: Arc::new(Channel::console()), log: SpinLock::default() }
+        Self { channel: Arc::new(Channel::console()) }
     }
 }
 
 /// The console's channel.
 pub fn get() -> Arc<Channel> {
-    kernel().service::<Console>().channel.clone()
+    CONSOLE.channel.clone()
 }
 
 /// Serves console events; runs on PID 1.
@@ -39,13 +40,6 @@ pub fn event(events: u64) {
     if events & ev::WINCH != 0 {
         c.resized(boot::vregs().winsize.load(core::sync::atomic::Ordering::SeqCst));
     }
-}
-
-/// Writes a line to the kernel log.
-pub fn log(line: &str) {
-    let c = kernel().service::<Console>();
-    let _one = c.log.lock();
-    doppel_machine::console::log(line.as_bytes());
 }
 
 /// Opens descriptors 0, 1 and 2 of the first process.

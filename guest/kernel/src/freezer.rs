@@ -1,6 +1,6 @@
 //! The Freezer: stops a domain at a moment when nothing runs, and goes on, here or in a clone (docs/design.md §8).
 //!
-//! Freezing: [`Freezer::stops`] keeps every vCPU from taking up a thread; those that run are kicked, give up
+//! Freezing: [`STANDSTILL`] keeps every vCPU from taking up a thread; those that run are kicked, give up
 //! their vCPU at the border to their program, and stay in the run queue. Blocked threads are left where they are:
 //! their kernel stacks lie in the arena and wake up in the clone as if nothing had happened, so no call is
 //! interrupted. When all vCPUs sleep no lock is held, and PID 1 tells the host, which saves the memory.
@@ -8,44 +8,50 @@
 //! A clone boots the same kernel on a copy of the arena: [`Freezer::adopt`] and [`Freezer::resume`] give it a new
 //! identity (the generation protocol, docs/clone-correctness.md) before the first of its threads runs.
 
+use crate::mm::commit::COMMIT;
+use crate::task::SPACES;
+use crate::task::SPARES;
+use crate::task::TASKS;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_abi_machine::{event, resume_flags, state};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, host};
 
-use crate::sched::{Space, WaitQueue, settle, wait_until_uninterruptible};
-use crate::shadow::Shadows;
+use crate::part::Part;
+use crate::sched::STANDSTILL;
+use crate::sched::{WaitQueue, settle, wait_until_uninterruptible};
+use crate::shadow::LOOK_AGAIN_NS;
+use crate::shadow::SHADOWS;
+use crate::task::Space;
 use crate::{Errno, Result, fs, kernel, root, sessions, task, tidy};
 
 /// How long the vCPUs may take to stop, in nanoseconds. Only kernel code that does not end could take longer.
 const PATIENCE_NS: u64 = 5_000_000_000;
-/// How often PID 1 looks again while they stop, in nanoseconds.
-pub(crate) const LOOK_AGAIN_NS: u64 = 500_000;
 
 /// State of the freezer.
 #[derive(Default)]
 pub struct Freezer {
-    stopping: AtomicBool,
     /// Bumped whenever the domain goes on, in the original and in clones.
     thaws: AtomicU64,
     /// Woken then, and when the host refuses a request.
     queue: Arc<WaitQueue>,
     /// Arguments of the clone, in the clone.
     args: SpinLock<Vec<Vec<u8>>>,
-    /// Copies of its processes that keep what the host has not saved yet.
-    pub shadows: Shadows,
 }
+
+/// The domain's.
+pub static FREEZER: Part<Freezer> = Part::new();
 
 /// All address spaces, those that are just being started included.
 fn all_spaces() -> Vec<Arc<Space>> {
-    let mut all: Vec<Arc<Space>> = kernel().spaces.lock().values().cloned().collect();
-    let threads: Vec<_> = kernel().threads.lock().values().cloned().collect();
+    let mut all: Vec<Arc<Space>> = SPACES.hosts.lock().values().cloned().collect();
+    let threads: Vec<_> = TASKS.threads.lock().values().cloned().collect();
     all.extend(threads.iter().map(|t| t.space()));
-    all.extend(kernel().spares.all());
+    all.extend(SPARES.all());
     all.sort_unstable_by_key(|s| s.id);
     all.dedup_by_key(|s| s.id);
     all
@@ -74,11 +80,6 @@ fn new_machine_id() -> Result<()> {
 }
 
 impl Freezer {
-    /// Whether vCPUs have to leave their threads alone.
-    pub fn stops(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
     /// Woken when the domain goes on after a freeze.
     pub fn queue(&self) -> &Arc<WaitQueue> {
         &self.queue
@@ -92,7 +93,7 @@ impl Freezer {
     /// Stops everything, lets the host have the memory, goes on. Runs on PID 1.
     pub fn freeze(&self) {
         tidy::before_freeze();
-        self.stopping.store(true, Ordering::SeqCst);
+        STANDSTILL.ask(true);
         let v = boot::vregs();
         // A program that ended at the last moment has the last word.
         let say = |from, to| v.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
@@ -110,7 +111,7 @@ impl Freezer {
                     self.share();
                 }
                 if asked & event::SHADOW != 0 {
-                    self.shadows.cast();
+                    SHADOWS.cast();
                 }
                 if asked != 0 {
                     continue;
@@ -135,7 +136,7 @@ impl Freezer {
     fn share(&self) {
         let list = doppel_machine::frozen::share_list();
         for one in list.chunk_by(|a, b| a.space == b.space) {
-            let space = kernel().spaces.lock().get(&one[0].space).cloned();
+            let space = SPACES.hosts.lock().get(&one[0].space).cloned();
             let Some(space) = space else { continue };
             space.share(one.to_vec());
             settle(&boot::vregs().event_seq, LOOK_AGAIN_NS, u64::MAX, |_| {
@@ -161,9 +162,9 @@ impl Freezer {
     }
 
     fn go_on(&self) {
-        self.stopping.store(false, Ordering::SeqCst);
+        STANDSTILL.ask(false);
         self.queue.wake_all(u32::MAX);
-        for s in kernel().spaces.lock().values() {
+        for s in SPACES.hosts.lock().values() {
             s.wake_all();
         }
     }
@@ -195,19 +196,18 @@ impl Freezer {
 
     /// Before anything of a clone runs: forgets the host processes that stayed behind, takes a new identity.
     pub fn adopt(&self) {
-        let k = kernel();
-        self.shadows.forget();
-        let spaces = core::mem::take(&mut *k.spaces.lock());
-        for s in spaces.into_values().chain([k.init_space()]) {
+        SHADOWS.forget();
+        let spaces = core::mem::take(&mut *SPACES.hosts.lock());
+        for s in spaces.into_values().chain([SPACES.init()]) {
             s.leave_host();
-            if Arc::ptr_eq(&s, &k.init_space()) {
+            if Arc::ptr_eq(&s, &SPACES.init()) {
                 s.host_pid.store(1, Ordering::SeqCst);
             } else {
-                k.timekeeper.spawn_requests.lock().push(s);
+                SPACES.requests.lock().push(s);
             }
         }
         crate::time::cpu::adopt();
-        k.service::<crate::mm::Commit>().adopt();
+        COMMIT.adopt();
         sessions::adopt();
         let v = boot::vregs();
         v.generation.store(boot::start_info().generation, Ordering::SeqCst);
@@ -217,9 +217,8 @@ impl Freezer {
     }
 
     fn new_identity(&self, data: &boot::BootData) {
-        let k = kernel();
-        k.hostname.lock().clone_from(&data.hostname);
-        *k.boot_id.lock() = root::boot_id();
+        kernel().hostname.lock().clone_from(&data.hostname);
+        *kernel().boot_id.lock() = root::boot_id();
         self.args.lock().clone_from(&data.clone_args);
         fs::random::reseed();
     }

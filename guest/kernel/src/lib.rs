@@ -1,7 +1,7 @@
 //! The guest kernel: a Linux personality as a library operating system (docs/design.md §2-6).
 //!
 //! It runs in every process of a para domain, on what `doppel-machine` offers, and holds no unsafe code.
-//! All its state lies in the arena and hangs off [`Kernel`], reached through [`kernel()`].
+//! All its state lies in the arena and hangs off [`Kernel`] and its [parts](part::Part).
 //!
 //! Lock order, outermost first: process tree → process → mm → fd table → file position → inode → page
 //! object → wait queue → run queue. A lock is never held across a blocking wait.
@@ -17,8 +17,10 @@ pub mod console;
 pub mod freezer;
 pub mod fs;
 pub mod ipc;
+pub mod log;
 pub mod mm;
 pub mod net;
+pub mod part;
 pub mod personality;
 pub mod root;
 pub mod sched;

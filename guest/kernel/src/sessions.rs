@@ -17,9 +17,10 @@ use doppel_machine::session;
 use doppel_machine::sync::SpinLock;
 
 use crate::channel::{self, Channel};
+use crate::part::Part;
 use crate::signal::{SigInfo, send_group, sig};
 use crate::task::{self, Process, Thread};
-use crate::{Errno, Result, builtin, console, kernel, tty};
+use crate::{Errno, Result, builtin, console, tty};
 
 /// One session.
 #[derive(Clone)]
@@ -33,14 +34,17 @@ struct Live {
 
 /// All sessions.
 #[derive(Default)]
-struct Sessions {
+pub(crate) struct Sessions {
     live: SpinLock<BTreeMap<usize, Live>>,
     /// Those of the domain this one was cloned from.
     lost: SpinLock<Vec<Live>>,
 }
 
-fn sessions() -> Arc<Sessions> {
-    kernel().service::<Sessions>()
+/// The domain's.
+pub(crate) static SESSIONS: Part<Sessions> = Part::new();
+
+fn sessions() -> &'static Sessions {
+    SESSIONS.get()
 }
 
 /// The host wants something of sessions; runs on PID 1.

@@ -4,8 +4,9 @@
 //! nothing and owns nothing: it waits until the host has saved what it holds, and ends. Arena and page file are shared
 //! and not kept by it; the host has saved them before (docs/freezer.md).
 //!
-//! Key types: [`Shadows`], which PID 1 looks after; [`Wish`], by which it asks a space for one.
+//! Key types: [`Shadows`], which PID 1 looks after; `Space::shadow`, by which it asks a space for one.
 
+use crate::task::SPACES;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
@@ -17,10 +18,13 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::task::Task;
 use doppel_machine::{boot, frozen, host};
 
-use crate::freezer::LOOK_AGAIN_NS;
-use crate::sched::{Space, settle};
-use crate::{kernel, time};
+use crate::part::Part;
+use crate::sched::settle;
+use crate::task::Space;
+use crate::time;
 
+/// How often PID 1 looks again while a domain comes to a standstill, in nanoseconds.
+pub(crate) const LOOK_AGAIN_NS: u64 = 500_000;
 /// How long a shadow stays at most, in nanoseconds: should the host never say that it is done.
 const STAY_NS: u64 = 120_000_000_000;
 
@@ -31,6 +35,9 @@ pub struct Shadows {
     round: AtomicU32,
     living: SpinLock<Vec<Shadow>>,
 }
+
+/// The domain's.
+pub static SHADOWS: Part<Shadows> = Part::new();
 
 struct Shadow {
     round: u32,
@@ -51,10 +58,7 @@ impl ThreadObject for Still {
     }
 }
 
-/// Whether a space is to leave a shadow.
-#[derive(Default)]
-pub(crate) struct Wish(AtomicU32);
-
+// Whether a space is to leave a shadow (`Space::shadow`).
 const NOTHING: u32 = 0;
 const WANTED: u32 = 1;
 const UNDER_WAY: u32 = 2;
@@ -65,15 +69,15 @@ impl Shadows {
         let v = boot::vregs();
         let round = v.shadows_end.load(Ordering::SeqCst);
         self.round.store(round, Ordering::SeqCst);
-        let spaces: Vec<Arc<Space>> = kernel().spaces.lock().values().cloned().collect();
+        let spaces: Vec<Arc<Space>> = SPACES.hosts.lock().values().cloned().collect();
         for s in &spaces {
-            s.shadow.0.store(WANTED, Ordering::SeqCst);
+            s.shadow.store(WANTED, Ordering::SeqCst);
             if !s.rouse_one() {
-                s.shadow.0.store(NOTHING, Ordering::SeqCst);
+                s.shadow.store(NOTHING, Ordering::SeqCst);
             }
         }
         let answered = settle(&v.event_seq, LOOK_AGAIN_NS, u64::MAX, |_| {
-            let done = |s: &Arc<Space>| s.shadow.0.load(Ordering::SeqCst) == NOTHING && s.stands_still();
+            let done = |s: &Arc<Space>| s.shadow.load(Ordering::SeqCst) == NOTHING && s.stands_still();
             let ends = v.pending.load(Ordering::SeqCst) & event::SHUTDOWN != 0;
             if spaces.iter().all(done) { Some(true) } else { ends.then_some(false) }
         });
@@ -105,7 +109,7 @@ impl Shadows {
 /// Leaves a shadow of `space`, whose vCPU this is, if one is wanted. If the host has no room for one more process,
 /// PID 1 misses it.
 pub(crate) fn leave(space: &Arc<Space>) {
-    let (wish, shadows) = (&space.shadow.0, &kernel().freezer.shadows);
+    let (wish, shadows) = (&space.shadow, SHADOWS.get());
     if wish.compare_exchange(WANTED, UNDER_WAY, Ordering::SeqCst, Ordering::SeqCst).is_err() {
         return;
     }

@@ -4,12 +4,14 @@
 //! domain frees it mostly needs again. A domain that makes many processes keeps its huge pages until it rests.
 //! Before a freeze, [`before_freeze`] and [`when_still`] give back what a frozen image need not hold.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use doppel_machine::arena::{self, Huge};
 use doppel_machine::cpu;
 
+use crate::part::Part;
 use crate::time::Expire;
 use crate::{fs, kernel, time};
 
@@ -21,6 +23,9 @@ const PUT_OFF_MAX: u32 = 30;
 /// Whether a [`Trim`] is armed.
 #[derive(Default)]
 pub struct Tidy(AtomicBool);
+
+/// The domain's.
+pub static TIDY: Part<Tidy> = Part::new();
 
 impl Tidy {
     /// Arms the timer if there is something to give back. Runs on PID 1.
@@ -47,18 +52,18 @@ struct Trim {
 
 impl Trim {
     fn arm(put_off: u32) {
-        let trim = Self { forks: kernel().forks(), put_off };
+        let trim = Self { forks: TASKS.forks(), put_off };
         kernel().timekeeper.arm(time::monotonic_ns() + AFTER_NS, Arc::new(trim));
     }
 }
 
 impl Expire for Trim {
     fn expire(self: Arc<Self>, _now: u64) {
-        let rests = kernel().forks() == self.forks;
+        let rests = TASKS.forks() == self.forks;
         if !rests && arena::is_gathered() && self.put_off < PUT_OFF_MAX {
             return Self::arm(self.put_off + 1);
         }
-        kernel().tidy.0.store(false, Ordering::Relaxed);
+        TIDY.0.store(false, Ordering::Relaxed);
         cpu::trim_free_blocks();
         arena::trim(if rests { Huge::Split } else { Huge::Spare });
     }
@@ -71,7 +76,7 @@ pub fn before_freeze() {
 
 /// Leaves only what is in use in the arena, while nothing runs.
 pub fn when_still() {
-    for t in kernel().threads.lock().values() {
+    for t in TASKS.threads.lock().values() {
         t.task.trim_stack();
     }
     cpu::trim_free_blocks();

@@ -18,7 +18,7 @@ use crate::fs::path::Path;
 use crate::fs::{Caller, File, Input, Output, at, open};
 use crate::task::Thread;
 use crate::task::directory::change_dir;
-use crate::{Errno, Result, sched, signal};
+use crate::{Errno, Result, signal};
 
 mod files;
 mod processes;
@@ -124,7 +124,7 @@ impl Command<'_> {
     /// Lets others have the CPU, a freeze happen, and signals be acted on; an error if one ends the process.
     fn breathe(&self) -> Result<()> {
         if cpu::vcpu().need_resched.load(Ordering::SeqCst) != 0 {
-            sched::yield_now();
+            crate::task::yield_now();
         }
         signal::deliver(self.thread);
         if self.thread.exiting.load(Ordering::SeqCst) { Err(Errno::EINTR) } else { Ok(()) }

@@ -3,16 +3,17 @@
 //! Prints records: pid, parent's pid, user, group, state letter, threads, CPU time and time since its start in
 //! nanoseconds, resident memory in bytes, separated by spaces, one more space; then the command and a NUL.
 
+use crate::task::TASKS;
 use alloc::format;
 use alloc::vec::Vec;
 
 use super::{About, Command, Outcome};
 use crate::fs::procfs;
-use crate::{kernel, mm, time};
+use crate::{mm, time};
 
 pub fn run(c: &mut Command<'_>) -> Outcome {
     let now = time::monotonic_ns();
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         // Not this one.
         if p.pid == c.thread.process.pid {
             continue;

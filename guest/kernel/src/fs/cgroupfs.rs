@@ -3,6 +3,7 @@
 //! Language runtimes find it through /proc/self/mountinfo and read their limits from it. Read-only: there are no
 //! groups inside a domain.
 
+use crate::task::TASKS;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -32,10 +33,10 @@ fn entries() -> Entries {
         ("cgroup.freeze", || fixed("0\n")),
         ("cgroup.max.depth", || fixed("max\n")),
         ("cgroup.max.descendants", || fixed("max\n")),
-        ("cgroup.procs", || text(|| Ok(lines(kernel().processes.lock().keys())))),
+        ("cgroup.procs", || text(|| Ok(lines(TASKS.processes.lock().keys())))),
         ("cgroup.stat", || fixed("nr_descendants 0\nnr_dying_descendants 0\n")),
         ("cgroup.subtree_control", || fixed("\n")),
-        ("cgroup.threads", || text(|| Ok(lines(kernel().threads.lock().keys())))),
+        ("cgroup.threads", || text(|| Ok(lines(TASKS.threads.lock().keys())))),
         ("cgroup.type", || fixed("domain\n")),
         ("cpu.max", || text(|| Ok(format!("{} 100000\n", u64::from(kernel().vcpu_limit) * 100_000)))),
         ("cpu.max.burst", || fixed("0\n")),
@@ -76,7 +77,7 @@ fn entries() -> Entries {
         })),
         ("memory.swap.current", || fixed("0\n")),
         ("memory.swap.max", || fixed("0\n")),
-        ("pids.current", || text(|| Ok(format!("{}\n", kernel().tasks())))),
+        ("pids.current", || text(|| Ok(format!("{}\n", TASKS.tasks())))),
         ("pids.max", || text(|| Ok(
             boot::task_limit().map_or("max\n".to_string(), |most| format!("{most}\n"))
         ))),

@@ -12,7 +12,8 @@ use doppel_machine::sync::SpinLock;
 use super::file::{File, FileOps, Splice};
 use super::io::{Input, Output};
 use crate::mm::MapSource;
-use crate::{Errno, Result, kernel};
+use crate::part::Part;
+use crate::{Errno, Result};
 
 /// Opens a device: `(minor, open flags)`.
 pub type Open = fn(u32, u32) -> Result<Arc<dyn FileOps>>;
@@ -24,13 +25,16 @@ struct Driver {
 }
 
 #[derive(Default)]
-struct Registry {
+pub(crate) struct Registry {
     drivers: SpinLock<Vec<Driver>>,
 }
 
+/// The domain's.
+pub(crate) static REGISTRY: Part<Registry> = Part::new();
+
 /// Registers `open` for character devices of `major` with these minors; the newest registration wins.
 pub fn register(major: u32, minors: RangeInclusive<u32>, open: Open) {
-    kernel().service::<Registry>().drivers.lock().push(Driver { major, minors, open });
+    REGISTRY.drivers.lock().push(Driver { major, minors, open });
 }
 
 /// Major and minor number of a device number.
@@ -43,7 +47,7 @@ pub const fn split(rdev: u64) -> (u32, u32) {
 /// Opens a character device; ENXIO if no driver serves it.
 pub(super) fn open(rdev: u64, flags: u32) -> Result<Arc<dyn FileOps>> {
     let (major, minor) = split(rdev);
-    let registry = kernel().service::<Registry>();
+    let registry = REGISTRY.get();
     let open = {
         let d = registry.drivers.lock();
         d.iter().rev().find(|d| d.major == major && d.minors.contains(&minor)).map(|d| d.open)

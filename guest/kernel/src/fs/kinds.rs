@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use doppel_machine::sync::SpinLock;
 
 use crate::fs::rootfs::TmpfsOptions;
-use crate::{Errno, Result, kernel};
+use crate::part::Part;
+use crate::{Errno, Result};
 
 /// Makes the root of a new instance of a file system.
 pub type MakeFs = fn() -> Result<alloc::sync::Arc<dyn crate::fs::Inode>>;
@@ -16,9 +17,12 @@ pub(crate) struct Types {
     pub(crate) list: SpinLock<Vec<(&'static str, MakeFs)>>,
 }
 
+/// The domain's.
+pub(crate) static TYPES: Part<Types> = Part::new();
+
 /// Registers a file system type for mount(2) (`proc`, `sysfs`, `devpts`).
 pub fn register(name: &'static str, make: MakeFs) {
-    kernel().service::<Types>().list.lock().push((name, make));
+    TYPES.list.lock().push((name, make));
 }
 
 /// Limits, mode and owner from tmpfs' mount options.

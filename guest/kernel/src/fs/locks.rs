@@ -3,6 +3,7 @@
 //! Key type: [`Locks`], attached to an inode. Record locks (POSIX and OFD) share one set of ranges; flock has
 //! a set of its own. Lock order: a file's locks → the wait graph.
 
+use crate::task::TASKS;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -13,8 +14,9 @@ use doppel_algo::record_locks::{self, RecordLocks};
 use doppel_machine::sync::SpinLock;
 
 use super::file::File;
+use crate::part::Part;
 use crate::sched::{WaitQueue, wait_until};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Who holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +50,12 @@ pub struct Locks {
 /// unchanged: it is made under their file's lock, and any change takes it away, so that a woken waiter which has not
 /// run yet closes no circle. Whoever still has to wait makes a new one.
 #[derive(Default)]
-struct WaitGraph {
+pub(crate) struct WaitGraph {
     edges: SpinLock<BTreeMap<i32, i32>>,
 }
+
+/// The domain's.
+pub(crate) static WAIT_GRAPH: Part<WaitGraph> = Part::new();
 
 /// Most locks on one file.
 const LOCKS_MAX: usize = 1 << 16;
@@ -187,7 +192,7 @@ impl State {
     /// Notes that `me` waits for `holder`.
     fn wait(&mut self, me: Owner, holder: Owner) -> Result<()> {
         let (Owner::Process(me), Owner::Process(holder)) = (me, holder) else { return Ok(()) };
-        if !kernel().service::<WaitGraph>().wait(me, holder) {
+        if !WAIT_GRAPH.get().wait(me, holder) {
             return Err(Errno::EDEADLK);
         }
         if !self.waiting.contains(&me) {
@@ -202,14 +207,14 @@ impl State {
             && let Some(k) = self.waiting.iter().position(|p| *p == me)
         {
             self.waiting.swap_remove(k);
-            kernel().service::<WaitGraph>().stop(me);
+            WAIT_GRAPH.get().stop(me);
         }
     }
 
     /// The record locks changed: all who wait for one have to look again.
     fn moved(&mut self) {
         if !self.waiting.is_empty() {
-            let graph = kernel().service::<WaitGraph>();
+            let graph = WAIT_GRAPH.get();
             self.waiting.drain(..).for_each(|p| graph.stop(p));
         }
     }
@@ -252,7 +257,7 @@ pub fn all() -> String {
     let mut out = String::new();
     let mut seen: Vec<*const Locks> = Vec::new();
     let mut n = 0;
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         for (_, file) in p.files().list() {
             let Some(inode) = file.inode.as_ref() else { continue };
             let slot = inode.attachments();

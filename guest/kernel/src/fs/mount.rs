@@ -3,6 +3,7 @@
 //! Key types: [`Mount`] (a file system, or part of one, attached somewhere), [`Vfs`] (all of them).
 //! The table is shielded; its changes follow each other under `changing`.
 
+use crate::part::Part;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -105,6 +106,9 @@ pub struct Vfs {
 
 static VFS: Once<&'static Vfs> = Once::new();
 
+/// Where the first process of a clone finds it.
+pub static KEPT: Part<Once<&'static Vfs>> = Part::new();
+
 /// The mount table.
 pub fn vfs() -> &'static Vfs {
     match VFS.get() {
@@ -134,12 +138,12 @@ pub(super) fn init(root: Arc<dyn Inode>) {
         cached: AtomicUsize::new(0),
     };
     let v: &'static Vfs = alloc::boxed::Box::leak(alloc::boxed::Box::new(v));
-    assert!(VFS.set(v).is_ok() && kernel().vfs.set(v).is_ok(), "root mounted twice");
+    assert!(VFS.set(v).is_ok() && KEPT.get().set(v).is_ok(), "root mounted twice");
 }
 
 /// In a clone: the mount table is in the arena.
 pub(super) fn adopt() {
-    let kept = kernel().vfs.get();
+    let kept = KEPT.get().get();
     assert!(kept.is_some_and(|v| VFS.set(v).is_ok()), "no frozen mount table");
 }
 

@@ -9,11 +9,15 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::io::Output;
-use crate::{Result, kernel};
+use crate::Result;
+use crate::part::Part;
 
-struct Generator {
+pub(crate) struct Generator {
     rng: SpinLock<ChaCha20Rng>,
 }
+
+/// The domain's.
+pub(crate) static GENERATOR: Part<Generator> = Part::new();
 
 impl Default for Generator {
     fn default() -> Self {
@@ -23,7 +27,7 @@ impl Default for Generator {
 
 /// A generator of its own for one request.
 fn fork() -> ChaCha20Rng {
-    let g = kernel().service::<Generator>();
+    let g = GENERATOR.get();
     let mut rng = g.rng.lock();
     let (mut mine, mut next) = ([0u8; 32], [0u8; 32]);
     rng.fill_bytes(&mut mine);
@@ -34,7 +38,7 @@ fn fork() -> ChaCha20Rng {
 
 /// Starts anew from the host's seed: what a clone draws has nothing to do with its twins' numbers.
 pub fn reseed() {
-    let g = kernel().service::<Generator>();
+    let g = GENERATOR.get();
     *g.rng.lock() = ChaCha20Rng::from_seed(boot::start_info().seed);
 }
 

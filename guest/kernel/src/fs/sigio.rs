@@ -6,6 +6,7 @@
 //! Lock order: the file's state → its wait queue → `Hook::to` → signal queues. [`Sigio`]'s table is changed with
 //! none of them held.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 
 use doppel_machine::sync::SpinLock;
@@ -15,7 +16,7 @@ use crate::net::socket::Socket;
 use crate::sched::{PollTable, Wake};
 use crate::signal::{self, SigInfo, code, sig};
 use crate::task::{Cred, Process, current};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Whom F_SETOWN named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,9 +76,9 @@ impl Owner {
     fn existing(self) -> Result<Self> {
         let there = match self {
             Self::None => true,
-            Self::Thread(n) => kernel().thread(n).is_ok(),
-            Self::Process(n) => kernel().process(n).is_ok(),
-            Self::Group(n) => kernel().all_processes().iter().any(|p| p.pgid() == n),
+            Self::Thread(n) => TASKS.thread(n).is_ok(),
+            Self::Process(n) => TASKS.process(n).is_ok(),
+            Self::Group(n) => TASKS.all_processes().iter().any(|p| p.pgid() == n),
         };
         if there { Ok(self) } else { Err(Errno::ESRCH) }
     }
@@ -161,18 +162,18 @@ impl To {
         match self.owner {
             Owner::None => {}
             Owner::Thread(n) => {
-                if let Ok(t) = kernel().thread(n)
+                if let Ok(t) = TASKS.thread(n)
                     && self.may(&t.process)
                 {
                     let _ = signal::send_thread(&t, info);
                 }
             }
             Owner::Process(n) => {
-                if let Ok(p) = kernel().process(n) {
+                if let Ok(p) = TASKS.process(n) {
                     post(&p);
                 }
             }
-            Owner::Group(n) => kernel().all_processes().iter().filter(|p| p.pgid() == n).for_each(post),
+            Owner::Group(n) => TASKS.all_processes().iter().filter(|p| p.pgid() == n).for_each(post),
         }
     }
 }

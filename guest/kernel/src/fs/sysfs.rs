@@ -1,5 +1,6 @@
 //! /sys: what language runtimes and tools read of the machine, showing the domain's own CPUs and limits.
 
+use crate::freezer::FREEZER;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -56,7 +57,7 @@ impl FileOps for PowerState {
         let mut text = [0; 16];
         let n = input.read(&mut text)?;
         match text[..n].trim_ascii() {
-            b"freeze" => kernel().freezer.request().map(|()| n),
+            b"freeze" => FREEZER.request().map(|()| n),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -72,7 +73,7 @@ fn doppel() -> Node {
         (
             "args",
             (|| bytes(0o444, || {
-                let lines = kernel().freezer.args();
+                let lines = FREEZER.args();
                 Ok(lines.iter().flat_map(|a| a.iter().copied().chain([b'\n'])).collect())
             })) as fn() -> Node
         ),
@@ -109,7 +110,7 @@ impl FileOps for Generation {
 
     fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
         if let Some(t) = table {
-            t.add(kernel().freezer.queue());
+            t.add(FREEZER.queue());
         }
         let readable = poll::POLLIN | poll::POLLRDNORM;
         if self.seen.load(Ordering::Relaxed) == boot::start_info().generation {

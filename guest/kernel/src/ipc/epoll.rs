@@ -9,6 +9,7 @@
 //! the instance's wait queue. `items` is taken under `scan` or alone. An item holds its file weakly; the file's
 //! last close removes it.
 
+use crate::sched::waiter;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -20,9 +21,9 @@ use doppel_machine::sync::SpinLock;
 use super::timeout::Timeout;
 use crate::fs::file::{OnClose, Splice, poll};
 use crate::fs::{File, FileOps};
-use crate::sched::{PollTable, WaitQueue, Wake, park};
-use crate::task::current;
-use crate::{Errno, Result, kernel};
+use crate::part::Part;
+use crate::sched::{PollTable, WaitQueue, Wake};
+use crate::{Errno, Result};
 
 /// Flags in `epoll_event.events` beside the poll bits.
 #[allow(missing_docs)]
@@ -89,7 +90,10 @@ pub struct Epoll {
 
 /// Serialises changes of who watches whom among instances.
 #[derive(Default)]
-struct Nesting(SpinLock<()>);
+pub(crate) struct Nesting(SpinLock<()>);
+
+/// The domain's.
+pub(crate) static NESTING: Part<Nesting> = Part::new();
 
 impl Wake for Item {
     fn wake(&self, events: u32) -> bool {
@@ -158,7 +162,7 @@ impl Epoll {
         if exclusive && (child.is_some() || event.events & !(allowed & !ep::EPOLLONESHOT) != 0) {
             return Err(Errno::EINVAL);
         }
-        let nesting = kernel().service::<Nesting>();
+        let nesting = NESTING.get();
         let _guard = child.is_some().then(|| nesting.0.lock());
         if let Some(c) = &child {
             self.check_chain(c)?;
@@ -303,7 +307,7 @@ impl Epoll {
         if !out.is_empty() || timeout.poll {
             return Ok(out);
         }
-        let me = current();
+        let me = waiter();
         let token = self.queue.add(me.clone(), true);
         let r = loop {
             let out = self.harvest(max);
@@ -313,7 +317,7 @@ impl Epoll {
             if me.interrupted() {
                 break Err(Errno::ERESTARTNOHAND);
             }
-            if !park(&me, timeout.deadline) {
+            if !me.park(timeout.deadline) {
                 break Ok(self.harvest(max));
             }
         };

@@ -17,8 +17,9 @@ use super::dnotify;
 use crate::fs::file::{Splice, flags, poll};
 use crate::fs::path::Path;
 use crate::fs::{File, FileOps, FileType, Inode, Output};
+use crate::part::Part;
 use crate::sched::{PollTable, WaitQueue, wait_until};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Events and flags (`inotify(7)`).
 #[allow(missing_docs)]
@@ -64,6 +65,9 @@ pub struct Counters {
     cookie: AtomicU32,
 }
 
+/// The domain's.
+pub static COUNTERS: Part<Counters> = Part::new();
+
 #[derive(Clone, PartialEq, Eq)]
 struct Event {
     wd: i32,
@@ -106,7 +110,7 @@ pub struct Inotify {
 }
 
 fn counters() -> &'static Counters {
-    &kernel().inotify
+    &COUNTERS
 }
 
 /// There is so much more to tell of changes ([`super::dnotify`]).

@@ -9,7 +9,8 @@ use crate::fs::file::flags;
 use crate::fs::pages::seal;
 use crate::fs::rootfs::{self, Node, TmpfsOptions};
 use crate::fs::{File, Inode};
-use crate::{Errno, Result, kernel};
+use crate::part::{Lazy, Part};
+use crate::{Errno, Result};
 
 /// `fcntl(2)` commands of seals.
 pub const F_ADD_SEALS: u32 = 1033;
@@ -17,7 +18,10 @@ pub const F_ADD_SEALS: u32 = 1033;
 pub const F_GET_SEALS: u32 = 1034;
 
 /// The file system of all memfds.
-struct MemFs(Arc<Node>);
+pub(crate) struct MemFs(Arc<Node>);
+
+/// The domain's.
+pub(crate) static MEM_FS: Part<Lazy<MemFs>> = Part::new();
 
 impl Default for MemFs {
     fn default() -> Self {
@@ -27,7 +31,7 @@ impl Default for MemFs {
 
 /// A new open file in memory, called `name` in /proc/PID/fd.
 pub fn new_file(name: String, mode: u32, uid: u32, gid: u32) -> Result<Arc<File>> {
-    let inode = kernel().service::<MemFs>().0.tmpfile(mode, uid, gid)?;
+    let inode = MEM_FS.get().get().0.tmpfile(mode, uid, gid)?;
     let ops = inode.open(flags::O_RDWR)?;
     Ok(File::nameless(ops, inode, name, flags::O_RDWR | flags::O_LARGEFILE))
 }

@@ -12,6 +12,7 @@ use doppel_machine::sync::SpinLock;
 
 use crate::fs::file::{Splice, poll};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
+use crate::part::Part;
 use crate::sched::{PollTable, WaitQueue};
 use crate::signal::{SigInfo, code, send_process};
 use crate::task::{Process, current, try_current};
@@ -48,6 +49,9 @@ pub struct Queue {
 /// Queues by name.
 #[derive(Default)]
 pub(crate) struct Names(pub(crate) SpinLock<BTreeMap<Vec<u8>, Arc<Queue>>>);
+
+/// The domain's.
+pub(crate) static NAMES: Part<Names> = Part::new();
 
 /// What a descriptor refers to.
 pub struct Handle {

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::{arena, boot};
 
+use crate::part::Part;
 use crate::{Errno, Result};
 
 /// Bytes charged in the whole domain.
@@ -14,6 +15,9 @@ use crate::{Errno, Result};
 pub struct Commit {
     used: AtomicU64,
 }
+
+/// The domain's.
+pub static COMMIT: Part<Commit> = Part::new();
 
 impl Commit {
     /// Charges `n` bytes; ENOMEM beyond the domain's limit.

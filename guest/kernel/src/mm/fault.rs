@@ -5,6 +5,7 @@
 //! files, which get memory when they are touched, and below mappings that grow down. Calls that meet such memory are made
 //! again once it is there ([`mend_missed`]).
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 
 use doppel_abi_machine::layout::{USER_END, USER_START};
@@ -17,7 +18,6 @@ use super::vma::{Backing, Vma, vm};
 use super::{Mm, Place, page_down, page_up};
 use crate::signal::sig;
 use crate::task::{Thread, current, remote, rlimit};
-use crate::{kernel, sched};
 
 /// What to do about an exception of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub fn handle_fault(t: &Arc<Thread>, info: &FaultInfo) -> FaultOutcome {
 /// After a call of the current thread has met memory that was not there (EFAULT): whether it is now.
 #[cold]
 pub fn mend_missed() -> bool {
-    take_missed().is_some_and(|m| sched::current_space().mm.mend(m))
+    take_missed().is_some_and(|m| crate::task::current_space().mm.mend(m))
 }
 
 impl Mm {
@@ -194,10 +194,10 @@ impl Mm {
 /// An object became shorter: its pages behind the new end leave every space that maps it, so that touching them
 /// gives SIGBUS. The caller holds no lock: other spaces do that themselves.
 pub fn object_shrunk(id: u64, len: u64) {
-    let here = sched::current_space();
+    let here = crate::task::current_space();
     unmap_behind(&here.mm, id, len);
     let mut seen = alloc::vec![here.id];
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         let space = p.space();
         if seen.contains(&space.id) || p.is_zombie() {
             continue;
@@ -206,7 +206,7 @@ pub fn object_shrunk(id: u64, len: u64) {
         let end = page_up(len);
         if space.mm.lock().map.iter().any(|(.., v)| shows_behind(v, id, end)) {
             // If the process has ended meanwhile, there is nothing left to unmap.
-            let _ = remote::run_in(&p, move || unmap_behind(&sched::current_space().mm, id, len));
+            let _ = remote::run_in(&p, move || unmap_behind(&crate::task::current_space().mm, id, len));
         }
     }
 }

@@ -12,6 +12,7 @@
 //! for another site, so a thread that stands in one stays right whatever becomes of the site.
 //! Lock order: no lock is held when a space is halted; the map's lock is taken while it is.
 
+use crate::task::TASKS;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,9 +31,10 @@ use doppel_machine::{boot, host};
 use super::map::Inner;
 use super::vma::{Backing, Vma, vm};
 use super::{Mm, PAGE, Place, page_down};
-use crate::sched::{Space, current_space};
+use crate::Result;
+use crate::part::{Lazy, Part};
 use crate::task::Thread;
-use crate::{Result, kernel};
+use crate::task::{Space, current_space};
 
 /// Traps from one site before it is patched.
 const ENOUGH: u64 = 10;
@@ -162,7 +164,10 @@ impl Late {
 }
 
 /// Whether patches are wanted at all.
-struct Wanted(bool);
+pub(crate) struct Wanted(bool);
+
+/// The domain's.
+pub(crate) static WANTED: Part<Lazy<Wanted>> = Part::new();
 
 impl Default for Wanted {
     fn default() -> Self {
@@ -174,7 +179,7 @@ impl Default for Wanted {
 pub fn trapped(t: &Thread) {
     let space = t.space();
     let regs = t.task.regs();
-    if space.mm.traps.count(regs.rip) && !t.is_watched() && kernel().service::<Wanted>().0 {
+    if space.mm.traps.count(regs.rip) && !t.is_watched() && WANTED.get().get().0 {
         // Most sites that stay as they are cannot be proven; the next attempt is ten traps after another site has
         // taken this one's place in the table.
         let _ = patch(&space, &regs);
@@ -412,7 +417,7 @@ impl Mm {
         take_back(g, 0, USER_END);
         let Some(region) = g.late.region else { return super::map::Removed::new() };
         // Those who stand in a slot go on in the text it stands for.
-        let threads: Vec<_> = kernel().threads.lock().values().cloned().collect();
+        let threads: Vec<_> = TASKS.threads.lock().values().cloned().collect();
         for t in threads.iter().filter(|t| t.space_id() == space.id) {
             let mut regs = t.task.regs();
             if let Some(pc) = g.late.original_pc(regs.rip) {

@@ -1,6 +1,6 @@
 //! The memory map of an address space: mapping, unmapping, protecting, brk, fork.
 
-use alloc::sync::Arc;
+use crate::mm::commit::COMMIT;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ use super::commit::Commit;
 use super::vma::{Vma, vm};
 use super::{Layout, PAGE, page_up};
 use crate::task::{current, rlimit};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Most mappings of one space; the host's own limit is 65,530.
 const MAX_VMAS: usize = 60_000;
@@ -83,7 +83,7 @@ pub(super) struct Inner {
 /// The memory map of one address space.
 pub struct Mm {
     pub(super) inner: SpinLock<Inner>,
-    pub(super) commit: Arc<Commit>,
+    pub(super) commit: &'static Commit,
     /// How often system calls trapped.
     pub(super) traps: super::late::Traps,
     /// Whether there are patches made at run time.
@@ -94,7 +94,7 @@ impl Default for Mm {
     fn default() -> Self {
         Self {
             inner: SpinLock::default(),
-            commit: kernel().service(),
+            commit: COMMIT.get(),
             traps: super::late::Traps::default(),
             has_late: AtomicBool::new(false),
         }
@@ -270,7 +270,7 @@ impl Mm {
             let _ = host::unmap_user(start + mapped, len - mapped);
         }
         if let Err(e) = v.map_host(start, 0, mapped, populate) {
-            *garbage = g.take(&self.commit, start, end);
+            *garbage = g.take(self.commit, start, end);
             // Nothing must be left of a half-made mapping; the pages were just mapped, so this cannot fail.
             let _ = host::unmap_user(start, len);
             if v.flags & vm::CHARGED != 0 {
@@ -279,7 +279,7 @@ impl Mm {
             return Err(e);
         }
         if replaced > 0 {
-            *garbage = g.take(&self.commit, start, end);
+            *garbage = g.take(self.commit, start, end);
         }
         g.put(start, end, v);
         Ok(start)
@@ -300,7 +300,7 @@ impl Mm {
         let Some((first, mut last)) = bounds.next() else { return Ok(Removed::new()) };
         last = bounds.last().map_or(last, |(_, e)| e);
         host::unmap_user(first, last - first).map_err(|_| Errno::ENOMEM)?;
-        Ok(g.take(&self.commit, first, last))
+        Ok(g.take(self.commit, first, last))
     }
 
     /// Changes the protection of `start..end`.
@@ -423,13 +423,13 @@ impl Mm {
         new.locked = 0;
         new.lock_future = false;
         for &(s, e) in &gone {
-            new.take(&self.commit, s, e);
+            new.take(self.commit, s, e);
         }
         new.leftovers = gone;
         new.wiped = wiped;
         Ok(Self {
             inner: SpinLock::new(new),
-            commit: self.commit.clone(),
+            commit: self.commit,
             traps: super::late::Traps::default(),
             has_late: AtomicBool::new(self.has_late.load(Ordering::SeqCst)),
         })

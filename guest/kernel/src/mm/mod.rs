@@ -9,14 +9,14 @@
 //! Lock order: mm → page object. Objects removed from the tree are dropped after the lock is released.
 
 pub(crate) mod advise;
-mod commit;
+pub(crate) mod commit;
 mod dump;
 mod fault;
 pub mod file_map;
-mod late;
+pub(crate) mod late;
 mod layout;
 mod map;
-mod patched;
+pub(crate) mod patched;
 mod remap;
 mod report;
 mod restore;

@@ -15,10 +15,13 @@ use super::vma::{Backing, Vma, vm};
 use super::{Mm, PAGE, Place};
 use crate::Result;
 use crate::fs::File;
-use crate::kernel;
+use crate::part::{Lazy, Part};
 
 /// The image's patched segments, in order of node and segment. Empty with `--no-patch`.
-struct Patches(Vec<PatchEntry>);
+pub(crate) struct Patches(Vec<PatchEntry>);
+
+/// The domain's.
+pub(crate) static PATCHES: Part<Lazy<Patches>> = Part::new();
 
 impl Default for Patches {
     fn default() -> Self {
@@ -52,7 +55,7 @@ fn sound(e: &PatchEntry, image: u64) -> bool {
 
 /// The patched segment of a clean file of the root image, if it has one.
 fn entry_of(file: &File) -> Option<PatchEntry> {
-    let patches = kernel().service::<Patches>();
+    let patches = PATCHES.get().get();
     if patches.0.is_empty() {
         return None;
     }

@@ -11,13 +11,14 @@ use doppel_machine::host;
 
 use super::Mm;
 use super::vma::vm;
+use crate::sched::Memory;
 
 /// Mappings that are left alone: what is written there is not private, or has a meaning of its own.
 const LEFT_ALONE: u32 = vm::SHARED | vm::WIPEONFORK | vm::VDSO | vm::PATCHED | vm::TRAMPOLINE | vm::LOCKED;
 
-impl Mm {
-    /// Maps pages from the share file, or fresh zero pages. Runs on a vCPU of this space; nothing else does.
-    pub fn share(&self, list: &[Segment]) {
+impl Memory for Mm {
+    /// Maps pages from the share file, or fresh zero pages. Nothing else runs in the space.
+    fn share(&self, list: &[Segment]) {
         let mut g = self.lock();
         let mut touched: Vec<(u64, u64)> = Vec::new();
         for s in list {

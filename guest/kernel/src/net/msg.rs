@@ -1,5 +1,6 @@
 //! `struct msghdr`: names, iovecs and control messages between programs and sockets.
 
+use crate::task::TASKS;
 use alloc::vec::Vec;
 
 use doppel_algo::net::ports::mapped;
@@ -280,7 +281,7 @@ impl ControlWriter {
             self.flags |= c::MSG_CTRUNC;
             return Ok(());
         }
-        let opened = crate::kernel().process(pid).map_err(|_| Errno::ESRCH).and_then(|p| pidfd::open(&p));
+        let opened = TASKS.process(pid).map_err(|_| Errno::ESRCH).and_then(|p| pidfd::open(&p));
         let fd = opened.unwrap_or_else(|e| -i32::from(e.0));
         self.put(c::SOL_SOCKET, c::SCM_PIDFD, &fd.to_ne_bytes())
     }

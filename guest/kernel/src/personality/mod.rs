@@ -11,7 +11,7 @@ pub mod ipc;
 pub mod memory;
 pub mod net;
 pub mod signals;
-mod table;
+pub(crate) mod table;
 pub mod tasks;
 pub mod time;
 mod trace;

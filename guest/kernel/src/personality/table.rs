@@ -8,9 +8,10 @@ use alloc::format;
 use doppel_machine::cpu::{CurrentRef, count_call, current_as};
 use doppel_machine::sync::SpinLock;
 
+use crate::part::Part;
 use crate::personality::{Args, Syscall, trace};
 use crate::task::{Thread, ptrace, seccomp};
-use crate::{Errno, Result, console, kernel};
+use crate::{Errno, Result, kernel, log};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
 #[rustfmt::skip]
@@ -115,14 +116,17 @@ pub fn name(nr: u64) -> Option<&'static str> {
 
 /// Numbers already reported as unimplemented.
 #[derive(Default)]
-struct Reported(SpinLock<BTreeSet<u64>>);
+pub(crate) struct Reported(SpinLock<BTreeSet<u64>>);
+
+/// The domain's.
+pub(crate) static REPORTED: Part<Reported> = Part::new();
 
 /// Says once per number that a call is not implemented.
 fn log_unimplemented(nr: u64) {
     // Bounded: a program can make up as many numbers as it likes.
     let known = name(nr);
-    if known.is_some() && kernel().service::<Reported>().0.lock().insert(nr) {
-        console::log(&format!("doppel: {} is not implemented (ENOSYS)\n", known.unwrap_or("?")));
+    if known.is_some() && REPORTED.0.lock().insert(nr) {
+        log::log(&format!("doppel: {} is not implemented (ENOSYS)\n", known.unwrap_or("?")));
     }
 }
 

@@ -6,7 +6,7 @@ use core::fmt::Write;
 
 use crate::fs::caller::read_string;
 use crate::personality::{Arg, Args, Syscall, table};
-use crate::{Result, console};
+use crate::{Result, log};
 
 /// Longest string or buffer shown, as strace's default.
 const SHOWN: usize = 32;
@@ -82,7 +82,7 @@ pub fn enter(a: &Args, nr: u64, entry: Option<&Syscall>) -> String {
     line.push(')');
     if entry.is_some_and(|s| matches!(s.nr, n::EXIT | n::EXIT_GROUP)) {
         line.push_str(" = ?\n");
-        console::log(&line);
+        log::log(&line);
         line.clear();
     }
     line
@@ -100,5 +100,5 @@ pub fn leave(mut line: String, result: &Result<u64>) {
         Err(e) => push(&mut line, format_args!(" = -1 {}", e.name())),
     }
     line.push('\n');
-    console::log(&line);
+    log::log(&line);
 }

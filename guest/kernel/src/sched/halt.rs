@@ -6,11 +6,13 @@
 //! sleep are woken and fall asleep again where they are counted. Kernel stacks of blocked threads are left alone.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use doppel_machine::host;
 
+use super::runnable::Runnable;
 use super::runqueue::{Space, yield_now};
+use crate::part::Part;
 use crate::{Errno, Result, kernel, time};
 
 /// How long the vCPUs may take to stop, in nanoseconds: as long as the longest call that does not block.
@@ -18,15 +20,35 @@ const PATIENCE_NS: u64 = 2_000_000_000;
 /// How often the caller looks again while they stop, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 200_000;
 
-impl Space {
+/// Whether the whole domain is to stand still (the Freezer).
+#[derive(Default)]
+pub struct Standstill(AtomicBool);
+
+/// The domain's.
+pub static STANDSTILL: Part<Standstill> = Part::new();
+
+impl Standstill {
+    /// Whether vCPUs have to leave their threads alone.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Asks for it, or lets the domain go on.
+    pub fn ask(&self, still: bool) {
+        self.0.store(still, Ordering::SeqCst);
+    }
+}
+
+impl<R: Runnable> Space<R> {
     /// Whether vCPUs have to leave the threads of this space alone.
     pub(super) fn must_stop(&self) -> bool {
-        self.halting.load(Ordering::SeqCst) || kernel().freezer.stops()
+        self.halting.load(Ordering::SeqCst) || STANDSTILL.is_asked()
     }
 
     /// Tells the one who waits for it that a vCPU stands still.
     pub(super) fn tell_stopped(&self) {
-        if kernel().freezer.stops() {
+        if STANDSTILL.is_asked() {
             // PID 1 waits for the last one.
             kernel().timekeeper.wake();
         }
@@ -37,10 +59,10 @@ impl Space {
 
     /// Runs `f` while every other vCPU of this space, which is the caller's, stands still and outside of its
     /// program; ENOMEM if they do not stop. The caller holds no lock. `f` must be short and must not block.
-    pub fn halted<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> Result<R> {
+    pub fn halted<T>(self: &Arc<Self>, f: impl FnOnce() -> T) -> Result<T> {
         while self.halting.swap(true, Ordering::SeqCst) {
             // Another thread does the same: this one stops for it.
-            yield_now();
+            yield_now::<R>();
         }
         let still = self.wait_until_still();
         let r = still.then(f);

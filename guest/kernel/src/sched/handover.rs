@@ -8,10 +8,10 @@ use core::sync::atomic::Ordering;
 
 use doppel_algo::park::Handover;
 
-use crate::task::Thread;
+use super::runnable::{Entity, Runnable};
 use crate::time;
 
-impl Thread {
+impl<R: Runnable> Entity<R> {
     /// The current thread wakes another of its space: whether it is expected to wait soon.
     pub(super) fn hands_over(&self) -> bool {
         self.woke_at.store(time::monotonic_ns(), Ordering::Relaxed);
@@ -19,7 +19,7 @@ impl Thread {
     }
 
     /// The current thread leaves its vCPU: learns from when it last woke another.
-    pub(crate) fn learn_handover(&self, now: u64) {
+    pub(super) fn learn_handover(&self, now: u64) {
         let woke = self.woke_at.load(Ordering::Relaxed);
         if woke != 0 {
             self.woke_at.store(0, Ordering::Relaxed);

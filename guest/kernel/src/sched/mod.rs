@@ -7,12 +7,18 @@
 
 mod halt;
 mod handover;
+pub(crate) mod runnable;
 mod runqueue;
 mod spin;
 mod wait;
 
+pub use halt::STANDSTILL;
 pub(crate) use halt::settle;
+pub use runnable::{Entity, Memory, Outside, Runnable, Watch};
 pub use runqueue::{
-    IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, migrate, park, unpark, yield_now,
+    IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, migrate, park, yield_now,
 };
-pub use wait::{Deadline, PollTable, WaitQueue, WaitToken, Wake, wait_until, wait_until_uninterruptible};
+pub use wait::{
+    Deadline, PollTable, WaitQueue, WaitToken, Waits, Wake, goes_outside, run, wait_until,
+    wait_until_uninterruptible, waiter,
+};

@@ -21,31 +21,37 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::task::Task;
 use doppel_machine::wakes;
 
+use super::halt::STANDSTILL;
+use super::runnable::{Entity, Memory, Runnable, current, current_ref, switch_to};
 use super::spin::{self, Place};
 use super::wait::Deadline;
-use crate::mm::Mm;
-use crate::task::{Thread, current};
-use crate::{kernel, shadow, time};
+use crate::time::Ticks;
+use crate::{kernel, time};
 
 /// Runnable threads and those that sleep with a deadline.
-#[derive(Default)]
-pub struct RunQueue {
-    ready: VecDeque<Arc<Thread>>,
+pub struct RunQueue<R> {
+    ready: VecDeque<Arc<R>>,
     /// How many threads at the front of `ready` were woken from a wait: they go before those that used up
     /// their time slice.
     woken: usize,
     /// How often in a row a woken thread went first.
     streak: u32,
-    sleepers: BTreeMap<(u64, u64), Arc<Thread>>,
+    sleepers: BTreeMap<(u64, u64), Arc<R>>,
+}
+
+impl<R> Default for RunQueue<R> {
+    fn default() -> Self {
+        Self { ready: VecDeque::new(), woken: 0, streak: 0, sleepers: BTreeMap::new() }
+    }
 }
 
 /// One address space: a host process with its memory and vCPUs.
-pub struct Space {
+pub struct Space<R: Runnable> {
     /// Unique number.
     pub id: u64,
     /// The memory map.
-    pub mm: Mm,
-    queue: SpinLock<RunQueue>,
+    pub mm: R::Memory,
+    queue: SpinLock<RunQueue<R>>,
     /// Length of the run queue, so that those who spin or go to sleep take no lock.
     ready: AtomicUsize,
     /// Whether some thread sleeps with a deadline.
@@ -72,48 +78,48 @@ pub struct Space {
     /// Pages that a vCPU has to map from the share file while the domain stands still.
     to_share: SpinLock<Vec<Segment>>,
     /// Whether a vCPU has to leave a shadow of the process, while the domain stands still.
-    pub(crate) shadow: shadow::Wish,
+    pub(crate) shadow: AtomicU32,
 }
 
 /// What a vCPU runs when no thread of its space is runnable.
-pub struct IdleThread {
+pub struct IdleThread<R: Runnable> {
     task: Task,
-    space: Arc<Space>,
+    space: Arc<Space<R>>,
     slot: u32,
 }
 
-impl ThreadObject for IdleThread {
+impl<R: Runnable> ThreadObject for IdleThread<R> {
     fn task(&self) -> &Task {
         &self.task
     }
 }
 
-impl IdleThread {
+impl<R: Runnable> IdleThread<R> {
     /// An idle thread for the vCPU of `space` with this slot.
-    pub fn new(space: Arc<Space>, slot: u32) -> Arc<Self> {
+    pub fn new(space: Arc<Space<R>>, slot: u32) -> Arc<Self> {
         Arc::new(Self { task: Task::idle(), space, slot })
     }
 
     /// Its space.
-    pub fn space(&self) -> &Arc<Space> {
+    pub fn space(&self) -> &Arc<Space<R>> {
         &self.space
     }
 }
 
 /// The space of this host process.
-pub fn current_space() -> Arc<Space> {
+pub fn current_space<R: Runnable>() -> Arc<Space<R>> {
     let idle: Arc<dyn Any + Send + Sync> = cpu::idle();
-    match idle.downcast::<IdleThread>() {
+    match idle.downcast::<IdleThread<R>>() {
         Ok(i) => i.space.clone(),
         Err(_) => unreachable!("idle objects are IdleThreads"),
     }
 }
 
 /// Runs `f` with the space of this host process and the slot of this vCPU in it.
-pub(super) fn with_vcpu<R>(f: impl FnOnce(&Arc<Space>, u32) -> R) -> R {
+pub(super) fn with_vcpu<R: Runnable, T>(f: impl FnOnce(&Arc<Space<R>>, u32) -> T) -> T {
     cpu::with_idle(|object| {
         let object: &dyn Any = object;
-        match object.downcast_ref::<IdleThread>() {
+        match object.downcast_ref::<IdleThread<R>>() {
             Some(i) => f(&i.space, i.slot),
             None => unreachable!("idle objects are IdleThreads"),
         }
@@ -123,20 +129,20 @@ pub(super) fn with_vcpu<R>(f: impl FnOnce(&Arc<Space>, u32) -> R) -> R {
 /// Woken threads that may go first in a row, before a thread that used up its slice gets its turn.
 const STREAK_MAX: u32 = 16;
 
-impl RunQueue {
+impl<R> RunQueue<R> {
     /// A thread that comes from a wait.
-    fn push_woken(&mut self, t: Arc<Thread>) {
+    fn push_woken(&mut self, t: Arc<R>) {
         self.ready.insert(self.woken, t);
         self.woken += 1;
     }
 
     /// A thread that goes before all others.
-    fn push_first(&mut self, t: Arc<Thread>) {
+    fn push_first(&mut self, t: Arc<R>) {
         self.ready.push_front(t);
         self.woken += 1;
     }
 
-    fn pop(&mut self) -> Option<Arc<Thread>> {
+    fn pop(&mut self) -> Option<Arc<R>> {
         if self.woken > 0 && (self.streak < STREAK_MAX || self.woken == self.ready.len()) {
             self.woken -= 1;
             self.streak += 1;
@@ -147,9 +153,9 @@ impl RunQueue {
     }
 }
 
-impl Space {
+impl<R: Runnable> Space<R> {
     /// A space around `mm`, without a host process yet.
-    pub fn new(mm: Mm) -> Arc<Self> {
+    pub fn new(mm: R::Memory) -> Arc<Self> {
         Arc::new(Self {
             id: kernel().next_id(),
             mm,
@@ -167,7 +173,7 @@ impl Space {
             stopped: AtomicU32::new(0),
             halting: AtomicBool::new(false),
             to_share: SpinLock::new(Vec::new()),
-            shadow: shadow::Wish::default(),
+            shadow: AtomicU32::new(0),
         })
     }
 
@@ -238,7 +244,7 @@ impl Space {
         if all && self.thread_count() == 0 {
             host::exit_process(0);
         }
-        if kernel().freezer.stops() {
+        if STANDSTILL.is_asked() {
             cpu::trim_signal_stack();
         }
         self.stopped.fetch_add(1, Ordering::SeqCst);
@@ -256,7 +262,7 @@ impl Space {
     /// It counts as awake from before its first instruction.
     pub fn add_vcpu<E>(
         self: &Arc<Self>,
-        start: impl FnOnce(Arc<IdleThread>) -> Result<(), E>,
+        start: impl FnOnce(Arc<IdleThread<R>>) -> Result<(), E>,
     ) -> Option<Result<(), E>> {
         let slot = self.set.add(kernel().vcpu_limit)?;
         kernel().cpus.wake();
@@ -266,15 +272,15 @@ impl Space {
         }))
     }
 
-    /// First thing on a new vCPU of this space: enters it in the list, and with the first one the host process in
-    /// the kernel's table. So PID 1 knows every process that can end by itself.
-    pub fn vcpu_started(self: &Arc<Self>) {
+    /// First thing on a new vCPU of this space: enters it in the list. With the first one the space has a host process:
+    /// its pid then.
+    pub fn vcpu_started(&self) -> Option<i32> {
         let v = cpu::vcpu();
         self.vcpus.lock().push(v);
-        if v.is_first() {
+        v.is_first().then(|| {
             self.host_pid.store(v.tgid(), Ordering::SeqCst);
-            kernel().spaces.lock().insert(v.tgid(), self.clone());
-        }
+            v.tgid()
+        })
     }
 
     /// The host process has ended: gives back its vCPU blocks.
@@ -311,7 +317,7 @@ impl Space {
     }
 
     /// Works on the run queue.
-    fn with_queue<R>(&self, f: impl FnOnce(&mut RunQueue) -> R) -> R {
+    fn with_queue<T>(&self, f: impl FnOnce(&mut RunQueue<R>) -> T) -> T {
         let mut q = self.queue.lock();
         let r = f(&mut q);
         self.ready.store(q.ready.len(), Ordering::Relaxed);
@@ -338,20 +344,20 @@ impl Space {
     }
 
     /// Makes `t` runnable and sees to it that a vCPU will run it.
-    pub fn enqueue(self: &Arc<Self>, t: Arc<Thread>) {
+    pub fn enqueue(self: &Arc<Self>, t: Arc<R>) {
         self.with_queue(|q| q.push_woken(t));
         self.wake_vcpu();
     }
 
     /// As [`Self::enqueue`], by a thread of this space that is about to wait: its vCPU will take `t` up. Should that
     /// not come to pass, the next tick gives `t` a vCPU.
-    fn enqueue_behind(self: &Arc<Self>, t: Arc<Thread>) {
+    fn enqueue_behind(self: &Arc<Self>, t: Arc<R>) {
         self.with_queue(|q| q.push_woken(t));
         self.request_tick();
     }
 
     /// Takes back the runnable threads of a space whose host process never started.
-    pub fn discard_queue(&self) -> Vec<Arc<Thread>> {
+    pub fn discard_queue(&self) -> Vec<Arc<R>> {
         self.with_queue(|q| {
             q.woken = 0;
             q.ready.drain(..).collect()
@@ -405,7 +411,7 @@ impl Space {
     }
 
     /// The next runnable thread, with expired sleepers moved to the queue first.
-    fn pick(&self) -> Option<Arc<Thread>> {
+    fn pick(&self) -> Option<Arc<R>> {
         if self.must_stop() {
             return None;
         }
@@ -416,7 +422,7 @@ impl Space {
     }
 
     /// Moves sleepers whose deadline has passed to the ready list; whether there were any.
-    fn expire(q: &mut RunQueue) -> bool {
+    fn expire(q: &mut RunQueue<R>) -> bool {
         let before = q.ready.len();
         if q.sleepers.is_empty() {
             return false;
@@ -427,18 +433,36 @@ impl Space {
                 break;
             }
             let t = e.remove();
-            t.timed_out.store(true, Ordering::SeqCst);
-            if t.park.notify() == Duty::Queue {
+            t.entity().timed_out.store(true, Ordering::SeqCst);
+            if t.entity().park.notify() == Duty::Queue {
                 q.push_woken(t);
             }
         }
         q.ready.len() > before
     }
 
+    fn stop_ticking(&self, keep: bool) -> bool {
+        if keep {
+            return true;
+        }
+        self.ticking.store(false, Ordering::SeqCst);
+        // A thread queued (or asleep with a deadline) since the look at the queue asked in vain: the ticks had not
+        // stopped yet.
+        let missed =
+            !self.set.any_sleeping() && self.with_queue(|q| !q.ready.is_empty() || !q.sleepers.is_empty());
+        missed && !self.ticking.swap(true, Ordering::SeqCst)
+    }
+}
+
+impl<R: Runnable> Ticks for Space<R> {
+    fn first_deadline(&self) -> Deadline {
+        Self::first_deadline(self)
+    }
+
     /// One tick by the timekeeper: expire sleepers, preempt if threads wait; unless a `whole` time slice is over, only if
     /// one has come by its deadline. False if there was nothing to do.
-    pub fn tick(self: &Arc<Self>, whole: bool) -> bool {
-        if kernel().freezer.stops() {
+    fn tick(&self, whole: bool) -> bool {
+        if STANDSTILL.is_asked() {
             return true;
         }
         let (expired, ready, deadlines) = self.with_queue(|q| {
@@ -458,31 +482,15 @@ impl Space {
         }
         if ready || deadlines { true } else { self.stop_ticking(false) }
     }
-
-    fn stop_ticking(&self, keep: bool) -> bool {
-        if keep {
-            return true;
-        }
-        self.ticking.store(false, Ordering::SeqCst);
-        // A thread queued (or asleep with a deadline) since the look at the queue asked in vain: the ticks had not
-        // stopped yet.
-        let missed =
-            !self.set.any_sleeping() && self.with_queue(|q| !q.ready.is_empty() || !q.sleepers.is_empty());
-        missed && !self.ticking.swap(true, Ordering::SeqCst)
-    }
 }
 
-/// Makes `t` runnable if it is parked; otherwise its next [`park`] returns at once.
-pub fn unpark(t: &Arc<Thread>) {
-    t.unpark();
-}
-
-impl Thread {
-    /// See [`unpark`].
+impl<R: Runnable> Entity<R> {
+    /// Makes the thread runnable if it is parked; otherwise its next [`park`] returns at once.
     pub fn unpark(&self) {
         // One that waits in place may find by itself what it waits for.
-        let itself = cpu::current_as::<Self>().is_some_and(|t| core::ptr::eq(&**t, self));
-        let own = !itself && with_vcpu(|space, _| space.id) == self.space_id();
+        let current = current_ref::<R>();
+        let itself = current.as_ref().is_some_and(|t| core::ptr::eq(t.entity(), self));
+        let own = !itself && with_vcpu(|space: &Arc<Space<R>>, _| space.id) == self.space_id();
         self.woken_by_own.store(own, Ordering::Relaxed);
         match self.park.notify() {
             Duty::Nothing => {}
@@ -490,7 +498,7 @@ impl Thread {
                 let Some(me) = self.me.upgrade() else { return };
                 if !own {
                     self.space().enqueue(me);
-                } else if cpu::current_as::<Self>().is_some_and(|waker| waker.hands_over()) {
+                } else if current.is_some_and(|waker| waker.entity().hands_over()) {
                     with_vcpu(|space, _| space.enqueue_behind(me));
                 } else {
                     with_vcpu(|space, _| space.enqueue(me));
@@ -506,40 +514,41 @@ impl Thread {
     }
 }
 
-/// Blocks the current thread until [`unpark`] or the deadline; false at the deadline. May return early.
-/// The caller holds no lock.
-pub fn park(me: &Arc<Thread>, deadline: Deadline) -> bool {
+/// Blocks the current thread, which is `me`, until [`Entity::unpark`] or the deadline; false at the deadline. May return
+/// early. The caller holds no lock.
+pub fn park<R: Runnable>(me: &R, deadline: Deadline) -> bool {
     match spin::wait(me, deadline) {
         Place::Woken => return true,
         Place::TimedOut => return false,
         Place::Left => {}
     }
+    let entity = me.entity();
     let Some(deadline) = deadline else {
-        schedule(false);
-        me.park.resume();
+        schedule::<R>(false);
+        entity.park.resume();
         return true;
     };
-    let space = current_space();
+    let space = current_space::<R>();
     let key = (deadline, kernel().next_id());
-    me.timed_out.store(false, Ordering::SeqCst);
+    entity.timed_out.store(false, Ordering::SeqCst);
     let first = space.with_queue(|q| {
-        q.sleepers.insert(key, me.clone());
+        q.sleepers.insert(key, current());
         q.sleepers.first_key_value().is_some_and(|(f, _)| *f == key)
     });
     // A wake-up may have come before the entry was there; it stays until removed below.
-    schedule(first);
-    me.park.resume();
+    schedule::<R>(first);
+    entity.park.resume();
     let left = space.with_queue(|q| q.sleepers.remove(&key)).is_some();
-    left || !me.timed_out.swap(false, Ordering::SeqCst)
+    left || !entity.timed_out.swap(false, Ordering::SeqCst)
 }
 
 /// Lets other runnable threads of this space run; the current one stays runnable.
-pub fn yield_now() {
-    let space = current_space();
+pub fn yield_now<R: Runnable>() {
+    let space = current_space::<R>();
     cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
     if space.must_stop() {
         space.with_queue(|q| q.push_first(current()));
-        time::cpu::switch_to(cpu::idle());
+        switch_to::<R>(cpu::idle());
         return;
     }
     let next = space.with_queue(|q| {
@@ -551,18 +560,18 @@ pub fn yield_now() {
     if let Some(next) = next {
         space.taken();
         match space.unless_on_cpu(next) {
-            Some(next) => time::cpu::switch_to(next),
-            None => time::cpu::switch_to(cpu::idle()),
+            Some(next) => switch_to::<R>(next),
+            None => switch_to::<R>(cpu::idle()),
         }
     }
 }
 
 /// Runs something else: a ready thread, or idle. `new_deadline`: the caller sleeps with the earliest deadline of
 /// the space.
-fn schedule(new_deadline: bool) {
+fn schedule<R: Runnable>(new_deadline: bool) {
     cpu::vcpu().need_resched.store(0, Ordering::SeqCst);
     // No reference to the space is kept over the switch: the thread may go on where it has another vCPU.
-    let next = with_vcpu(|space, _| {
+    let next = with_vcpu(|space: &Arc<Space<R>>, _| {
         let next = space.pick()?;
         space.taken();
         // A sleeping vCPU would sleep until a later time: let it look again.
@@ -575,19 +584,19 @@ fn schedule(new_deadline: bool) {
         space.unless_on_cpu(next)
     });
     match next {
-        Some(next) => time::cpu::switch_to(next),
-        None => time::cpu::switch_to(cpu::idle()),
+        Some(next) => switch_to::<R>(next),
+        None => switch_to::<R>(cpu::idle()),
     }
 }
 
-impl Space {
+impl<R: Runnable> Space<R> {
     /// `next`, for the current thread to switch to; none if another vCPU has not left its stack yet: then it is back
     /// in the queue, and the idle thread takes it from there.
     ///
     /// Two vCPUs that each stood on one thread's stack and waited for the other's would wait for ever. Nobody waits
     /// for the stack of an idle loop while it runs, so waiting there is safe.
-    fn unless_on_cpu(&self, next: Arc<Thread>) -> Option<Arc<Thread>> {
-        if next.task().on_cpu() && !Arc::ptr_eq(&next, &current()) {
+    fn unless_on_cpu(&self, next: Arc<R>) -> Option<Arc<R>> {
+        if next.task().on_cpu() && !current_ref::<R>().is_some_and(|t| core::ptr::eq::<R>(&**t, &*next)) {
             self.with_queue(|q| q.push_first(next));
             return None;
         }
@@ -596,15 +605,17 @@ impl Space {
 }
 
 /// Leaves the current thread for good. The thread object is dropped once nothing runs on its stack.
-pub fn exit_current() -> ! {
-    time::cpu::last_slice();
+pub fn exit_current<R: Runnable>() -> ! {
+    if let Some(t) = current_ref::<R>() {
+        t.ends();
+    }
     // Nothing on this stack may own anything: it is never unwound.
-    time::cpu::switch_to(next_object());
+    switch_to::<R>(next_object::<R>());
     unreachable!("an exited thread was resumed")
 }
 
-fn next_object() -> Arc<dyn ThreadObject> {
-    let space = current_space();
+fn next_object<R: Runnable>() -> Arc<dyn ThreadObject> {
+    let space = current_space::<R>();
     match space.pick() {
         Some(t) if t.task().on_cpu() => {
             space.with_queue(|q| q.push_first(t));
@@ -616,36 +627,35 @@ fn next_object() -> Arc<dyn ThreadObject> {
 }
 
 /// Continues the current thread in another space: it is left runnable there, and this returns once a vCPU of
-/// that space has taken it up. If the space has no host process yet, PID 1 is asked to start one.
-pub fn migrate(me: &Arc<Thread>, to: &Arc<Space>) {
+/// that space has taken it up. If the space has no host process yet, one is asked for.
+pub fn migrate<R: Runnable>(me: &Arc<R>, to: &Arc<Space<R>>) {
     to.with_queue(|q| q.ready.push_back(me.clone()));
     if to.set.count() == 0 {
-        kernel().timekeeper.spawn_requests.lock().push(to.clone());
-        kernel().timekeeper.wake();
+        R::start_host(to.clone());
     } else {
         to.wake_vcpu();
     }
-    time::cpu::switch_to(next_object());
+    switch_to::<R>(next_object::<R>());
 }
 
 /// What a vCPU does when nothing is runnable: sleep until something is, at most until the next deadline.
-pub fn idle_loop() -> ! {
+pub fn idle_loop<R: Runnable>() -> ! {
     loop {
-        if let Some(t) = with_vcpu(idle_once) {
-            time::cpu::switch_to(t);
+        if let Some(t) = with_vcpu(idle_once::<R>) {
+            switch_to::<R>(t);
         }
     }
 }
 
 /// A thread to run, or `None` after a sleep. Owns nothing while it sleeps.
-fn idle_once(space: &Arc<Space>, slot: u32) -> Option<Arc<Thread>> {
+fn idle_once<R: Runnable>(space: &Arc<Space<R>>, slot: u32) -> Option<Arc<R>> {
     if let Some(t) = space.pick() {
         space.taken();
         return Some(t);
     }
     if space.must_stop() {
         space.share_pages();
-        shadow::leave(space);
+        R::while_still(space);
         space.stop_vcpu(slot);
     } else {
         space.sleep_vcpu(slot, space.first_deadline(), None, || space.must_stop());

@@ -15,10 +15,9 @@ use core::sync::atomic::Ordering;
 use doppel_algo::park::Window;
 use doppel_machine::host;
 
+use super::runnable::{Entity, Outside, Runnable, Watch, current_ref};
 use super::runqueue::{Space, with_vcpu};
 use super::wait::Deadline;
-use crate::net::remote::{self, Network, Watch};
-use crate::task::Thread;
 use crate::{kernel, time};
 
 /// Looks at the words a spinner watches, between two looks at the clock: a few hundred nanoseconds.
@@ -35,18 +34,18 @@ pub(super) enum Place {
 }
 
 /// Begins the wait of `me`.
-pub(super) fn wait(me: &Arc<Thread>, deadline: Deadline) -> Place {
+pub(super) fn wait<R: Runnable>(thread: &R, deadline: Deadline) -> Place {
+    let me = thread.entity();
     if me.outside.load(Ordering::Relaxed)
-        && let Some(network) = remote::network()
+        && let Some(network) = R::Outside::get()
     {
         network.release();
     }
     if me.woken_by_own.load(Ordering::Relaxed) {
         return if me.park.leave() { Place::Left } else { Place::Woken };
     }
-    let outside = if me.outside.swap(false, Ordering::Relaxed) { remote::network() } else { None };
-    let outside = outside.as_deref();
-    with_vcpu(|space, slot| {
+    let outside = if me.outside.swap(false, Ordering::Relaxed) { R::Outside::get() } else { None };
+    with_vcpu(|space: &Arc<Space<R>>, slot| {
         if !me.park.spin() {
             return Place::Woken;
         }
@@ -78,12 +77,12 @@ pub(super) fn wait(me: &Arc<Thread>, deadline: Deadline) -> Place {
     })
 }
 
-fn learn(me: &Thread, window: Window) {
+fn learn<R: Runnable>(me: &Entity<R>, window: Window) {
     me.spin_window.store(window.to_raw(), Ordering::Relaxed);
 }
 
 /// Leaves the vCPU, unless the wait is over. `claimed`: the vCPU was told of work that somebody else must take then.
-fn leave(me: &Thread, space: &Arc<Space>, claimed: bool) -> Place {
+fn leave<R: Runnable>(me: &Entity<R>, space: &Arc<Space<R>>, claimed: bool) -> Place {
     if me.park.give_up() {
         return Place::Left;
     }
@@ -103,7 +102,13 @@ enum End {
 }
 
 /// Spins until there is something to do or the time is over.
-fn watch(me: &Thread, space: &Space, slot: u32, outside: Option<&Network>, until: u64) -> End {
+fn watch<R: Runnable>(
+    me: &Entity<R>,
+    space: &Space<R>,
+    slot: u32,
+    outside: Option<&R::Outside>,
+    until: u64,
+) -> End {
     if space.has_ready() {
         return End::Needed;
     }
@@ -131,13 +136,21 @@ fn watch(me: &Thread, space: &Space, slot: u32, outside: Option<&Network>, until
 }
 
 /// Sleeps on the vCPU.
-fn sleep(me: &Thread, space: &Arc<Space>, slot: u32, outside: Option<&Network>, deadline: Deadline) -> Place {
+fn sleep<R: Runnable>(
+    me: &Entity<R>,
+    space: &Arc<Space<R>>,
+    slot: u32,
+    outside: Option<&R::Outside>,
+    deadline: Deadline,
+) -> Place {
     me.slot.store(slot, Ordering::Relaxed);
     if !me.park.sleep() {
         return Place::Woken;
     }
-    time::cpu::pause();
-    let watch = outside.and_then(Watch::take);
+    if let Some(t) = current_ref::<R>() {
+        t.stops(time::monotonic_ns());
+    }
+    let watch = outside.and_then(Outside::watch);
     let place = loop {
         let others = space.first_deadline();
         let until = [deadline, others].into_iter().flatten().min();
@@ -162,21 +175,23 @@ fn sleep(me: &Thread, space: &Arc<Space>, slot: u32, outside: Option<&Network>, 
             break leave(me, space, false);
         }
     };
-    time::cpu::go_on();
+    if let Some(t) = current_ref::<R>() {
+        t.runs(time::monotonic_ns());
+    }
     if !matches!(place, Place::Left) {
         space.taken();
     }
     place
 }
 
-impl Space {
+impl<R: Runnable> Space<R> {
     /// Puts this vCPU to sleep until it is claimed, at most until `deadline`, unless there is work or `ready`. The
     /// caller looks for both again, and, if it watches, at what the network service has said.
     pub(super) fn sleep_vcpu(
         &self,
         slot: u32,
         deadline: Deadline,
-        watch: Option<&Watch>,
+        watch: Option<&<R::Outside as Outside>::Watch<'_>>,
         ready: impl FnOnce() -> bool,
     ) {
         let word = self.word(slot);

@@ -4,10 +4,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use doppel_machine::sync::SpinLock;
+use doppel_machine::sync::{Once, SpinLock};
 use doppel_machine::wakes;
 
-use crate::task::{Thread, current};
+use super::runnable::{Runnable, current, current_ref};
 use crate::{Errno, Result};
 
 /// An absolute time on the domain's monotonic clock in nanoseconds; `None` waits for ever.
@@ -24,10 +24,57 @@ pub trait Wake: Send + Sync {
     fn wake(&self, events: u32) -> bool;
 }
 
-impl Wake for Thread {
-    fn wake(&self, _events: u32) -> bool {
-        self.unpark();
-        true
+/// A thread that waits.
+pub trait Waits: Wake {
+    /// Whether its wait should give up: a signal is pending, or it must end or stop.
+    fn interrupted(&self) -> bool;
+
+    /// Blocks it, which is the current thread, until it is woken or the deadline; false at the deadline. May return early.
+    fn park(&self, deadline: Deadline) -> bool;
+}
+
+impl<R: Runnable> Waits for R {
+    fn interrupted(&self) -> bool {
+        self.is_interrupted()
+    }
+
+    fn park(&self, deadline: Deadline) -> bool {
+        super::park(self, deadline)
+    }
+}
+
+/// How the layers below threads see the current one.
+struct Current {
+    waiter: fn() -> Arc<dyn Waits>,
+    goes_outside: fn(),
+}
+
+static CURRENT: Once<Current> = Once::new();
+
+/// Says what threads are; once, at boot.
+pub fn run<R: Runnable>() {
+    let goes_outside = || {
+        if let Some(t) = current_ref::<R>() {
+            t.entity().outside.store(true, Ordering::Relaxed);
+        }
+    };
+    let set = CURRENT.set(Current { waiter: || current::<R>(), goes_outside });
+    assert!(set.is_ok(), "threads are of one kind");
+}
+
+/// The current thread, for a wait. Panics on an idle vCPU.
+pub fn waiter() -> Arc<dyn Waits> {
+    match CURRENT.get() {
+        Some(c) => (c.waiter)(),
+        None => panic!("waiting before boot"),
+    }
+}
+
+/// The current thread has used a source of wake-ups outside of the domain ([`super::Outside`]): what it waits for next may
+/// come from there.
+pub fn goes_outside() {
+    if let Some(c) = CURRENT.get() {
+        (c.goes_outside)();
     }
 }
 
@@ -145,7 +192,7 @@ pub fn wait_until<T>(
     if let Some(v) = cond() {
         return Ok(v);
     }
-    let me = current();
+    let me = waiter();
     let token = queue.add(me.clone(), false);
     let r = loop {
         if let Some(v) = cond() {
@@ -154,7 +201,7 @@ pub fn wait_until<T>(
         if me.interrupted() {
             break Err(Errno::ERESTARTSYS);
         }
-        if !super::park(&me, deadline) {
+        if !me.park(deadline) {
             break cond().ok_or(Errno::ETIMEDOUT);
         }
     };
@@ -167,13 +214,13 @@ pub fn wait_until_uninterruptible<T>(queue: &WaitQueue, mut cond: impl FnMut() -
     if let Some(v) = cond() {
         return v;
     }
-    let me = current();
+    let me = waiter();
     let token = queue.add(me.clone(), false);
     let r = loop {
         if let Some(v) = cond() {
             break v;
         }
-        super::park(&me, None);
+        me.park(None);
     };
     queue.remove(token);
     r

@@ -12,7 +12,7 @@ use super::{
     DEFAULT_IGNORE, SigInfo, UNBLOCKABLE, bit, force, frame, pgrp_orphaned, send, set_mask, sig, stop,
 };
 use crate::task::{Thread, coredump, ptrace};
-use crate::{Errno, console, kernel};
+use crate::{Errno, kernel, log};
 
 /// Runs before every return to a program when work was posted: acts on pending signals (default actions,
 /// stops, building handler frames in the registers and on the user stack) and finishes interrupted system
@@ -62,7 +62,7 @@ fn act(t: &Arc<Thread>, info: &SigInfo, continues: u64) {
 /// Shows a signal as strace does.
 fn trace(t: &Thread, i: &SigInfo) {
     let (name, n) = (doppel_abi_linux::signal::name(i.signo), i.signo);
-    console::log(&format!(
+    log::log(&format!(
         "[{}] --- {name} ({n}) {{si_code={}, si_pid={}, si_uid={}, si_value={:#x}}} ---\n",
         t.tid(),
         i.code,

@@ -1,5 +1,6 @@
 //! Sending: who gets a signal, whether it is dropped, whom it wakes.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use super::queue::Queued;
 use super::{DEFAULT_STOP, SigInfo, SigSet, UNBLOCKABLE, bit, code, sig, stop};
 use crate::fs::file::poll;
 use crate::task::{Process, Thread, current, exit, rlimit};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Most pending signals of one queue, whatever RLIMIT_SIGPENDING says.
 const QUEUE_MAX: u64 = 32_768;
@@ -36,7 +37,7 @@ pub fn send_sigpipe() {
 /// Sends to every process of a process group; ESRCH if there is none.
 pub fn send_group(pgid: i32, info: SigInfo) -> Result<()> {
     let mut found = Err(Errno::ESRCH);
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         if p.pgid() == pgid && !p.is_zombie() {
             let r = send_process(&p, info);
             if found.is_err() {

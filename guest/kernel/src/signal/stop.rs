@@ -1,5 +1,6 @@
 //! Job control: stopping and continuing processes, telling parents, orphaned process groups.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -7,8 +8,8 @@ use doppel_abi_linux::signal::{SIG_IGN, sa};
 
 use super::send::flush;
 use super::{DEFAULT_STOP, SigInfo, bit, code, send_group, send_process, sig};
+use crate::sched;
 use crate::task::{Process, Thread, ptrace};
-use crate::{kernel, sched};
 
 /// What sending does first, whether or not the signal is then ignored or blocked: a stop signal cancels a
 /// pending SIGCONT, SIGCONT cancels pending stops.
@@ -62,7 +63,7 @@ pub(super) fn stop(p: &Arc<Process>, signo: i32, seen: u64) {
 pub(super) fn wait_while_stopped(t: &Arc<Thread>) {
     while t.process.signals.is_stopped() && !t.ptrace.is_past_stop() && !t.exiting.load(Ordering::SeqCst) {
         if !ptrace::group_stop(t) {
-            sched::park(t, None);
+            sched::park(&**t, None);
         }
     }
 }
@@ -83,7 +84,7 @@ pub fn notify_parent(p: &Arc<Process>, what: i32, status: i32) {
 /// Whether no live member of the group, `without` left out, has a parent in another group of its session:
 /// nobody could continue it once stopped.
 pub fn pgrp_orphaned(pgid: i32, without: i32) -> bool {
-    !kernel().all_processes().iter().any(|p| {
+    !TASKS.all_processes().iter().any(|p| {
         p.pgid() == pgid
             && p.pid != without
             && !p.is_zombie()
@@ -94,7 +95,7 @@ pub fn pgrp_orphaned(pgid: i32, without: i32) -> bool {
 }
 
 fn hang_up_if_orphaned(pgid: i32, without: i32) {
-    let stopped = kernel()
+    let stopped = TASKS
         .all_processes()
         .iter()
         .any(|p| p.pgid() == pgid && p.pid != without && !p.is_zombie() && p.signals.is_stopped());

@@ -3,6 +3,9 @@
 //! A new address space is a host process cloned by the calling vCPU, with no lock held; its first vCPU finds
 //! the child thread on the run queue of the new [`Space`]. A vfork child runs in its parent's space until exec.
 
+use crate::task::SPACES;
+use crate::task::SPARES;
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -11,8 +14,9 @@ use doppel_machine::cpu;
 use doppel_machine::user::UserPtr;
 
 use super::{Process, Thread, current, ptrace};
-use crate::sched::{Space, WaitQueue, wait_until_uninterruptible};
-use crate::{Errno, Result, kernel};
+use crate::sched::{WaitQueue, wait_until_uninterruptible};
+use crate::task::Space;
+use crate::{Errno, Result};
 
 /// Clone flags (`<linux/sched.h>`).
 #[allow(missing_docs)]
@@ -90,10 +94,10 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let process = &parent.process;
     // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's
     // control group bounds those.
-    if doppel_machine::boot::task_limit().is_some_and(|most| kernel().tasks() >= most) {
+    if doppel_machine::boot::task_limit().is_some_and(|most| TASKS.tasks() >= most) {
         return Err(Errno::EAGAIN);
     }
-    let tid = if r.tid != 0 { r.tid } else { kernel().alloc_pid()? };
+    let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
     let vfork = r.flags & flag::VFORK != 0;
 
     let mut regs = parent.task.regs();
@@ -202,7 +206,7 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
     let p = &parent.process;
     let nproc = p.rlimit(super::rlimit::NPROC);
     let cred = parent.cred();
-    if cred.ruid != 0 && kernel().processes.lock().len() as u64 >= nproc {
+    if cred.ruid != 0 && TASKS.processes.lock().len() as u64 >= nproc {
         return Err(Errno::EAGAIN);
     }
     let files =
@@ -247,9 +251,9 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
 /// Enters the child in the tables.
 fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, flags: u64) {
     process.threads.lock().push(child.clone());
-    kernel().threads.lock().insert(child.tid(), child.clone());
+    TASKS.threads.lock().insert(child.tid(), child.clone());
     if flags & flag::THREAD == 0 {
-        kernel().processes.lock().insert(process.pid, process.clone());
+        TASKS.processes.lock().insert(process.pid, process.clone());
         let real_parent = process.parent().unwrap_or_else(|| parent.clone());
         real_parent.children.lock().push(process.clone());
     } else if process.group_exit.lock().is_some() {
@@ -269,12 +273,12 @@ pub fn start_space(space: &Arc<Space>, from_init: bool) -> Result<()> {
 
 /// Starts the spaces that exec asked for; runs on PID 1, whose own memory is empty.
 pub fn spawn_requested_spaces() {
-    let requests = core::mem::take(&mut *kernel().timekeeper.spawn_requests.lock());
+    let requests = core::mem::take(&mut *SPACES.requests.lock());
     for space in requests {
         if start_space(&space, true).is_err() {
             // The host has no room for one more process: the exec that waits for it cannot go back.
             super::exit::end_space(&space);
         }
     }
-    kernel().spares.refill();
+    SPARES.refill();
 }

@@ -217,7 +217,7 @@ pub(crate) fn run(thread: &Arc<Thread>, r: Request) -> Result<()> {
     super::futex::exit_robust(thread);
     super::begin_exec(thread)?;
     if let Err(e) = replace(thread, ready) {
-        crate::console::log(&alloc::format!("exec: failed behind the point of no return: {}\n", e.name()));
+        crate::log::log(&alloc::format!("exec: failed behind the point of no return: {}\n", e.name()));
         super::do_group_exit(thread, sig::SIGKILL);
     }
     Ok(())

@@ -2,6 +2,10 @@
 //!
 //! A thread ends only in [`exit_work`], where its kernel stack is empty: everything else marks it `exiting`.
 
+use crate::fs::FdTable;
+use crate::part::Part;
+use crate::task::SPARES;
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -10,10 +14,23 @@ use doppel_abi_machine::state;
 use doppel_machine::{boot, cpu, host};
 
 use super::{Process, Thread, futex, ptrace};
-use crate::sched::{self, Space, wait_until};
+use crate::sched::{self, wait_until};
 use crate::signal::{self, SigInfo, code, sig};
+use crate::task::Space;
 use crate::time::cpu as cpu_time;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
+
+/// The descriptors of processes that have ended: none.
+pub struct NoFiles(Arc<FdTable>);
+
+/// The domain's.
+pub static NO_FILES: Part<NoFiles> = Part::new();
+
+impl Default for NoFiles {
+    fn default() -> Self {
+        Self(Arc::new(FdTable::new(0)))
+    }
+}
 
 /// Ends one thread at its next chance.
 pub(crate) fn mark_exiting(t: &Thread) {
@@ -39,7 +56,7 @@ pub fn end_process(p: &Process, status: i32) {
 /// Work before a return to the program: reschedule, end, or act on signals.
 pub fn exit_work(t: &Arc<Thread>) {
     if cpu::vcpu().need_resched.load(Ordering::SeqCst) != 0 {
-        sched::yield_now();
+        crate::task::yield_now();
     }
     if !t.exiting.load(Ordering::SeqCst) {
         signal::deliver(t);
@@ -55,7 +72,7 @@ pub fn end_if_exiting() {
         }
         finish(&t);
     }
-    sched::exit_current()
+    sched::exit_current::<Thread>()
 }
 
 /// Everything the end of a thread does, except leaving its stack.
@@ -76,7 +93,7 @@ fn finish(t: &Arc<Thread>) {
     // Before others see that this thread has gone. The last one's table is closed with the process.
     drop(t.files.replace(None));
     let p = t.process.clone();
-    kernel().threads.lock().remove(&t.tid());
+    TASKS.threads.lock().remove(&t.tid());
     cpu_time::thread_stops(t);
     let last = {
         let mut threads = p.threads.lock();
@@ -112,7 +129,7 @@ fn process_exit(p: &Arc<Process>) {
     let status = group_status(p);
     p.timers.clear();
     ptrace::tracer_exit(p);
-    let files = core::mem::replace(&mut *p.files.lock(), kernel().no_files.clone());
+    let files = core::mem::replace(&mut *p.files.lock(), NO_FILES.0.clone());
     drop(files);
     crate::ipc::process_exit(p);
     let space = p.space();
@@ -125,7 +142,7 @@ fn process_exit(p: &Arc<Process>) {
     super::ids::leave_session(p);
     *p.exe.lock() = None;
     reparent_children(p);
-    if p.pid == super::init_pid() || p.pid == kernel().foreground.load(Ordering::Relaxed) {
+    if p.pid == super::init_pid() || p.pid == TASKS.foreground.load(Ordering::Relaxed) {
         end_domain(status);
     }
     *p.exit_status.lock() = Some(status);
@@ -133,11 +150,11 @@ fn process_exit(p: &Arc<Process>) {
     let exec = p.exec.lock().take();
     if let Some(channel) = exec {
         // The host is its parent.
-        kernel().processes.lock().remove(&p.pid);
+        TASKS.processes.lock().remove(&p.pid);
         channel.ended(status);
     } else if p.pid != super::init_pid() && p.parent().is_none() {
         // The kernel started it, and waits for nothing.
-        kernel().processes.lock().remove(&p.pid);
+        TASKS.processes.lock().remove(&p.pid);
     }
     notify_parent(p, status);
 }
@@ -179,7 +196,7 @@ fn reparent_children(p: &Arc<Process>) {
         }
         heir = h.parent();
     }
-    let heir = heir.or_else(|| kernel().process(super::init_pid()).ok());
+    let heir = heir.or_else(|| TASKS.process(super::init_pid()).ok());
     let Some(heir) = heir.filter(|h| !Arc::ptr_eq(h, p)) else { return };
     for c in children {
         c.set_parent(&heir);
@@ -203,7 +220,7 @@ pub fn end_domain(status: i32) {
     v.exit_status.store(status, Ordering::SeqCst);
     v.state.store(state::EXITED, Ordering::SeqCst);
     host::ring_doorbell();
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         if p.pid != super::init_pid() {
             end_process(&p, sig::SIGKILL);
         }
@@ -213,8 +230,8 @@ pub fn end_domain(status: i32) {
 /// Takes back a child whose host process could not be started.
 pub fn abandon(child: &Arc<Thread>) {
     let p = &child.process;
-    kernel().threads.lock().remove(&child.tid());
-    kernel().processes.lock().remove(&p.pid);
+    TASKS.threads.lock().remove(&child.tid());
+    TASKS.processes.lock().remove(&p.pid);
     if let Some(parent) = p.parent() {
         parent.children.lock().retain(|c| !Arc::ptr_eq(c, p));
     }
@@ -227,7 +244,7 @@ pub fn end_space(space: &Arc<Space>) {
     for t in space.discard_queue() {
         t.process.group_exit.lock().get_or_insert(sig::SIGKILL);
         let p = t.process.clone();
-        kernel().threads.lock().remove(&t.tid());
+        TASKS.threads.lock().remove(&t.tid());
         p.threads.lock().clear();
         if let Some(v) = t.vfork_done.lock().take() {
             v.complete();
@@ -256,7 +273,7 @@ pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
             return Err(Errno::ERESTARTNOINTR);
         }
         // A signal waits; it is delivered after exec. Only the other threads' end counts here.
-        sched::yield_now();
+        crate::task::yield_now();
     }
     take_leader_id(thread);
     p.signals.exec();
@@ -270,7 +287,7 @@ pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
     } else {
         // Somebody else (a vfork parent) lives in this space, or clearing it would take longer than leaving it to
         // the host to take apart: go on in a clean one.
-        let new = kernel().spares.take();
+        let new = SPARES.take();
         cpu_time::leave_space(thread, &old, &new);
         thread.set_space(new.clone());
         *p.space.lock() = new.clone();
@@ -291,7 +308,7 @@ pub fn begin_exec(thread: &Arc<Thread>) -> Result<Arc<Space>> {
 fn take_leader_id(t: &Arc<Thread>) {
     let (old, pid) = (t.tid(), t.process.pid);
     if old != pid {
-        let mut threads = kernel().threads.lock();
+        let mut threads = TASKS.threads.lock();
         threads.remove(&old);
         threads.insert(pid, t.clone());
         t.tid.store(pid, Ordering::SeqCst);

@@ -11,8 +11,9 @@ use doppel_machine::sync::SpinLock;
 use super::Thread;
 use crate::fs::FdTable;
 use crate::fs::path::{FsContext, Path};
-use crate::sched::{Space, WaitQueue};
+use crate::sched::WaitQueue;
 use crate::signal::ProcessSignals;
+use crate::task::Space;
 use crate::time::ProcessTimers;
 
 /// Identity of a process (`credentials(7)`).

@@ -14,8 +14,9 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use super::{Process, Thread};
-use crate::sched::{WaitQueue, current_space, wait_until_uninterruptible};
+use crate::sched::{WaitQueue, wait_until_uninterruptible};
 use crate::signal::ThreadSignals;
+use crate::task::current_space;
 use crate::{Errno, Result};
 
 /// Most bytes moved by one piece of work.
@@ -42,7 +43,7 @@ pub fn run_in<R: Send + 'static>(
     f: impl FnOnce() -> R + Send + Sync + 'static,
 ) -> Result<R> {
     let space = p.space();
-    if space.id == crate::sched::current_space().id {
+    if space.id == crate::task::current_space().id {
         return Ok(f());
     }
     if !space.try_add_thread() {

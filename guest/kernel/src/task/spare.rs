@@ -15,7 +15,8 @@ use doppel_machine::arena;
 use doppel_machine::sync::SpinLock;
 
 use crate::mm::Mm;
-use crate::sched::Space;
+use crate::part::Part;
+use crate::task::Space;
 use crate::time::Expire;
 use crate::{kernel, time};
 
@@ -33,6 +34,9 @@ pub struct Spares {
     /// When PID 1 last saw that.
     last_used: AtomicU64,
 }
+
+/// The domain's.
+pub static SPARES: Part<Spares> = Part::new();
 
 /// Gives the spares up when their time is over.
 struct End;
@@ -78,7 +82,7 @@ impl Spares {
 
 impl Expire for End {
     fn expire(self: Arc<Self>, now: u64) {
-        let spares = &kernel().spares;
+        let spares = &SPARES;
         let end = spares.last_used.load(Ordering::Relaxed) + KEEP_NS;
         if end > now {
             kernel().timekeeper.arm(end, self);

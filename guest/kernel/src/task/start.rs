@@ -1,5 +1,8 @@
 //! The first program of the domain, faults, and the first moments of a thread.
 
+use crate::console;
+use crate::sched;
+use crate::task::TASKS;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering;
@@ -17,9 +20,9 @@ use crate::fs::caller::Caller;
 use crate::fs::path::FsContext;
 use crate::fs::{FdTable, names};
 use crate::mm::Mm;
-use crate::sched::Space;
 use crate::signal::{self, ProcessSignals, SigInfo, ThreadSignals};
-use crate::{Errno, Result, console, kernel, mm};
+use crate::task::Space;
+use crate::{Errno, Result, log, mm};
 
 /// Pid of the domain's first guest process.
 pub const fn init_pid() -> i32 {
@@ -50,7 +53,7 @@ pub fn prepare() {
 /// Makes guest pid 1 and starts its space; the program itself is loaded by its thread.
 pub fn start_init(data: BootData) {
     crate::net::remote::files::write();
-    let pid = kernel().alloc_pid().unwrap_or(0);
+    let pid = TASKS.alloc_pid().unwrap_or(0);
     assert!(pid == init_pid(), "guest pid 1 must be the first");
     let tty = data.args.flags & boot_flags::TTY != 0;
     must_start(start_on_console(pid, None, data, tty));
@@ -59,13 +62,13 @@ pub fn start_init(data: BootData) {
 /// In a clone: starts the command it was given beside the processes that were frozen, as a child of guest pid 1.
 /// The domain ends with it.
 pub fn start_command(data: BootData) {
-    let Ok(pid) = kernel().alloc_pid() else {
-        console::log("doppel: no process number is left for the command\n");
+    let Ok(pid) = TASKS.alloc_pid() else {
+        log::log("doppel: no process number is left for the command\n");
         super::end_domain(126 << 8);
         return;
     };
-    kernel().foreground.store(pid, Ordering::Relaxed);
-    let parent = kernel().process(init_pid()).ok();
+    TASKS.foreground.store(pid, Ordering::Relaxed);
+    let parent = TASKS.process(init_pid()).ok();
     must_start(start_on_console(pid, parent, data, false));
 }
 
@@ -97,7 +100,7 @@ pub fn start_session(
     open: impl FnOnce(&Arc<Process>) -> Result<()>,
     run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
 ) -> Result<i32> {
-    let pid = kernel().alloc_pid()?;
+    let pid = TASKS.alloc_pid()?;
     start_process(pid, None, cred, open, run).map(|()| pid)
 }
 
@@ -138,8 +141,8 @@ fn start_process(
     );
     open(&process)?;
     process.threads.lock().push(thread.clone());
-    kernel().threads.lock().insert(pid, thread.clone());
-    kernel().processes.lock().insert(pid, process.clone());
+    TASKS.threads.lock().insert(pid, thread.clone());
+    TASKS.processes.lock().insert(pid, process.clone());
     if let Some(parent) = parent {
         process.exit_signal.store(signal::sig::SIGCHLD, Ordering::Relaxed);
         parent.children.lock().push(process);
@@ -161,7 +164,7 @@ fn load_first_program(t: &Arc<Thread>, data: &BootData) {
 
 fn give_up(t: &Arc<Thread>, what: &str, name: &[u8], e: Errno, code: i32) {
     let name = alloc::string::String::from_utf8_lossy(name);
-    console::log(&alloc::format!("doppel: cannot {what} {name}: {}\n", e.words()));
+    log::log(&alloc::format!("doppel: cannot {what} {name}: {}\n", e.words()));
     super::exit::do_group_exit(t, code << 8);
 }
 
@@ -176,7 +179,7 @@ fn make_working_directory(t: &Arc<Thread>, data: &BootData) -> Result<()> {
 pub fn thread_start() {
     if run_hook() {
         // A worker is done. Nothing is owned here: this stack is never unwound.
-        crate::sched::exit_current();
+        sched::exit_current::<Thread>();
     }
 }
 

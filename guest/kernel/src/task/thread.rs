@@ -1,11 +1,10 @@
 //! Guest threads.
 
 use alloc::boxed::Box;
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use doppel_algo::park::ParkWord;
 use doppel_machine::cpu::{self, ThreadObject};
 use doppel_machine::shield::Shielded;
 use doppel_machine::sync::SpinLock;
@@ -13,11 +12,11 @@ use doppel_machine::task::{Task, UserContext};
 use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
-use super::{Cred, Process};
+use super::{Cred, Process, Space};
 use crate::fs::fdtable::{FdTable, FileRef, Files, FilesRef};
 use crate::fs::file::flags::O_PATH;
 use crate::fs::path::FsContext;
-use crate::sched::Space;
+use crate::sched::{Entity, Runnable};
 use crate::signal::ThreadSignals;
 use crate::time::cpu::ThreadUse;
 use crate::{Errno, Result, kernel};
@@ -34,25 +33,8 @@ pub struct Thread {
     pub cred: Shielded<Arc<Cred>>,
     /// Its descriptors; for the thread itself. Others see those of the process.
     pub files: Files,
-    /// The space it runs in; its process' space, except in the middle of exec.
-    space: SpinLock<Arc<Space>>,
-    pub(crate) me: Weak<Thread>,
-    pub(crate) park: ParkWord,
-    /// Whether its next wait may spin (`doppel_algo::park::Window`).
-    pub(crate) spin_window: AtomicU32,
-    /// The slot of the vCPU it sleeps on, while it waits in place.
-    pub(crate) slot: AtomicU32,
-    /// Whether a thread of its own space woke it last.
-    pub(crate) woken_by_own: AtomicBool,
-    /// Whether it has used a socket outside since it last waited (`net::remote`).
-    pub(crate) outside: AtomicBool,
-    /// Whether it is about to wait when it wakes another thread of its space (`doppel_algo::park::Handover`).
-    pub(crate) handover: AtomicU32,
-    /// When it last woke one (domain monotonic), 0 once it has waited.
-    pub(crate) woke_at: AtomicU64,
-    /// Number of its space.
-    space_id: AtomicU64,
-    pub(crate) timed_out: AtomicBool,
+    /// The scheduler's part of it, with the space it runs in: its process' space, except in the middle of exec.
+    pub(super) entity: Entity<Thread>,
     /// Signal mask, pending signals, alternate stack.
     pub signals: ThreadSignals,
     /// Name (`prctl(PR_SET_NAME)`), NUL padded.
@@ -123,17 +105,7 @@ impl Thread {
             process,
             cred: Shielded::new(cred),
             files: Files::new(files),
-            space_id: AtomicU64::new(space.id),
-            space: SpinLock::new(space),
-            me: me.clone(),
-            park: ParkWord::default(),
-            spin_window: AtomicU32::new(0),
-            slot: AtomicU32::new(0),
-            woken_by_own: AtomicBool::new(false),
-            outside: AtomicBool::new(false),
-            handover: AtomicU32::new(0),
-            woke_at: AtomicU64::new(0),
-            timed_out: AtomicBool::new(false),
+            entity: Entity::new(me.clone(), space),
             signals,
             comm: SpinLock::new(comm),
             clear_child_tid: AtomicU64::new(0),
@@ -237,30 +209,34 @@ impl Thread {
 
     /// The space it runs in.
     pub fn space(&self) -> Arc<Space> {
-        self.space.lock().clone()
+        self.entity.space()
     }
 
-    /// Looks at the space it runs in, which costs less than taking a reference to it. Lock order: before the space's own.
+    /// Looks at the space it runs in, which costs less than taking a reference to it.
     #[inline]
     pub fn with_space<R>(&self, f: impl FnOnce(&Space) -> R) -> R {
-        f(&self.space.lock())
+        self.entity.with_space(f)
     }
 
     /// Number of the space it runs in.
     pub fn space_id(&self) -> u64 {
-        self.space_id.load(Ordering::Relaxed)
+        self.entity.space_id()
     }
 
     /// Moves the thread to another space (exec): it continues there when next resumed.
     pub fn set_space(&self, space: Arc<Space>) {
-        self.space_id.store(space.id, Ordering::Relaxed);
-        *self.space.lock() = space;
+        self.entity.set_space(space);
+    }
+
+    /// Makes it runnable if it waits.
+    pub fn unpark(&self) {
+        self.entity.unpark();
     }
 
     /// Whether a blocking call should give up: a deliverable signal is pending, the thread must end, stop or
     /// be frozen.
     pub fn interrupted(&self) -> bool {
-        self.exiting.load(Ordering::SeqCst) || crate::signal::pending(self)
+        self.is_interrupted()
     }
 
     /// Makes the thread notice something new (a signal, an exit request): interrupts its program or its wait.

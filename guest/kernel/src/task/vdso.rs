@@ -6,16 +6,20 @@ use alloc::vec::Vec;
 use doppel_algo::vdso_elf::{self, Function};
 use doppel_machine::vdso;
 
+use crate::Result;
 use crate::fs::Input;
 use crate::fs::pages::Object;
 use crate::mm::{Backing, Mm, Place, Vma, page_up, vm};
-use crate::{Result, kernel};
+use crate::part::{Lazy, Part};
 
 /// The domain's vDSO image.
-struct Vdso {
+pub(crate) struct Vdso {
     pages: Arc<Object>,
     len: u64,
 }
+
+/// The domain's.
+pub(crate) static VDSO: Part<Lazy<Vdso>> = Part::new();
 
 impl Default for Vdso {
     fn default() -> Self {
@@ -37,7 +41,7 @@ impl Default for Vdso {
 
 /// Maps the vDSO into the current space; returns its address.
 pub fn map(mm: &Mm) -> Result<u64> {
-    let v = kernel().service::<Vdso>();
+    let v = VDSO.get().get();
     let vma = Vma::object(5, vm::VDSO | vm::NO_CHARGE, Backing::Pages(v.pages.clone()), None, 0);
     mm.map(Place::Hint(0), v.len, vma, false)
 }

@@ -3,6 +3,7 @@
 use doppel_machine::boot;
 use doppel_machine::user::{UserPtr, bytes_of_mut};
 
+use crate::part::Part;
 use crate::{Errno, Result};
 
 /// What `uname -r` and /proc/sys/kernel/osrelease say.
@@ -12,6 +13,9 @@ pub const VERSION: &str = "#1 SMP PREEMPT_DYNAMIC Doppel";
 
 /// The NIS domain name.
 pub struct DomainName(pub(crate) doppel_machine::sync::SpinLock<alloc::vec::Vec<u8>>);
+
+/// The domain's.
+pub static DOMAIN_NAME: Part<DomainName> = Part::new();
 
 impl Default for DomainName {
     fn default() -> Self {

@@ -1,12 +1,13 @@
 //! Waiting for children (`wait(2)`).
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use super::{Process, ptrace};
 use crate::signal::sig;
 use crate::time::cpu::Times;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 pub(crate) const WUNTRACED: u32 = 2;
 pub(crate) const WEXITED: u32 = 4;
 pub(crate) const WCONTINUED: u32 = 8;
@@ -74,7 +75,7 @@ pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) -> bool {
         children.len() < before
     };
     if found {
-        kernel().processes.lock().remove(&child.pid);
+        TASKS.processes.lock().remove(&child.pid);
         parent.used.add_child(total_cpu(child));
         parent.child_max_rss.fetch_max(max_rss(child), Ordering::Relaxed);
     }

@@ -1,5 +1,6 @@
 //! Reading clocks.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 
 use doppel_abi_linux::time::clock::*;
@@ -7,7 +8,7 @@ use doppel_machine::{clock, pod_struct};
 
 use super::{Timeval, cpu, monotonic_ns, realtime_ns};
 use crate::task::{Process, Thread};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Whose CPU time a dynamic clock id means.
 pub(crate) enum Owner {
@@ -23,14 +24,14 @@ pub(crate) fn dynamic(me: &Arc<Thread>, id: i32) -> Result<Owner> {
     }
     let pid = !(id >> 3);
     if id & PER_THREAD != 0 {
-        let t = if pid == 0 { me.clone() } else { kernel().thread(pid).map_err(|_| Errno::EINVAL)? };
+        let t = if pid == 0 { me.clone() } else { TASKS.thread(pid).map_err(|_| Errno::EINVAL)? };
         // A thread's clock is shown to its own process only.
         return if t.process.pid == me.process.pid { Ok(Owner::Thread(t)) } else { Err(Errno::EINVAL) };
     }
     if pid == 0 {
         return Ok(Owner::Process(me.process.clone()));
     }
-    kernel().process(pid).map(Owner::Process).map_err(|_| Errno::EINVAL)
+    TASKS.process(pid).map(Owner::Process).map_err(|_| Errno::EINVAL)
 }
 
 /// Whether the clock counts CPU time.

@@ -10,17 +10,16 @@
 //! system calls make, so the larger counts.
 //! Lock order: a process' threads, its space's vCPUs, what was shown: leaves, one after the other.
 
-use alloc::sync::Arc;
-use core::any::Any;
+use crate::part::Part;
+use crate::task::TASKS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_machine::cpu::{self, ThreadObject};
+use doppel_machine::cpu;
 use doppel_machine::host;
 use doppel_machine::sync::SpinLock;
 
 use super::monotonic_ns;
-use crate::kernel;
-use crate::sched::Space;
+use crate::task::Space;
 use crate::task::{Process, Thread};
 
 /// A system call that took longer is followed by another that is timed.
@@ -28,6 +27,16 @@ const LONG_CALL_NS: u64 = 20_000;
 
 /// Most that a timed system call stands for by each of those that were not timed.
 const LONGEST_CALL_NS: u64 = 100_000;
+
+/// What the host took of its vCPUs, as far as they have asked, and as it was told last.
+#[derive(Default)]
+pub struct Stolen {
+    ns: AtomicU64,
+    shown: AtomicU64,
+}
+
+/// The domain's.
+pub static STOLEN: Part<Stolen> = Part::new();
 
 /// User and system time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,46 +151,21 @@ impl ThreadUse {
         self.charged.store(self.charged.load(Ordering::Relaxed) + charge.cpu, Ordering::Release);
         self.since.store(0, Ordering::Release);
         if charge.stolen != 0 {
-            kernel().stolen_ns.fetch_add(charge.stolen, Ordering::Relaxed);
+            STOLEN.ns.fetch_add(charge.stolen, Ordering::Relaxed);
         }
         charge.cpu
     }
 }
 
-/// Runs `next` instead of the current task, accounting the time of both. All switches go through here.
-pub(crate) fn switch_to(next: Arc<dyn ThreadObject>) {
-    if cpu::is_current(&next) {
-        return;
-    }
-    let now = monotonic_ns();
-    if let Some(t) = cpu::current_as::<Thread>() {
-        t.used.charge(now, false);
-        t.learn_handover(now);
-    }
-    // Not before the vCPU that ran it last has charged it.
-    cpu::switch_to(next, |object| {
-        let object: &dyn Any = object;
-        if let Some(t) = object.downcast_ref::<Thread>() {
-            switched_in(t, now);
-        }
-    });
+/// The current thread stops running, or sleeps together with its vCPU: its time stops.
+#[inline]
+pub(crate) fn stops(t: &Thread, now: u64) {
+    t.used.charge(now, false);
 }
 
-/// The current thread sleeps together with its vCPU: its time stops.
-pub(crate) fn pause() {
-    if let Some(t) = cpu::current_as::<Thread>() {
-        t.used.charge(monotonic_ns(), false);
-    }
-}
-
-/// The end of [`pause`].
-pub(crate) fn go_on() {
-    if let Some(t) = cpu::current_as::<Thread>() {
-        switched_in(&t, monotonic_ns());
-    }
-}
-
-fn switched_in(t: &Thread, now: u64) {
+/// `t` begins to run.
+#[inline]
+pub(crate) fn runs(t: &Thread, now: u64) {
     t.used.since.store(now, Ordering::Release);
     t.process.timers.cpu.thread_runs(&t.process);
 }
@@ -309,8 +293,7 @@ pub(crate) fn thread_ends(t: &Thread) {
 }
 
 /// The current thread, which has ended or is a worker, runs nothing more.
-pub(crate) fn last_slice() {
-    let Some(t) = cpu::current_as::<Thread>() else { return };
+pub(crate) fn last_slice(t: &Thread) {
     let cpu = t.used.charge(monotonic_ns(), false);
     // What a worker has used before is in no list of threads.
     let cpu = if t.is_worker() { t.used.charged.load(Ordering::Relaxed) } else { cpu };
@@ -342,7 +325,7 @@ pub(crate) fn leave_space(t: &Thread, old: &Space, new: &Space) {
 
 /// In a clone: the host's accounts stayed behind, and every process goes on from what it was told last.
 pub(crate) fn adopt() {
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         if let Some((sum, _)) = charged(&p, true) {
             let told = p.used.told(p.used.last().total());
             p.used.dead.fetch_add(told.saturating_sub(sum), Ordering::Relaxed);
@@ -383,7 +366,7 @@ pub(crate) fn timed(serve: impl FnOnce()) {
 /// CPU time of all processes that still have an entry, and of the children they have reaped.
 pub fn domain_times() -> Times {
     let mut sum = Times::default();
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         sum += process_times(&p);
         sum += p.used.children();
     }
@@ -392,8 +375,8 @@ pub fn domain_times() -> Times {
 
 /// Time in which threads of the domain would have run, but the host ran others.
 pub fn stolen_ns() -> u64 {
-    let mut stolen = kernel().stolen_ns.load(Ordering::Relaxed);
-    for p in kernel().all_processes() {
+    let mut stolen = STOLEN.ns.load(Ordering::Relaxed);
+    for p in TASKS.all_processes() {
         let space = p.space();
         let running: u64 = p.threads().iter().map(|t| t.used.slice()).sum();
         if running != 0
@@ -403,5 +386,5 @@ pub fn stolen_ns() -> u64 {
             stolen += running.saturating_sub(rest.max(0).cast_unsigned());
         }
     }
-    kernel().stolen_shown.fetch_max(stolen, Ordering::Relaxed).max(stolen)
+    STOLEN.shown.fetch_max(stolen, Ordering::Relaxed).max(stolen)
 }

@@ -23,7 +23,7 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, clock, pod_struct};
 
 use crate::kernel;
-use crate::sched::Space;
+use crate::sched::Deadline;
 use crate::{Errno, Result};
 
 /// CLOCK_MONOTONIC of the domain in nanoseconds.
@@ -57,6 +57,16 @@ pub trait Expire: Send + Sync {
     fn expire(self: Arc<Self>, now: u64);
 }
 
+/// An address space, which has more to do than vCPUs that do it, or threads with deadlines and no vCPU that looks at them.
+pub trait Ticks: Send + Sync {
+    /// One tick: expires sleepers, preempts if threads wait; unless a `whole` time slice is over, only if one has come by
+    /// its deadline. False if there was nothing to do: it ticks no more then.
+    fn tick(&self, whole: bool) -> bool;
+
+    /// The earliest deadline of a thread that sleeps off its vCPU.
+    fn first_deadline(&self) -> Deadline;
+}
+
 /// Time slice between preemptions of a space that has more runnable threads than vCPUs.
 pub const TICK_NS: u64 = 4_000_000;
 
@@ -67,13 +77,11 @@ const LEAST_GAP_NS: u64 = 50_000;
 #[derive(Default)]
 pub struct Timekeeper {
     timers: SpinLock<BTreeMap<TimerId, Arc<dyn Expire>>>,
-    ticking: SpinLock<Vec<Arc<Space>>>,
+    ticking: SpinLock<Vec<Arc<dyn Ticks>>>,
     /// When the spaces last ticked, other than for a deadline.
     ticked: AtomicU64,
     /// When PID 1 will next wake by itself (domain monotonic), u64::MAX when it sleeps without limit.
     next_wake: AtomicU64,
-    /// New address spaces to start (exec from a vfork child): served by PID 1 in order.
-    pub spawn_requests: SpinLock<Vec<Arc<Space>>>,
 }
 
 impl Timekeeper {
@@ -93,7 +101,7 @@ impl Timekeeper {
     }
 
     /// Starts ticking a space.
-    pub fn add_ticking(&self, space: Arc<Space>) {
+    pub fn add_ticking(&self, space: Arc<dyn Ticks>) {
         let deadline = space.first_deadline().unwrap_or(u64::MAX);
         self.ticking.lock().push(space);
         self.look_by(deadline.min(monotonic_ns() + TICK_NS));

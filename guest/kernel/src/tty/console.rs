@@ -19,22 +19,26 @@ use crate::fs::File;
 use crate::fs::file::flags::O_RDWR;
 use crate::fs::inode::SetAttr;
 use crate::fs::walk::Walker;
+use crate::part::Part;
 use crate::signal::sig;
 use crate::task::Process;
-use crate::{Result, console, kernel};
+use crate::{Result, console};
 
 /// Its device node.
 const NAME: &[u8] = b"/dev/console";
 
 /// Where the console terminal is found.
 #[derive(Default)]
-struct ConsoleTty {
+pub(crate) struct ConsoleTty {
     tty: Once<Arc<Tty>>,
 }
 
+/// The domain's.
+pub(crate) static CONSOLE_TTY: Part<ConsoleTty> = Part::new();
+
 /// The console terminal, if the domain has one.
 pub(super) fn terminal() -> Option<Arc<Tty>> {
-    kernel().service::<ConsoleTty>().tty.get().cloned()
+    CONSOLE_TTY.get().tty.get().cloned()
 }
 
 fn termios() -> Termios {
@@ -47,7 +51,7 @@ pub fn open_console(p: &Arc<Process>, winsize: u32, connected: bool) -> Arc<File
     let channel = console::get();
     let size = Winsize::from_register(winsize);
     let tty = Tty::new(Kind::Console, termios(), size, connected, Some(channel));
-    let made = kernel().service::<ConsoleTty>().tty.set(tty.clone());
+    let made = CONSOLE_TTY.get().tty.set(tty.clone());
     assert!(made.is_ok(), "console terminal opened twice");
     let file = open_first(&tty, p, NAME);
     if let Some(inode) = &file.inode {

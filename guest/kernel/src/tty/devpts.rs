@@ -19,9 +19,10 @@ use super::terminal::Kind;
 use crate::fs::file::{DirSink, Splice};
 use crate::fs::inode::{SetAttr, StatFs, Time};
 use crate::fs::{File, FileOps, FileType, Inode, Stat};
+use crate::part::Part;
 use crate::task::current;
 use crate::task::current_ref;
-use crate::{Errno, Result, kernel, time};
+use crate::{Errno, Result, time};
 
 /// Most pseudo-terminals at a time: the minors of the four major numbers registered.
 const MAX: u32 = 1024;
@@ -35,13 +36,16 @@ const PTMX_INO: u64 = 2;
 const PTMX_RDEV: u64 = 5 << 8 | 2;
 
 #[derive(Default)]
-struct DevPts {
+pub(crate) struct DevPts {
     numbers: SpinLock<BTreeSet<u32>>,
     open: SpinLock<BTreeMap<u32, Arc<Node>>>,
 }
 
-fn devpts() -> Arc<DevPts> {
-    kernel().service::<DevPts>()
+/// The domain's.
+pub(crate) static DEV_PTS: Part<DevPts> = Part::new();
+
+fn devpts() -> &'static DevPts {
+    DEV_PTS.get()
 }
 
 struct Attr {

@@ -1,5 +1,6 @@
 //! Controlling terminals and job control.
 
+use crate::task::TASKS;
 use alloc::sync::{Arc, Weak};
 use core::any::Any;
 
@@ -8,7 +9,7 @@ use super::terminal::{Control, Kind};
 use crate::sched::wait_until_uninterruptible;
 use crate::signal::{self, SigInfo, pgrp_orphaned, send_group, send_process, sig};
 use crate::task::{Process, Session, current};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 const CAP_SYS_ADMIN: u32 = 21;
 
@@ -112,7 +113,7 @@ pub(super) fn lose_terminal(tty: &Arc<Tty>) {
     };
     let old = core::mem::replace(&mut *session.tty.lock(), former);
     drop(old);
-    if let Ok(leader) = kernel().process(session.sid) {
+    if let Ok(leader) = TASKS.process(session.sid) {
         for signo in [sig::SIGHUP, sig::SIGCONT] {
             // A leader that is ending needs no signal.
             let _ = send_process(&leader, SigInfo::kernel(signo));
@@ -177,7 +178,7 @@ pub(super) fn set_foreground(tty: &Arc<Tty>, pgrp: i32) -> Result<()> {
         return Err(Errno::EINVAL);
     }
     let sid = p.session().sid;
-    let member = kernel().all_processes().into_iter().find(|q| q.pgid() == pgrp);
+    let member = TASKS.all_processes().into_iter().find(|q| q.pgid() == pgrp);
     if member.ok_or(Errno::ESRCH)?.session().sid != sid {
         return Err(Errno::EPERM);
     }

@@ -7,7 +7,7 @@
 //! Lock order: terminal control → session's terminal; terminal state → console rings; no two terminals.
 //! Signals are sent and queues woken with none of these held.
 
-mod console;
+pub(crate) mod console;
 pub mod devpts;
 mod ioctl;
 mod job;

@@ -10,7 +10,8 @@
 mod extents;
 mod object;
 
-use alloc::sync::Arc;
+use crate::mm::commit::COMMIT;
+use crate::part::Part;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_algo::buddy::Buddy;
@@ -18,7 +19,7 @@ use doppel_machine::sync::{Once, SpinLock};
 use doppel_machine::{arena, boot, host, pagefile};
 
 use crate::mm::Commit;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 pub use object::Object;
 
@@ -51,7 +52,7 @@ pub struct PageFile {
     /// Pages in the file.
     end: u64,
     /// The domain's one account of memory, private mappings included.
-    commit: Arc<Commit>,
+    commit: &'static Commit,
 }
 
 /// What the files of one file system may hold together (tmpfs' `size=`).
@@ -85,6 +86,9 @@ impl Quota {
 
 static PAGE_FILE: Once<&'static PageFile> = Once::new();
 
+/// Where the first process of a clone finds it.
+pub static KEPT: Part<Once<&'static PageFile>> = Part::new();
+
 /// Makes the allocator; once, at boot, before the first fork.
 pub fn init() {
     let end = pagefile::size() / PAGE;
@@ -92,15 +96,15 @@ pub fn init() {
         blocks: SpinLock::new(Buddy::new(end)),
         used: AtomicU64::new(0),
         end,
-        commit: kernel().service(),
+        commit: COMMIT.get(),
     };
     let pf: &'static PageFile = alloc::boxed::Box::leak(alloc::boxed::Box::new(pf));
-    assert!(PAGE_FILE.set(pf).is_ok() && kernel().page_file.set(pf).is_ok(), "page file made twice");
+    assert!(PAGE_FILE.set(pf).is_ok() && KEPT.get().set(pf).is_ok(), "page file made twice");
 }
 
 /// In a clone: the allocator is in the arena.
 pub fn adopt() {
-    let kept = kernel().page_file.get();
+    let kept = KEPT.get().get();
     assert!(kept.is_some_and(|p| PAGE_FILE.set(p).is_ok()), "no frozen page file");
 }
 

@@ -8,9 +8,10 @@ mod mem;
 mod net;
 mod pid;
 mod sysctl;
-mod system;
+pub(crate) mod system;
 mod title;
 
+use crate::task::TASKS;
 pub use pid::{comm_of, cpu_list, state};
 pub use system::{load_averages, memory};
 
@@ -20,7 +21,6 @@ use alloc::vec::Vec;
 
 use super::synthetic::{Directory, Fixed, Node, SyntheticInode, dir, link};
 use super::{FileType, Inode};
-use crate::kernel;
 use crate::task::current;
 
 /// Root inode of a proc file system.
@@ -80,7 +80,7 @@ impl Directory for Root {
                 go = each(cookie, name, *kind);
             }
         }
-        let pids: Vec<i32> = kernel().processes.lock().keys().copied().collect();
+        let pids: Vec<i32> = TASKS.processes.lock().keys().copied().collect();
         for pid in pids {
             let cookie = PID_COOKIES + pid as u64;
             if go && cookie > from {

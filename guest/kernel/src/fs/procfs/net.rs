@@ -1,5 +1,6 @@
 //! /proc/net: interfaces, routes and sockets of the domain.
 
+use crate::net::inet::PORTS;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -9,11 +10,11 @@ use doppel_algo::net::ports::unmapped;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
 use super::super::synthetic::{Entries, Node, bytes, dir, fixed, text};
-use crate::net::inet::{End, Ports, tcp::Tcp, udp::Udp};
+use crate::net::inet::{End, tcp::Tcp, udp::Udp};
 use crate::net::interfaces::{self, Route, scope, table};
 use crate::net::unix::names::names;
 use crate::net::{SocketOps, unix::UnixSock};
-use crate::{kernel, time};
+use crate::time;
 
 /// The net directory of a process.
 pub fn dir_node() -> Node {
@@ -138,7 +139,7 @@ fn ipv6_route() -> String {
 
 /// All TCP sockets that hold a port, by inode number.
 fn tcp_sockets() -> Vec<Arc<Tcp>> {
-    let ports = kernel().service::<Ports>();
+    let ports = PORTS.get();
     let mut v: Vec<_> = ports.tcp.lock().iter().filter_map(|(_, b)| b.what.upgrade()).collect();
     v.sort_by_key(|s| s.common().ino);
     v
@@ -146,7 +147,7 @@ fn tcp_sockets() -> Vec<Arc<Tcp>> {
 
 /// All UDP sockets that hold a port.
 fn udp_sockets() -> Vec<Arc<Udp>> {
-    let ports = kernel().service::<Ports>();
+    let ports = PORTS.get();
     let mut v: Vec<_> = ports.udp.lock().iter().filter_map(|(_, b)| b.what.upgrade()).collect();
     v.sort_by_key(|s| s.common().ino);
     v
@@ -190,7 +191,7 @@ fn tcp(v4: bool) -> String {
     }
     // Ends of connections that are over have no socket, and time left in ticks.
     let now = time::monotonic_ns();
-    let ports = kernel().service::<Ports>();
+    let ports = PORTS.get();
     let table = ports.tcp.lock();
     let waiting = table.waiting(now).filter(|(_, w)| unmapped(&w.local).is_some() == v4);
     for (n, (port, w)) in (n..).zip(waiting) {
@@ -263,7 +264,7 @@ fn counts() -> [usize; 5] {
 
 fn sockstat() -> String {
     let [t4, t6, u4, u6, unix] = counts();
-    let ports = kernel().service::<Ports>();
+    let ports = PORTS.get();
     let tw: u64 = ports.tcp.lock().waiting(time::monotonic_ns()).map(|(_, w)| u64::from(w.count)).sum();
     alloc::format!(
         "sockets: used {}\nTCP: inuse {t4} orphan 0 tw {tw} alloc {} mem 0\nUDP: inuse {u4} mem 0\nUDPLITE: inuse 0\nRAW: inuse 0\nFRAG: inuse 0 memory 0\n",

@@ -1,5 +1,7 @@
 //! /proc/PID and /proc/PID/task/TID.
 
+use crate::sched::runnable::Runnable;
+use crate::task::TASKS;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
@@ -17,9 +19,9 @@ use crate::{Errno, Result, kernel, mm};
 
 /// The directory of a process, if it exists (threads too: /proc/TID is found but not listed).
 pub fn process_dir(pid: i32) -> Option<Node> {
-    let p = match kernel().process(pid) {
+    let p = match TASKS.process(pid) {
         Ok(p) => p,
-        Err(_) => kernel().thread(pid).ok()?.process.clone(),
+        Err(_) => TASKS.thread(pid).ok()?.process.clone(),
     };
     let main = p.threads().first().cloned();
     Some(Node::Dir(Arc::new(PidDir {
@@ -308,7 +310,7 @@ pub fn state(p: &Process, t: Option<&Thread>) -> char {
     if p.signals.is_stopped() {
         return 'T';
     }
-    let one = |t: &Thread| !t.park.waits();
+    let one = |t: &Thread| !t.entity().waits();
     let runs = match t {
         Some(t) => one(t),
         None => p.threads().iter().any(|t| one(t)),

@@ -1,12 +1,12 @@
 //! /proc/sys: the settings programs read. Few can be changed.
 
+use crate::task::coredump::name::SETTINGS;
 use alloc::format;
 use alloc::string::String;
 use core::sync::atomic::Ordering;
 
 use super::super::synthetic::{Entries, Node, dir, fixed, text, writable};
 use super::empty;
-use crate::task::coredump::Settings;
 use crate::{Errno, Result, kernel};
 
 /// /proc/sys.
@@ -101,7 +101,7 @@ fn kernel_dir() -> Node {
 }
 
 fn core_pattern() -> Node {
-    let settings = || kernel().service::<Settings>();
+    let settings = || SETTINGS.get();
     writable(
         0o644,
         move || {
@@ -114,7 +114,7 @@ fn core_pattern() -> Node {
 }
 
 fn core_pipe_limit() -> Node {
-    let settings = || kernel().service::<Settings>();
+    let settings = || SETTINGS.get();
     writable(
         0o644,
         move || Ok(format!("{}\n", settings().pipe_limit.load(Ordering::Relaxed))),
@@ -128,7 +128,7 @@ fn core_pipe_limit() -> Node {
 }
 
 fn core_uses_pid() -> Node {
-    let settings = || kernel().service::<Settings>();
+    let settings = || SETTINGS.get();
     writable(
         0o644,
         move || Ok(format!("{}\n", u8::from(settings().uses_pid.load(Ordering::Relaxed)))),

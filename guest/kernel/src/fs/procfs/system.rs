@@ -1,5 +1,8 @@
 //! The files at the top of /proc.
 
+use crate::part::Part;
+use crate::sched::runnable::Runnable;
+use crate::task::TASKS;
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
@@ -146,20 +149,23 @@ fn uptime() -> String {
 /// CPU nanoseconds of all processes that still have an entry.
 fn total_cpu_ns() -> u64 {
     let one = |p: &Process| crate::time::cpu::process_ns(p) + p.used.children().total();
-    kernel().all_processes().iter().map(|p| one(p)).sum()
+    TASKS.all_processes().iter().map(|p| one(p)).sum()
 }
 
 /// Threads that run or could run, and all threads.
 fn thread_counts() -> (usize, usize) {
-    let threads = kernel().threads.lock();
-    (threads.values().filter(|t| !t.park.waits()).count(), threads.len())
+    let threads = TASKS.threads.lock();
+    (threads.values().filter(|t| !t.entity().waits()).count(), threads.len())
 }
+
+/// The load averages of the domain.
+pub(crate) static LOAD: Part<SpinLock<LoadAvg>> = Part::new();
 
 /// Load averages in hundredths.
 pub fn load_averages() -> [u64; 3] {
     let cpu = total_cpu_ns();
     let up = time::monotonic_ns().saturating_sub(kernel().boot_ns);
-    let state = kernel().service::<SpinLock<LoadAvg>>();
+    let state = LOAD.get();
     let mut l = state.lock();
     l.update(up, cpu);
     l.hundredths()
@@ -167,7 +173,7 @@ pub fn load_averages() -> [u64; 3] {
 
 fn loadavg() -> String {
     let (running, all) = thread_counts();
-    let last = kernel().processes.lock().keys().next_back().copied().unwrap_or(1);
+    let last = TASKS.processes.lock().keys().next_back().copied().unwrap_or(1);
     let [a, b, c] = load_averages();
     let show = |v: u64| format!("{}.{:02}", v / 100, v % 100);
     format!("{} {} {} {running}/{all} {last}\n", show(a), show(b), show(c))
@@ -194,7 +200,7 @@ fn stat() -> String {
         &mut s,
         format_args!(
             "intr 0\nctxt 0\nbtime {btime}\nprocesses {}\nprocs_running {running}\nprocs_blocked 0\nsoftirq 0\n",
-            kernel().forks()
+            TASKS.forks()
         ),
     );
     s

@@ -1,5 +1,6 @@
 //! System V message queues (`msgget(2)`, `msgop(2)`).
 
+use crate::part::Part;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -45,6 +46,9 @@ impl Entry for Queue {
 }
 
 pub(crate) type Queues = Registry<Queue>;
+
+/// The domain's.
+pub(crate) static QUEUES: Part<Queues> = Part::new();
 
 impl State {
     /// The place of the message that a receiver asks for.

@@ -10,9 +10,10 @@ use doppel_machine::sync::SpinLock;
 
 use super::sem_state::{Done, SEMVMX, SemBuf, State};
 use super::{Entry, Perm, Registry};
+use crate::part::Part;
 use crate::sched::WaitQueue;
 use crate::task::Process;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 const SEM_UNDO: u16 = 0x1000;
 
@@ -31,8 +32,11 @@ impl Entry for Set {
 
 type Sets = Registry<Set>;
 
-pub(crate) fn sets() -> Arc<Sets> {
-    kernel().service()
+/// The domain's.
+pub(crate) static SETS: Part<Sets> = Part::new();
+
+pub(crate) fn sets() -> &'static Sets {
+    SETS.get()
 }
 
 /// Adjustments of one process: (set, semaphore) → amount.
@@ -41,6 +45,9 @@ type Undo = BTreeMap<(i32, u16), i32>;
 /// Adjustments at exit, by process.
 #[derive(Default)]
 pub(crate) struct Undos(pub(crate) SpinLock<BTreeMap<i32, Undo>>);
+
+/// The domain's.
+pub(crate) static UNDOS: Part<Undos> = Part::new();
 
 /// What undo counts of operations that were done.
 fn note_all(id: i32, done: &[Done]) {
@@ -93,7 +100,7 @@ fn note_undo(id: i32, ops: &[SemBuf], pid: i32) {
     if ops.iter().all(|o| o.flags & SEM_UNDO == 0) {
         return;
     }
-    let table = kernel().service::<Undos>();
+    let table = UNDOS.get();
     let mut t = table.0.lock();
     let mine = t.entry(pid).or_default();
     for o in ops.iter().filter(|o| o.flags & SEM_UNDO != 0) {
@@ -103,7 +110,7 @@ fn note_undo(id: i32, ops: &[SemBuf], pid: i32) {
 
 /// Undoes the SEM_UNDO operations of a process that ends.
 pub(in crate::ipc) fn process_exit(p: &Arc<Process>) {
-    let table = kernel().service::<Undos>();
+    let table = UNDOS.get();
     let Some(mine) = table.0.lock().remove(&p.pid) else { return };
     for ((id, num), amount) in mine {
         let Ok(set) = sets().find(id) else { continue };

@@ -3,6 +3,8 @@
 //! Key types: [`Segment`], [`Attach`] (what keeps a segment while some process has it mapped: the "file" of the
 //! mapping). A removed segment goes with its last attachment.
 
+use crate::part::Part;
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
 
@@ -12,7 +14,6 @@ use doppel_machine::sync::SpinLock;
 use super::{Entry, Perm, Registry, UserPerm, seconds};
 use crate::fs::FileOps;
 use crate::fs::pages::Object;
-use crate::kernel;
 /// Mode bit of a segment that goes with its last attachment.
 pub(crate) const SHM_DEST: u32 = 0o1000;
 
@@ -42,8 +43,11 @@ impl Entry for Segment {
 
 type Segments = Registry<Segment>;
 
-pub(crate) fn segments() -> Arc<Segments> {
-    kernel().service()
+/// The domain's.
+pub(crate) static SEGMENTS: Part<Segments> = Part::new();
+
+pub(crate) fn segments() -> &'static Segments {
+    SEGMENTS.get()
 }
 
 /// One attachment: the file of its mappings.
@@ -97,7 +101,7 @@ pod_struct! {
 fn attachments(s: &Segment) -> u64 {
     let mut seen = alloc::vec::Vec::new();
     let mut n = 0;
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         let space = p.space();
         if seen.contains(&space.id) {
             continue;

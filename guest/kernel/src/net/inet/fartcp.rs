@@ -84,7 +84,7 @@ impl Tcp {
         match result {
             Ok(()) => {
                 self.widen();
-                tcpopts::tell(self, &network, &far);
+                tcpopts::tell(self, network, &far);
                 self.common.wake_all(WRITABLE);
             }
             Err(e) => {
@@ -110,7 +110,7 @@ impl Tcp {
         // Without a number it takes what comes from inside.
         if let Ok(n) = network.number(self.weak()) {
             self.inner.lock().listener = Some(n);
-            self.register_listener(&network, n);
+            self.register_listener(network, n);
         }
     }
 
@@ -173,7 +173,7 @@ impl Outside for Tcp {
             server.widen();
             i.backlog.push_back(server.clone());
         }
-        tcpopts::tell(&server, &network, &far);
+        tcpopts::tell(&server, network, &far);
         self.common.wake_read(READABLE);
         true
     }

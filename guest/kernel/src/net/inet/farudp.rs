@@ -46,7 +46,7 @@ impl Udp {
         }
         i.far = Some(far.clone());
         // Under the lock: whatever is asked of it comes after this.
-        self.register(&network, number, &i.local);
+        self.register(network, number, &i.local);
         drop(i);
         self.want_marks();
         Ok(far)

@@ -34,8 +34,9 @@ use doppel_machine::{boot, network};
 use super::Common;
 use super::consts::{SO_REUSEADDR, SO_REUSEPORT, SOL_TCP, SOL_UDP, SOL_UDPLITE};
 use crate::fs::random;
+use crate::part::Part;
 use crate::task::current;
-use crate::{Errno, Result, kernel, time};
+use crate::{Errno, Result, time};
 
 /// Port tables of the domain.
 #[derive(Default)]
@@ -49,6 +50,9 @@ pub struct Ports {
     /// ICMP echo: by identifier.
     pub echo: SpinLock<PortTable<Weak<udp::Udp>>>,
 }
+
+/// The domain's.
+pub static PORTS: Part<Ports> = Part::new();
 
 /// An address with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +173,7 @@ fn check_bind(common: &Common, at: &End, multicast: bool, free: bool) -> Result<
 
 /// Offers what is bound to the network that the domain has now.
 pub fn offer_outside() {
-    let ports = kernel().service::<Ports>();
+    let ports = PORTS.get();
     let listeners: Vec<_> =
         ports.tcp.lock().iter().filter(|(_, b)| b.listening).filter_map(|(_, b)| b.what.upgrade()).collect();
     let bound: Vec<_> = ports.udp.lock().iter().filter_map(|(_, b)| b.what.upgrade()).collect();

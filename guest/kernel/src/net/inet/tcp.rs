@@ -4,6 +4,7 @@
 //! it in its backlog; until then the connecting end waits in the listener's `pending` list, as a SYN would be
 //! resent. tcpend.rs keeps addresses in use after the end (TIME_WAIT), and ends back before the beginning.
 
+use crate::net::inet::PORTS;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ use doppel_machine::sync::SpinLock;
 use super::ipopts::IpOptions;
 use super::tcpopts::TcpOptions;
 use super::{
-    End, Ports, binding, check_bind, claim, fartcp, ipopts, is_local, share_anew, source_for, spread, tcpio,
+    End, binding, check_bind, claim, fartcp, ipopts, is_local, share_anew, source_for, spread, tcpio,
     tcpopts, to_loopback,
 };
 use crate::fs::file::poll;
@@ -26,7 +27,7 @@ use crate::net::consts::{self as c, RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_STREAM};
 use crate::net::remote::{self, Far};
 use crate::net::socket::{Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
-use crate::{Errno, Result, kernel, time};
+use crate::{Errno, Result, time};
 
 /// Default send buffer (`net.ipv4.tcp_wmem`), what it is once there is a connection, and receive buffer (`tcp_rmem`).
 const SNDBUF: usize = 16_384;
@@ -220,7 +221,7 @@ impl Tcp {
         if v6only && doppel_algo::net::ports::unmapped(&at.ip).is_some() {
             return Err(Errno::EINVAL);
         }
-        let ports = kernel().service::<Ports>();
+        let ports = PORTS.get();
         let port =
             claim(&ports.tcp, &at, range, !explicit, binding(&self.common, at.ip, v6only, self.me.clone()))?;
         let mut i = self.inner.lock();
@@ -243,7 +244,7 @@ impl Tcp {
             i.port.take()
         };
         if let Some(p) = port {
-            kernel().service::<Ports>().tcp.lock().unbind(p, self.common.ino);
+            PORTS.get().tcp.lock().unbind(p, self.common.ino);
         }
     }
 
@@ -319,7 +320,7 @@ impl Tcp {
                 // Bound to the loopback device.
                 return Err(Errno::ENETUNREACH);
             }
-            return self.far_dial(&network, to, nonblock);
+            return self.far_dial(network, to, nonblock);
         }
         let local = self.inner.lock().local;
         let source = source_for(&to.ip);
@@ -332,7 +333,7 @@ impl Tcp {
         }
         let local = self.inner.lock().local;
         let listener = {
-            let ports = kernel().service::<Ports>();
+            let ports = PORTS.get();
             let t = ports.tcp.lock();
             t.find(to.port, &to.ip, spread(&local, &to), |b| b.listening.then_some(0))
                 .and_then(|b| b.what.upgrade())
@@ -592,12 +593,7 @@ impl SocketOps for Tcp {
         }
         let mut i = self.inner.lock();
         let Some(port) = i.port else { return Err(Errno::EINVAL) };
-        kernel()
-            .service::<Ports>()
-            .tcp
-            .lock()
-            .listen(port, self.common.ino)
-            .map_err(|_| Errno::EADDRINUSE)?;
+        PORTS.get().tcp.lock().listen(port, self.common.ino).map_err(|_| Errno::EADDRINUSE)?;
         i.max_backlog = usize::try_from(backlog).unwrap_or(c::SOMAXCONN).min(c::SOMAXCONN);
         i.state = State::Listening;
         i.shut = 0;
@@ -659,7 +655,7 @@ impl SocketOps for Tcp {
         // The new socket holds the port as well.
         let local = s.inner.lock().local;
         let b = binding(&s.common, local.ip, false, Arc::downgrade(&s));
-        kernel().service::<Ports>().tcp.lock().share(local.port, b);
+        PORTS.get().tcp.lock().share(local.port, b);
         s.inner.lock().port = Some(local.port);
         Ok(s)
     }
@@ -734,7 +730,7 @@ impl SocketOps for Tcp {
                 w.into()
             };
             if let Some(p) = self.inner.lock().port {
-                kernel().service::<Ports>().tcp.lock().update(p, self.common.ino, |b| b.listening = false);
+                PORTS.get().tcp.lock().update(p, self.common.ino, |b| b.listening = false);
             }
             waiting.iter().for_each(|s| s.turn_away());
         }
@@ -835,7 +831,7 @@ impl SocketOps for Tcp {
         }
         let port = self.inner.lock().port;
         if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {
-            let ports = kernel().service::<Ports>();
+            let ports = PORTS.get();
             ports.tcp.lock().update(port, self.common.ino, |b| share_anew(b, &self.common));
         }
     }

@@ -5,12 +5,13 @@
 //! table holds who waits ([`Waiting`]) until a time that is looked at when the address is wanted; only who is kept back has a timer.
 //! Lock order: a listener's `inner` → its server ends' `inner`.
 
+use crate::net::inet::PORTS;
 use alloc::sync::{Arc, Weak};
 
 use doppel_algo::net::ports::Waiting;
 
+use super::End;
 use super::tcp::{Inner, Tcp};
-use super::{End, Ports};
 use crate::fs::file::poll;
 use crate::net::consts::{SEND_SHUTDOWN, SO_REUSEADDR, SO_REUSEPORT};
 use crate::net::remote::Far;
@@ -60,7 +61,7 @@ impl Tcp {
             until: time::monotonic_ns().saturating_add(seconds * 1_000_000_000),
             count: 1,
         };
-        kernel().service::<Ports>().tcp.lock().wait(local.port, waiting);
+        PORTS.get().tcp.lock().wait(local.port, waiting);
     }
 
     /// The other end finishes: if this one had finished before, whether its descriptor is gone or not, it is in
@@ -82,7 +83,7 @@ impl Tcp {
             (core::mem::take(&mut i.first), i.local.port)
         };
         if first {
-            kernel().service::<Ports>().tcp.lock().wait_no_more(port, self.common.ino);
+            PORTS.get().tcp.lock().wait_no_more(port, self.common.ino);
         }
     }
 

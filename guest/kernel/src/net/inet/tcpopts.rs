@@ -155,7 +155,7 @@ pub(super) fn set(s: &Tcp, name: i32, value: &[u8]) -> Result<()> {
     }
     s.inner.lock().tcp.set.insert(name, v);
     if let (Some(far), Some(network)) = (s.far(), remote::network()) {
-        tell_one(&network, &far, name, v);
+        tell_one(network, &far, name, v);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! Key type: [`Udp`]. udpio.rs sends and receives, udpopts.rs has the options.
 
+use crate::net::inet::PORTS;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -26,7 +27,7 @@ use crate::net::consts::{self as c, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::remote::Grams;
 use crate::net::socket::{Marks, Received, SendMsg, SocketOps};
 use crate::sched::PollTable;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 #[derive(Clone)]
 pub(super) struct Datagram {
@@ -151,9 +152,9 @@ impl Udp {
         if v6only && unmapped(&at.ip).is_some() {
             return Err(Errno::EINVAL);
         }
-        let ports = kernel().service::<Ports>();
+        let ports = PORTS.get();
         let port = claim(
-            self.table(&ports),
+            self.table(ports),
             &at,
             range,
             false,
@@ -204,7 +205,7 @@ impl Udp {
         self.leave_far();
         let port = self.inner.lock().port.take();
         if let Some(p) = port {
-            self.table(&kernel().service::<Ports>()).lock().unbind(p, self.common.ino);
+            self.table(PORTS.get()).lock().unbind(p, self.common.ino);
         }
     }
 
@@ -391,8 +392,8 @@ impl SocketOps for Udp {
     fn switched(&self, option: i32) {
         let port = self.inner.lock().port;
         if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {
-            let ports = kernel().service::<Ports>();
-            self.table(&ports).lock().update(port, self.common.ino, |b| share_anew(b, &self.common));
+            let ports = PORTS.get();
+            self.table(ports).lock().update(port, self.common.ino, |b| share_anew(b, &self.common));
         }
     }
 

@@ -4,6 +4,7 @@
 //! on a network. What is for a group goes to all who want it. A sender that is connected, or asked for it (IP_RECVERR),
 //! is told that nobody listens.
 
+use crate::net::inet::PORTS;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,14 +16,14 @@ use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
 
 use super::udp::{Datagram, Udp};
 use super::udpopts::UDP_GRO;
-use super::{End, Ports, is_local, is_multicast, source_for, spread};
+use super::{End, is_local, is_multicast, source_for, spread};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::net::common::{MSG_OVERHEAD, wait};
 use crate::net::consts::{self as c, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, RCV_SHUTDOWN, SEND_SHUTDOWN};
 use crate::net::errqueue::{Problem, origin};
 use crate::net::socket::{Marks, Received, SendMsg};
-use crate::{Errno, Result, kernel, time};
+use crate::{Errno, Result, time};
 
 /// Longest datagram over IPv4, and over IPv6.
 const MAX4: usize = 65_507;
@@ -272,10 +273,10 @@ impl Udp {
 /// The socket a datagram is for.
 fn find(s: &Udp, from: &End, to: &End) -> Option<Arc<Udp>> {
     const LOOPBACK: u32 = 1;
-    let ports = kernel().service::<Ports>();
+    let ports = PORTS.get();
     // Remote ends are looked at after the table's lock is gone.
     let candidates: Vec<Arc<Udp>> = {
-        let t = s.table(&ports).lock();
+        let t = s.table(ports).lock();
         let one = t.find(to.port, &to.ip, 0, |_| Some(0))?;
         let alone = t.find(to.port, &to.ip, 0, |b| (b.id != one.id).then_some(0)).is_none();
         if alone {
@@ -303,9 +304,9 @@ fn to_group(s: &Udp, d: &Datagram) {
     if d.index != LOOPBACK && !s.inner.lock().ip.multicast_loops(v6) {
         return;
     }
-    let ports = kernel().service::<Ports>();
+    let ports = PORTS.get();
     let all: Vec<(bool, Arc<Udp>)> = {
-        let t = s.table(&ports).lock();
+        let t = s.table(ports).lock();
         let bound = t.iter().map(|(port, b)| (port == d.to.port && b.scope.fits(&d.to.ip).is_some(), b));
         bound.filter_map(|(fits, b)| Some((fits, b.what.upgrade()?))).collect()
     };

@@ -4,15 +4,13 @@
 //! needs them: the first when a socket is made, then as many ahead of the reader as it had use for. What is not there the service
 //! puts there within a quota of its own: nothing depends on this but who pays.
 
+use crate::mm::commit::COMMIT;
+use crate::net::remote::NETWORK;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{ACCEPTED, BUFFER};
 use doppel_machine::{boot, network as channel};
-
-use super::Network;
-use crate::kernel;
-use crate::mm::Commit;
 
 const PAGE: usize = 4096;
 const PAGES: u32 = BUFFER / PAGE as u32;
@@ -53,9 +51,9 @@ fn first_sockets(limit: u64) -> u32 {
 fn charge(bytes: u64) -> bool {
     let limit = boot::memory_limit();
     let most = if limit == 0 { MOST } else { limit / PART };
-    let network = kernel().service::<Network>();
+    let network = NETWORK.get();
     let fits = network.ahead.fetch_add(bytes, Ordering::Relaxed) + bytes <= most
-        && kernel().service::<Commit>().charge_leaving(bytes, FREE).is_ok();
+        && COMMIT.charge_leaving(bytes, FREE).is_ok();
     if !fits {
         network.ahead.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -64,8 +62,8 @@ fn charge(bytes: u64) -> bool {
 
 fn uncharge(bytes: u64) {
     if bytes != 0 {
-        kernel().service::<Network>().ahead.fetch_sub(bytes, Ordering::Relaxed);
-        kernel().service::<Commit>().uncharge(bytes);
+        NETWORK.ahead.fetch_sub(bytes, Ordering::Relaxed);
+        COMMIT.uncharge(bytes);
     }
 }
 

@@ -9,11 +9,15 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, network as channel};
 
 use crate::fs::{Output, open};
-use crate::{Errno, Result, console, kernel};
+use crate::part::Part;
+use crate::{Errno, Result, kernel, log};
 
 /// What this kernel has written to `/etc/hosts`.
 #[derive(Default)]
-struct Hosts(SpinLock<Vec<u8>>);
+pub(crate) struct Hosts(SpinLock<Vec<u8>>);
+
+/// The domain's.
+pub(crate) static HOSTS: Part<Hosts> = Part::new();
 
 /// Writes both files of a new domain, as programs expect to find them.
 pub fn write() {
@@ -28,7 +32,7 @@ pub fn write() {
 
 /// Enters a clone's own address and name, unless a program has changed the file.
 pub(super) fn rewrite() {
-    let written = kernel().service::<Hosts>().0.lock().clone();
+    let written = HOSTS.0.lock().clone();
     if channel::is_there() && !written.is_empty() && content_is(&written) {
         say(write_hosts());
     }
@@ -48,7 +52,7 @@ fn write_hosts() -> Result<()> {
     let text =
         format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{a}.{b}.{c}.{d}\t{name}\n");
     open::put_kernel(b"/etc/hosts", text.as_bytes())?;
-    *kernel().service::<Hosts>().0.lock() = text.into_bytes();
+    *HOSTS.0.lock() = text.into_bytes();
     Ok(())
 }
 
@@ -56,6 +60,6 @@ fn say(result: Result<()>) {
     match result {
         // An image without /etc does without these too.
         Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
-        Err(e) => console::log(&format!("doppel: /etc/resolv.conf and /etc/hosts: {e:?}\n")),
+        Err(e) => log::log(&format!("doppel: /etc/resolv.conf and /etc/hosts: {e:?}\n")),
     }
 }

@@ -24,12 +24,13 @@ use doppel_machine::sync::SpinLock;
 
 use super::inet::tcp::Tcp;
 use super::inet::udp::Udp;
-use crate::{Errno, kernel};
+use crate::Errno;
+use crate::part::Part;
 
 pub use far::Far;
 pub use grams::Grams;
 use link::Link;
-pub(crate) use watch::{Watch, used};
+pub(crate) use watch::used;
 
 /// A request under way, and whom its answer concerns.
 enum Pending {
@@ -78,9 +79,12 @@ pub struct Network {
     ahead: AtomicU64,
 }
 
+/// The domain's.
+pub static NETWORK: Part<Network> = Part::new();
+
 /// The network, if this domain has one.
-pub fn network() -> Option<Arc<Network>> {
-    channel::is_there().then(|| kernel().service::<Network>())
+pub fn network() -> Option<&'static Network> {
+    channel::is_there().then(|| NETWORK.get())
 }
 
 /// PID 1: the service has posted its event.
@@ -286,7 +290,7 @@ impl Network {
 /// as it was, unless the service domain is another, which is noticed as ever. Otherwise what was connected outside is not
 /// any more, and the channel, if there is one, is another.
 pub fn resumed() {
-    let n = kernel().service::<Network>();
+    let n = NETWORK.get();
     // Whoever watched stayed behind.
     n.watched.store(false, Ordering::SeqCst);
     if channel::is_same() {

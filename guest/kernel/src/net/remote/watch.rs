@@ -9,22 +9,36 @@ use doppel_abi_service::sleeps;
 use doppel_machine::{host, network as channel};
 
 use super::Network;
-use crate::task::current_ref;
+use super::network;
+use crate::sched;
 
 /// The current thread uses a socket outside: what it waits for next may come from there.
 pub fn used() {
-    current_ref().outside.store(true, Ordering::Relaxed);
+    sched::goes_outside();
 }
 
-impl Network {
-    /// Whether the service has news, for a thread that spins.
-    pub fn rings(&self) -> bool {
+impl sched::Outside for Network {
+    type Watch<'a> = Watch<'a>;
+
+    fn get() -> Option<&'static Self> {
+        network()
+    }
+
+    fn release(&self) {
+        Self::release(self);
+    }
+
+    fn rings(&self) -> bool {
         channel::header().bell.load(Ordering::SeqCst) != self.heard.load(Ordering::Relaxed)
     }
 
-    /// Takes what there is. The thread runs on then, and looks again before it sleeps.
-    pub fn look_in_place(&self) {
+    /// The thread runs on then, and looks again before it sleeps.
+    fn look_in_place(&self) {
         self.serve(sleeps::SOON);
+    }
+
+    fn watch(&self) -> Option<Watch<'_>> {
+        Watch::take(self)
     }
 }
 
@@ -33,16 +47,17 @@ pub struct Watch<'a>(&'a Network);
 
 impl<'a> Watch<'a> {
     /// Takes it; none if another vCPU has it.
-    pub fn take(network: &'a Network) -> Option<Self> {
+    fn take(network: &'a Network) -> Option<Self> {
         if network.watched.load(Ordering::Relaxed) || network.watched.swap(true, Ordering::SeqCst) {
             return None;
         }
         channel::header().watched.store(1, Ordering::SeqCst);
         Some(Self(network))
     }
+}
 
-    /// Sleeps until `word` is not `seen` any more, the service has news, or the deadline (of the host's clock) passes.
-    pub fn sleep(&self, word: &AtomicU32, seen: u32, deadline: Option<u64>) {
+impl sched::Watch for Watch<'_> {
+    fn sleep(&self, word: &AtomicU32, seen: u32, deadline: Option<u64>) {
         let header = channel::header();
         let heard = self.0.heard.load(Ordering::SeqCst);
         if self.0.link.lock().sleep(sleeps::IDLE) || header.bell.load(Ordering::SeqCst) != heard {

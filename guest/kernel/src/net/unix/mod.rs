@@ -12,6 +12,7 @@ pub mod names;
 pub mod scm;
 mod stream;
 
+use crate::task::TASKS;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -425,12 +426,12 @@ impl SocketOps for UnixSock {
     fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
         if (level, name) == (SOL_SOCKET, SO_PEERGROUPS) {
             let pid = self.peer_cred().ok_or(Errno::ENODATA)?.pid;
-            let groups = crate::kernel().process(pid).map_err(|_| Errno::ENODATA)?.cred().groups.clone();
+            let groups = TASKS.process(pid).map_err(|_| Errno::ENODATA)?.cred().groups.clone();
             return Ok(groups.iter().flat_map(|g| g.to_ne_bytes()).collect());
         }
         if (level, name) == (SOL_SOCKET, SO_PEERPIDFD) {
             let pid = self.peer_cred().ok_or(Errno::ENODATA)?.pid;
-            let process = crate::kernel().process(pid).map_err(|_| Errno::EINVAL)?;
+            let process = TASKS.process(pid).map_err(|_| Errno::EINVAL)?;
             return Ok(crate::ipc::pidfd::open(&process)?.to_ne_bytes().to_vec());
         }
         Err(if level == SOL_SOCKET { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP })

@@ -14,8 +14,9 @@ use crate::fs::caller::Caller;
 use crate::fs::names::create;
 use crate::fs::perm::{self, MAY_WRITE};
 use crate::fs::{FileType, Inode};
+use crate::part::Part;
 use crate::task::current;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 const AT_FDCWD: i32 = -100;
 
@@ -28,12 +29,15 @@ pub struct Names {
     next_auto: AtomicU32,
 }
 
+/// The domain's.
+pub static NAMES: Part<Names> = Part::new();
+
 /// The endpoint attached to a socket inode.
 struct Endpoint(Weak<UnixSock>);
 
 /// The table.
-pub fn names() -> Arc<Names> {
-    kernel().service::<Names>()
+pub fn names() -> &'static Names {
+    NAMES.get()
 }
 
 impl Names {

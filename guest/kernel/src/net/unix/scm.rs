@@ -17,8 +17,9 @@ use doppel_machine::sync::SpinLock;
 use super::UnixSock;
 use crate::fs::File;
 use crate::net::Socket;
+use crate::part::Part;
 use crate::task::{Process, rlimit};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Most descriptors in one message.
 pub const SCM_MAX_FD: usize = 253;
@@ -72,12 +73,15 @@ impl Ucred {
 
 /// Sockets in flight and files to close.
 #[derive(Default)]
-struct Flight {
+pub(crate) struct Flight {
     /// AF_UNIX sockets in flight: the file and how many messages hold it.
     sockets: SpinLock<BTreeMap<u64, (Arc<File>, u64)>>,
     /// Files whose messages are gone.
     closing: SpinLock<Closing>,
 }
+
+/// The domain's.
+pub(crate) static FLIGHT: Part<Flight> = Part::new();
 
 #[derive(Default)]
 struct Closing {
@@ -94,7 +98,7 @@ impl Fds {
     /// Puts files in flight. ETOOMANYREFS when the process has too many sockets in flight already.
     pub fn new(p: &Process, files: Vec<Arc<File>>) -> Result<Self> {
         const CAP_SYS_RESOURCE: u32 = 24;
-        let flight = kernel().service::<Flight>();
+        let flight = FLIGHT.get();
         if !p.acting_cred().capable(CAP_SYS_RESOURCE) {
             let in_flight: u64 = flight.sockets.lock().values().map(|(_, n)| *n).sum();
             if in_flight > p.rlimit(rlimit::NOFILE) {
@@ -123,7 +127,7 @@ pub(super) struct Peeked(Vec<Arc<File>>);
 impl Peeked {
     /// Puts them in flight.
     pub(super) fn register(self) -> Fds {
-        let flight = kernel().service::<Flight>();
+        let flight = FLIGHT.get();
         for f in self.0.iter().filter(|f| unix_of(f).is_some()) {
             let mut s = flight.sockets.lock();
             s.entry(f.id).or_insert_with(|| (f.clone(), 0)).1 += 1;
@@ -137,7 +141,7 @@ impl Drop for Fds {
         if self.files.is_empty() {
             return;
         }
-        let flight = kernel().service::<Flight>();
+        let flight = FLIGHT.get();
         for f in &self.files {
             if unix_of(f).is_some() {
                 let gone = {
@@ -181,15 +185,15 @@ fn unix_of(f: &File) -> Option<Arc<UnixSock>> {
 
 /// A descriptor of a socket is being closed: if the socket is in flight, this may have been the last way to it.
 pub fn descriptor_closing(f: &File) {
-    let flight = kernel().service::<Flight>();
+    let flight = FLIGHT.get();
     if flight.sockets.lock().contains_key(&f.id) {
-        collect_without(&flight, Some(f.id));
+        collect_without(flight, Some(f.id));
     }
 }
 
 /// Empties the queues of sockets that only messages in flight can reach. Called when an AF_UNIX socket closes.
 pub fn collect() {
-    collect_without(&kernel().service::<Flight>(), None);
+    collect_without(FLIGHT.get(), None);
 }
 
 /// As [`collect`], with one descriptor of the file `closing` not counted.

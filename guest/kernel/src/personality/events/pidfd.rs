@@ -1,5 +1,6 @@
 //! System calls that make process descriptors.
 
+use crate::task::TASKS;
 use doppel_abi_linux::syscalls::nr;
 
 use crate::fs::file::flags;
@@ -7,7 +8,7 @@ use crate::ipc::pidfd::{open_with, process_of};
 use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -22,9 +23,9 @@ fn sys_pidfd_open(args: &Args) -> Result<u64> {
     if f & !ALLOWED != 0 || pid <= 0 {
         return Err(Errno::EINVAL);
     }
-    let target = kernel().process(pid).map_err(|e| {
+    let target = TASKS.process(pid).map_err(|e| {
         // A thread that leads no group.
-        if kernel().thread(pid).is_ok() { Errno::EINVAL } else { e }
+        if TASKS.thread(pid).is_ok() { Errno::EINVAL } else { e }
     })?;
     let fd = open_with(&target, f & flags::O_NONBLOCK)?;
     Ok(u64::from(fd.unsigned_abs()))

@@ -55,7 +55,7 @@ pub(super) fn wait_scan(
         if me.interrupted() {
             return Err(Errno::ERESTARTNOHAND);
         }
-        let in_time = park(&me, timeout.deadline);
+        let in_time = park(&*me, timeout.deadline);
         n = scan(None)?;
         if !in_time {
             break;

@@ -1,5 +1,6 @@
 //! `mount(2)` and `umount2(2)`.
 
+use crate::fs::kinds::TYPES;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
@@ -7,14 +8,14 @@ use doppel_abi_linux::syscalls::nr;
 use crate::fs::caller::read_string;
 use crate::fs::caller::{Caller, Name, at};
 use crate::fs::dentry::Dentry;
-use crate::fs::kinds::{Types, tmpfs_options};
+use crate::fs::kinds::tmpfs_options;
 use crate::fs::mount::{ms, vfs};
 use crate::fs::perm::cap;
 use crate::fs::rootfs::tmpfs;
 use crate::personality::Arg::{Hex, Ptr, Str};
 use crate::personality::Support::Partial;
 use crate::personality::{Args, Syscall, call};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 fn mount(a: &Args) -> Result<u64> {
     let flags = a.u64(3) as u32;
@@ -56,7 +57,7 @@ fn mount(a: &Args) -> Result<u64> {
         vfs().mount(&point, Dentry::root(tmpfs(tmpfs_options(&data)?)), "tmpfs", &source, kept)?;
         return Ok(0);
     }
-    let types = kernel().service::<Types>();
+    let types = TYPES.get();
     let found = types.list.lock().iter().find(|(n, _)| n.as_bytes() == kind).copied();
     let (name, make) = found.ok_or(Errno::ENODEV)?;
     vfs().mount(&point, Dentry::root(make()?), name, &source, kept)?;

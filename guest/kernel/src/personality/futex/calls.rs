@@ -1,5 +1,6 @@
 //! `futex(2)`.
 
+use crate::task::futex::FUTEXES;
 use alloc::boxed::Box;
 
 use doppel_abi_linux::syscalls::nr;
@@ -12,7 +13,7 @@ use crate::personality::{Arg, Args, Syscall, call};
 use crate::task::futex::deadline::absolute;
 use crate::task::futex::{ANY, Key, pi, wait};
 use crate::time::{Timespec, monotonic_ns};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 use Arg::{Hex, Int, Ptr};
 
 /// The family.
@@ -52,7 +53,7 @@ fn futex(a: &Args) -> Result<u64> {
     let timeout = || -> Result<Option<Timespec>> {
         if a.ptr(3).is_null() { Ok(None) } else { Ok(Some(a.ptr(3).read()?)) }
     };
-    let table = &kernel().futexes;
+    let table = &FUTEXES;
     match cmd {
         WAIT => match timeout()? {
             None => wait(key(addr)?, addr, val, ANY, None),

@@ -1,10 +1,11 @@
 //! System calls on the list of robust futexes.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use crate::personality::Args;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// `sizeof(struct robust_list_head)`.
 const HEAD_SIZE: u64 = 24;
@@ -18,7 +19,7 @@ pub(super) fn set_robust_list(a: &Args) -> Result<u64> {
 }
 
 pub(super) fn get_robust_list(a: &Args) -> Result<u64> {
-    let t = if a.i32(0) == 0 { a.thread.clone() } else { kernel().thread(a.i32(0))? };
+    let t = if a.i32(0) == 0 { a.thread.clone() } else { TASKS.thread(a.i32(0))? };
     if !Arc::ptr_eq(&t.process, &a.thread.process) {
         let (mine, other) = (a.thread.cred(), t.process.cred());
         const CAP_SYS_PTRACE: u32 = 19;

@@ -1,5 +1,6 @@
 //! `futex_waitv(2)`.
 
+use crate::task::futex::FUTEXES;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -9,7 +10,7 @@ use doppel_machine::user::UserPtr;
 use crate::personality::Args;
 use crate::task::futex::{ANY, Key, Waiter};
 use crate::time::Timespec;
-use crate::{Errno, Result, kernel, sched};
+use crate::{Errno, Result, sched};
 
 pod_struct! {
     /// `struct futex_waitv`.
@@ -54,7 +55,7 @@ pub(super) fn futex_waitv(a: &Args) -> Result<u64> {
         let key = Key::new(&a.thread, addr, w.flags & PRIVATE != 0, false)?;
         list.push((key, addr, w.val as u32));
     }
-    let table = &kernel().futexes;
+    let table = &FUTEXES;
     let mut waiters: Vec<Arc<Waiter>> = Vec::new();
     let mut error = None;
     for (key, addr, val) in list {
@@ -74,7 +75,7 @@ pub(super) fn futex_waitv(a: &Args) -> Result<u64> {
             if a.thread.interrupted() {
                 break Errno::ERESTARTSYS;
             }
-            if !sched::park(&a.thread, deadline) {
+            if !sched::park(&**a.thread, deadline) {
                 break Errno::ETIMEDOUT;
             }
         },

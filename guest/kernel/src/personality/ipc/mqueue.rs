@@ -14,14 +14,15 @@ use crate::fs::File;
 use crate::fs::caller::read_string;
 use crate::fs::fdtable::FileRef;
 use crate::fs::file::flags;
-use crate::ipc::mqueue::{CAP_DAC_OVERRIDE, Handle, Names, Notify, Queue};
+use crate::ipc::mqueue::NAMES;
+use crate::ipc::mqueue::{CAP_DAC_OVERRIDE, Handle, Notify, Queue};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
 use crate::sched::{Deadline, wait_until};
 use crate::time::{Timespec, monotonic_ns, realtime_ns};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -93,7 +94,7 @@ fn make(args: &Args) -> Result<Queue> {
 fn sys_mq_open(args: &Args) -> Result<u64> {
     let f = args.u32(1);
     let name = read_name(args)?;
-    let names = kernel().service::<Names>();
+    let names = NAMES.get();
     let found = names.0.lock().get(&name).cloned();
     let queue = match found {
         Some(_) if f & flags::O_CREAT != 0 && f & flags::O_EXCL != 0 => return Err(Errno::EEXIST),
@@ -123,7 +124,7 @@ fn sys_mq_open(args: &Args) -> Result<u64> {
 
 fn sys_mq_unlink(args: &Args) -> Result<u64> {
     let name = read_name(args)?;
-    let names = kernel().service::<Names>();
+    let names = NAMES.get();
     let mut n = names.0.lock();
     let q = n.get(&name).ok_or(Errno::ENOENT)?;
     let c = args.thread.cred();

@@ -1,6 +1,6 @@
 //! System calls of System V message queues.
 
-use alloc::sync::Arc;
+use crate::ipc::sysv::msg::QUEUES;
 use alloc::vec;
 
 use doppel_abi_linux::syscalls::nr;
@@ -13,7 +13,7 @@ use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::sched::{WaitQueue, wait_until};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -32,8 +32,8 @@ const MSGMAX: usize = 8192;
 const MSGMNB: u64 = 16384;
 const CAP_SYS_RESOURCE: u32 = 24;
 
-fn queues() -> Arc<Queues> {
-    kernel().service()
+fn queues() -> &'static Queues {
+    QUEUES.get()
 }
 
 fn sys_msgget(a: &Args) -> Result<u64> {

@@ -1,12 +1,13 @@
 //! System calls of System V semaphores.
 
+use crate::ipc::sysv::sem::UNDOS;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use crate::ipc::sysv::sem::{Set, Undos, sets};
+use crate::ipc::sysv::sem::{Set, sets};
 use crate::ipc::sysv::sem_state::{SEMVMX, SemBuf, State};
 use crate::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, UserPerm, seconds};
 use crate::ipc::timeout::Timeout;
@@ -14,7 +15,7 @@ use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::sched::{WaitQueue, wait_until};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -91,7 +92,7 @@ fn semop(a: &Args, timeout: Timeout) -> Result<u64> {
 
 /// Values were set: nothing is left to undo for them.
 fn forget_undo(id: i32, num: Option<u16>) {
-    let table = kernel().service::<Undos>();
+    let table = UNDOS.get();
     for mine in table.0.lock().values_mut() {
         mine.retain(|(i, n), _| *i != id || num.is_some_and(|m| m != *n));
     }

@@ -1,5 +1,6 @@
 //! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier, process_vm_*, memory policy.
 
+use crate::task::TASKS;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -13,7 +14,7 @@ use crate::mm::{PAGE, Place};
 use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Arg, Args, Syscall, call};
 use crate::task::remote::{self, may_access};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 use Arg::{Hex, Int, Ptr};
 
 /// The family.
@@ -238,9 +239,9 @@ fn process_vm(a: &Args, write: bool) -> Result<u64> {
     }
     let local = iovecs(a.ptr(1), a.u64(2))?;
     let remote = iovecs(a.ptr(3), a.u64(4))?;
-    let target = match kernel().process(a.i32(0)) {
+    let target = match TASKS.process(a.i32(0)) {
         Ok(p) => p,
-        Err(_) => kernel().thread(a.i32(0))?.process.clone(),
+        Err(_) => TASKS.thread(a.i32(0))?.process.clone(),
     };
     may_access(&a.thread.process, &target)?;
     let get = |at: u64, buf: &mut [u8]| UserPtr(at).read_some(buf).unwrap_or(0);

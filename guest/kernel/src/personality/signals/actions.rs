@@ -155,7 +155,7 @@ fn rt_sigtimedwait(a: &Args) -> Result<u64> {
 
 fn wait_for_signal(t: &Arc<Thread>) -> Result<u64> {
     while !t.interrupted() {
-        sched::park(t, None);
+        sched::park(&**t, None);
     }
     Err(Errno::ERESTARTNOHAND)
 }

@@ -1,5 +1,6 @@
 //! System calls that send signals.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 
 use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
@@ -12,7 +13,7 @@ use crate::personality::{Args, Syscall, call};
 use crate::signal::kill::may_signal;
 use crate::signal::{SigInfo, code, send_process, send_thread};
 use crate::task::{Process, Thread};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
@@ -32,7 +33,7 @@ fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
 
 /// The process a pid argument names; any of its threads will do, as on Linux.
 fn find(pid: i32) -> Result<Arc<Process>> {
-    kernel().process(pid).or_else(|_| kernel().thread(pid).map(|t| t.process.clone()))
+    TASKS.process(pid).or_else(|_| TASKS.thread(pid).map(|t| t.process.clone()))
 }
 
 fn one(a: &Args, p: &Arc<Process>, info: SigInfo) -> Result<()> {
@@ -60,7 +61,7 @@ fn kill(a: &Args) -> Result<u64> {
     }
     let group = if pid == 0 { me.pgid() } else { -pid };
     let (mut found, mut sent, mut error) = (false, false, None);
-    for p in kernel().all_processes() {
+    for p in TASKS.all_processes() {
         // -1: everybody except init and oneself.
         let meant = if pid == -1 { p.pid != 1 && p.pid != me.pid } else { p.pgid() == group };
         if !meant {
@@ -84,7 +85,7 @@ fn to_thread(a: &Args, tgid: Option<i32>, tid: i32, info: SigInfo) -> Result<u64
     if tid <= 0 || tgid.is_some_and(|g| g <= 0) {
         return Err(Errno::EINVAL);
     }
-    let t: Arc<Thread> = kernel().thread(tid)?;
+    let t: Arc<Thread> = TASKS.thread(tid)?;
     if tgid.is_some_and(|g| g != t.process.pid) {
         return Err(Errno::ESRCH);
     }
@@ -145,7 +146,7 @@ fn pidfd_send_signal(a: &Args) -> Result<u64> {
         queued_info(a, target.pid, signo, 2)?
     };
     // A reaped process is gone, though the descriptor remains.
-    if kernel().process(target.pid).is_ok_and(|p| Arc::ptr_eq(&p, &target)) {
+    if TASKS.process(target.pid).is_ok_and(|p| Arc::ptr_eq(&p, &target)) {
         one(a, &target, info)?;
         Ok(0)
     } else {

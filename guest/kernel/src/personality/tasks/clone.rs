@@ -1,5 +1,7 @@
 //! System calls that make threads and processes.
 
+use crate::task::TASKS;
+use crate::task::table::PID_MAX;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
@@ -7,7 +9,7 @@ use crate::personality::Arg::{Hex, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
 use crate::task::clone::{Request, check, clone, flag};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Process creation.
 pub const CALLS: &[Syscall] = &[
@@ -119,12 +121,12 @@ fn chosen_tid(a: &Args, tids: &[i32]) -> Result<i32> {
     const CAP_SYS_ADMIN: u32 = 21;
     const CAP_CHECKPOINT_RESTORE: u32 = 40;
     let [tid] = *tids else { return Err(Errno::EINVAL) };
-    if !(1..crate::root::PID_MAX).contains(&tid) {
+    if !(1..PID_MAX).contains(&tid) {
         return Err(Errno::EINVAL);
     }
     let cred = a.thread.cred();
     if !cred.capable(CAP_CHECKPOINT_RESTORE) && !cred.capable(CAP_SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
-    if kernel().is_free(tid) { Ok(tid) } else { Err(Errno::EEXIST) }
+    if TASKS.is_free(tid) { Ok(tid) } else { Err(Errno::EEXIST) }
 }

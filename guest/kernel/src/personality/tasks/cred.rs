@@ -1,5 +1,6 @@
 //! System calls on user and group ids.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -12,7 +13,7 @@ use crate::personality::{Args, Syscall, call};
 use crate::task::Cred;
 use crate::task::cred::{SECURE_NO_SETUID_FIXUP, change_of, fix_caps};
 use crate::task::process::ALL_CAPS;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -288,7 +289,7 @@ fn sys_capget(a: &Args) -> Result<u64> {
     let c = match pid {
         0 => cred(a),
         n if n < 0 => return Err(Errno::EINVAL),
-        n => kernel().thread(n)?.cred(),
+        n => TASKS.thread(n)?.cred(),
     };
     if a.ptr(1).is_null() {
         return Ok(0);

@@ -1,5 +1,6 @@
 //! System calls on process, group and session ids.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -10,7 +11,7 @@ use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::task::{Process, Session};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// Ids, groups, sessions.
 pub const CALLS: &[Syscall] = &[
@@ -29,7 +30,7 @@ pub const CALLS: &[Syscall] = &[
 fn target(a: &Args) -> Result<Arc<Process>> {
     match a.i32(0) {
         0 => Ok(a.thread.process.clone()),
-        pid => kernel().process(pid),
+        pid => TASKS.process(pid),
     }
 }
 
@@ -58,7 +59,7 @@ fn sys_setpgid(a: &Args) -> Result<u64> {
     let pgid = if pgid == 0 { p.pid } else { pgid };
     if pgid != p.pid {
         let sid = p.session().sid;
-        let exists = kernel().all_processes().iter().any(|q| q.pgid() == pgid && q.session().sid == sid);
+        let exists = TASKS.all_processes().iter().any(|q| q.pgid() == pgid && q.session().sid == sid);
         if !exists {
             return Err(Errno::EPERM);
         }
@@ -69,7 +70,7 @@ fn sys_setpgid(a: &Args) -> Result<u64> {
 
 fn sys_setsid(a: &Args) -> Result<u64> {
     let p = &a.thread.process;
-    if kernel().all_processes().iter().any(|q| q.pgid() == p.pid) {
+    if TASKS.all_processes().iter().any(|q| q.pgid() == p.pid) {
         return Err(Errno::EPERM);
     }
     *p.session.lock() = Arc::new(Session { sid: p.pid, tty: SpinLock::new(None) });

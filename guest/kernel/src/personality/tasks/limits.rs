@@ -1,5 +1,6 @@
 //! System calls on resource limits and nice values.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
 use crate::task::limits::{CAP_SYS_RESOURCE, UserRlimit, set};
 use crate::task::{Process, rlimit};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -49,7 +50,7 @@ fn sys_prlimit64(a: &Args) -> Result<u64> {
     let me = &a.thread.process;
     let target = match a.i32(0) {
         0 => me.clone(),
-        pid => kernel().thread(pid)?.process.clone(),
+        pid => TASKS.thread(pid)?.process.clone(),
     };
     if target.pid != me.pid {
         let (c, t) = (a.thread.cred(), target.cred());
@@ -75,14 +76,14 @@ pub(super) fn targets(a: &Args, which: i32, who: i32) -> Result<Vec<Arc<Process>
     let me = &a.thread.process;
     let list: Vec<_> = match (which, who) {
         (0, 0) => alloc::vec![me.clone()],
-        (0, pid) => alloc::vec![kernel().thread(pid)?.process.clone()],
+        (0, pid) => alloc::vec![TASKS.thread(pid)?.process.clone()],
         (1, n) => {
             let pgid = if n == 0 { me.pgid() } else { n };
-            kernel().all_processes().into_iter().filter(|p| p.pgid() == pgid && !p.is_zombie()).collect()
+            TASKS.all_processes().into_iter().filter(|p| p.pgid() == pgid && !p.is_zombie()).collect()
         }
         (2, n) => {
             let uid = if n == 0 { a.thread.cred().ruid } else { n.cast_unsigned() };
-            kernel().all_processes().into_iter().filter(|p| p.cred().ruid == uid && !p.is_zombie()).collect()
+            TASKS.all_processes().into_iter().filter(|p| p.cred().ruid == uid && !p.is_zombie()).collect()
         }
         _ => return Err(Errno::EINVAL),
     };

@@ -1,5 +1,6 @@
 //! `prctl(2)`, `arch_prctl(2)`, capabilities, `kcmp(2)`.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -12,7 +13,7 @@ use crate::personality::tasks::cred::change;
 use crate::personality::{Args, Syscall, call};
 use crate::task::attrs::{MCE_DEFAULT, TIMER_SLACK};
 use crate::task::process::ALL_CAPS;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -305,8 +306,8 @@ fn sys_kcmp(a: &Args) -> Result<u64> {
     const VM: u32 = 1;
     const FILES: u32 = 2;
     const FS: u32 = 3;
-    let p = kernel().thread(a.i32(0))?.process.clone();
-    let q = kernel().thread(a.i32(1))?.process.clone();
+    let p = TASKS.thread(a.i32(0))?.process.clone();
+    let q = TASKS.thread(a.i32(1))?.process.clone();
     fn order<T: ?Sized>(x: &Arc<T>, y: &Arc<T>) -> u64 {
         match Arc::as_ptr(x).addr().cmp(&Arc::as_ptr(y).addr()) {
             core::cmp::Ordering::Equal => 0,

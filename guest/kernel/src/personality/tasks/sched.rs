@@ -1,5 +1,6 @@
 //! Scheduling attributes (`sched(7)`): kept and read back; the guest scheduler serves all threads alike.
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -10,12 +11,12 @@ use doppel_machine::user::bytes_of;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::sched::yield_now;
 use crate::task::Thread;
 use crate::task::attrs::all_cpus;
 use crate::task::version::read_sized;
+use crate::task::yield_now;
 use crate::time::{TICK_NS, Timespec};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 const KEPT: &str = "kept, without effect on scheduling";
 
@@ -53,7 +54,7 @@ fn target(a: &Args) -> Result<Arc<Thread>> {
     match a.i32(0) {
         0 => Ok(a.thread.clone()),
         n if n < 0 => Err(Errno::EINVAL),
-        n => kernel().thread(n),
+        n => TASKS.thread(n),
     }
 }
 
@@ -273,7 +274,7 @@ fn io_targets(a: &Args) -> Result<alloc::vec::Vec<Arc<Thread>>> {
     // IOPRIO_WHO_PROCESS, _PGRP and _USER are 1 to 3; getpriority's start at 0.
     match (a.i32(0), a.i32(1)) {
         (1, 0) => Ok(alloc::vec![a.thread.clone()]),
-        (1, n) => Ok(alloc::vec![kernel().thread(n)?]),
+        (1, n) => Ok(alloc::vec![TASKS.thread(n)?]),
         (which @ 2..=3, who) => {
             Ok(super::limits::targets(a, which - 1, who)?.iter().flat_map(|p| p.threads()).collect())
         }

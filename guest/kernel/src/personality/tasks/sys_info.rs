@@ -1,5 +1,7 @@
 //! System calls that tell about the system: uname, sysinfo and others.
 
+use crate::task::TASKS;
+use crate::task::version::DOMAIN_NAME;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
@@ -9,7 +11,7 @@ use crate::personality::Arg::{Hex, Int, Ptr, Str};
 use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Args, Syscall, call};
 use crate::task::attrs::all_cpus;
-use crate::task::version::{DomainName, RELEASE, VERSION, memory};
+use crate::task::version::{RELEASE, VERSION, memory};
 use crate::{Errno, Result, fs, kernel, time};
 
 /// System calls of this module.
@@ -31,7 +33,7 @@ fn sys_uname(args: &Args) -> Result<u64> {
     const FIELD: usize = 65;
     let mut buf = [0u8; 6 * FIELD];
     let host = kernel().hostname.lock().clone();
-    let domain = kernel().service::<DomainName>().get();
+    let domain = DOMAIN_NAME.get().get();
     let fields: [&[u8]; 6] = [b"Linux", &host, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", &domain];
     for (i, f) in fields.iter().enumerate() {
         let n = f.len().min(NAME_MAX);
@@ -63,7 +65,7 @@ fn sys_sethostname(args: &Args) -> Result<u64> {
 
 fn sys_setdomainname(args: &Args) -> Result<u64> {
     let name = read_name(args)?;
-    *kernel().service::<DomainName>().0.lock() = name;
+    *DOMAIN_NAME.0.lock() = name;
     Ok(0)
 }
 
@@ -105,7 +107,7 @@ pod_struct! {
 
 fn sys_sysinfo(args: &Args) -> Result<u64> {
     let (total, used) = memory();
-    let threads = kernel().threads.lock().len();
+    let threads = TASKS.threads.lock().len();
     let s = Sysinfo {
         uptime: (time::monotonic_ns().saturating_sub(kernel().boot_ns) / 1_000_000_000).cast_signed(),
         loads: fs::procfs::load_averages().map(|h| h * 65_536 / 100),

@@ -1,5 +1,6 @@
 //! System calls of POSIX timers (`timer_create(2)`).
 
+use crate::task::TASKS;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,7 +77,7 @@ fn timer_create(a: &Args) -> Result<u64> {
                     return Err(Errno::EINVAL);
                 }
                 if e.notify == sigev::SIGEV_THREAD_ID {
-                    let t = kernel().thread(e.tid).map_err(|_| Errno::EINVAL)?;
+                    let t = TASKS.thread(e.tid).map_err(|_| Errno::EINVAL)?;
                     if t.process.pid != p.pid {
                         return Err(Errno::EINVAL);
                     }

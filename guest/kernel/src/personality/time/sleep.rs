@@ -30,7 +30,7 @@ fn sleep_until(t: &Arc<Thread>, deadline: u64) -> bool {
         if t.interrupted() {
             return false;
         }
-        sched::park(t, Some(deadline));
+        sched::park(&**t, Some(deadline));
     }
 }
 

@@ -6,9 +6,10 @@
 
 mod helper;
 mod memory;
-mod name;
+pub(crate) mod name;
 mod notes;
 
+use crate::task::coredump::name::SETTINGS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +98,7 @@ pub fn end_by_signal(t: &Arc<Thread>, info: &SigInfo) {
 fn wanted(p: &Process, signo: i32) -> bool {
     CORE_SIGNALS & bit(signo) != 0
         && p.dumpable.load(Ordering::Relaxed) == 1
-        && match kernel().service::<Settings>().pattern().first() {
+        && match SETTINGS.get().pattern().first() {
             None => false,
             // Programs get all of it, but of none that asks for one byte: so helpers leave no core.
             Some(b'|') => p.rlimit(rlimit::CORE) != 1,
@@ -108,7 +109,7 @@ fn wanted(p: &Process, signo: i32) -> bool {
 /// Tells users of `--trace` what became of the core file.
 fn say(p: &Process, what: &str, e: Errno) {
     if kernel().trace {
-        crate::console::log(&alloc::format!("[{}] {what}: {}\n", p.pid, e.name()));
+        crate::log::log(&alloc::format!("[{}] {what}: {}\n", p.pid, e.name()));
     }
 }
 
@@ -149,7 +150,7 @@ fn write(t: &Arc<Thread>, info: &SigInfo) -> Result<()> {
 
 /// Gives the core to a program.
 fn pipe(t: &Arc<Thread>, info: &SigInfo, argv: Vec<Vec<u8>>) -> Result<()> {
-    let settings = kernel().service::<Settings>();
+    let settings = SETTINGS.get();
     let limit = settings.pipe_limit.load(Ordering::Relaxed);
     let others = settings.pipes.fetch_add(1, Ordering::SeqCst);
     let result = if limit != 0 && others >= limit { Err(Errno::EAGAIN) } else { helper::start(argv) };

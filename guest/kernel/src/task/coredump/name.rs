@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
+use crate::part::Part;
 use crate::task::{Thread, rlimit};
 use crate::{Errno, Result, kernel};
 
@@ -24,6 +25,9 @@ pub struct Settings {
     /// How many there are.
     pub pipes: AtomicU32,
 }
+
+/// The domain's.
+pub static SETTINGS: Part<Settings> = Part::new();
 
 impl Default for Settings {
     fn default() -> Self {
@@ -64,7 +68,7 @@ pub(super) enum Target {
 
 /// What becomes of the core of `t`'s process, which the signal `signo` ends.
 pub(super) fn target(t: &Arc<Thread>, signo: i32) -> Target {
-    let settings = kernel().service::<Settings>();
+    let settings = SETTINGS.get();
     let pattern = settings.pattern();
     if let Some(command) = pattern.strip_prefix(b"|") {
         // Arguments are told apart before they are filled in: names with blanks stay whole.

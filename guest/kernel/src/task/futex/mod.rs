@@ -19,8 +19,9 @@ use doppel_machine::user::UserPtr;
 
 use super::{Thread, current, current_ref};
 use crate::mm::FutexPlace;
+use crate::part::Part;
 use crate::sched::{self, Deadline};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 pub use robust::exit_robust;
 
@@ -52,6 +53,9 @@ type Bucket = Vec<Arc<Waiter>>;
 pub struct Futexes {
     buckets: Vec<SpinLock<Bucket>>,
 }
+
+/// The domain's.
+pub static FUTEXES: Part<Futexes> = Part::new();
 
 impl Default for Futexes {
     fn default() -> Self {
@@ -237,7 +241,7 @@ fn take(b: &mut Bucket, key: Key, n: u32, bitset: u32, out: &mut Vec<Arc<Waiter>
 /// Waits until woken, while the word at `addr` has the value `val`.
 pub(crate) fn wait(key: Key, addr: UserPtr, val: u32, bitset: u32, deadline: Deadline) -> Result<u64> {
     let me = current_ref();
-    let table = &kernel().futexes;
+    let table = &FUTEXES;
     let w = Waiter::new(&me, key, bitset);
     table.queue(&w, key, addr, val)?;
     let error = loop {
@@ -247,7 +251,7 @@ pub(crate) fn wait(key: Key, addr: UserPtr, val: u32, bitset: u32, deadline: Dea
         if me.interrupted() {
             break Errno::ERESTARTSYS;
         }
-        if !sched::park(&me, deadline) {
+        if !sched::park(&**me, deadline) {
             break Errno::ETIMEDOUT;
         }
     };
@@ -258,6 +262,6 @@ pub(crate) fn wait(key: Key, addr: UserPtr, val: u32, bitset: u32, deadline: Dea
 pub fn wake_addr(p: UserPtr, n: u32) {
     // A bad address has no waiters.
     if let Ok(key) = Key::new(&current(), p, false, false) {
-        kernel().futexes.wake(key, n, ANY);
+        FUTEXES.wake(key, n, ANY);
     }
 }

@@ -1,6 +1,8 @@
 //! Priority-inheriting locks: the word holds the owner's thread id. There are no priorities to inherit; the lock
 //! is handed to the longest waiter when it is released.
 
+use crate::task::TASKS;
+use crate::task::futex::FUTEXES;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -9,7 +11,7 @@ use doppel_machine::user::UserPtr;
 use super::{Key, Waiter};
 use crate::sched::{self, Deadline};
 use crate::task::Thread;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 pub(crate) const WAITERS: u32 = 0x8000_0000;
 pub(crate) const OWNER_DIED: u32 = 0x4000_0000;
@@ -34,7 +36,7 @@ fn take(t: &Thread, addr: UserPtr, mark: bool, others: bool) -> Result<bool> {
         if owner == tid(t) {
             return Err(Errno::EDEADLK);
         }
-        kernel().thread(owner.cast_signed())?;
+        TASKS.thread(owner.cast_signed())?;
         if !mark || v & WAITERS != 0 || addr.cmpxchg_u32(v, v | WAITERS)? == v {
             return Ok(false);
         }
@@ -43,7 +45,7 @@ fn take(t: &Thread, addr: UserPtr, mark: bool, others: bool) -> Result<bool> {
 
 /// FUTEX_LOCK_PI.
 pub fn lock(t: &Arc<Thread>, key: Key, addr: UserPtr, deadline: Deadline) -> Result<u64> {
-    let table = &kernel().futexes;
+    let table = &FUTEXES;
     let w = Waiter::new(t, key, super::ANY);
     {
         let mut b = table.bucket(key);
@@ -60,7 +62,7 @@ pub fn lock(t: &Arc<Thread>, key: Key, addr: UserPtr, deadline: Deadline) -> Res
         if t.interrupted() {
             break Errno::ERESTARTNOINTR;
         }
-        if !sched::park(t, deadline) {
+        if !sched::park(&**t, deadline) {
             break Errno::ETIMEDOUT;
         }
     };
@@ -72,7 +74,7 @@ fn owned(t: &Arc<Thread>, key: Key, addr: UserPtr) -> Result<u64> {
     if addr.load_u32()? & TID_MASK == tid(t) {
         return Ok(0);
     }
-    let b = kernel().futexes.bucket(key);
+    let b = FUTEXES.bucket(key);
     let others = b.iter().any(|w| *w.key.lock() == key);
     if take(t, addr, true, others)? { Ok(0) } else { Err(Errno::ERESTARTNOINTR) }
 }
@@ -87,7 +89,7 @@ pub fn wait_requeue(
     if key == lock_key {
         return Err(Errno::EINVAL);
     }
-    let table = &kernel().futexes;
+    let table = &FUTEXES;
     let w = Waiter::for_lock(t, key, super::ANY, Some(lock_key));
     table.queue(&w, key, addr, val)?;
     let error = loop {
@@ -97,7 +99,7 @@ pub fn wait_requeue(
         if t.interrupted() {
             break Errno::ERESTARTNOINTR;
         }
-        if !sched::park(t, deadline) {
+        if !sched::park(&**t, deadline) {
             break Errno::ETIMEDOUT;
         }
     };
@@ -119,7 +121,7 @@ pub fn requeue(
     if key == lock_key {
         return Err(Errno::EINVAL);
     }
-    let table = &kernel().futexes;
+    let table = &FUTEXES;
     let (woken, moved) = {
         let (mut a, b) = table.two(key, lock_key);
         if addr.load_u32()? != val {
@@ -158,14 +160,14 @@ pub fn requeue(
 
 /// FUTEX_TRYLOCK_PI.
 pub fn try_lock(t: &Arc<Thread>, key: Key, addr: UserPtr) -> Result<u64> {
-    let b = kernel().futexes.bucket(key);
+    let b = FUTEXES.bucket(key);
     let others = b.iter().any(|w| *w.key.lock() == key);
     if take(t, addr, false, others)? { Ok(0) } else { Err(Errno::EAGAIN) }
 }
 
 /// FUTEX_UNLOCK_PI: hands the lock to the first waiter.
 pub fn unlock(t: &Arc<Thread>, key: Key, addr: UserPtr) -> Result<u64> {
-    let table = &kernel().futexes;
+    let table = &FUTEXES;
     let next = {
         let mut b = table.bucket(key);
         if addr.load_u32()? & TID_MASK != tid(t) {

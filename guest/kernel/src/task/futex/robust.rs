@@ -1,5 +1,6 @@
 //! Robust futexes: what a thread held when it ended is marked and one waiter woken.
 
+use crate::task::futex::FUTEXES;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use doppel_machine::user::UserPtr;
 use super::pi::{OWNER_DIED, TID_MASK, WAITERS};
 use super::{ANY, Key};
 use crate::task::Thread;
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 /// Most entries followed: the list is the program's and may be circular.
 const LIST_MAX: usize = 2048;
 
@@ -52,10 +53,10 @@ fn died(t: &Arc<Thread>, addr: UserPtr, pi: bool, pending: bool) -> Result<()> {
     // Those who wait for a priority-inheriting lock may have called it private.
     let own = if pi { Some(Key::new(t, addr, true, true)?) } else { None };
     let wake = || {
-        if kernel().futexes.wake(key, 1, ANY) == 0
+        if FUTEXES.wake(key, 1, ANY) == 0
             && let Some(own) = own
         {
-            kernel().futexes.wake(own, 1, ANY);
+            FUTEXES.wake(own, 1, ANY);
         }
     };
     loop {

@@ -1,5 +1,6 @@
 //! What a tracer asks for (`ptrace(2)`).
 
+use crate::task::TASKS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use crate::signal::{self, SigInfo, sig};
 use crate::task::ptrace::regs;
 use crate::task::ptrace::{Kind, State, attach, event, flag, option};
 use crate::task::{Process, Thread, remote};
-use crate::{Errno, Result, kernel};
+use crate::{Errno, Result};
 
 #[allow(missing_docs)]
 pub(crate) mod req {
@@ -89,7 +90,7 @@ pub(crate) fn options(v: u64) -> Result<u32> {
 }
 
 pub(crate) fn find(tid: i32) -> Result<Arc<Thread>> {
-    kernel().threads.lock().get(&tid).cloned().ok_or(Errno::ESRCH)
+    TASKS.threads.lock().get(&tid).cloned().ok_or(Errno::ESRCH)
 }
 
 pub(crate) fn signal_arg(v: u64) -> Result<i32> {

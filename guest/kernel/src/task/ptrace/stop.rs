@@ -69,7 +69,7 @@ fn wait(t: &Arc<Thread>, kind: Kind, ends: bool) {
         if listening && (continued || t.ptrace.interrupt.swap(false, Ordering::SeqCst)) {
             restop(t);
         }
-        sched::park(t, None);
+        sched::park(&**t, None);
     }
 }
 
