@@ -12,7 +12,7 @@ use std::time::Duration;
 use doppel_api::{Code, EventKind, Problem};
 use doppel_freezer::FrozenStore;
 use doppel_image::Store;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::domains::execs::Execs;
 use crate::domains::{DomainTable, Entry, Row};
@@ -63,16 +63,25 @@ pub(crate) struct Core {
     pub stages: Stages,
 }
 
+/// Makes the directories of a supervisor, which only its user may enter.
+fn make_directories(config: &Config) -> Result<(), Problem> {
+    let store = &config.store;
+    for dir in [store, &store.join("supervisor"), &store.join("domains"), &config.runtime] {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make", dir))?;
+    }
+    Ok(())
+}
+
+/// The program of this process.
+fn own_program() -> Result<PathBuf, Problem> {
+    std::env::current_exe()
+        .map_err(|e| Problem::new(Code::Internal, format!("cannot tell what program this is: {e}")))
+}
+
 impl Core {
-    /// Opens everything; returns when the world is as the keepers say.
+    /// Opens everything; returns when the domains are as the keepers say.
     pub async fn open(config: Config) -> Result<Arc<Self>, Problem> {
-        let private = |dir: &Path| {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed("make", dir))
-        };
-        private(&config.store)?;
-        private(&config.store.join("supervisor"))?;
-        private(&config.store.join("domains"))?;
-        private(&config.runtime)?;
+        make_directories(&config)?;
         let (state, mut rows) = StateStore::open(&config.store.join("supervisor/state.redb"))?;
         let mut domains = DomainTable::default();
         for (_, row) in rows.take::<Row>(Table::Domains) {
@@ -81,12 +90,7 @@ impl Core {
         let Config { store, runtime, network_shards, defaults, program, .. } = config.clone();
         // Keepers are of this program, also when another lies in its place by now.
         let keeper = program.clone().unwrap_or_else(|| "/proc/self/exe".into());
-        let program = match program {
-            Some(program) => program,
-            None => std::env::current_exe().map_err(|e| {
-                Problem::new(Code::Internal, format!("cannot tell what program this is: {e}"))
-            })?,
-        };
+        let program = program.map_or_else(own_program, Ok)?;
         let execs = Arc::new(Execs::default());
         let held = Arc::new(HeldMemory::default());
         let (known, lent) = (execs.clone(), held.clone());
@@ -120,9 +124,28 @@ impl Core {
         core.sweep();
         core.settle_images();
         core.settle_origins();
+        core.meet_keepers(&mut happenings, config.replacement).await?;
+        let weak = Arc::downgrade(&core);
+        tokio::spawn(async move {
+            while let Some((number, happening)) = happenings.recv().await {
+                let Some(core) = weak.upgrade() else { return };
+                core.happened(number, happening);
+            }
+        });
+        core.tend();
+        core.collect_temporary();
+        Ok(core)
+    }
+
+    /// Waits until all keepers have said what they keep, or for [`PATIENCE`], and takes it for what is.
+    async fn meet_keepers(
+        self: &Arc<Self>,
+        happenings: &mut mpsc::UnboundedReceiver<(u64, Happening)>,
+        replacement: Option<Replacement>,
+    ) -> Result<(), Problem> {
         let mut kept = Vec::new();
         let mut early = Vec::new();
-        let mut missing = core.keepers.numbers();
+        let mut missing = self.keepers.numbers();
         let all_there = async {
             while !missing.is_empty() {
                 match happenings.recv().await {
@@ -142,21 +165,12 @@ impl Core {
                 "no keeper can be reached; supervisor/keeper.log says more",
             ));
         }
-        core.found(kept, &missing);
-        core.begun(config.replacement);
+        self.found(kept, &missing);
+        self.begun(replacement);
         for (number, happening) in early {
-            core.happened(number, happening);
+            self.happened(number, happening);
         }
-        let weak = Arc::downgrade(&core);
-        tokio::spawn(async move {
-            while let Some((number, happening)) = happenings.recv().await {
-                let Some(core) = weak.upgrade() else { return };
-                core.happened(number, happening);
-            }
-        });
-        core.tend();
-        core.collect_temporary();
-        Ok(core)
+        Ok(())
     }
 
     /// Something happened with a keeper.

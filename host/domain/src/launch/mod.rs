@@ -4,6 +4,7 @@ pub mod config;
 pub mod control;
 pub mod defaults;
 pub mod elf;
+pub mod first_process;
 pub mod kernel;
 pub mod kernel_cache;
 pub mod namespaces;

@@ -1,17 +1,12 @@
 //! Starting a domain: memory, identity, control group, then its first process.
 
-use std::ffi::{CString, OsString};
-use std::os::fd::AsFd;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use doppel_abi_machine::{ATTENDANT, UNPACKED, boot_flags, fd};
-use doppel_confine::limits::{
-    ATTENDANT_NAMESPACES, FIRST_UID, LIMITS, Limit, NAMESPACES, OOM_SCORE_ADJ, USER_NAMESPACE,
-};
-use doppel_sys::child::{self, ChildPlan};
+use doppel_abi_machine::boot_flags;
 use doppel_sys::signal::SignalFd;
 use rustix::event::EventfdFlags;
 
@@ -20,23 +15,16 @@ use crate::freeze::share::Member;
 use crate::io::console::Console;
 use crate::io::terminal::winsize;
 use crate::launch::control::{Facts, Memory, open_image};
+use crate::launch::first_process::FirstProcess;
 use crate::launch::kernel::First;
-use crate::launch::namespaces;
 use crate::limits::cgroup::{self, Cgroup};
 use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Origin, Recorded};
 use crate::run::foreground::{FORWARDED, WINCH};
 use crate::run::state::{Born, Core, Guests, lock};
 use crate::{
-    Disk, Domain, DomainConfig, Error, Kind, NO_PIDS_LIMIT, Output, Resources, Sharing, StartTimes, UNBOUNDED,
+    Domain, DomainConfig, Error, Kind, NO_PIDS_LIMIT, Output, Resources, Sharing, StartTimes, UNBOUNDED,
 };
-
-/// `RLIMIT_NOFILE`, and its value in a clone, which has the frozen image as sixth descriptor; one that shares pages
-/// has the share file as seventh.
-const RLIMIT_NOFILE: u32 = 7;
-const CLONE_DESCRIPTORS: u64 = 6;
-/// And in a domain with a network.
-const NETWORK_DESCRIPTORS: u64 = fd::NETWORK_DOORBELL as u64 + 1;
 
 impl Domain {
     /// Builds a domain and starts its guest kernel.
@@ -94,7 +82,6 @@ impl Domain {
         warn: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let (begun, mut times) = (Instant::now(), StartTimes::default());
-        let paene = config.kind == Kind::Paene;
         let first = First::of(config)?;
         let (image, image_size) = open_image(&config.image)?;
         if let Some(resume) = &resume {
@@ -103,118 +90,44 @@ impl Domain {
         let identity = Identity::claim(config.name.as_deref())?;
         let record = config.keep.as_ref().map(|keep| Recorded::begin(keep, &identity)).transpose()?;
         let config = &completed(config, &identity);
-        let facts = Facts {
-            domain_id: identity.id.into(),
-            // The kernel of a clone was made for so many.
-            vcpus: resume.as_ref().map_or_else(|| config.vcpus(), |r| r.image.header().vcpus),
-            image_size,
-            winsize: winsize(std::io::stdin())
-                .or_else(|| winsize(std::io::stdout()))
-                .unwrap_or(24 << 16 | 80),
-            resume: resume.as_ref(),
-        };
+        let facts = facts(config, &identity, image_size, resume.as_ref());
         let memory = Memory::new(config, &first.filter, &facts)?;
         times.memory = begun.elapsed();
-        let console = {
-            let output = if config.capture { Output::Kept } else { Output::Ours };
-            Console::new(&memory.map, config.stdin, config.tty, output)
-        };
+        let output = if config.capture { Output::Kept } else { Output::Ours };
+        let console = Console::new(&memory.map, config.stdin, config.tty, output);
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(Error::os("make the doorbell"))?;
         let cgroup = make_cgroup(config, &identity, warn)?;
         times.group = begun.elapsed() - times.memory;
-        let birth = cgroup
-            .as_ref()
-            .map_or_else(|| Ok(cgroup::Birth::default()), |group| group.birth())
-            .map_err(Error::host("open the domain's control group"))?;
-
-        let root = rustix::process::geteuid().is_root();
-        let (uid, gid) = if root {
-            (FIRST_UID + identity.id, FIRST_UID + identity.id)
-        } else {
-            (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-        };
-        let arguments = arguments(config, &identity.label(), cgroup.as_ref())?;
-        let limit = |l: &Limit| match l.resource {
-            RLIMIT_NOFILE if config.network.is_some() => NETWORK_DESCRIPTORS,
-            RLIMIT_NOFILE if resume.is_some() => CLONE_DESCRIPTORS + u64::from(share.is_some()),
-            _ => l.value,
-        };
-        // An attendant sets those of its programs itself.
-        let limits = LIMITS.iter().filter(|_| !paene).map(|l| (l.resource, limit(l))).collect::<Vec<_>>();
-        let oom_score_adj = CString::new(OOM_SCORE_ADJ.to_string()).unwrap_or_default();
-        // In the order of `common/abi/machine`'s `fd`.
-        let mut descriptors = vec![
-            memory.control.as_fd(),
-            memory.arena.as_fd(),
-            memory.pagefile.as_fd(),
-            image.as_fd(),
-            doorbell.as_fd(),
-        ];
-        descriptors.extend(resume.as_ref().map(|r| r.image.file().as_fd()));
-        descriptors.extend(share.as_ref().map(|s| s.descriptor()));
-        if let Some(network) = &config.network {
-            // Numbers it has no use for lead to its image.
-            descriptors.resize_with(fd::NETWORK as usize, || image.as_fd());
-            descriptors.extend([network.memory.as_fd(), network.doorbell.as_fd()]);
-        }
         // Blocked before the fork, so that none is lost between.
-        let signals = if config.capture {
-            None
-        } else {
-            let all = [&FORWARDED[..], &[WINCH]].concat();
-            Some(SignalFd::new(&all).map_err(Error::host("watch signals"))?)
-        };
-        let plan = ChildPlan {
-            executable: first.executable.as_fd(),
-            arguments: &arguments,
-            descriptors: &descriptors,
-            join: None,
-            namespaces: match (paene, root) {
-                (true, _) => ATTENDANT_NAMESPACES,
-                (false, true) => NAMESPACES,
-                (false, false) => NAMESPACES | USER_NAMESPACE,
-            },
-            privileged: paene,
-            user_namespace: !root,
-            uid,
-            gid,
-            cgroup: birth.cgroup_dir(),
-            cgroup_tasks: &birth.tasks(),
-            limits: &limits,
-            speculation: crate::launch::defaults::forsworn(),
+        let signals = if config.capture { None } else { Some(watch_signals()?) };
+        let process = FirstProcess {
+            config,
+            executable: &first,
+            memory: &memory,
+            image: &image,
+            doorbell: &doorbell,
+            resume: resume.as_ref(),
+            share: share.as_deref(),
+            identity: &identity,
+            cgroup: cgroup.as_ref(),
             tied: !config.outlives_parent && record.is_none(),
-            oom_score_adj: &oom_score_adj,
         };
-        // Those that others look after, and clones, come in numbers; one in the foreground is alone in its process.
-        let many = !paene && (config.capture || resume.is_some());
-        let spawned = if many { namespaces::spawn(plan) } else { child::spawn(&plan) };
-        let child = spawned.map_err(Error::Spawn)?;
+        let child = process.spawn()?;
         times.process = begun.elapsed() - times.memory - times.group;
-        let born = Born {
-            kind: config.kind,
-            kernel: first.digest,
-            image: config.image.clone(),
-            generation: resume.as_ref().map_or(0, Resume::generation),
-            vcpus: facts.vcpus,
-            memory_limit: config.memory.unwrap_or(0).into(),
-            boot_flags: crate::launch::control::flags(config),
-            owner: rustix::process::geteuid().as_raw(),
-            freeze_to: config.freeze_to.clone(),
-            freeze_stop: config.freeze_stop,
-            resume,
-        };
+        let (vcpus, hostname) = (facts.vcpus, config.hostname.to_string_lossy().into_owned());
+        let born = born(config, first.digest, vcpus, resume);
         // The filter and the arguments are the domain's now; a process with many domains would keep them for nothing. It
         // is no matter if it does.
         let _ = memory.map.let_go();
-        let core = Core {
+        let core = Arc::new(Core {
             share: Mutex::new(share.map(|s| Member::new(s, child.pid))),
             child,
             map: memory.map,
             label: Mutex::new(identity.label()),
             id: identity.id.into(),
             born,
-            hostname: Mutex::new(config.hostname.to_string_lossy().into_owned()),
+            hostname: Mutex::new(hostname),
             stops: Mutex::new(()),
             asleep: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -223,8 +136,7 @@ impl Domain {
             guests: Guests::default(),
             group: cgroup.as_ref().map(Cgroup::view),
             record,
-        };
-        let core = Arc::new(core);
+        });
         // One that is held is nobody's yet.
         if !config.hold
             && let Err(why) = identity.open_door(&core)
@@ -236,6 +148,45 @@ impl Domain {
         // Dropped, and so ended, if that fails: it would be nobody's when this process dies.
         domain.record_birth(config.network.is_some())?;
         Ok(domain)
+    }
+}
+
+/// What the guest kernel is told beside the configuration.
+fn facts<'a>(
+    config: &DomainConfig,
+    identity: &Identity,
+    image_size: u64,
+    resume: Option<&'a Resume>,
+) -> Facts<'a> {
+    Facts {
+        domain_id: identity.id.into(),
+        // The kernel of a clone was made for so many.
+        vcpus: resume.map_or_else(|| config.vcpus(), |r| r.image.header().vcpus),
+        image_size,
+        winsize: winsize(std::io::stdin()).or_else(|| winsize(std::io::stdout())).unwrap_or(24 << 16 | 80),
+        resume,
+    }
+}
+
+/// The signals of a domain in the foreground, which are ours.
+fn watch_signals() -> Result<SignalFd, Error> {
+    let all = [&FORWARDED[..], &[WINCH]].concat();
+    SignalFd::new(&all).map_err(Error::host("watch signals"))
+}
+
+fn born(config: &DomainConfig, kernel: [u8; 32], vcpus: u32, resume: Option<Resume>) -> Born {
+    Born {
+        kind: config.kind,
+        kernel,
+        image: config.image.clone(),
+        generation: resume.as_ref().map_or(0, Resume::generation),
+        vcpus,
+        memory_limit: config.memory.unwrap_or(0).into(),
+        boot_flags: crate::launch::control::flags(config),
+        owner: rustix::process::geteuid().as_raw(),
+        freeze_to: config.freeze_to.clone(),
+        freeze_stop: config.freeze_stop,
+        resume,
     }
 }
 
@@ -270,31 +221,6 @@ impl Domain {
             r.hostname = hostname;
             r.birth = Some(birth);
         })
-    }
-}
-
-/// Arguments of the first process, which `ps` shows.
-fn arguments(config: &DomainConfig, label: &str, cgroup: Option<&Cgroup>) -> Result<Vec<CString>, Error> {
-    let text = |text: String| CString::new(text).unwrap_or_default();
-    if config.kind == Kind::Para {
-        return Ok(vec![text(format!("doppel:{label}"))]);
-    }
-    let Disk { bytes, inodes } = config.disk;
-    let number = |n: Option<u64>| text(n.unwrap_or(0).to_string());
-    let mut all = vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(bytes), number(inodes)];
-    all.push(text(root_form()?));
-    all.extend(cgroup.iter().flat_map(|group| group.directories()).filter_map(|dir| {
-        // It has none: it was made of a name.
-        CString::new(dir.as_os_str().as_encoded_bytes()).ok()
-    }));
-    Ok(all)
-}
-
-/// How a paene domain is to have its image's files: as the environment says, if it does.
-fn root_form() -> Result<String, Error> {
-    match std::env::var_os("DOPPEL_PAENE_ROOT").unwrap_or_default().to_str() {
-        Some(word @ ("" | UNPACKED)) => Ok(word.to_owned()),
-        _ => Err(Error::Config(format!("DOPPEL_PAENE_ROOT can only be {UNPACKED:?}"))),
     }
 }
 

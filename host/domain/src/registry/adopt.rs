@@ -125,51 +125,45 @@ pub enum Adopted {
     Gone(Box<Gone>),
 }
 
-impl Fleet {
-    /// Takes a domain over; one that lives and cannot be is ended. [`Self::adopted`] is for when all have been.
-    ///
-    /// # Errors
-    /// What the host says; the domain is left as it is.
-    pub fn adopt(&mut self, orphan: Orphan, adoption: Adoption) -> Result<Adopted, Error> {
-        let Orphan { path, record } = orphan;
-        let identity = self.predecessors.identity(&record)?;
-        let Some(birth) = record.birth.clone() else {
-            return Err(Error::Ended("its start was not completed".into()));
-        };
-        let limits = limits(birth.kind, birth.vcpus, adoption.memory, adoption.cpus, adoption.resources);
-        // Without its group it has no limits, and goes on.
-        let cgroup = birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok());
-        let stopping = record.stopping;
-        let found = find(&record, &birth);
-        let (asleep, recorded) = (record.asleep, Recorded::at(path, record.clone()));
-        let (process, memory) = match found {
-            Ok(found) => found,
-            Err(why) => {
-                let usage = cgroup.as_ref().map(|group| group.usage()).unwrap_or_default();
-                let oom_kills = usage.oom_kills.unwrap_or(0);
-                let Adoption { output, taken, held, .. } = adoption;
-                let outcome = match outcome::words(&record, &birth, &held, taken, output) {
-                    Some((end, map)) => outcome::outcome(end, birth.kind, &map, oom_kills, asleep, &why),
-                    None if asleep => Outcome::Exited(0),
-                    None => {
-                        let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
-                        Outcome::Ended { reason: format!("{why}{oom}"), out_of_memory: oom_kills > 0 }
-                    }
-                };
-                let (_record, _cgroup, _identity) = (recorded, cgroup, identity);
-                return Ok(Adopted::Gone(Box::new(Gone {
-                    outcome,
-                    asleep,
-                    usage,
-                    _record,
-                    _cgroup,
-                    _identity,
-                })));
+/// What a dead process has left of a domain.
+struct Left {
+    record: Record,
+    birth: Birth,
+    recorded: Recorded,
+    cgroup: Option<Cgroup>,
+    identity: Identity,
+}
+
+impl Left {
+    /// The end of one that does not live any more.
+    fn gone(self, adoption: Adoption, why: &str) -> Gone {
+        let Self { record, birth, recorded, cgroup, identity } = self;
+        let asleep = record.asleep;
+        let usage = cgroup.as_ref().map(|group| group.usage()).unwrap_or_default();
+        let oom_kills = usage.oom_kills.unwrap_or(0);
+        let Adoption { output, taken, held, .. } = adoption;
+        let outcome = match outcome::words(&record, &birth, &held, taken, output) {
+            Some((end, map)) => outcome::outcome(end, birth.kind, &map, oom_kills, asleep, why),
+            None if asleep => Outcome::Exited(0),
+            None => {
+                let oom = if oom_kills > 0 { " (out of memory: the limit was reached)" } else { "" };
+                Outcome::Ended { reason: format!("{why}{oom}"), out_of_memory: oom_kills > 0 }
             }
         };
+        Gone { outcome, asleep, usage, _record: recorded, _cgroup: cgroup, _identity: identity }
+    }
+
+    /// One that lives, as ours; and its channel to a network service, if it has one.
+    fn go_on(
+        self,
+        process: OwnedFd,
+        memory: Memory,
+        taken: Option<(Stream, u32)>,
+        limit: Option<u64>,
+    ) -> (Domain, Option<(OwnedFd, OwnedFd)>) {
+        let Self { record, birth, recorded, cgroup, identity } = self;
         let Memory { map, doorbell, resume, network } = memory;
-        let served = record.served;
-        let console = Console::adopt(&map, birth.boot_flags, served, adoption.taken);
+        let console = Console::adopt(&map, birth.boot_flags, record.served, taken);
         let sessions = Slots::adopt(&map);
         let core = Arc::new(Core {
             child: Child { pid: birth.process.pid(), pidfd: process },
@@ -183,7 +177,7 @@ impl Fleet {
                 image: birth.image,
                 generation: birth.generation,
                 vcpus: birth.vcpus,
-                memory_limit: adoption.memory.unwrap_or(0).into(),
+                memory_limit: limit.unwrap_or(0).into(),
                 boot_flags: birth.boot_flags,
                 owner: birth.owner,
                 freeze_to: birth.freeze_to,
@@ -192,7 +186,7 @@ impl Fleet {
             hostname: Mutex::new(record.hostname),
             share: Mutex::new(None),
             stops: Mutex::new(()),
-            asleep: AtomicBool::new(asleep),
+            asleep: AtomicBool::new(record.asleep),
             paused: AtomicBool::new(record.paused),
             killed: AtomicBool::new(false),
             sessions: Mutex::new(sessions),
@@ -213,11 +207,40 @@ impl Fleet {
             tty: birth.boot_flags & boot_flags::TTY != 0,
             times: StartTimes::default(),
         };
-        let key = self.add(domain, adoption.output)?;
-        if stopping {
-            self.settle(key);
+        (domain, network)
+    }
+}
+
+impl Fleet {
+    /// Takes a domain over; one that lives and cannot be is ended. [`Self::adopted`] is for when all have been.
+    ///
+    /// # Errors
+    /// What the host says; the domain is left as it is.
+    pub fn adopt(&mut self, orphan: Orphan, adoption: Adoption) -> Result<Adopted, Error> {
+        let Orphan { path, record } = orphan;
+        let identity = self.predecessors.identity(&record)?;
+        let Some(birth) = record.birth.clone() else {
+            return Err(Error::Ended("its start was not completed".into()));
+        };
+        let resources = adoption.resources.clone();
+        let limits = limits(birth.kind, birth.vcpus, adoption.memory, adoption.cpus, resources);
+        // Without its group it has no limits, and goes on.
+        let cgroup = birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok());
+        let found = find(&record, &birth);
+        let recorded = Recorded::at(path, record.clone());
+        let left = Left { record, birth, recorded, cgroup, identity };
+        match found {
+            Ok((process, memory)) => {
+                let (stopping, output) = (left.record.stopping, adoption.output);
+                let (domain, network) = left.go_on(process, memory, adoption.taken, adoption.memory);
+                let key = self.add(domain, output)?;
+                if stopping {
+                    self.settle(key);
+                }
+                Ok(Adopted::Lives(key, network))
+            }
+            Err(why) => Ok(Adopted::Gone(Box::new(left.gone(adoption, &why)))),
         }
-        Ok(Adopted::Lives(key, network))
     }
 
     /// Ends what is left of a domain that nobody wants: one whose start was not completed, or that was nobody's yet.

@@ -66,8 +66,10 @@ type Call = Called<Site>;
 pub(super) fn routes() -> Vec<Route<Site>> {
     let mut all = system();
     all.extend(domains());
+    all.extend(lifecycle());
     all.extend(streams());
     all.extend(execs());
+    all.extend(archives());
     all.extend(files());
     all.extend(frozen());
     all.extend(images());
@@ -198,6 +200,31 @@ fn domains() -> Vec<Route<Site>> {
         ),
         Route::new(
             Method::POST,
+            "/v1/domains/{domain}/rename",
+            "Give a new name",
+            |c: Call, (), b: Json<api::Rename>| async move {
+                c.state.supervisor.rename(&c.name, b.0).await.map(Json)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/domains/{domain}/wait",
+            "Wait for the end",
+            |c: Call, (), ()| async move { c.state.supervisor.wait(&c.name).await.map(Json) },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/top",
+            "Processes of a domain",
+            |c: Call, (), ()| async move { c.state.supervisor.top(&c.name).await.map(List) },
+        ),
+    ]
+}
+
+fn lifecycle() -> Vec<Route<Site>> {
+    vec![
+        Route::new(
+            Method::POST,
             "/v1/domains/{domain}/start",
             "Start a domain",
             |c: Call, (), ()| async move { c.state.supervisor.start(&c.name).await.map(Json) },
@@ -232,20 +259,6 @@ fn domains() -> Vec<Route<Site>> {
         }),
         Route::new(
             Method::POST,
-            "/v1/domains/{domain}/rename",
-            "Give a new name",
-            |c: Call, (), b: Json<api::Rename>| async move {
-                c.state.supervisor.rename(&c.name, b.0).await.map(Json)
-            },
-        ),
-        Route::new(
-            Method::POST,
-            "/v1/domains/{domain}/wait",
-            "Wait for the end",
-            |c: Call, (), ()| async move { c.state.supervisor.wait(&c.name).await.map(Json) },
-        ),
-        Route::new(
-            Method::POST,
             "/v1/domains/{domain}/freeze",
             "Make a frozen image",
             |c: Call, (), b: Json<api::FreezeDomain>| async move {
@@ -263,12 +276,6 @@ fn domains() -> Vec<Route<Site>> {
             "/v1/domains/{domain}/wake",
             "Go on with a hibernated domain",
             |c: Call, (), ()| async move { c.state.supervisor.wake(&c.name).await.map(Json) },
-        ),
-        Route::new(
-            Method::GET,
-            "/v1/domains/{domain}/top",
-            "Processes of a domain",
-            |c: Call, (), ()| async move { c.state.supervisor.top(&c.name).await.map(List) },
         ),
     ]
 }
@@ -410,12 +417,13 @@ fn execs() -> Vec<Route<Site>> {
     ]
 }
 
-fn files() -> Vec<Route<Site>> {
-    /// The path of the query, checked.
-    fn path(q: Options<api::PathQuery>) -> Result<String, api::Problem> {
-        validate::path("path", &q.0.path)?;
-        Ok(q.0.path)
-    }
+/// The path of the query, checked.
+fn path(q: Options<api::PathQuery>) -> Result<String, api::Problem> {
+    validate::path("path", &q.0.path)?;
+    Ok(q.0.path)
+}
+
+fn archives() -> Vec<Route<Site>> {
     vec![
         Route::new(
             Method::GET,
@@ -433,6 +441,11 @@ fn files() -> Vec<Route<Site>> {
                 c.state.supervisor.archive_in(&c.name, &path(q)?, b.0).await
             },
         ),
+    ]
+}
+
+fn files() -> Vec<Route<Site>> {
+    vec![
         Route::new(
             Method::GET,
             "/v1/domains/{domain}/files",

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::log::Journal;
 use super::protocol::{Exit, Fault, Limits, Log, Said, Usage, Word};
-use super::serve::{self, Input};
+use super::serve;
 use super::{Domain, Keeper, KeeperConfig, Sink, Tap, domain_dir, locked, records};
 use crate::time;
 
@@ -268,28 +268,17 @@ impl Keeper {
         let passed = (now() - note.counted).max(0.0);
         self.keys.insert(key, note.id.clone());
         let domain = Domain {
-            run: note.run,
-            key,
             started_at: Some(note.started_at),
             paused,
-            exit: None,
-            journal,
-            tap,
-            starting: None,
             woke: note.woke,
-            pausing: None,
-            limiting: None,
-            counting: Vec::new(),
-            input: Input::default(),
             killed: note.killed,
-            limits: note.limits,
-            log: note.log,
             sample: Some((memory, Instant::now())),
             page_seconds: note.page_seconds + memory as f64 / PAGE * passed,
             calls: note.calls,
             network,
             traffic: note.traffic,
             keeps_network: note.keeps_network,
+            ..Domain::new(note.run, key, journal, tap, note.log, note.limits)
         };
         let networked = domain.network.is_some();
         self.domains.insert(note.id.clone(), domain);

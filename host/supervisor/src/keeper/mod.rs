@@ -10,6 +10,7 @@
 
 mod adopt;
 mod asleep;
+mod events;
 mod exec;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -19,6 +20,7 @@ mod peer;
 pub(crate) mod protocol;
 mod serve;
 mod spares;
+mod start;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -118,6 +120,43 @@ struct Domain {
     traffic: Option<doppel_net::Traffic>,
     /// It is being hibernated, and keeps its connections.
     keeps_network: bool,
+}
+
+impl Domain {
+    /// One of which nothing has happened yet.
+    fn new(
+        run: u64,
+        key: Key,
+        journal: Arc<Mutex<Journal>>,
+        tap: Tap,
+        log: protocol::Log,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            run,
+            key,
+            started_at: None,
+            paused: false,
+            exit: None,
+            journal,
+            tap,
+            starting: None,
+            woke: false,
+            pausing: None,
+            limiting: None,
+            counting: Vec::new(),
+            input: serve::Input::default(),
+            killed: false,
+            limits,
+            sample: None,
+            page_seconds: 0.0,
+            log,
+            calls: 0,
+            network: None,
+            traffic: None,
+            keeps_network: false,
+        }
+    }
 }
 
 /// What followed domains and further programs have printed since the last turn: news, the bytes that follow them, and what

@@ -1,27 +1,21 @@
-//! What the keeper does when it is asked, and when something happens to a domain.
+//! What the keeper does when it is asked.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use doppel_domain::{
-    CloneConfig, DomainConfig, Error, Event, NetworkLink, NewLimits, Outcome, Output, Start,
-};
+use doppel_domain::{Error, NewLimits, Outcome};
 
-use super::log::Journal;
-use super::protocol::{
-    Ask, Boot, Call, Exit, Fault, Kept, News, PROTOCOL, Refusal, Resume, Said, Spec, Usage, Word,
-};
-use super::{Domain, Keeper, Sink, Tap, adopt, domain_dir, exit_file, locked, network};
-use crate::time;
+use super::protocol::{Ask, Call, Fault, Kept, KnownExec, Limits, PROTOCOL, Refusal, Said, Usage, Word};
+use super::{Domain, Keeper, exit_file, locked};
 
 /// Exit codes for domains whose program did not end by itself.
 const OUT_OF_MEMORY: u8 = 137;
 const KILLED: u8 = 137;
-const TOOL_ERROR: u8 = 125;
+pub(super) const TOOL_ERROR: u8 = 125;
 /// Bytes of a page, for page-seconds.
 const PAGE: f64 = 4096.0;
 
@@ -96,16 +90,7 @@ impl Keeper {
     /// Does what is asked; none if the answer comes later.
     fn act(&mut self, n: u64, ask: Ask) -> Option<Said> {
         match ask {
-            Ask::Hello { protocol, execs } => {
-                if protocol != PROTOCOL {
-                    tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
-                }
-                let execs = self.greet_execs(&execs);
-                let kept = Said::Kept { protocol: PROTOCOL, domains: self.kept(), execs };
-                self.reply(Some(n), kept);
-                self.tell_called(true);
-                None
-            }
+            Ask::Hello { protocol, execs } => self.greet(n, protocol, &execs),
             Ask::Start { id, run, follow, spec } => self.start(n, id, run, follow, *spec),
             Ask::Ack { ended } => {
                 for (id, run) in ended {
@@ -119,96 +104,33 @@ impl Keeper {
                 }
                 Some(Said::Done)
             }),
-            Ask::Kill { id } => self.with(&id, |keeper, key| {
-                if let Some(domain) = keeper.keys.get(&key).and_then(|id| keeper.domains.get_mut(id)) {
-                    domain.killed = true;
-                }
-                keeper.write_note(key);
-                // A domain whose vCPUs stand still dies all the same: they are the host's processes.
-                Some(keeper.fleet.kill(key).map_or_else(|e| failed(&e), |()| Said::Done))
-            }),
-            Ask::Pause { id } => self.with_running(&id, |keeper, domain| {
-                if domain.pausing.is_some() {
-                    return Some(refused(Fault::State, "it is being paused, or let go on"));
-                }
-                domain.pausing = Some(n);
-                keeper.pause(domain.key);
-                None
-            }),
-            Ask::Unpause { id } => self.with_running(&id, |keeper, domain| {
-                if domain.pausing.is_some() {
-                    return Some(refused(Fault::State, "it is being paused, or let go on"));
-                }
-                domain.pausing = Some(n);
-                keeper.unpause(domain.key);
-                None
-            }),
-            Ask::Input { id, data, close, at, tell } => {
-                let Ok(bytes) = STANDARD.decode(data) else {
-                    return Some(refused(Fault::Request, "not base64"));
-                };
-                let domain = match self.running(&id) {
-                    Ok(domain) => domain,
-                    Err(said) => return Some(said),
-                };
-                domain.input.queue.push_back(Piece { call: Some(n), bytes, done: 0, close, at, tell });
-                self.feed(&id);
-                None
-            }
+            Ask::Kill { id } => self.with(&id, Self::kill),
+            Ask::Pause { id } => self.change_pause(n, &id, true),
+            Ask::Unpause { id } => self.change_pause(n, &id, false),
+            Ask::Input { id, data, close, at, tell } => match STANDARD.decode(data) {
+                Ok(bytes) => self.give(&id, Piece { call: Some(n), bytes, done: 0, close, at, tell }),
+                Err(_) => Some(refused(Fault::Request, "not base64")),
+            },
             Ask::Resize { id, rows, columns } => self.with(&id, |keeper, key| {
                 if let Some(domain) = keeper.fleet.get(key) {
                     domain.resize(rows, columns);
                 }
                 Some(Said::Done)
             }),
-            Ask::Follow { id } => Some(match self.domains.get(&id) {
-                Some(domain) => {
-                    domain.tap.0.store(true, Ordering::Relaxed);
-                    Said::Printed(locked(&domain.journal).recent())
-                }
-                None => gone(&id),
-            }),
+            Ask::Follow { id } => Some(self.follow(&id)),
             Ask::Unfollow { id } => {
                 if let Some(domain) = self.domains.get(&id) {
                     domain.tap.0.store(false, Ordering::Relaxed);
                 }
                 Some(Said::Done)
             }
-            Ask::Freeze { id, to, stop, keep_network } => {
-                let key = match self.running(&id) {
-                    Ok(domain) => domain.key,
-                    Err(said) => return Some(said),
-                };
-                if self.freezes.contains_key(&key) {
-                    return Some(refused(Fault::State, "it is being frozen"));
-                }
-                if let Some(domain) = self.domains.get_mut(&id) {
-                    domain.keeps_network = keep_network;
-                }
-                self.write_note(key);
-                self.freezes.insert(key, n);
-                self.fleet.freeze(key, to, stop);
-                None
-            }
+            Ask::Freeze { id, to, stop, keep_network } => self.freeze(n, &id, to, stop, keep_network),
             Ask::Release { id } => {
                 drop(self.sleepers.take(&id));
                 self.forget_asleep(&id);
                 Some(Said::Done)
             }
-            Ask::Update { id, limits } => self.with_running(&id, |keeper, domain| {
-                if domain.limiting.is_some() {
-                    return Some(refused(Fault::State, "its limits are being changed"));
-                }
-                let wanted = NewLimits {
-                    memory: limits.memory,
-                    memory_target: limits.memory_target,
-                    cpus: limits.cpus,
-                    resources: limits.resources(),
-                };
-                domain.limiting = Some((Some(n), limits));
-                keeper.set_limits(domain.key, wanted);
-                None
-            }),
+            Ask::Update { id, limits } => self.update(n, &id, limits),
             Ask::Name { id, name } => Some(self.set_name(&id, &name)),
             Ask::Rules { id, rules } => Some(self.set_rules(&id, rules)),
             Ask::GiveWay { program } => Some(self.give_way(n, &program)),
@@ -216,10 +138,9 @@ impl Keeper {
             Ask::UpgradeServices { program, if_other } => Some(self.upgrade_services(&program, if_other)),
             Ask::Exec { id, exec, spec } => self.exec(n, &id, exec, *spec),
             Ask::ToExec { exec, ask } => self.exec_ask(n, &exec, ask),
-            Ask::Usage { id } => Some(match self.usage(&id) {
-                Some(usage) => Said::Usage(Box::new(usage)),
-                None => gone(&id),
-            }),
+            Ask::Usage { id } => {
+                Some(self.usage(&id).map_or_else(|| gone(&id), |usage| Said::Usage(Box::new(usage))))
+            }
             Ask::Memory { id } => self.with_running(&id, |keeper, domain| {
                 if domain.counting.is_empty() {
                     keeper.count_memory(domain.key);
@@ -228,6 +149,99 @@ impl Keeper {
                 None
             }),
         }
+    }
+
+    /// Greets a supervisor, which is told what is kept.
+    fn greet(&mut self, n: u64, protocol: u32, execs: &[KnownExec]) -> Option<Said> {
+        if protocol != PROTOCOL {
+            tracing::warn!("a supervisor speaks protocol {protocol}, this keeper {PROTOCOL}");
+        }
+        let execs = self.greet_execs(execs);
+        let kept = Said::Kept { protocol: PROTOCOL, domains: self.kept(), execs };
+        self.reply(Some(n), kept);
+        self.tell_called(true);
+        None
+    }
+
+    fn kill(&mut self, key: doppel_domain::Key) -> Option<Said> {
+        if let Some(domain) = self.keys.get(&key).and_then(|id| self.domains.get_mut(id)) {
+            domain.killed = true;
+        }
+        self.write_note(key);
+        // A domain whose vCPUs stand still dies all the same: they are the host's processes.
+        Some(self.fleet.kill(key).map_or_else(|e| failed(&e), |()| Said::Done))
+    }
+
+    /// Has a domain stand still or go on.
+    fn change_pause(&mut self, n: u64, id: &str, pause: bool) -> Option<Said> {
+        self.with_running(id, |fleet, domain| {
+            if domain.pausing.is_some() {
+                return Some(refused(Fault::State, "it is being paused, or let go on"));
+            }
+            domain.pausing = Some(n);
+            if pause {
+                fleet.pause(domain.key)
+            } else {
+                fleet.unpause(domain.key)
+            }
+            None
+        })
+    }
+
+    /// Takes a piece of input for a domain.
+    fn give(&mut self, id: &str, piece: Piece) -> Option<Said> {
+        let domain = match self.running(id) {
+            Ok(domain) => domain,
+            Err(said) => return Some(said),
+        };
+        domain.input.queue.push_back(piece);
+        self.feed(id);
+        None
+    }
+
+    /// What a domain printed last; what it prints from now on is told too.
+    fn follow(&self, id: &str) -> Said {
+        match self.domains.get(id) {
+            Some(domain) => {
+                domain.tap.0.store(true, Ordering::Relaxed);
+                Said::Printed(locked(&domain.journal).recent())
+            }
+            None => gone(id),
+        }
+    }
+
+    fn freeze(&mut self, n: u64, id: &str, to: PathBuf, stop: bool, keep_network: bool) -> Option<Said> {
+        let key = match self.running(id) {
+            Ok(domain) => domain.key,
+            Err(said) => return Some(said),
+        };
+        if self.freezes.contains_key(&key) {
+            return Some(refused(Fault::State, "it is being frozen"));
+        }
+        if let Some(domain) = self.domains.get_mut(id) {
+            domain.keeps_network = keep_network;
+        }
+        self.write_note(key);
+        self.freezes.insert(key, n);
+        self.fleet.freeze(key, to, stop);
+        None
+    }
+
+    fn update(&mut self, n: u64, id: &str, limits: Limits) -> Option<Said> {
+        self.with_running(id, |fleet, domain| {
+            if domain.limiting.is_some() {
+                return Some(refused(Fault::State, "its limits are being changed"));
+            }
+            let wanted = NewLimits {
+                memory: limits.memory,
+                memory_target: limits.memory_target,
+                cpus: limits.cpus,
+                resources: limits.resources(),
+            };
+            domain.limiting = Some((Some(n), limits));
+            fleet.set_limits(domain.key, wanted);
+            None
+        })
     }
 
     fn kept(&self) -> Vec<Kept> {
@@ -278,202 +292,6 @@ impl Keeper {
         act(&mut self.fleet, domain)
     }
 
-    fn start(&mut self, n: u64, id: String, run: u64, follow: bool, spec: Spec) -> Option<Said> {
-        if let Some(said) = self.start_again(n, &id, run) {
-            return said;
-        }
-        if self.domains.get(&id).is_some_and(|d| d.exit.is_none()) {
-            return Some(refused(Fault::State, format!("domain {id} runs already")));
-        }
-        let (log, limits) = match &spec {
-            Spec::Boot(boot) => (boot.log, boot.limits.clone()),
-            Spec::Resume(resume) => (resume.log, resume.limits.clone()),
-        };
-        let dir = domain_dir(&self.config.store, &id);
-        let journal = match Journal::open(&dir, log) {
-            Ok(journal) => Arc::new(Mutex::new(journal)),
-            Err(e) => {
-                let full = e.kind() == std::io::ErrorKind::StorageFull;
-                let fault = if full { Fault::Full } else { Fault::Host };
-                return Some(refused(fault, format!("cannot make {}: {e}", dir.display())));
-            }
-        };
-        let wanted = match &spec {
-            Spec::Boot(boot) => boot.network.clone(),
-            Spec::Resume(resume) => resume.network.clone(),
-        };
-        // Whoever wakes has what it had, if the keeper is the one that has kept it.
-        let kept = self.sleepers.take(&id);
-        let (network, same) = match kept {
-            Some((kept, same)) => (Some(kept), same),
-            None => match wanted.map(|w| self.attach(w)).transpose() {
-                Ok(network) => (network, false),
-                Err(said) => return Some(said),
-            },
-        };
-        let link = network.as_ref().map(|a| network::link(a, same));
-        // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
-        let label = format!("{id}.{run}");
-        let start = match spec {
-            Spec::Boot(boot) => {
-                let keep = Duration::from_secs(boot.spare_seconds.into());
-                if boot.kind == doppel_domain::Kind::Para {
-                    self.spares.used(&boot.image, keep);
-                }
-                Start::Boot(Box::new(DomainConfig { network: link, ..self.boot(label, boot) }))
-            }
-            Spec::Resume(resume) => self.resume(label, resume, link),
-        };
-        let woke = matches!(start, Start::Wake(..));
-        let note = adopt::Note::new(&id, run, log, &limits, woke, network.as_ref());
-        let start = adopt::kept(start, &adopt::keep(&self.config, note.to_value()));
-        let tap = Tap::default();
-        tap.0.store(follow, Ordering::Relaxed);
-        let sink =
-            Sink { id: id.clone(), journal: journal.clone(), tap: tap.clone(), outbox: self.outbox.clone() };
-        let output = Output::To(Box::new(sink));
-        let begun = Instant::now();
-        let (key, ready) = match self.take_or_start(start, output) {
-            Ok(found) => found,
-            Err(e) => return Some(failed(&e)),
-        };
-        self.keys.insert(key, id.clone());
-        let domain = Domain {
-            run,
-            key,
-            started_at: None,
-            paused: false,
-            exit: None,
-            journal,
-            tap,
-            starting: Some(n),
-            woke,
-            pausing: None,
-            limiting: None,
-            counting: Vec::new(),
-            input: Input::default(),
-            killed: false,
-            limits,
-            log,
-            sample: None,
-            page_seconds: 0.0,
-            calls: 0,
-            network,
-            traffic: None,
-            keeps_network: false,
-        };
-        self.domains.insert(id.clone(), domain);
-        if ready {
-            let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.started(key, &id, Vec::new(), vec![("spare".to_owned(), took)]);
-        }
-        None
-    }
-
-    /// Has a domain that was made ready become this one, or starts it; and whether it runs already.
-    fn take_or_start(&mut self, start: Start, output: Output) -> Result<(doppel_domain::Key, bool), Error> {
-        if let Start::Boot(config) = &start
-            && let Some(key) = self.spares.take(&self.fleet, config)
-        {
-            if let Err(error) = self.fleet.go_as(key, config, output) {
-                self.fleet.kill(key)?;
-                return Err(error);
-            }
-            return Ok((key, true));
-        }
-        Ok((self.fleet.start(start, output), false))
-    }
-
-    /// A domain runs.
-    fn started(
-        &mut self,
-        key: doppel_domain::Key,
-        id: &str,
-        warnings: Vec<String>,
-        stages: Vec<(String, u64)>,
-    ) {
-        let Some(domain) = self.domains.get_mut(id) else { return };
-        let at = time::now();
-        domain.started_at = Some(at.clone());
-        domain.sample = Some((0, Instant::now()));
-        let call = domain.starting.take();
-        if domain.limits.memory_target.is_some() {
-            let (memory, target) = (domain.limits.memory, domain.limits.memory_target);
-            if let Err(error) = self.fleet.set_memory(key, memory, target) {
-                tracing::warn!("domain {id}: {error}");
-            }
-        }
-        let run = domain.run;
-        let live = self.fleet.get(key);
-        let pid = live.map_or(0, doppel_domain::Domain::pid);
-        if let Some(live) = live.filter(|_| domain.woke) {
-            let name = id.to_owned();
-            if let Err(error) = live.settle_wake(move |text| tracing::warn!("domain {name}: {text}")) {
-                tracing::warn!("domain {id}: {error}");
-            }
-        }
-        let network = domain.network.as_ref().map(doppel_net::Attachment::place);
-        self.tell_process(id);
-        self.forget_asleep(id);
-        match call {
-            Some(n) => self.reply(Some(n), Said::Started { pid, at, warnings, stages, network }),
-            None => self.say(&Word::News(News::Started { id: id.to_owned(), run, pid, at, network })),
-        }
-    }
-
-    fn boot(&self, label: String, boot: Boot) -> DomainConfig {
-        let argv = boot.argv.into_iter().map(Into::into).collect();
-        let mut config = DomainConfig {
-            kind: boot.kind,
-            disk: boot.disk,
-            store: Some(self.config.store.clone()),
-            env: boot.env.into_iter().map(Into::into).collect(),
-            cwd: boot.cwd.into(),
-            uid: boot.uid,
-            gid: boot.gid,
-            groups: boot.groups,
-            name: Some(label),
-            hostname: boot.hostname.into(),
-            tty: boot.tty,
-            stdin: boot.stdin,
-            no_patch: boot.no_patch,
-            freeze_to: boot.freeze_to,
-            ..DomainConfig::new(boot.image, argv)
-        };
-        config.cpus = boot.limits.cpus;
-        config.memory = boot.limits.memory;
-        config.resources = boot.limits.resources();
-        config
-    }
-
-    fn resume(&mut self, label: String, resume: Resume, network: Option<NetworkLink>) -> Start {
-        let mut config = CloneConfig {
-            name: Some(label),
-            hostname: resume.hostname.into(),
-            args: resume.args.into_iter().map(Into::into).collect(),
-            command: resume.argv.into_iter().map(Into::into).collect(),
-            env: resume.env.into_iter().map(Into::into).collect(),
-            stdin: resume.stdin,
-            store: Some(self.config.store.clone()),
-            freeze_to: resume.freeze_to,
-            network,
-            ..CloneConfig::default()
-        };
-        config.cpus = resume.limits.cpus;
-        config.memory = resume.limits.memory;
-        config.resources = resume.limits.resources();
-        if resume.wake {
-            let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            return Start::Wake(name, Box::new(config));
-        }
-        Start::Clone {
-            image: resume.frozen,
-            index: resume.index,
-            images: self.images.clone(),
-            config: Box::new(config),
-        }
-    }
-
     fn forget(&mut self, id: &str, run: u64) {
         let known = self.domains.get(id);
         if known.is_some_and(|d| d.run != run || d.exit.is_none()) {
@@ -491,7 +309,7 @@ impl Keeper {
     }
 
     /// Moves waiting input into the domain.
-    fn feed(&mut self, id: &str) {
+    pub(super) fn feed(&mut self, id: &str) {
         let mut done = Vec::new();
         let Some(domain) = self.domains.get_mut(id) else { return };
         while let Some(piece) = domain.input.queue.front_mut() {
@@ -522,137 +340,6 @@ impl Keeper {
         Some(usage)
     }
 
-    pub(super) fn happened(&mut self, event: Event) {
-        let key = match &event {
-            Event::Started { key, .. }
-            | Event::Failed { key, .. }
-            | Event::Frozen { key, .. }
-            | Event::FrozeItself { key, .. }
-            | Event::Memory { key, .. }
-            | Event::Limited { key, .. }
-            | Event::Paused { key, .. } => *key,
-            Event::Unpaused(key)
-            | Event::Held(key)
-            | Event::FirstOutput(key)
-            | Event::InputRoom(key)
-            | Event::Session(key, ..) => *key,
-            Event::Ended(ended) => ended.key,
-        };
-        if let Event::Frozen { result, .. } = &event
-            && let Some(n) = self.freezes.remove(&key)
-        {
-            // Its domain may have ended by it, and be forgotten already.
-            let said = match result {
-                Ok(r) => Said::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
-                Err(error) => failed(error),
-            };
-            self.say(&Word::Answer { n, said });
-            return;
-        }
-        if matches!(event, Event::Started { .. } | Event::Ended(_)) {
-            self.spares.stir();
-        }
-        let spare = self.spares.note(key, &event);
-        let id = self.keys.get(&key).filter(|id| !spare && self.domains.contains_key(*id)).cloned();
-        let Some((id, domain)) = id.and_then(|id| Some((id.clone(), self.domains.get_mut(&id)?))) else {
-            // Nobody is to be told how it ended.
-            if matches!(event, Event::Ended(_)) {
-                self.fleet.bury(key);
-            }
-            return;
-        };
-        match event {
-            Event::Started { warnings, .. } => {
-                let times = self.fleet.get(key).map(|d| stages(d.start_times())).unwrap_or_default();
-                self.started(key, &id, warnings, times);
-            }
-            Event::Failed { error, .. } => {
-                let (call, run) = (domain.starting.take(), domain.run);
-                if domain.woke
-                    && let Some(attachment) = domain.network.take()
-                {
-                    self.keep_network(&id, attachment, true);
-                }
-                if call.is_some() {
-                    self.domains.remove(&id);
-                    self.keys.remove(&key);
-                    self.reply(call, failed(&error));
-                } else {
-                    // Whoever asked has gone; its successor is told as of an end.
-                    let reason = Some(format!("could not be started: {error}"));
-                    let at = time::now();
-                    self.ended(Exit { id, run, code: TOOL_ERROR, reason, at, ..Exit::default() });
-                }
-            }
-            Event::InputRoom(_) => self.feed(&id),
-            // Whoever asked for it has gone, and sees what came of it in the store.
-            Event::Frozen { .. } => {}
-            Event::FrozeItself { result, .. } => {
-                let failed = result.err().map(|e| e.to_string());
-                self.say(&Word::News(News::FrozeItself { id, failed }));
-            }
-            Event::Paused { result, .. } => {
-                domain.paused = result.is_ok();
-                let call = domain.pausing.take();
-                self.reply(call, result.map_or_else(|e| failed(&e), |()| Said::Done));
-            }
-            Event::Unpaused(_) => {
-                domain.paused = false;
-                let call = domain.pausing.take();
-                self.reply(call, Said::Done);
-            }
-            Event::Limited { result, .. } => {
-                let Some((call, limits)) = domain.limiting.take() else { return };
-                if result.is_ok() {
-                    domain.limits = limits;
-                    self.write_note(key);
-                }
-                self.reply(call, result.map_or_else(|e| failed(&e), |()| Said::Done));
-            }
-            Event::Memory { result, .. } => {
-                for n in std::mem::take(&mut domain.counting) {
-                    let said = match &result {
-                        Ok((private, shared)) => {
-                            Said::Memory { private_bytes: *private, shared_bytes: *shared }
-                        }
-                        Err(e) => failed(e),
-                    };
-                    self.say(&Word::Answer { n, said });
-                }
-            }
-            Event::Session(_, session, event) => self.exec_happened(session, event),
-            Event::Held(_) | Event::FirstOutput(_) => {}
-            Event::Ended(ended) => {
-                let mut usage = ended.usage.map(Usage::from).unwrap_or_default();
-                domain.count(&mut usage, ended.calls);
-                let asleep = ended.asleep;
-                // A freeze that ended it is answered when its report is there.
-                let freezing = if asleep { None } else { self.freezes.remove(&key) };
-                let calls = [
-                    domain.starting.take(),
-                    freezing,
-                    domain.pausing.take(),
-                    domain.limiting.take().and_then(|(call, _)| call),
-                ];
-                let counting = std::mem::take(&mut domain.counting);
-                let input = std::mem::take(&mut domain.input);
-                let calls: Vec<u64> = calls
-                    .into_iter()
-                    .flatten()
-                    .chain(input.queue.iter().filter_map(|p| p.call))
-                    .chain(counting)
-                    .collect();
-                let (code, reason, out_of_memory) = exit_of(&ended.outcome, domain.killed);
-                let run = domain.run;
-                for n in calls {
-                    self.say(&Word::Answer { n, said: gone(&id) });
-                }
-                let at = time::now();
-                self.ended(Exit { id, run, code, reason, out_of_memory, at, asleep, lost: false, usage });
-            }
-        }
-    }
-
     pub(super) fn reply(&mut self, call: Option<u64>, said: Said) {
         if let Some(n) = call {
             self.say(&Word::Answer { n, said });
@@ -663,7 +350,7 @@ impl Keeper {
 impl Domain {
     /// Adds to what the control group counted what only the keeper knows, the calls that the domain claims, and what the
     /// network service does.
-    fn count(&mut self, usage: &mut Usage, calls: u64) {
+    pub(super) fn count(&mut self, usage: &mut Usage, calls: u64) {
         self.calls = self.calls.max(calls);
         usage.calls = Some(self.calls);
         let now = Instant::now();
@@ -696,7 +383,7 @@ pub(super) fn exit_of(outcome: &Outcome, killed: bool) -> (u8, Option<String>, b
 }
 
 /// Stages of a start as they are told.
-fn stages(times: doppel_domain::StartTimes) -> Vec<(String, u64)> {
+pub(super) fn stages(times: doppel_domain::StartTimes) -> Vec<(String, u64)> {
     let doppel_domain::StartTimes { queue, memory, group, process } = times;
     let named = [("queue", queue), ("memory", memory), ("group", group), ("process", process)];
     named.map(|(name, took)| (name.to_owned(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX))).into()

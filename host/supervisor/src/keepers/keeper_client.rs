@@ -16,6 +16,7 @@ use bytes::Bytes;
 use doppel_api::{Code, Problem};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::domains::execs::Execs;
@@ -33,7 +34,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// How long the last words of a keeper that was killed may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What the link tells.
+/// What a client of a keeper tells.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// There is a connection; these are the domains and the further programs that the keeper knows.
@@ -280,62 +281,16 @@ async fn converse(
     writer.write_all(b"\n").await?;
     let mut reader = BufReader::with_capacity(32 << 10, reader);
     let mut line = Vec::new();
-    let (domains, execs) = match patient.idempotency(GREETING, next(&mut reader, &mut line)).await? {
-        Some(Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains, execs } }) => {
-            (domains, execs)
-        }
-        Some(Word::Answer { said: Said::Kept { protocol, .. }, .. }) => {
-            return Err(std::io::Error::other(format!(
-                "a keeper of another version runs (protocol {protocol}, not {PROTOCOL}); stop its domains, then it ends"
-            )));
-        }
-        Some(_) => return Err(std::io::Error::other("it does not greet")),
-        None => return Ok(()),
-    };
+    let Some(word) = patient.answers(GREETING, next(&mut reader, &mut line)).await? else { return Ok(()) };
+    let (domains, execs) = greeting(word)?;
     let pending = Pending::default();
-    let (lines, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+    let (lines, queue) = mpsc::unbounded_channel::<Vec<u8>>();
     out.tell(Happening::Connected(domains, execs));
     connection.send_replace(Some(Connection { lines: lines.clone(), pending: pending.clone() }));
-    let write = async {
-        while let Some(mut bytes) = queue.recv().await {
-            while let Ok(more) = queue.try_recv() {
-                bytes.extend(more);
-            }
-            if writer.write_all(&bytes).await.is_err() {
-                break;
-            }
-        }
-        // That it has died is told by its last words, which are read to their end first.
-        std::future::pending::<()>().await;
-    };
-    let read = async {
-        while let Some(word) = next(&mut reader, &mut line).await? {
-            match word {
-                Word::Answer { n, said } => {
-                    if let Some(waiting) = locked(&pending).remove(&n) {
-                        // Who asked may have gone.
-                        let _ = waiting.send(said);
-                    }
-                }
-                Word::News(News::ExecPrinted { exec, stream, bytes, at }) => {
-                    if bytes > LONGEST {
-                        return Err(std::io::Error::other("it sends more than it may"));
-                    }
-                    let mut printed = vec![0; bytes];
-                    reader.read_exact(&mut printed).await?;
-                    out.tell(Happening::Printed(exec, stream, at, printed.into()));
-                }
-                Word::News(news) => {
-                    out.tell(Happening::News(news));
-                }
-            }
-        }
-        Ok::<_, std::io::Error>(())
-    };
-    let mut read = std::pin::pin!(read);
+    let mut read = std::pin::pin!(listen(reader, line, &pending, out));
     let result = tokio::select! {
         result = &mut read => result,
-        () = write => Ok(()),
+        () = send(writer, queue) => Ok(()),
         result = keep_asking(&patient, &pending, &lines) => {
             // It was killed for that.
             let _ = tokio::time::timeout(LAST_WORDS, &mut read).await;
@@ -347,6 +302,64 @@ async fn converse(
     locked(&pending).clear();
     out.tell(Happening::Lost);
     result
+}
+
+/// What a keeper says first: which domains and execs it keeps.
+fn greeting(word: Word) -> std::io::Result<(Vec<Kept>, Vec<String>)> {
+    match word {
+        Word::Answer { n: 0, said: Said::Kept { protocol: PROTOCOL, domains, execs } } => {
+            Ok((domains, execs))
+        }
+        Word::Answer { said: Said::Kept { protocol, .. }, .. } => Err(std::io::Error::other(format!(
+            "a keeper of another version runs (protocol {protocol}, not {PROTOCOL}); stop its domains, then it ends"
+        ))),
+        _ => Err(std::io::Error::other("it does not greet")),
+    }
+}
+
+/// Sends lines, and never ends.
+async fn send(mut writer: OwnedWriteHalf, mut queue: mpsc::UnboundedReceiver<Vec<u8>>) {
+    while let Some(mut bytes) = queue.recv().await {
+        while let Ok(more) = queue.try_recv() {
+            bytes.extend(more);
+        }
+        if writer.write_all(&bytes).await.is_err() {
+            break;
+        }
+    }
+    // That the keeper has died is told by its last words, which are read to their end first.
+    std::future::pending::<()>().await;
+}
+
+/// Hears answers and news until the connection ends.
+async fn listen(
+    mut reader: BufReader<OwnedReadHalf>,
+    mut line: Vec<u8>,
+    pending: &Pending,
+    out: &Out,
+) -> std::io::Result<()> {
+    while let Some(word) = next(&mut reader, &mut line).await? {
+        match word {
+            Word::Answer { n, said } => {
+                if let Some(waiting) = locked(pending).remove(&n) {
+                    // Who asked may have gone.
+                    let _ = waiting.send(said);
+                }
+            }
+            Word::News(News::ExecPrinted { exec, stream, bytes, at }) => {
+                if bytes > LONGEST {
+                    return Err(std::io::Error::other("it sends more than it may"));
+                }
+                let mut printed = vec![0; bytes];
+                reader.read_exact(&mut printed).await?;
+                out.tell(Happening::Printed(exec, stream, at, printed.into()));
+            }
+            Word::News(news) => {
+                out.tell(Happening::News(news));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Asks now and then whether it answers; ends when it does not.
@@ -365,14 +378,11 @@ async fn keep_asking(
         // That the connection has ended is told by who reads from it.
         let _ = lines.send(question.clone());
         let answer = async { answer.await.map_err(std::io::Error::other) };
-        patient.idempotency(ANSWER, answer).await?;
+        patient.answers(ANSWER, answer).await?;
     }
 }
 
-async fn next(
-    reader: &mut BufReader<tokio::net::unix::OwnedReadHalf>,
-    line: &mut Vec<u8>,
-) -> std::io::Result<Option<Word>> {
+async fn next(reader: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> std::io::Result<Option<Word>> {
     line.clear();
     reader.read_until(b'\n', line).await?;
     if !line.ends_with(b"\n") {

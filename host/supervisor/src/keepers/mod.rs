@@ -242,15 +242,15 @@ impl Keepers {
                 (link.number, tokio::spawn(async move { link.ask(ask).await }))
             })
             .collect();
-        let mut idempotency = Vec::new();
+        let mut answers = Vec::new();
         for (number, answer) in asked {
             let failed = |e| Err(Problem::new(Code::Internal, format!("a task failed: {e}")));
-            idempotency.push((number, answer.await.unwrap_or_else(failed)));
+            answers.push((number, answer.await.unwrap_or_else(failed)));
         }
         // One that was let go meanwhile has nothing to say.
         let table = locked(&self.table);
-        idempotency.retain(|(number, answer)| answer.is_ok() || table.keepers.contains_key(number));
-        idempotency
+        answers.retain(|(number, answer)| answer.is_ok() || table.keepers.contains_key(number));
+        answers
     }
 
     /// Lets go of those that have had nothing to keep for a while. They end by themselves.

@@ -63,7 +63,7 @@ impl Patient {
     }
 
     /// Does something that the keeper has to answer; kills it if it will not.
-    pub async fn idempotency<T>(
+    pub async fn answers<T>(
         &self,
         patience: Patience,
         answer: impl Future<Output = io::Result<T>>,

@@ -59,6 +59,27 @@ impl Core {
 
     /// Text of the Prometheus endpoint.
     pub async fn metrics(&self) -> Result<String, Problem> {
+        let mut text = self.host_metrics();
+        let mut all = Vec::new();
+        for entry in self.all() {
+            let live = is_live(entry.state());
+            let now = match live {
+                true => match self.ask(&entry, Ask::Usage { id: entry.id.clone() }).await {
+                    Ok(Said::Usage(usage)) => *usage,
+                    _ => Usage::default(),
+                },
+                false => Usage::default(),
+            };
+            all.push((live, stats(&entry.row(), &now)));
+        }
+        write_domains(&mut text, &all);
+        text.push_str(&self.service_metrics().await);
+        text.push_str(&self.stages.text());
+        Ok(text)
+    }
+
+    /// Figures of the host, and how many domains are in which state.
+    fn host_metrics(&self) -> String {
         let info = self.info();
         let mut text = String::new();
         let mut one = |name: &str, kind: &str, help: &str, value: f64| {
@@ -75,87 +96,73 @@ impl Core {
         for (state, n) in &info.domains {
             let _ = writeln!(text, "doppel_domains{{state=\"{state}\"}} {n}");
         }
-        let mut all = Vec::new();
-        for entry in self.all() {
-            let live = is_live(entry.state());
-            let now = match live {
-                true => match self.ask(&entry, Ask::Usage { id: entry.id.clone() }).await {
-                    Ok(Said::Usage(usage)) => *usage,
-                    _ => Usage::default(),
-                },
-                false => Usage::default(),
-            };
-            all.push((live, stats(&entry.row(), &now)));
-        }
-        type Figure = fn(&api::DomainStats) -> Option<f64>;
-        let figures: [(&str, &str, &str, bool, Figure); 17] = [
-            ("cpu_seconds_total", "counter", "CPU time.", false, |s| Some(s.cpu_seconds)),
-            ("memory_bytes", "gauge", "Memory in use.", true, |s| Some(s.memory.usage_bytes as f64)),
-            ("memory_peak_bytes", "gauge", "Most memory in use.", false, |s| {
-                Some(s.memory.peak_bytes as f64)
-            }),
-            ("page_seconds_total", "counter", "Pages in use times seconds.", false, |s| Some(s.page_seconds)),
-            ("tasks", "gauge", "Processes and threads.", true, |s| Some(s.pids.into())),
-            ("console_bytes_total", "counter", "Bytes printed.", false, |s| Some(s.console_bytes as f64)),
-            ("oom_kills_total", "counter", "Kills for want of memory.", false, |s| Some(s.oom_kills as f64)),
-            ("calls_total", "counter", "System calls, as the domain's guest kernel says.", false, |s| {
-                s.calls.map(|n| n as f64)
-            }),
-            ("io_bytes_total", "counter", "Bytes read from and written to block devices.", false, |s| {
-                Some((s.io_read_bytes? + s.io_write_bytes?) as f64)
-            }),
-            ("network_sent_bytes_total", "counter", "Bytes sent.", false, |s| {
-                Some(s.network?.sent.bytes as f64)
-            }),
-            ("network_sent_packets_total", "counter", "Datagrams and pieces of streams sent.", false, |s| {
-                Some(s.network?.sent.packets as f64)
-            }),
-            ("network_sent_flows_total", "counter", "Connections made.", false, |s| {
-                Some(s.network?.sent.flows as f64)
-            }),
-            (
-                "network_sent_drops_total",
-                "counter",
-                "Connections and datagrams refused or lost on the way out.",
-                false,
-                |s| Some(s.network?.sent.drops as f64),
-            ),
-            ("network_received_bytes_total", "counter", "Bytes received.", false, |s| {
-                Some(s.network?.received.bytes as f64)
-            }),
-            (
-                "network_received_packets_total",
-                "counter",
-                "Datagrams and pieces of streams received.",
-                false,
-                |s| Some(s.network?.received.packets as f64),
-            ),
-            ("network_received_flows_total", "counter", "Connections taken.", false, |s| {
-                Some(s.network?.received.flows as f64)
-            }),
-            (
-                "network_received_drops_total",
-                "counter",
-                "Connections and datagrams refused or lost on the way in.",
-                false,
-                |s| Some(s.network?.received.drops as f64),
-            ),
-        ];
-        for (name, kind, help, live_only, figure) in figures {
-            let _ = writeln!(text, "# HELP doppel_domain_{name} {help}\n# TYPE doppel_domain_{name} {kind}");
-            for (live, stats) in &all {
-                if let (true, Some(value)) = (*live || !live_only, figure(stats)) {
-                    let _ = writeln!(
-                        text,
-                        "doppel_domain_{name}{{id=\"{}\",name=\"{}\"}} {value}",
-                        stats.id, stats.name
-                    );
-                }
+        text
+    }
+}
+
+/// What is counted of a domain; none where it is not known.
+type Figure = fn(&api::DomainStats) -> Option<f64>;
+
+/// Figures of each domain: name, kind, help, whether only of those that live, and the value.
+const FIGURES: [(&str, &str, &str, bool, Figure); 17] = [
+    ("cpu_seconds_total", "counter", "CPU time.", false, |s| Some(s.cpu_seconds)),
+    ("memory_bytes", "gauge", "Memory in use.", true, |s| Some(s.memory.usage_bytes as f64)),
+    ("memory_peak_bytes", "gauge", "Most memory in use.", false, |s| Some(s.memory.peak_bytes as f64)),
+    ("page_seconds_total", "counter", "Pages in use times seconds.", false, |s| Some(s.page_seconds)),
+    ("tasks", "gauge", "Processes and threads.", true, |s| Some(s.pids.into())),
+    ("console_bytes_total", "counter", "Bytes printed.", false, |s| Some(s.console_bytes as f64)),
+    ("oom_kills_total", "counter", "Kills for want of memory.", false, |s| Some(s.oom_kills as f64)),
+    ("calls_total", "counter", "System calls, as the domain's guest kernel says.", false, |s| {
+        s.calls.map(|n| n as f64)
+    }),
+    ("io_bytes_total", "counter", "Bytes read from and written to block devices.", false, |s| {
+        Some((s.io_read_bytes? + s.io_write_bytes?) as f64)
+    }),
+    ("network_sent_bytes_total", "counter", "Bytes sent.", false, |s| Some(s.network?.sent.bytes as f64)),
+    ("network_sent_packets_total", "counter", "Datagrams and pieces of streams sent.", false, |s| {
+        Some(s.network?.sent.packets as f64)
+    }),
+    ("network_sent_flows_total", "counter", "Connections made.", false, |s| {
+        Some(s.network?.sent.flows as f64)
+    }),
+    (
+        "network_sent_drops_total",
+        "counter",
+        "Connections and datagrams refused or lost on the way out.",
+        false,
+        |s| Some(s.network?.sent.drops as f64),
+    ),
+    ("network_received_bytes_total", "counter", "Bytes received.", false, |s| {
+        Some(s.network?.received.bytes as f64)
+    }),
+    ("network_received_packets_total", "counter", "Datagrams and pieces of streams received.", false, |s| {
+        Some(s.network?.received.packets as f64)
+    }),
+    ("network_received_flows_total", "counter", "Connections taken.", false, |s| {
+        Some(s.network?.received.flows as f64)
+    }),
+    (
+        "network_received_drops_total",
+        "counter",
+        "Connections and datagrams refused or lost on the way in.",
+        false,
+        |s| Some(s.network?.received.drops as f64),
+    ),
+];
+
+/// Writes the figures of all domains, each of which lives or not.
+fn write_domains(text: &mut String, all: &[(bool, api::DomainStats)]) {
+    for (name, kind, help, live_only, figure) in FIGURES {
+        let _ = writeln!(text, "# HELP doppel_domain_{name} {help}\n# TYPE doppel_domain_{name} {kind}");
+        for (live, stats) in all {
+            if let (true, Some(value)) = (*live || !live_only, figure(stats)) {
+                let _ = writeln!(
+                    text,
+                    "doppel_domain_{name}{{id=\"{}\",name=\"{}\"}} {value}",
+                    stats.id, stats.name
+                );
             }
         }
-        text.push_str(&self.service_metrics().await);
-        text.push_str(&self.stages.text());
-        Ok(text)
     }
 }
 

@@ -1,0 +1,159 @@
+//! What happens to domains, as the fleet tells it: to whoever asked for it, and to the supervisor.
+
+use doppel_domain::{Ended, Error, Event, Key};
+
+use super::protocol::{Exit, News, Said, Usage, Word};
+use super::serve::{TOOL_ERROR, exit_of, failed, gone, stages};
+use super::{Domain, Keeper};
+use crate::time;
+
+/// Whose event it is.
+fn key_of(event: &Event) -> Key {
+    match event {
+        Event::Started { key, .. }
+        | Event::Failed { key, .. }
+        | Event::Frozen { key, .. }
+        | Event::FrozeItself { key, .. }
+        | Event::Memory { key, .. }
+        | Event::Limited { key, .. }
+        | Event::Paused { key, .. } => *key,
+        Event::Unpaused(key)
+        | Event::Held(key)
+        | Event::FirstOutput(key)
+        | Event::InputRoom(key)
+        | Event::Session(key, ..) => *key,
+        Event::Ended(ended) => ended.key,
+    }
+}
+
+/// An answer without contents, or why not.
+fn done(result: Result<(), Error>) -> Said {
+    result.map_or_else(|e| failed(&e), |()| Said::Done)
+}
+
+impl Keeper {
+    pub(super) fn happened(&mut self, event: Event) {
+        let key = key_of(&event);
+        if let Event::Frozen { result, .. } = &event
+            && let Some(n) = self.freezes.remove(&key)
+        {
+            // Its domain may have ended by it, and be forgotten already.
+            let said = match result {
+                Ok(r) => Said::Frozen { bytes: r.bytes, stop_us: r.stop_us, pause_us: r.pause_us },
+                Err(error) => failed(error),
+            };
+            self.say(&Word::Answer { n, said });
+            return;
+        }
+        if matches!(event, Event::Started { .. } | Event::Ended(_)) {
+            self.spares.stir();
+        }
+        let spare = self.spares.note(key, &event);
+        let id = self.keys.get(&key).filter(|id| !spare && self.domains.contains_key(*id)).cloned();
+        match id {
+            Some(id) => self.happened_to(key, id, event),
+            // Nobody is to be told how it ended.
+            None if matches!(event, Event::Ended(_)) => self.fleet.bury(key),
+            None => {}
+        }
+    }
+
+    fn happened_to(&mut self, key: Key, id: String, event: Event) {
+        let Some(domain) = self.domains.get_mut(&id) else { return };
+        match event {
+            Event::Started { warnings, .. } => {
+                let times = self.fleet.get(key).map(|d| stages(d.start_times())).unwrap_or_default();
+                self.started(key, &id, warnings, times);
+            }
+            Event::Failed { error, .. } => self.start_failed(key, id, &error),
+            Event::InputRoom(_) => self.feed(&id),
+            // Whoever asked for it has gone, and sees what came of it in the store.
+            Event::Frozen { .. } => {}
+            Event::FrozeItself { result, .. } => {
+                let failed = result.err().map(|e| e.to_string());
+                self.say(&Word::News(News::FrozeItself { id, failed }));
+            }
+            Event::Paused { result, .. } => {
+                domain.paused = result.is_ok();
+                let call = domain.pausing.take();
+                self.reply(call, done(result));
+            }
+            Event::Unpaused(_) => {
+                domain.paused = false;
+                let call = domain.pausing.take();
+                self.reply(call, Said::Done);
+            }
+            Event::Limited { result, .. } => {
+                let Some((call, limits)) = domain.limiting.take() else { return };
+                if result.is_ok() {
+                    domain.limits = limits;
+                    self.write_note(key);
+                }
+                self.reply(call, done(result));
+            }
+            Event::Memory { result, .. } => {
+                for n in std::mem::take(&mut domain.counting) {
+                    let said = match &result {
+                        Ok((private, shared)) => {
+                            Said::Memory { private_bytes: *private, shared_bytes: *shared }
+                        }
+                        Err(e) => failed(e),
+                    };
+                    self.say(&Word::Answer { n, said });
+                }
+            }
+            Event::Session(_, session, event) => self.exec_happened(session, event),
+            Event::Held(_) | Event::FirstOutput(_) => {}
+            Event::Ended(ended) => self.domain_ended(id, *ended),
+        }
+    }
+
+    /// A domain could not be started.
+    fn start_failed(&mut self, key: Key, id: String, error: &Error) {
+        let Some(domain) = self.domains.get_mut(&id) else { return };
+        let (call, run) = (domain.starting.take(), domain.run);
+        if domain.woke
+            && let Some(attachment) = domain.network.take()
+        {
+            self.keep_network(&id, attachment, true);
+        }
+        if call.is_some() {
+            self.domains.remove(&id);
+            self.keys.remove(&key);
+            self.reply(call, failed(error));
+        } else {
+            // Whoever asked has gone; its successor is told as of an end.
+            let reason = Some(format!("could not be started: {error}"));
+            self.ended(Exit { id, run, code: TOOL_ERROR, reason, at: time::now(), ..Exit::default() });
+        }
+    }
+
+    /// A domain has ended: those who wait for an answer get one, and its end is written down and told.
+    fn domain_ended(&mut self, id: String, ended: Ended) {
+        let Some(domain) = self.domains.get_mut(&id) else { return };
+        let mut usage = ended.usage.map(Usage::from).unwrap_or_default();
+        domain.count(&mut usage, ended.calls);
+        let asleep = ended.asleep;
+        // A freeze that ended it is answered when its report is there.
+        let freezing = if asleep { None } else { self.freezes.remove(&ended.key) };
+        let calls: Vec<u64> = freezing.into_iter().chain(domain.take_calls()).collect();
+        let (code, reason, out_of_memory) = exit_of(&ended.outcome, domain.killed);
+        let run = domain.run;
+        for n in calls {
+            self.say(&Word::Answer { n, said: gone(&id) });
+        }
+        let at = time::now();
+        self.ended(Exit { id, run, code, reason, out_of_memory, at, asleep, lost: false, usage });
+    }
+}
+
+impl Domain {
+    /// Calls that wait for something of a domain that has ended; its input is dropped.
+    fn take_calls(&mut self) -> Vec<u64> {
+        let limiting = self.limiting.take().and_then(|(call, _)| call);
+        let calls = [self.starting.take(), self.pausing.take(), limiting];
+        let input = std::mem::take(&mut self.input);
+        let pieces = input.queue.iter().filter_map(|p| p.call);
+        calls.into_iter().flatten().chain(pieces).chain(std::mem::take(&mut self.counting)).collect()
+    }
+}
