@@ -413,42 +413,11 @@ impl Client {
                 self.done(ticket, Ok(at));
             }
             Request::Peer { socket, to } => {
-                let to = (to.port != 0).then(|| address::socket_addr(&to));
-                let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
-                // Its time is that of the request.
-                let (may_burden, mut burdened) = (true, Duration::ZERO);
-                let result = match sockets.get_mut(&socket) {
-                    Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
-                        to,
-                        &mut Around {
-                            channel,
-                            settings,
-                            policy,
-                            account,
-                            directory,
-                            wishes,
-                            share,
-                            may_burden,
-                            burdened: &mut burdened,
-                            scratch,
-                        },
-                    ),
-                    _ => Err(Errno::BADF),
-                };
+                let result = self.set_peer(socket, &to, scratch);
                 self.done(ticket, result.map(|()| End::default()));
             }
             Request::Set { socket, option, value } => {
-                let published = &self.settings.published;
-                let result = match self.sockets.get_mut(&socket) {
-                    Some(Entity::Datagrams(d)) if option == SocketOption::ReceiveMarks => {
-                        d.tell_marks(published.iter());
-                        Ok(())
-                    }
-                    Some(Entity::Stream(s)) => set(SockRef::from(s.link()), option, value),
-                    Some(Entity::Connecting { socket, .. }) => set(SockRef::from(&*socket), option, value),
-                    Some(Entity::Joining { .. } | Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
-                    None => Err(Errno::BADF),
-                };
+                let result = self.set_option(socket, option, value);
                 self.done(ticket, result.map(|()| End::default()));
             }
             Request::Take { socket } => {
@@ -464,6 +433,47 @@ impl Client {
             Request::Close { socket, reset } => self.close(socket, ticket, reset)?,
         }
         Ok(())
+    }
+
+    /// Gives a datagram socket a peer, or takes it away.
+    fn set_peer(&mut self, socket: u32, to: &End, scratch: &mut [u8]) -> Result<(), Errno> {
+        let to = (to.port != 0).then(|| address::socket_addr(to));
+        let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
+        // Its time is that of the request.
+        let (may_burden, mut burdened) = (true, Duration::ZERO);
+        let burdened = &mut burdened;
+        match sockets.get_mut(&socket) {
+            Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
+                to,
+                &mut Around {
+                    channel,
+                    settings,
+                    policy,
+                    account,
+                    directory,
+                    wishes,
+                    share,
+                    may_burden,
+                    burdened,
+                    scratch,
+                },
+            ),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    fn set_option(&mut self, socket: u32, option: SocketOption, value: u32) -> Result<(), Errno> {
+        let published = &self.settings.published;
+        match self.sockets.get_mut(&socket) {
+            Some(Entity::Datagrams(d)) if option == SocketOption::ReceiveMarks => {
+                d.tell_marks(published.iter());
+                Ok(())
+            }
+            Some(Entity::Stream(s)) => set(SockRef::from(s.link()), option, value),
+            Some(Entity::Connecting { socket, .. }) => set(SockRef::from(&*socket), option, value),
+            Some(Entity::Joining { .. } | Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
+            None => Err(Errno::BADF),
+        }
     }
 
     fn insert_datagrams(&mut self, number: u32, protocol: Protocol, at: End) {

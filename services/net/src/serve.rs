@@ -95,7 +95,7 @@ struct Served {
 /// # Errors
 /// What the host says.
 pub fn serve(control: BorrowedFd<'_>, polls: bool, outlives: bool) -> io::Result<()> {
-    let mut life = outlives.then(Life::born).transpose()?;
+    let life = outlives.then(Life::born).transpose()?;
     // A connection is a descriptor.
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
@@ -110,15 +110,13 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool, outlives: bool) -> io::Result
     if let Some(life) = &life {
         engine.watch_control(life.supervisor())?;
     }
-    let mut clients: HashMap<u64, Served> = HashMap::new();
-    let mut ledger = None;
-    let mut log: Option<Arc<OwnedFd>> = None;
+    let mut server = Server { control, engine, life, clients: HashMap::new(), ledger: None, log: None };
     loop {
-        let patience = life.as_ref().and_then(Life::patience);
-        let told = engine.turn(patience)?;
+        let patience = server.life.as_ref().and_then(Life::patience);
+        let told = server.engine.turn(patience)?;
         if (told || patience.is_some())
-            && let Some(life) = &mut life
-            && life.is_over(clients.is_empty())
+            && let Some(life) = &mut server.life
+            && life.is_over(server.clients.is_empty())
         {
             return Ok(());
         }
@@ -130,98 +128,127 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool, outlives: bool) -> io::Result
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(e) => return Err(e),
         } {
-            engine.beat();
-            match order {
-                Order::Begin { version } if version != ORDERS => {
-                    return Err(io::Error::other(format!("orders of version {version}, not {ORDERS}")));
+            server.engine.beat();
+            server.follow(order, descriptors)?;
+        }
+    }
+}
+
+/// An engine and what its supervisor has said.
+struct Server<'a> {
+    control: BorrowedFd<'a>,
+    engine: Engine,
+    /// None: it ends with its supervisor.
+    life: Option<Life>,
+    clients: HashMap<u64, Served>,
+    ledger: Option<Arc<Ledger>>,
+    log: Option<Arc<OwnedFd>>,
+}
+
+impl Server<'_> {
+    /// Does what it is told; an error ends the process.
+    fn follow(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        match order {
+            Order::Begin { version } if version != ORDERS => {
+                return Err(io::Error::other(format!("orders of version {version}, not {ORDERS}")));
+            }
+            Order::Begin { .. } => self.begin(descriptors)?,
+            Order::Name { key, name } => {
+                if let Some(served) = self.clients.get(&key) {
+                    self.engine.set_name(served.id, name);
                 }
-                Order::Begin { .. } => {
-                    let mut descriptors = descriptors.into_iter();
-                    ledger = descriptors.next().map(Ledger::open).transpose()?;
-                    let bell = descriptors.next().ok_or_else(|| io::Error::other("no bell"))?;
-                    engine.set_bell(bell);
-                    log = descriptors.next().map(Arc::new);
-                    let heart = descriptors.next().ok_or_else(|| io::Error::other("no heart"))?;
-                    let alarm = descriptors.next().ok_or_else(|| io::Error::other("no alarm"))?;
-                    engine.set_heart(Heart::open(heart, alarm)?);
-                    engine
-                        .watch_bell(descriptors.next().ok_or_else(|| io::Error::other("no bell to hear"))?)?;
+            }
+            Order::Rules { key, rules } => {
+                if let Some(served) = self.clients.get(&key) {
+                    self.engine.set_rules(served.id, rules);
                 }
-                Order::Name { key, name } => {
-                    if let Some(served) = clients.get(&key) {
-                        engine.set_name(served.id, name);
-                    }
+            }
+            Order::Attach { key, network, name, ip4, ip6, rules, ports, resolver, quota } => {
+                let mut descriptors = descriptors.into_iter();
+                let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
+                    return Err(io::Error::other("an order to attach without a channel"));
+                };
+                let Some(counts) = self.ledger.as_ref().map(|l| l.entry(key)) else {
+                    return Err(io::Error::other("an order to attach before there is a ledger"));
+                };
+                let published = ports
+                    .into_iter()
+                    .zip(descriptors)
+                    .map(|((port, protocol), socket)| Published { port, protocol, socket })
+                    .collect();
+                let log = self.log.clone().map(|to| Log { to, key });
+                let settings =
+                    Settings { network, name, ip4, ip6, rules, published, resolver, counts, log, quota };
+                let id = self.engine.attach(&memory, doorbell, settings)?;
+                self.clients.insert(key, Served { id, memory, claimed: true });
+            }
+            Order::Runs { key } => {
+                if let (Some(life), Some(process)) = (&mut self.life, descriptors.into_iter().next()) {
+                    life.runs(key, process)?;
                 }
-                Order::Rules { key, rules } => {
-                    if let Some(served) = clients.get(&key) {
-                        engine.set_rules(served.id, rules);
-                    }
+            }
+            Order::Resume => self.resume(descriptors)?,
+            Order::Claim { key } => self.claim(key)?,
+            Order::Claimed => {
+                let others = self.clients.iter().filter(|(_, s)| !s.claimed).map(|(key, _)| *key);
+                for key in others.collect::<Vec<_>>() {
+                    self.detach(key);
                 }
-                Order::Attach { key, network, name, ip4, ip6, rules, ports, resolver, quota } => {
-                    let mut descriptors = descriptors.into_iter();
-                    let (Some(memory), Some(doorbell)) = (descriptors.next(), descriptors.next()) else {
-                        return Err(io::Error::other("an order to attach without a channel"));
-                    };
-                    let Some(counts) = ledger.as_ref().map(|l| l.entry(key)) else {
-                        return Err(io::Error::other("an order to attach before there is a ledger"));
-                    };
-                    let published = ports
-                        .into_iter()
-                        .zip(descriptors)
-                        .map(|((port, protocol), socket)| Published { port, protocol, socket });
-                    let published = published.collect();
-                    let log = log.clone().map(|to| Log { to, key });
-                    let settings =
-                        Settings { network, name, ip4, ip6, rules, published, resolver, counts, log, quota };
-                    let id = engine.attach(&memory, doorbell, settings)?;
-                    clients.insert(key, Served { id, memory, claimed: true });
-                }
-                Order::Runs { key } => {
-                    if let (Some(life), Some(process)) = (&mut life, descriptors.into_iter().next()) {
-                        life.runs(key, process)?;
-                    }
-                }
-                Order::Resume => {
-                    let supervisor = descriptors.into_iter().next();
-                    let (Some(life), Some(supervisor)) = (&mut life, supervisor) else {
-                        return Err(io::Error::other("an order to go on that cannot be followed"));
-                    };
-                    engine.watch_control(supervisor.as_fd())?;
-                    life.taken_over(supervisor);
-                    clients.values_mut().for_each(|served| served.claimed = false);
-                }
-                Order::Claim { key } => {
-                    let descriptors = clients.get_mut(&key).and_then(|served| {
-                        served.claimed = true;
-                        let (doorbell, sockets) = engine.held(served.id)?;
-                        Some(Descriptors { memory: served.memory.as_raw_fd(), doorbell, sockets })
-                    });
-                    let answer = serde_json::to_vec(&Held { key, descriptors })?;
-                    // As below.
-                    let _ = rustix::net::send(control, &answer, SendFlags::NOSIGNAL);
-                }
-                Order::Claimed => {
-                    let others: Vec<u64> =
-                        clients.iter().filter(|(_, s)| !s.claimed).map(|(key, _)| *key).collect();
-                    for key in others {
-                        if let Some(served) = clients.remove(&key) {
-                            engine.detach(served.id);
-                        }
-                        life.iter_mut().for_each(|life| life.left(key));
-                    }
-                }
-                Order::Detach { key, answer } => {
-                    if let Some(served) = clients.remove(&key) {
-                        engine.detach(served.id);
-                    }
-                    life.iter_mut().for_each(|life| life.left(key));
-                    if answer {
-                        // Who waits no more does without.
-                        let _ = rustix::net::send(control, &key.to_ne_bytes(), SendFlags::NOSIGNAL);
-                    }
+            }
+            Order::Detach { key, answer } => {
+                self.detach(key);
+                if answer {
+                    // Who waits no more does without.
+                    let _ = rustix::net::send(self.control, &key.to_ne_bytes(), SendFlags::NOSIGNAL);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The first order: takes the descriptors of [`Order::Begin`].
+    fn begin(&mut self, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        let mut descriptors = descriptors.into_iter();
+        self.ledger = descriptors.next().map(Ledger::open).transpose()?;
+        let bell = descriptors.next().ok_or_else(|| io::Error::other("no bell"))?;
+        self.engine.set_bell(bell);
+        self.log = descriptors.next().map(Arc::new);
+        let heart = descriptors.next().ok_or_else(|| io::Error::other("no heart"))?;
+        let alarm = descriptors.next().ok_or_else(|| io::Error::other("no alarm"))?;
+        self.engine.set_heart(Heart::open(heart, alarm)?);
+        self.engine.watch_bell(descriptors.next().ok_or_else(|| io::Error::other("no bell to hear"))?)
+    }
+
+    /// Another supervisor has taken over; none of its domains is known yet.
+    fn resume(&mut self, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        let (Some(life), Some(supervisor)) = (&mut self.life, descriptors.into_iter().next()) else {
+            return Err(io::Error::other("an order to go on that cannot be followed"));
+        };
+        self.engine.watch_control(supervisor.as_fd())?;
+        life.taken_over(supervisor);
+        self.clients.values_mut().for_each(|served| served.claimed = false);
+        Ok(())
+    }
+
+    /// Says what there is of a domain's.
+    fn claim(&mut self, key: u64) -> io::Result<()> {
+        let descriptors = self.clients.get_mut(&key).and_then(|served| {
+            served.claimed = true;
+            let (doorbell, sockets) = self.engine.held(served.id)?;
+            Some(Descriptors { memory: served.memory.as_raw_fd(), doorbell, sockets })
+        });
+        let answer = serde_json::to_vec(&Held { key, descriptors })?;
+        // Who waits no more does without.
+        let _ = rustix::net::send(self.control, &answer, SendFlags::NOSIGNAL);
+        Ok(())
+    }
+
+    /// Serves a domain no more.
+    fn detach(&mut self, key: u64) {
+        if let Some(served) = self.clients.remove(&key) {
+            self.engine.detach(served.id);
+        }
+        self.life.iter_mut().for_each(|life| life.left(key));
     }
 }
 
