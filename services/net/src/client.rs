@@ -88,6 +88,8 @@ const HEARD: usize = 8;
 
 /// Sockets that move bytes in a turn.
 const STREAMS: usize = 64;
+/// Sockets that are held against new rules in a step: each may take as many comparisons as there are rules.
+const JUDGED: usize = 8;
 
 /// A socket of a client.
 #[derive(Debug)]
@@ -748,7 +750,7 @@ impl Client {
         let Self { channel, settings, policy, sockets, busy, .. } = self;
         let mut refused = Vec::new();
         for (n, (number, entity)) in sockets.iter_mut().enumerate() {
-            if n.is_multiple_of(STREAMS) {
+            if n.is_multiple_of(JUDGED) {
                 beat();
             }
             match entity {

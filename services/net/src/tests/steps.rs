@@ -56,7 +56,7 @@ fn thousands_of_closes_and_rules_at_once_are_short_steps() {
         });
         longest = longest.min(most.max(step(&mut last)));
     }
-    assert!(beats >= ROUNDS * sockets as usize / 64, "{beats} beats");
+    assert!(beats >= ROUNDS * sockets as usize / 8, "{beats} beats");
     assert!(longest < MOST, "rules: {longest:?}");
     let (mut asked, mut closed, mut turns) = (0, 0, Vec::new());
     let end = Instant::now() + Duration::from_secs(60);
