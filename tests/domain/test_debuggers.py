@@ -68,6 +68,14 @@ def test_strace_follows_forks_execs_and_threads(shell):
     )
 
 
+def test_strace_hears_of_every_thread_however_close_to_the_end(shell):
+    """Threads that end while their process ends: their tracer's waits found nobody left, now and then."""
+    out = shell(
+        "for i in $(seq 100); do strace -f -o log ./threads >/dev/null; grep -c '+++ exited with 0 +++' log; done"
+    )
+    assert out.split() == ["4"] * 100
+
+
 def test_strace_of_threads_that_end_together(shell):
     """Each stops on its way out while others end: nobody may wait for somebody who stands still."""
     out = shell("for k in 1 2 3 4 5 6 7 8; do strace -f -o log ./threads; done; echo all")

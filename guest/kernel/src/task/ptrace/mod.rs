@@ -295,7 +295,9 @@ pub fn tracer_exit(p: &Process) {
 /// A thread that ends is traced no longer. Value: who traced it, for [`thread_exit`].
 pub fn untrace(t: &Thread) -> Option<Arc<Process>> {
     let tracer = t.ptrace.tracer()?;
-    if !t.process.parent().is_some_and(|p| Arc::ptr_eq(&p, &tracer)) {
+    // A process whose parent traces it is found among its children all the time.
+    let child = t.tid() == t.process.pid && t.process.parent().is_some_and(|p| Arc::ptr_eq(&p, &tracer));
+    if !child {
         tracer.tracer.ending.lock().push((t.tid(), t.process.pgid()));
     }
     tracer.tracer.remove(t);
