@@ -6,21 +6,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 #[allow(dead_code, reason = "the service uses the rest")]
-#[path = "../../services/net/src/directory.rs"]
-mod directory;
-#[allow(dead_code, reason = "the service uses the rest")]
-#[path = "../../services/net/src/dns.rs"]
-mod dns;
-#[allow(dead_code, reason = "the service uses the rest")]
-#[path = "../../services/net/src/names.rs"]
-mod names;
+#[path = "../../services/net/src/names"]
+mod names {
+    pub mod directory;
+    pub mod dns;
+    pub mod resolved;
+}
+
+use names::{directory, dns, resolved};
 
 const IP4: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 5);
 const IP6: Ipv6Addr = Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 5);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let now = Instant::now();
-    let mut names = names::Names::default();
+    let mut names = resolved::Names::default();
     names.learn(bytes, now);
     if let Some(found) = dns::found(bytes) {
         assert!(found.name.len() <= 255 && found.addresses.len() <= 64);

@@ -157,7 +157,7 @@ pub const ALLOWED: &[Rule] = &[
     Rule {
         number: nr::MADVISE,
         site: Site::Gate,
-        // Not REMOVE: what a domain has touched of its channel must stay its own (services/net/src/room.rs).
+        // Not REMOVE: what a domain has touched of its channel must stay its own (services/net/src/channel/room.rs).
         any_of: &[&[one_of(2, "advice", &[4, 8, 18, 19, 22, 23, 25])]],
         arguments: "advice DONTNEED, FREE, WIPEONFORK, KEEPONFORK, POPULATE_READ, POPULATE_WRITE or COLLAPSE",
         why: "give memory back, fill it, huge pages for the arena; no advice that merges, breaks or evicts pages of others",

@@ -30,7 +30,7 @@ mod rates;
 mod steps;
 
 fn end_of(address: SocketAddr) -> End {
-    crate::address::end(address)
+    crate::flow::address::end(address)
 }
 
 fn own(last: u8, port: u16) -> End {
@@ -117,7 +117,7 @@ fn a_published_port_leads_to_the_domains_listener() {
         engine.turn(Some(Duration::from_millis(1))).unwrap();
     }
     assert_eq!(g.answer(), None);
-    let any = End { ip: crate::address::bytes(Ipv4Addr::UNSPECIFIED.into()), port: 80 };
+    let any = End { ip: crate::flow::address::bytes(Ipv4Addr::UNSPECIFIED.into()), port: 80 };
     g.ask(Request::Listen { socket: 3, at: any, backlog: 16 });
     let mut accepted = None;
     until(&mut engine, |_| {

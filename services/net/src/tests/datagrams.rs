@@ -78,7 +78,7 @@ impl Gram {
             g.mark(self.0.n);
         }
         self.1 = head.port;
-        Some((crate::address::socket_addr(&head.peer), bytes))
+        Some((crate::flow::address::socket_addr(&head.peer), bytes))
     }
 }
 
@@ -270,10 +270,10 @@ fn domains_of_a_network_are_found_by_name() {
     let mut c = Gram::new(&mut engine, &mut g, 4, any(5000));
     let server = SocketAddr::from((RESOLVER4, 53));
     let mut ask = |engine: &mut Engine, name: &str| {
-        c.send(&g, server, &crate::dns::tests::question(name, 1));
+        c.send(&g, server, &crate::names::dns::tests::question(name, 1));
         let (from, reply) = until(engine, |_| c.next(&g));
         assert_eq!(from, server);
-        crate::dns::found(&reply).unwrap().addresses[0].0
+        crate::names::dns::found(&reply).unwrap().addresses[0].0
     };
     // The host's name server is not needed: there is none here.
     for name in ["d9", "D9.back", "d9"] {

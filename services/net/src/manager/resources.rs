@@ -13,7 +13,7 @@ use rustix::event::EventfdFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::ledger::Ledger;
+use crate::rules::ledger::Ledger;
 
 /// How long a service domain may take to make room for an order.
 const ROOM: Duration = Duration::from_secs(5);

@@ -14,13 +14,13 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Published, Settings};
-use crate::engine::{ClientId, Engine};
-use crate::ledger::Ledger;
-use crate::life::Life;
-use crate::policy::Log;
-use crate::quota::Quota;
+use crate::channel::client::{Published, Settings};
+use crate::channel::quota::Quota;
+use crate::rules::ledger::Ledger;
+use crate::rules::policy::Log;
 use crate::rules::{Rules, Transport};
+use crate::service::engine::{ClientId, Engine};
+use crate::service::life::Life;
 
 /// Longest packet in bytes, and most descriptors of one.
 pub(crate) const PACKET: usize = 64 << 10;

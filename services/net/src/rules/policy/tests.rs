@@ -2,9 +2,9 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use super::*;
-use crate::client::Settings;
-use crate::dns::tests::answer;
-use crate::ledger::Ledger;
+use crate::channel::client::Settings;
+use crate::names::dns::tests::answer;
+use crate::rules::ledger::Ledger;
 
 fn settings() -> Settings {
     Settings {
@@ -196,7 +196,7 @@ fn a_rate_is_of_new_flows() {
 
 #[test]
 fn what_goes_through_and_what_does_not_is_written_down() {
-    let (read, write) = crate::gear::pair(rustix::net::SocketFlags::NONBLOCK).unwrap();
+    let (read, write) = crate::manager::resources::pair(rustix::net::SocketFlags::NONBLOCK).unwrap();
     let log = Some(Log { to: Arc::new(write), key: 7 });
     let rules =
         vec![Rule { log: true, ..rule("deny 192.0.2.1") }, Rule { log: true, ..rule("allow 192.0.2.0/24") }];

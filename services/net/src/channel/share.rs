@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bucket::Bucket;
+use crate::channel::bucket::Bucket;
 use crate::rules::{Direction, Rates};
 
 /// What a turn may cost, in bytes.

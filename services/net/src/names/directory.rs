@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::dns::{self, Question};
+use crate::names::dns::{self, Question};
 
 /// A domain's addresses.
 type Addresses = (Ipv4Addr, Ipv6Addr);
@@ -47,7 +47,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dns::tests::question;
+    use crate::names::dns::tests::question;
 
     #[test]
     fn domains_are_found_in_their_own_network_only() {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::dns;
+use crate::names::dns;
 
 /// Addresses remembered, and names of one.
 const ADDRESSES: usize = 4096;
@@ -52,7 +52,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dns::tests::answer;
+    use crate::names::dns::tests::answer;
 
     #[test]
     fn names_are_known_by_what_the_domain_was_told() {

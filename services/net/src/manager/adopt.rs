@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use doppel_abi_service::net::SIZE;
 use doppel_service::{Hibernated, check_bell, check_memory, socket_number};
 
-use crate::kept::Part;
-use crate::ledger::Traffic;
+use crate::manager::records::Part;
+use crate::manager::shard::{Member, State};
 use crate::manager::{Attachment, Manager, Port, Sleeper, locked, publish};
-use crate::serve::Descriptors;
-use crate::shard::{Member, State};
+use crate::rules::ledger::Traffic;
+use crate::service::serve::Descriptors;
 
 /// How long a port may still be taken by a process that is just ending.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -107,7 +107,7 @@ impl Manager {
         }
         drop(state);
         let shard = self.shards[index].clone();
-        let (ip4, ip6) = (crate::shard::ip4(key), crate::shard::ip6(key));
+        let (ip4, ip6) = (crate::manager::shard::ip4(key), crate::manager::shard::ip6(key));
         let book = self.book.clone();
         let attachment =
             Attachment { shard, index, book, key, memory, doorbell, ip4, ip6, published, counts, before };

@@ -14,11 +14,11 @@ use doppel_service::{Process, Program, Watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::gear::{self, Gear};
-use crate::kept::{Record, Slot};
+use crate::manager::records::{Record, Slot};
+use crate::manager::resources::{self, Gear};
 use crate::manager::{Health, Wanted};
-use crate::resolver;
-use crate::serve::{DESCRIPTORS, Descriptors, Held, ORDERS, Order, PACKET};
+use crate::names::resolver;
+use crate::service::serve::{DESCRIPTORS, Descriptors, Held, ORDERS, Order, PACKET};
 
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
@@ -472,7 +472,7 @@ pub(crate) fn packet(order: &Order) -> io::Result<Vec<u8>> {
 
 /// `life`: it outlives us, and sees by this that we have ended.
 fn spawn(program: &Program, gear: &Gear, life: Option<BorrowedFd<'_>>) -> io::Result<(Process, OwnedFd)> {
-    let (ours, theirs) = gear::orders()?;
+    let (ours, theirs) = resources::orders()?;
     let process = match life {
         Some(life) => program.start(theirs.as_fd(), &gear.estate(life, &ours))?,
         None => program.start(theirs.as_fd(), &[])?,

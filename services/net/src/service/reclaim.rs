@@ -11,10 +11,10 @@ use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{BUFFER, up_buffer};
 use doppel_service::Channel;
 
-use crate::burden::{Burden, LEFT};
-use crate::client::Entity;
-use crate::quota::Account;
-use crate::stream::at;
+use crate::channel::client::Entity;
+use crate::channel::quota::Account;
+use crate::flow::stream::at;
+use crate::service::burden::{Burden, LEFT};
 
 /// How long a turn may give back: about what one client's turn may take, also while others wait for answers.
 const TIME: Duration = Duration::from_micros(100);

@@ -7,7 +7,7 @@ use doppel_service::{Broken, Channel};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::stream::{Stream, at};
+use crate::flow::stream::{Stream, at};
 
 /// What to send of the bytes that come next.
 pub(crate) enum Next {

@@ -10,14 +10,14 @@ use doppel_service::{Broken, Channel};
 use doppel_sys::shared::SharedMap;
 use rustix::net::Shutdown;
 
-use crate::client::Caller;
-use crate::ledger::Counts;
-use crate::policy::Flow;
-use crate::quota::Taken;
-use crate::room::Room;
+use crate::channel::client::Caller;
+use crate::channel::quota::Taken;
+use crate::channel::room::Room;
+use crate::channel::share::Share;
+use crate::flow::urgent::Next;
 use crate::rules::Direction;
-use crate::share::Share;
-use crate::urgent::Next;
+use crate::rules::ledger::Counts;
+use crate::rules::policy::Flow;
 
 /// Bytes for which a domain is woken before the turn is over.
 const LARGE: usize = 32 << 10;
@@ -117,7 +117,7 @@ impl Stream {
     }
 
     pub(crate) fn header<'c>(&self, channel: &'c Channel) -> &'c SocketHeader {
-        crate::client::socket_header(channel, self.number)
+        crate::channel::client::socket_header(channel, self.number)
     }
 
     /// Moves what can be moved, at most `budget` bytes each way.
@@ -276,7 +276,7 @@ impl Stream {
 
     /// The connection is no more: an error for the guest kernel, and the end in both directions.
     fn fail(&mut self, channel: &mut Channel, error: &io::Error) {
-        let number = crate::address::errno(error).raw_os_error();
+        let number = crate::flow::address::errno(error).raw_os_error();
         let header = self.header(channel);
         header.error.store(number.unsigned_abs(), Ordering::Release);
         // Whether or not it asked, the guest kernel is told below.

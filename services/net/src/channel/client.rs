@@ -15,21 +15,21 @@ use doppel_sys::datagram::Marks;
 use rustix::io::Errno;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::address::{self, errno};
-use crate::burden::Burden;
-use crate::busy::Busy;
-use crate::datagram::{Around, Datagrams};
-use crate::directory::Directory;
-use crate::ledger::Counts;
-use crate::locals::Known;
-use crate::options::set;
-use crate::policy::{Flow, Log, Policy};
-use crate::quota::{Account, Ports, Quota, Taken};
-use crate::room::Room;
+use crate::channel::quota::{Account, Ports, Quota, Taken};
+use crate::channel::ready::Busy;
+use crate::channel::room::Room;
+use crate::channel::share::Share;
+use crate::flow::address::{self, errno};
+use crate::flow::datagram::{Around, Datagrams};
+use crate::flow::options::set;
+use crate::flow::route::Way;
+use crate::flow::stream::{Stream, Turn};
+use crate::names::directory::Directory;
+use crate::rules::ledger::Counts;
+use crate::rules::locals::Known;
+use crate::rules::policy::{Flow, Log, Policy};
 use crate::rules::{Direction, Protocol, Rules, Transport};
-use crate::share::Share;
-use crate::stream::{Stream, Turn};
-use crate::way::Way;
+use crate::service::burden::Burden;
 
 /// A port of the host that leads to one of a domain.
 #[derive(Debug)]

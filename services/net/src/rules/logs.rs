@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::book::Book;
-use crate::policy::{Line, read_log};
+use crate::manager::placement::Book;
+use crate::rules::policy::{Line, read_log};
 
 /// The supervisor's end of the logs. As a descriptor it is readable when there is a line.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use doppel_abi_service::net::address::{HOST4, HOST6, RESOLVER4, RESOLVER6};
 
-use crate::client::Settings;
+use crate::channel::client::Settings;
 
 /// Port of questions about names.
 const DNS: u16 = 53;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use doppel_abi_service::net::{BUFFER, down_buffer};
 use doppel_sys::shared::SharedMap;
 
-use crate::quota::{Account, Left};
-use crate::stream::at;
+use crate::channel::quota::{Account, Left};
+use crate::flow::stream::at;
 
 const PAGE: usize = 4096;
 const PAGES: usize = BUFFER as usize / PAGE;
@@ -223,7 +223,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::quota::{Pools, Quota};
+    use crate::channel::quota::{Pools, Quota};
 
     #[test]
     fn pages_of_a_ring() {

@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::bucket::Bucket;
-use crate::client::Settings;
-use crate::locals::Known;
-use crate::names::Names;
+use crate::channel::bucket::Bucket;
+use crate::channel::client::Settings;
+use crate::flow::route::Way;
+use crate::names::resolved::Names;
+use crate::rules::locals::Known;
 use crate::rules::{
     Action, Direction, Pattern, Protocol, Rule, Rules, covers, is_private, stands_for, touches,
 };
-use crate::way::Way;
 
 /// Lines of the log a second, of one domain.
 const LINES: u32 = 10;

@@ -1,5 +1,11 @@
 //! The virtual firewall-router: what a domain may reach, and who may reach it (Xen §3.3.5, docs/design.md §7).
 
+pub mod ledger;
+pub mod locals;
+pub mod logs;
+pub mod policy;
+pub mod text;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 

@@ -4,7 +4,7 @@ use doppel_abi_service::net::SocketOption;
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::address::errno;
+use crate::flow::address::errno;
 
 fn is_v6(socket: &SockRef<'_>) -> bool {
     socket.local_addr().is_ok_and(|a| a.is_ipv6())

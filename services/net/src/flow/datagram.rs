@@ -19,18 +19,18 @@ use doppel_sys::datagram::Marks;
 use doppel_sys::shared::SharedMap;
 use rustix::io::Errno;
 
-use crate::address;
-use crate::client::{Published, Settings, Shared, Wish};
-use crate::ledger::Counts;
-use crate::outlet::Outlet;
-use crate::policy::{Flow, Policy};
-use crate::quota::{Account, Ports, Taken};
-use crate::recent::Recent;
-use crate::room::Room;
+use crate::channel::client::{Published, Settings, Shared, Wish};
+use crate::channel::quota::{Account, Ports, Taken};
+use crate::channel::room::Room;
+use crate::channel::share::Share;
+use crate::flow::address;
+use crate::flow::address_cache::Recent;
+use crate::flow::egress::Outlet;
+use crate::flow::route::Way;
+use crate::flow::stream::{Turn, at};
+use crate::rules::ledger::Counts;
+use crate::rules::policy::{Flow, Policy};
 use crate::rules::{Direction, Protocol, Transport};
-use crate::share::Share;
-use crate::stream::{Turn, at};
-use crate::way::Way;
 
 mod echo;
 
@@ -139,7 +139,7 @@ impl Datagrams {
     }
 
     fn header<'c>(&self, channel: &'c Channel) -> &'c SocketHeader {
-        crate::client::socket_header(channel, self.number)
+        crate::channel::client::socket_header(channel, self.number)
     }
 
     /// Takes another peer, or none.
@@ -411,7 +411,7 @@ impl Datagrams {
                 return Ok(Turn::Held);
             }
             // Its length is known when it has been taken, so there must be room for any.
-            let header = crate::client::socket_header(around.channel, self.number);
+            let header = crate::channel::client::socket_header(around.channel, self.number);
             let any = DatagramHeader::room(LONGEST);
             if (self.down.room(&header.down())? as usize) < any {
                 // The word is set; what it says of room is of no interest.

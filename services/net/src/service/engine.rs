@@ -17,16 +17,16 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::client::{Caller, Client, Entity, Settings, Shared, Wish};
-use crate::datagram::LONGEST;
-use crate::directory::Directory;
-use crate::locals::Locals;
-use crate::quota::{Account, Pools, Taken};
-use crate::remains::Ended;
+use crate::channel::client::{Caller, Client, Entity, Settings, Shared, Wish};
+use crate::channel::quota::{Account, Pools, Taken};
+use crate::flow::datagram::LONGEST;
+use crate::flow::stream::Turn;
+use crate::names::directory::Directory;
+use crate::rules::locals::Locals;
 use crate::rules::{Direction, Rules};
-use crate::strain::Strain;
-use crate::stream::Turn;
-use crate::turns::Turns;
+use crate::service::pressure::Strain;
+use crate::service::reclaim::Ended;
+use crate::service::turns::Turns;
 
 /// Names a client of an engine: its place, and how many were there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,10 +9,10 @@ use doppel_abi_service::net::End;
 use doppel_service::Broken;
 use socket2::SockRef;
 
-use crate::address;
-use crate::client::{BATCH, Client, Entity, Published};
+use crate::channel::client::{BATCH, Client, Entity, Published};
+use crate::flow::address;
+use crate::flow::route::as_seen;
 use crate::rules::{Direction, Protocol, Transport};
-use crate::way::as_seen;
 
 /// Connections accepted from one listener in a turn.
 const ACCEPTS: usize = 16;

@@ -1,7 +1,13 @@
-//! The supervisor's side: starts the service domains (`shard`), places domains on them (`book`) and attaches them.
+//! The supervisor's side: starts the service domains (`shard`), places domains on them (`placement`) and attaches them.
 //!
 //! Everything a successor of one that has died needs is kept: channels, doorbells, rules, and the listening sockets of
 //! published ports, in whose backlog connections wait meanwhile.
+
+pub mod adopt;
+pub mod placement;
+pub mod records;
+pub mod resources;
+pub mod shard;
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,14 +20,14 @@ use doppel_abi_service::net::SIZE;
 use doppel_service::{Groups, Hibernated, Program};
 use serde::{Deserialize, Serialize};
 
-use crate::book::Book;
-use crate::kept::{Kept, Slot};
-use crate::ledger::{Counts, Traffic};
-use crate::logs::{Bells, Logs};
-use crate::quota::Quota;
+use crate::channel::quota::Quota;
+use crate::manager::placement::Book;
+use crate::manager::records::{Kept, Slot};
+use crate::manager::shard::{Member, Shard, ip4, ip6, packet, try_out};
+use crate::rules::ledger::{Counts, Traffic};
+use crate::rules::logs::{Bells, Logs};
 use crate::rules::{Rules, Transport};
-use crate::serve::{DESCRIPTORS, Order};
-use crate::shard::{Member, Shard, ip4, ip6, packet, try_out};
+use crate::service::serve::{DESCRIPTORS, Order};
 
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,11 +10,11 @@ use doppel_sys::datagram::Marks;
 use rustix::io::Errno;
 
 use super::{Around, Datagrams};
-use crate::address;
-use crate::client::{Settings, Wish};
+use crate::channel::client::{Settings, Wish};
+use crate::channel::share::Share;
+use crate::flow::address;
+use crate::flow::route::Way;
 use crate::rules::{Direction, Protocol};
-use crate::share::Share;
-use crate::way::Way;
 
 /// What answers from within a network come with.
 const FRESH: Marks = Marks { hops: 64, class: 0 };

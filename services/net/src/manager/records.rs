@@ -14,7 +14,7 @@ use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::manager::{SHARDS, Wanted};
-use crate::serve::ORDERS;
+use crate::service::serve::ORDERS;
 
 /// Version of the format.
 const VERSION: u32 = 1;

@@ -1,0 +1,6 @@
+//! Names: what domains ask, what they were told, who answers.
+
+pub mod directory;
+pub mod dns;
+pub mod resolved;
+pub mod resolver;
