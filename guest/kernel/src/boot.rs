@@ -21,7 +21,7 @@ use crate::part::Fill;
 use crate::sched::idle_loop;
 use crate::task::{IdleThread, Space};
 use crate::task::{Thread, current};
-use crate::{fs, kernel, mm, personality, root, sched, shadow, signal, task, time};
+use crate::{first, fs, kernel, mm, personality, root, shadow, signal, task, time};
 
 /// The Linux personality on the machine layer.
 struct Linux;
@@ -33,7 +33,7 @@ impl Personality for Linux {
 
     fn trapped(&self) {
         if let Some(t) = cpu::current_as::<Thread>() {
-            mm::trapped(&t);
+            mm::trapped(&**t, || t.is_watched());
         }
     }
 
@@ -90,7 +90,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::fs::locks::WAIT_GRAPH,
     &crate::fs::mount::KEPT,
     &crate::fs::pages::KEPT,
-    &crate::fs::procfs::system::LOAD,
+    &crate::task::load::LOAD,
     &crate::fs::random::GENERATOR,
     &crate::ipc::epoll::NESTING,
     &crate::ipc::inotify::COUNTERS,
@@ -128,7 +128,7 @@ fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     let data = boot::boot_data();
     doppel_machine::xstate::init();
     doppel_machine::shield::init();
-    sched::run::<Thread>();
+    task::subject::run();
     root::init(data.hostname, data.args.flags, PARTS);
     let space = Space::new(mm::Mm::default());
     space.host_pid.store(1, Ordering::SeqCst);
@@ -141,7 +141,7 @@ fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::xstate::init();
     // Nobody reads or writes in a domain that stands still.
     doppel_machine::shield::init();
-    sched::run::<Thread>();
+    task::subject::run();
     root::adopt(PARTS);
     fs::adopt();
     FREEZER.adopt();
@@ -155,8 +155,8 @@ fn init_loop() -> ! {
         FREEZER.resume();
     } else {
         crate::net::remote::event();
-        task::prepare();
-        task::start_init(if boot::start_info().resume_flags & resume_flags::HOLD != 0 {
+        first::prepare();
+        first::start_init(if boot::start_info().resume_flags & resume_flags::HOLD != 0 {
             hold()
         } else {
             boot::boot_data()

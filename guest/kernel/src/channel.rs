@@ -18,7 +18,7 @@ use doppel_machine::{boot, host, session};
 use crate::fs::file::{flags, poll};
 use crate::fs::{File, FileOps, Input, Output, Stat};
 use crate::sched::{PollTable, WaitQueue, wait_until};
-use crate::task::Process;
+use crate::task::{Carried, Process};
 use crate::tty::Tty;
 use crate::{Errno, Result};
 
@@ -35,13 +35,15 @@ pub struct Channel {
     terminal: Once<Weak<Tty>>,
     /// The session it belongs to; none for the console.
     slot: Option<usize>,
+    /// Told when nothing refers to it any more.
+    gone: fn(usize),
     /// The session was another domain's, which this one was cloned from: nobody is at the other end, and the rings
     /// are no longer its own.
     lost: AtomicBool,
 }
 
 impl Channel {
-    fn new(slot: Option<usize>, ring: impl Fn(usize) -> Ring) -> Self {
+    fn new(slot: Option<usize>, gone: fn(usize), ring: impl Fn(usize) -> Ring) -> Self {
         Self {
             rings: core::array::from_fn(ring),
             locks: Default::default(),
@@ -49,18 +51,19 @@ impl Channel {
             output: Arc::default(),
             terminal: Once::new(),
             slot,
+            gone,
             lost: AtomicBool::new(false),
         }
     }
 
     /// The console's.
     pub fn console() -> Self {
-        Self::new(None, Ring::console)
+        Self::new(None, |_| (), Ring::console)
     }
 
-    /// That of a session.
-    pub fn session(slot: usize) -> Self {
-        Self::new(Some(slot), |index| Ring::session(slot, index))
+    /// That of a session. `gone` is told when nothing refers to it any more.
+    pub fn session(slot: usize, gone: fn(usize)) -> Self {
+        Self::new(Some(slot), gone, |index| Ring::session(slot, index))
     }
 
     fn is_lost(&self) -> bool {
@@ -199,10 +202,12 @@ impl Channel {
             h.state.store(session_state::ENDED, Ordering::Release);
         });
     }
+}
 
+impl Carried for Channel {
     /// The session's process has ended with this wait status. One that is killed because the domain ends has not: the
     /// host says of it what became of the domain, and must not find the kill first.
-    pub fn ended(&self, status: i32) {
+    fn ended(&self, status: i32) {
         if boot::vregs().state.load(Ordering::SeqCst) == state::EXITED {
             return;
         }
@@ -220,7 +225,7 @@ impl Drop for Channel {
         if let Some(slot) = self.slot
             && !self.is_lost()
         {
-            crate::sessions::gone(slot);
+            (self.gone)(slot);
         }
         self.tell(|h| h.left.store(1, Ordering::Release));
     }
@@ -290,7 +295,7 @@ impl FileOps for Stream {
         let mut buf = [0u8; 1024];
         while input.remaining() > 0 {
             if c.hung_up(which) {
-                crate::signal::send_sigpipe();
+                crate::subject::subject().raise(doppel_abi_linux::signal::sig::SIGPIPE);
                 return if total > 0 { Ok(total) } else { Err(Errno::EPIPE) };
             }
             let room = c.room(which).min(buf.len());

@@ -239,7 +239,7 @@ impl Freezer {
         // terminal may be another one.
         crate::console::event(event::CONSOLE_IN | event::CONSOLE_OUT | event::WINCH);
         if !data.argv.is_empty() {
-            task::start_command(data);
+            crate::first::start_command(data);
         }
         crate::net::remote::resumed();
         self.thaws.fetch_add(1, Ordering::SeqCst);

@@ -60,7 +60,7 @@ fn attend(slot: usize) {
     if live().is_none() && h.state.load(Ordering::Acquire) == session_state::ASKED {
         if h.released.load(Ordering::Acquire) != 0 {
             // Who asked for it went away while the domain stood still: it must not run for nobody.
-            Channel::session(slot).failed(Errno::ECANCELED);
+            Channel::session(slot, gone).failed(Errno::ECANCELED);
             return;
         }
         start(slot);
@@ -83,7 +83,7 @@ fn attend(slot: usize) {
 
 /// Starts what the host asks for.
 fn start(slot: usize) {
-    let channel = Arc::new(Channel::session(slot));
+    let channel = Arc::new(Channel::session(slot, gone));
     let data = session::request(slot);
     let builtin = data.args.flags & boot_flags::BUILTIN != 0;
     let live = Live { channel: Arc::downgrade(&channel), pid: 0, builtin };
@@ -143,7 +143,7 @@ fn run(t: &Arc<Thread>, data: &BootData, channel: &Channel) {
 }
 
 /// Nothing refers to a session's channel any more.
-pub fn gone(slot: usize) {
+fn gone(slot: usize) {
     sessions().live.lock().remove(&slot);
 }
 

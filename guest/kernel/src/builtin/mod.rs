@@ -89,7 +89,7 @@ pub fn run(thread: &Arc<Thread>, data: &BootData) -> i32 {
 }
 
 fn execute(thread: &Arc<Thread>, data: &BootData, name: &[u8], args: &[&[u8]]) -> Outcome {
-    let caller = Caller::of(&thread.process);
+    let caller = Caller::new(&**thread);
     if !data.cwd.is_empty() {
         change_dir(&caller, &data.cwd).about(&data.cwd)?;
     }

@@ -10,10 +10,10 @@ use doppel_machine::user::UserPtr;
 
 use super::file::File;
 use super::inode::{Inode, Stat};
+use super::opener::{Opener, opener};
 use super::path::{FsContext, Path};
 use super::walk::Walker;
-use crate::task::current_ref;
-use crate::task::{Cred, Process, Thread, current};
+use crate::subject::Cred;
 use crate::{Errno, Result};
 
 /// `AT_` constants.
@@ -135,21 +135,19 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The caller of a system call.
-    pub fn new(me: &Thread) -> Self {
-        Self::with_cred(&me.process, me.cred())
+    /// A thread, which is the calling one.
+    pub fn new(me: &impl Opener) -> Self {
+        Self::with(me.fs(), me.cred())
     }
 
-    /// The given process as caller.
-    pub fn of(process: &Arc<Process>) -> Self {
-        let cred = process.acting_cred();
-        Self::with_cred(process, cred)
+    /// The calling thread.
+    pub fn current() -> Self {
+        let me = opener();
+        Self::with(me.fs(), me.cred())
     }
 
-    /// As [`Self::of`] with another identity (`access(2)`).
-    pub fn with_cred(process: &Arc<Process>, cred: Arc<Cred>) -> Self {
-        let me = current();
-        let fs = if Arc::ptr_eq(&me.process, process) { me.fs() } else { process.fs() };
+    /// Somebody with this identity, at these places.
+    pub fn with(fs: Arc<FsContext>, cred: Arc<Cred>) -> Self {
         let walker = Walker::new(&fs, cred.clone());
         Self { fs, cred, walker }
     }
@@ -162,7 +160,7 @@ impl Caller {
         if dirfd == at::FDCWD {
             return Ok(self.fs.cwd());
         }
-        current_ref().any_file(dirfd)?.path.clone().ok_or(Errno::ENOTDIR)
+        opener().any_file(dirfd)?.path.clone().ok_or(Errno::ENOTDIR)
     }
 
     /// Finds an existing file.
@@ -184,7 +182,7 @@ impl Caller {
             if dirfd == at::FDCWD {
                 return Ok(Target::Path(self.fs.cwd()));
             }
-            let f = current_ref().any_file(dirfd)?;
+            let f = opener().any_file(dirfd)?;
             return Ok(match &f.path {
                 Some(p) => Target::Path(p.clone()),
                 None => Target::File(f),

@@ -82,7 +82,7 @@ fn populate() -> Result<()> {
 }
 
 /// Mounts /dev and /dev/shm (boot).
-pub(super) fn init() {
+pub fn init() {
     if let Err(e) = populate() {
         panic!("boot: cannot mount /dev: {}", e.name());
     }

@@ -9,8 +9,11 @@ use core::ops::RangeInclusive;
 
 use doppel_machine::sync::SpinLock;
 
+use rand_chacha::rand_core::RngCore;
+
 use super::file::{File, FileOps, Splice};
 use super::io::{Input, Output};
+use super::random;
 use crate::mm::MapSource;
 use crate::part::Part;
 use crate::{Errno, Result};
@@ -93,7 +96,7 @@ impl FileOps for Memory {
         match self {
             Self::Null | Self::Kmsg => Ok(0),
             Self::Zero | Self::Full => out.zero(out.remaining()),
-            Self::Random => super::random::fill_output(out),
+            Self::Random => fill_output(out),
         }
     }
 
@@ -135,4 +138,25 @@ impl FileOps for Memory {
             _ => Err(Errno::ENODEV),
         }
     }
+}
+
+/// Fills all of `out` with random bytes; a fault ends it early.
+pub fn fill_output(out: &mut Output<'_>) -> Result<usize> {
+    let mut rng = random::fork();
+    let mut buf = [0u8; 256];
+    let mut done = 0;
+    while out.remaining() > 0 {
+        let n = out.remaining().min(buf.len());
+        rng.fill_bytes(&mut buf[..n]);
+        let got = match out.write(&buf[..n]) {
+            Ok(g) => g,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => 0,
+        };
+        done += got;
+        if got < n {
+            break;
+        }
+    }
+    Ok(done)
 }

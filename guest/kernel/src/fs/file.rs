@@ -1,19 +1,19 @@
 //! Open file descriptions.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use doppel_machine::cpu;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use super::inode::{Inode, Stat};
 use super::io::{Input, Output};
 use super::path::Path;
-use crate::mm::MapSource;
+use crate::mm::{MapSource, Mapped};
 use crate::sched::PollTable;
-use crate::task::Thread;
+use crate::subject::CURRENT;
 use crate::{Errno, Result};
 
 /// Open flags kept in [`File::flags`] (`open(2)`), and those fcntl may change.
@@ -352,8 +352,7 @@ impl File {
 
     /// Where RLIMIT_FSIZE of the current process stops writes; nowhere for the kernel's own.
     pub fn size_limit(&self) -> u64 {
-        let thread: Option<cpu::CurrentRef<Thread>> = cpu::current_as();
-        thread.map_or(u64::MAX, |t| t.process.size_limit.load(Ordering::Relaxed))
+        (CURRENT.get().size_limit)()
     }
 
     /// Polls, see [`FileOps::poll`].
@@ -434,5 +433,23 @@ impl File {
     pub fn copy_out<T: doppel_machine::user::Pod>(arg: u64, v: &T) -> Result<u64> {
         UserPtr(arg).write(v)?;
         Ok(0)
+    }
+}
+
+impl Mapped for File {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn place(&self) -> Option<(u64, u64)> {
+        self.inode.as_ref().map(|i| i.stat()).map(|s| (s.dev, s.ino))
+    }
+
+    fn name(&self) -> Vec<u8> {
+        match (&self.path, &self.anon_name) {
+            (Some(p), _) => p.name(),
+            (None, Some(n)) => n.clone().into_bytes(),
+            (None, None) => Vec::new(),
+        }
     }
 }

@@ -15,10 +15,11 @@ use super::caller::at::FDCWD;
 use super::dentry::{Dentry, Entry, MOUNTPOINT};
 use super::inode::FileType;
 use super::mount::{Mount, vfs};
+use super::opener::Opener;
 use super::path::Path;
 use super::perm::{self, MAY_EXEC};
 use super::walk::{LINKS_MAX, Last, NAME_MAX, skip};
-use crate::task::{Cred, Thread};
+use crate::subject::Cred;
 use crate::{Errno, Result};
 
 /// A place, for as long as the guard is held.
@@ -172,28 +173,23 @@ impl<'g> Glider<'g> {
 /// For a system call that only looks at a file that exists: finds it in the cache and has `look` look at it. `None`
 /// if that cannot be done so, or `look` gives `None`.
 pub(crate) fn peek<R>(
-    me: &Thread,
+    me: &impl Opener,
     dirfd: i32,
     name: &[u8],
     follow: bool,
     look: impl FnOnce(Spot<'_>, &Cred) -> Option<R>,
 ) -> Option<Result<R>> {
     let absolute = name.first()? == &b'/';
-    if me.has_own_fs() {
-        return None;
-    }
-    let process = &me.process;
-    let dir =
-        if absolute || dirfd == FDCWD { None } else { Some(me.files.get(usize::try_from(dirfd).ok()?)?) };
+    let dir = if absolute || dirfd == FDCWD { None } else { Some(me.peek_file(dirfd)?) };
     let r = shield::read();
-    let (root, cwd) = process.fs.get(&r).places_in(&r);
+    let (root, cwd) = me.peek_fs(&r)?.places_in(&r);
     let base = match &dir {
         Some(f) => f.path.as_ref()?,
         None if absolute => root,
         None => cwd,
     };
-    let cred = me.cred.get(&r);
-    let asked = (!perm::may_search_all(cred)).then_some(&**cred);
+    let cred = me.peek_cred(&r);
+    let asked = (!perm::may_search_all(cred)).then_some(cred);
     let mut g = Glider { r: &r, root: Spot::of(root), cred: asked, links: 0, depth: 0 };
     match g.glide(Spot::of(base), (name, 0), (Last::Exists, follow)) {
         Glide::There(spot) if spot.dentry.in_memory() => look(spot, cred).map(Ok),

@@ -3,7 +3,7 @@
 //! Key type: [`Locks`], attached to an inode. Record locks (POSIX and OFD) share one set of ranges; flock has
 //! a set of its own. Lock order: a file's locks → the wait graph.
 
-use crate::task::TASKS;
+use super::FdTable;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -252,13 +252,13 @@ pub fn describe(file: &File, pid: i32, out: &mut String) {
     }
 }
 
-/// /proc/locks: the locks of every file that some process has open.
-pub fn all() -> String {
+/// /proc/locks: the locks of these files, which are open in these processes.
+pub fn all(tables: impl Iterator<Item = (i32, Arc<FdTable>)>) -> String {
     let mut out = String::new();
     let mut seen: Vec<*const Locks> = Vec::new();
     let mut n = 0;
-    for p in TASKS.all_processes() {
-        for (_, file) in p.files().list() {
+    for (pid, files) in tables {
+        for (_, file) in files.list() {
             let Some(inode) = file.inode.as_ref() else { continue };
             let slot = inode.attachments();
             let Some(l) = slot.and_then(super::inode::Attachments::get::<Locks>) else { continue };
@@ -273,7 +273,7 @@ pub fn all() -> String {
                 Owner::Process(p) => ("POSIX", p, r.exclusive, r.start, r.end),
                 Owner::File(_) => ("OFDLCK", -1, r.exclusive, r.start, r.end),
             });
-            let whole = s.whole.iter().map(|(_, exclusive)| ("FLOCK", p.pid, *exclusive, 0, i64::MAX as u64));
+            let whole = s.whole.iter().map(|(_, exclusive)| ("FLOCK", pid, *exclusive, 0, i64::MAX as u64));
             for (kind, who, exclusive, start, end) in records.chain(whole) {
                 n += 1;
                 let rw = if exclusive { "WRITE" } else { "READ" };
@@ -290,7 +290,7 @@ pub fn all() -> String {
 pub(super) fn closed(file: &File, last: bool) {
     let slot = file.inode.as_ref().and_then(|i| i.attachments());
     let Some(locks) = slot.and_then(super::inode::Attachments::get::<Locks>) else { return };
-    let pid = crate::task::current().process.pid;
+    let pid = crate::subject::pid();
     locks.drop_where(
         |r| r.owner == Owner::Process(pid) || (last && r.owner == Owner::File(file.id)),
         |f| last && f == file.id,

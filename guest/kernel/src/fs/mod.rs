@@ -19,6 +19,7 @@ pub mod locks;
 pub mod mount;
 pub mod names;
 pub mod open;
+pub mod opener;
 pub mod pages;
 pub mod path;
 pub mod perm;
@@ -37,6 +38,7 @@ pub use fdtable::FdTable;
 pub use file::{File, FileOps};
 pub use inode::{FileType, Inode, Stat};
 pub use io::{Input, Output};
+pub use opener::{Opener, opener};
 
 /// Drops what is only cached.
 pub fn drop_caches() {
@@ -54,9 +56,4 @@ pub fn init() {
     pages::init();
     devices::init();
     mount::init(rootfs::from_image());
-    devfs::init();
-    crate::fs::kinds::register("proc", || Ok(procfs::root(mount::new_dev())));
-    crate::fs::kinds::register("cgroup2", || Ok(cgroupfs::root(mount::new_dev())));
-    crate::fs::kinds::register("sysfs", || Ok(sysfs::root(mount::new_dev())));
-    crate::fs::kinds::register("devpts", || Ok(crate::tty::devpts::root()));
 }

@@ -10,11 +10,11 @@ use super::file::{File, FileOps, flags::*};
 use super::glide::peek;
 use super::inode::{FileType, SetAttr};
 use super::mount::ms;
+use super::opener::Opener;
 use super::path::Path;
 use super::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use super::walk::{Found, Last, Walker};
 use crate::ipc::inotify::{self, event};
-use crate::task::Thread;
 use crate::{Errno, Result};
 
 /// An O_PATH descriptor: nothing can be done with it but naming the file.
@@ -233,7 +233,7 @@ fn finish(p: Path, flags: u32) -> Result<Arc<File>> {
 
 /// For open calls: opens a regular file or directory that the directory cache leads to. `None` if it must be done the
 /// long way.
-pub(crate) fn quick(me: &Thread, dirfd: i32, name: &[u8], flags: u32) -> Option<Result<Arc<File>>> {
+pub(crate) fn quick(me: &impl Opener, dirfd: i32, name: &[u8], flags: u32) -> Option<Result<Arc<File>>> {
     if flags & (O_PATH | O_EXCL | O_NOATIME) != 0 || flags & O_TMPFILE == O_TMPFILE {
         return None;
     }
@@ -279,7 +279,7 @@ pub fn put_kernel(name: &[u8], text: &[u8]) -> Result<()> {
 
 /// Finds a program to execute (`execveat(2)`): checks that it is a regular file that may be executed.
 pub fn lookup_exec(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
-    let caller = Caller::of(&crate::task::current().process);
+    let caller = Caller::current();
     let super::caller::Target::Path(p) = caller.target(dirfd, name, flags)? else {
         return Err(Errno::EACCES);
     };

@@ -12,9 +12,9 @@ use doppel_machine::shield::{self, Reading, Shielded};
 use super::dentry::Dentry;
 use super::inode::Inode;
 use super::mount::{Mount, vfs};
+use super::opener::opener;
 use super::walk::Walker;
 use crate::Result;
-use crate::task::current;
 
 /// A resolved place: an inode together with how it was reached, so that `..`, getcwd and /proc/PID/fd work.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl Path {
 
     /// The absolute name as the current process sees it, with " (deleted)" if unlinked.
     pub fn name(&self) -> Vec<u8> {
-        let root = current().fs().root();
+        let root = opener().fs().root();
         let mut n = self.name_from(&root).or_else(|| self.name_from(vfs().root())).unwrap_or_else(|| {
             let mut n = b"/".to_vec();
             n.extend_from_slice(&self.dentry.name());
@@ -180,7 +180,7 @@ impl FsContext {
 
 /// Finds `name` from the current process' root or working directory, following symbolic links.
 pub fn resolve(name: &[u8]) -> Result<Path> {
-    let t = current();
+    let t = opener();
     let fs = t.fs();
     Walker::new(&fs, t.cred()).resolve(&fs.cwd(), name, true)
 }

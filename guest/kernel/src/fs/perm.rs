@@ -1,7 +1,7 @@
 //! Permission checks: mode bits against identity (`path_resolution(7)`, `capabilities(7)`).
 
 use super::inode::{FileType, Inode};
-use crate::task::Cred;
+use crate::subject::Cred;
 use crate::{Errno, Result};
 
 /// Wanted access, as in `access(2)`.

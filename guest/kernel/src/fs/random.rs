@@ -8,8 +8,6 @@ use doppel_machine::sync::SpinLock;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::io::Output;
-use crate::Result;
 use crate::part::Part;
 
 pub(crate) struct Generator {
@@ -26,7 +24,7 @@ impl Default for Generator {
 }
 
 /// A generator of its own for one request.
-fn fork() -> ChaCha20Rng {
+pub(crate) fn fork() -> ChaCha20Rng {
     let g = GENERATOR.get();
     let mut rng = g.rng.lock();
     let (mut mine, mut next) = ([0u8; 32], [0u8; 32]);
@@ -45,25 +43,4 @@ pub fn reseed() {
 /// Fills a kernel buffer with random bytes (also for AT_RANDOM and address randomisation).
 pub fn fill(buf: &mut [u8]) {
     fork().fill_bytes(buf);
-}
-
-/// Fills all of `out`; a fault ends it early.
-pub fn fill_output(out: &mut Output<'_>) -> Result<usize> {
-    let mut rng = fork();
-    let mut buf = [0u8; 256];
-    let mut done = 0;
-    while out.remaining() > 0 {
-        let n = out.remaining().min(buf.len());
-        rng.fill_bytes(&mut buf[..n]);
-        let got = match out.write(&buf[..n]) {
-            Ok(g) => g,
-            Err(e) if done == 0 => return Err(e),
-            Err(_) => 0,
-        };
-        done += got;
-        if got < n {
-            break;
-        }
-    }
-    Ok(done)
 }

@@ -8,8 +8,9 @@ use crate::fs::fdtable::{Alone, FileRef};
 use crate::fs::file::{File, flags};
 use crate::fs::io::{Input, IoVec, Output};
 use crate::ipc::inotify::{event, file_event};
-use crate::signal::{SigInfo, send_thread, sig};
+use crate::subject::subject;
 use crate::{Errno, Result};
+use doppel_abi_linux::signal::sig;
 
 /// Most bytes one call transfers (`MAX_RW_COUNT`).
 pub const RW_MAX: usize = 0x7fff_f000;
@@ -102,7 +103,7 @@ pub(crate) fn written(f: &File, r: Result<usize>) -> Result<usize> {
 #[cold]
 fn too_big(e: Errno) -> Result<usize> {
     if e == Errno::EFBIG {
-        send_thread(&crate::task::current(), SigInfo::kernel(sig::SIGXFSZ))?;
+        subject().raise(sig::SIGXFSZ);
     }
     Err(e)
 }

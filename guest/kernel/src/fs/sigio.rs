@@ -1,22 +1,23 @@
 //! Signal-driven input and output: O_ASYNC, F_SETOWN, F_SETSIG (`fcntl(2)`).
 //!
 //! Key types: [`Sigio`], what an open file knows of it. While O_ASYNC is set (for sockets as long as there is an
-//! owner, who also gets SIGURG) its [`Hook`] is registered on the file's wait queues and sends the signal from
+//! owner, who also gets SIGURG) its [`Sender`] is registered on the file's wait queues and sends the signal from
 //! the wake-up itself.
-//! Lock order: the file's state → its wait queue → `Hook::to` → signal queues. [`Sigio`]'s table is changed with
+//! Lock order: the file's state → its wait queue → `Sender::to` → signal queues. [`Sigio`]'s table is changed with
 //! none of them held.
 
-use crate::task::TASKS;
+use crate::subject::subject;
 use alloc::sync::Arc;
 
 use doppel_machine::sync::SpinLock;
 
 use super::file::{File, flags, poll};
+use crate::hook::Hook;
 use crate::net::socket::Socket;
 use crate::sched::{PollTable, Wake};
-use crate::signal::{self, SigInfo, code, sig};
-use crate::task::{Cred, Process, current};
+use crate::signal::SigInfo;
 use crate::{Errno, Result};
+use doppel_abi_linux::signal::{code, sig};
 
 /// Whom F_SETOWN named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,15 +75,21 @@ impl Owner {
     }
 
     fn existing(self) -> Result<Self> {
-        let there = match self {
-            Self::None => true,
-            Self::Thread(n) => TASKS.thread(n).is_ok(),
-            Self::Process(n) => TASKS.process(n).is_ok(),
-            Self::Group(n) => TASKS.all_processes().iter().any(|p| p.pgid() == n),
-        };
-        if there { Ok(self) } else { Err(Errno::ESRCH) }
+        if (OWNERS.get().exist)(self) { Ok(self) } else { Err(Errno::ESRCH) }
     }
 }
+
+/// What is asked of the owners.
+#[derive(Clone, Copy)]
+pub struct Owners {
+    /// Whether there is one.
+    pub exist: fn(Owner) -> bool,
+    /// Sends a signal to those that somebody with this real and effective user may signal.
+    pub send: fn(Owner, by: [u32; 2], SigInfo),
+}
+
+/// Set by the layer of processes.
+pub static OWNERS: Hook<Owners> = Hook::new();
 
 /// Who is told, and how.
 #[derive(Clone, Copy, Default)]
@@ -99,13 +106,13 @@ struct To {
 
 /// Sends the signals of one open file.
 #[derive(Default)]
-struct Hook {
+struct Sender {
     to: SpinLock<To>,
     reads: bool,
     writes: bool,
 }
 
-impl Wake for Hook {
+impl Wake for Sender {
     fn wake(&self, events: u32) -> bool {
         let to = *self.to.lock();
         if events & poll::POLLPRI != 0 {
@@ -147,41 +154,16 @@ impl To {
         self.send(SigInfo::from_user(self.signal, how, fd, 0, band.into()));
     }
 
-    fn may(&self, p: &Process) -> bool {
-        let c: Arc<Cred> = p.cred();
-        self.euid == 0 || [self.ruid, self.euid].iter().any(|u| *u == c.suid || *u == c.ruid)
-    }
-
-    /// To the owner. Nobody can be told of a failure; a full queue still gets the plain signal.
+    /// To the owner. Nobody can be told of a failure.
     fn send(&self, info: SigInfo) {
-        let post = |p: &Arc<Process>| {
-            if self.may(p) && signal::send_process(p, info) == Err(Errno::EAGAIN) {
-                let _ = signal::send_process(p, SigInfo::kernel(sig::SIGIO));
-            }
-        };
-        match self.owner {
-            Owner::None => {}
-            Owner::Thread(n) => {
-                if let Ok(t) = TASKS.thread(n)
-                    && self.may(&t.process)
-                {
-                    let _ = signal::send_thread(&t, info);
-                }
-            }
-            Owner::Process(n) => {
-                if let Ok(p) = TASKS.process(n) {
-                    post(&p);
-                }
-            }
-            Owner::Group(n) => TASKS.all_processes().iter().filter(|p| p.pgid() == n).for_each(post),
-        }
+        (OWNERS.get().send)(self.owner, [self.ruid, self.euid], info);
     }
 }
 
 /// What an open file knows of its asynchronous owner.
 #[derive(Default)]
 pub struct Sigio {
-    hook: SpinLock<Option<Arc<Hook>>>,
+    hook: SpinLock<Option<Arc<Sender>>>,
     table: SpinLock<Option<PollTable>>,
 }
 
@@ -205,7 +187,7 @@ impl Sigio {
             .hook
             .lock()
             .get_or_insert_with(|| {
-                Arc::new(Hook { reads: file.readable(), writes: file.writable(), ..Hook::default() })
+                Arc::new(Sender { reads: file.readable(), writes: file.writable(), ..Sender::default() })
             })
             .clone();
         let to = {
@@ -225,14 +207,14 @@ impl Sigio {
 
     /// F_SETOWN and its relatives.
     pub fn set_owner(&self, file: &File, owner: Owner) {
-        let c = current().cred();
+        let c = subject().cred();
         self.change(file, |to| *to = To { owner, ruid: c.ruid, euid: c.euid, ..*to });
     }
 
     /// The current process is the owner, if there is none yet.
     pub fn own(&self, file: &File) {
         if self.owner() == Owner::None {
-            self.set_owner(file, Owner::Process(current().process.pid));
+            self.set_owner(file, Owner::Process(crate::subject::pid()));
         }
     }
 

@@ -7,13 +7,13 @@
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::any::Any;
 
 use doppel_machine::sync::SpinLock;
 
 use super::file::{DirSink, Splice};
 use super::path::Path;
 use super::{File, FileOps, FileType, Inode, Input, Output, Stat};
-use crate::task::Process;
 use crate::{Errno, Result};
 
 /// Makes the content of a text file.
@@ -50,7 +50,7 @@ pub trait Directory: Send + Sync {
         false
     }
     /// The process whose directory in /proc it is.
-    fn process(&self) -> Option<Weak<Process>> {
+    fn process(&self) -> Option<Weak<dyn Any + Send + Sync>> {
         None
     }
 }
@@ -355,7 +355,7 @@ impl Inode for SyntheticInode {
 }
 
 /// The process that an open directory of /proc is about.
-pub fn process_of(f: &File) -> Option<Weak<Process>> {
+pub fn process_of(f: &File) -> Option<Weak<dyn Any + Send + Sync>> {
     f.downcast::<DirFile>()?.dir.process()
 }
 

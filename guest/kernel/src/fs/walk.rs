@@ -14,7 +14,7 @@ use super::inode::FileType;
 use super::mount::vfs;
 use super::path::{FsContext, Path};
 use super::perm::{self, MAY_EXEC};
-use crate::task::Cred;
+use crate::subject::Cred;
 use crate::{Errno, Result};
 
 /// Longest name of one component.

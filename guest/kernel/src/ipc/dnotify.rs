@@ -7,12 +7,10 @@
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-use doppel_machine::cpu;
 use doppel_machine::sync::SpinLock;
 
 use super::inotify::{self, event};
 use crate::fs::{File, FileType, Inode};
-use crate::task::{Thread, current};
 use crate::{Errno, Result};
 
 /// What is asked for.
@@ -50,7 +48,7 @@ pub fn set(file: &Arc<File>, fd: i32, mask: u32) -> Result<()> {
         return Ok(());
     }
     let inode = file.inode.as_ref().filter(|i| i.kind() == FileType::Directory).ok_or(Errno::ENOTDIR)?;
-    let pid = current().process.pid;
+    let pid = crate::subject::pid();
     file.sigio.own(file);
     // What never changes has no place for notes, and nothing to tell.
     let Some(notes) = inode.attachments().map(|a| a.get_or_insert(Notes::default)) else { return Ok(()) };
@@ -104,8 +102,7 @@ pub fn tell(dir: &Arc<dyn Inode>, mask: u32) {
 #[cold]
 pub fn closed(file: &File) {
     let Some(notes) = file.inode.as_ref().and_then(of) else { return };
-    let thread: Option<cpu::CurrentRef<Thread>> = cpu::current_as();
-    let pid = thread.map_or(0, |t| t.process.pid);
+    let pid = crate::subject::pid();
     let mut list = notes.0.lock();
     let before = list.len();
     list.retain(|n| n.id != file.id || n.pid != pid);

@@ -20,10 +20,7 @@ pub mod sysv;
 pub mod timeout;
 pub mod timerfd;
 
-use alloc::sync::Arc;
-
 use crate::fs::File;
-use crate::task::Process;
 use crate::{Errno, Result};
 
 /// The `fcntl(2)` commands of pipes and memfds (F_SETPIPE_SZ … F_GET_SEALS); EINVAL for all others.
@@ -36,6 +33,6 @@ pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
 }
 
 /// Releases what a process holds in IPC objects (SEM_UNDO…).
-pub fn process_exit(p: &Arc<Process>) {
-    sysv::sem::process_exit(p);
+pub fn process_exit(pid: i32) {
+    sysv::sem::process_exit(pid);
 }

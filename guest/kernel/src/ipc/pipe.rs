@@ -9,6 +9,7 @@
 //! Room is counted as Linux does by pages: a writer may go on when PIPE_BUF bytes are free, so it is woken (and
 //! POLLOUT raised) when a read makes the free space cross that mark. Every write is an edge for readers.
 
+use crate::subject::subject;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
@@ -22,9 +23,8 @@ use doppel_machine::user::UserPtr;
 use crate::fs::file::{flags, poll};
 use crate::fs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::sched::{PollTable, WaitQueue, wait_until};
-use crate::signal::send_sigpipe;
-use crate::task::current;
 use crate::{Errno, Result, kernel};
+use doppel_abi_linux::signal::sig;
 
 /// Writes of at most this many bytes are not interleaved with others.
 pub const PIPE_BUF: usize = 4096;
@@ -221,7 +221,7 @@ impl Pipe {
             }
         };
         if r == Err(Errno::EPIPE) {
-            send_sigpipe();
+            subject().raise(sig::SIGPIPE);
         }
         let done = input.done() - start;
         match r {
@@ -264,7 +264,7 @@ impl Pipe {
             None => return Err(Errno::EAGAIN),
         };
         if readers == 0 {
-            send_sigpipe();
+            subject().raise(sig::SIGPIPE);
             return Err(Errno::EPIPE);
         }
         Ok(free)
@@ -443,7 +443,7 @@ impl FileOps for PipeEnd {
     }
 
     fn stat(&self, _file: &File) -> Result<Stat> {
-        let cred = current().cred();
+        let cred = subject().cred();
         Ok(Stat {
             dev: 0xc,
             ino: self.pipe.id,

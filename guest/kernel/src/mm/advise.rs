@@ -5,7 +5,7 @@ use doppel_machine::host;
 use super::Mm;
 use super::map::Inner;
 use super::vma::{Backing, Vma, vm};
-use crate::task::{current, rlimit};
+use crate::subject::{rlimit, subject};
 use crate::{Errno, Result};
 
 /// Values of madvise.
@@ -211,9 +211,9 @@ pub(crate) fn check_may_lock() -> Result<()> {
 }
 
 pub(super) fn check_lock_limit(bytes: u64) -> Result<()> {
-    let p = &current().process;
+    let p = subject();
     let limit = p.rlimit(rlimit::MEMLOCK);
-    if bytes <= limit || current().cred().capable(CAP_IPC_LOCK) {
+    if bytes <= limit || p.cred().capable(CAP_IPC_LOCK) {
         Ok(())
     } else if limit == 0 {
         Err(Errno::EPERM)

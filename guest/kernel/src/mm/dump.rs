@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use doppel_machine::host;
 
+use super::Mapped;
 use super::Mm;
 use super::vma::vm;
-use crate::fs::File;
 use crate::{Errno, Result};
 
 /// A mapping as core files show it.
@@ -24,7 +24,7 @@ pub struct DumpVma {
     pub left_out: bool,
     /// It may hold private pages that were written.
     pub own_pages: bool,
-    pub file: Option<Arc<File>>,
+    pub file: Option<Arc<dyn Mapped>>,
     /// Offset in the file.
     pub offset: u64,
 }

@@ -5,19 +5,17 @@
 //! files, which get memory when they are touched, and below mappings that grow down. Calls that meet such memory are made
 //! again once it is there ([`mend_missed`]).
 
-use crate::task::TASKS;
-use alloc::sync::Arc;
-
 use doppel_abi_machine::layout::{USER_END, USER_START};
 use doppel_machine::host;
 use doppel_machine::trap::FaultInfo;
 use doppel_machine::user::{Missed, take_missed};
 
+use super::OTHERS;
 use super::map::STACK_GUARD;
 use super::vma::{Backing, Vma, vm};
 use super::{Mm, Place, page_down, page_up};
 use crate::signal::sig;
-use crate::task::{Thread, current, remote, rlimit};
+use crate::subject::{rlimit, subject};
 
 /// What to do about an exception of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +41,8 @@ const TRAP_PAGE_FAULT: u64 = 14;
 /// Retries of one address in a row before it counts as a real fault.
 const MAX_RETRIES: u32 = 64;
 
-/// Judges a fault of the current thread.
-pub fn handle_fault(t: &Arc<Thread>, info: &FaultInfo) -> FaultOutcome {
+/// Judges a fault of the current thread, whose memory this is.
+pub fn handle_fault(mm: &Mm, info: &FaultInfo) -> FaultOutcome {
     let as_is = FaultOutcome::Signal { signo: info.signo, code: info.code, addr: info.addr };
     // The host's own signals have the numbers of some exception before.
     if info.trapno != TRAP_PAGE_FAULT
@@ -61,13 +59,13 @@ pub fn handle_fault(t: &Arc<Thread>, info: &FaultInfo) -> FaultOutcome {
     } else {
         1
     };
-    t.space().mm.judge(info.addr, want, info.signo, as_is)
+    mm.judge(info.addr, want, info.signo, as_is)
 }
 
-/// After a call of the current thread has met memory that was not there (EFAULT): whether it is now.
+/// After a call of the current thread, whose memory this is, has met memory that was not there (EFAULT): whether it is now.
 #[cold]
-pub fn mend_missed() -> bool {
-    take_missed().is_some_and(|m| crate::task::current_space().mm.mend(m))
+pub fn mend_missed(mm: &Mm) -> bool {
+    take_missed().is_some_and(|m| mm.mend(m))
 }
 
 impl Mm {
@@ -115,7 +113,7 @@ impl Mm {
         if close.is_some_and(|(_, _, below)| below.prot != 0 && below.flags & vm::GROWSDOWN == 0) {
             return false;
         }
-        let process = &current().process;
+        let process = subject();
         let size = g.map.get(start).map_or(0, |(s, e, _)| e - s) + len;
         if size > process.rlimit(rlimit::STACK) {
             return false;
@@ -194,20 +192,14 @@ impl Mm {
 /// An object became shorter: its pages behind the new end leave every space that maps it, so that touching them
 /// gives SIGBUS. The caller holds no lock: other spaces do that themselves.
 pub fn object_shrunk(id: u64, len: u64) {
-    let here = crate::task::current_space();
-    unmap_behind(&here.mm, id, len);
-    let mut seen = alloc::vec![here.id];
-    for p in TASKS.all_processes() {
-        let space = p.space();
-        if seen.contains(&space.id) || p.is_zombie() {
-            continue;
-        }
-        seen.push(space.id);
+    (OTHERS.get().object_shrunk)(id, len);
+}
+
+impl Mm {
+    /// Whether pages of an object behind `len` are mapped here.
+    pub fn shows_shrunk(&self, id: u64, len: u64) -> bool {
         let end = page_up(len);
-        if space.mm.lock().map.iter().any(|(.., v)| shows_behind(v, id, end)) {
-            // If the process has ended meanwhile, there is nothing left to unmap.
-            let _ = remote::run_in(&p, move || unmap_behind(&crate::task::current_space().mm, id, len));
-        }
+        self.lock().map.iter().any(|(.., v)| shows_behind(v, id, end))
     }
 }
 
@@ -216,7 +208,7 @@ fn shows_behind(v: &Vma, id: u64, end: u64) -> bool {
 }
 
 /// Takes the pages of an object behind `len` out of the current space.
-fn unmap_behind(mm: &Mm, id: u64, len: u64) {
+pub fn unmap_behind(mm: &Mm, id: u64, len: u64) {
     let end = page_up(len);
     let mut g = mm.lock();
     let list: alloc::vec::Vec<(u64, u64, u64, u64)> = g

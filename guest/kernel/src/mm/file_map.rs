@@ -1,5 +1,6 @@
 //! Mappings of files, and of memory shared with children.
 
+use crate::mm::Mapped;
 use alloc::sync::Arc;
 
 use crate::fs::File;
@@ -53,7 +54,7 @@ pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64
     if prot & !max_prot != 0 {
         return Err(if sealed { Errno::EPERM } else { Errno::EACCES });
     }
-    let keep = Some(file.clone());
+    let keep = Some(file.clone() as Arc<dyn Mapped>);
     let mut v = match file.ops().map(file)? {
         MapSource::Zero if shared => shared_anonymous(prot, vflags, _len)?,
         MapSource::Zero => Vma::anonymous(prot, vflags),

@@ -12,7 +12,6 @@
 //! for another site, so a thread that stands in one stays right whatever becomes of the site.
 //! Lock order: no lock is held when a space is halted; the map's lock is taken while it is.
 
-use crate::task::TASKS;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -28,13 +27,13 @@ use doppel_machine::task::UserContext;
 use doppel_machine::user::UserPtr;
 use doppel_machine::{boot, host};
 
+use super::OTHERS;
 use super::map::Inner;
 use super::vma::{Backing, Vma, vm};
 use super::{Mm, PAGE, Place, page_down};
 use crate::Result;
 use crate::part::{Lazy, Part};
-use crate::task::Thread;
-use crate::task::{Space, current_space};
+use crate::sched::{Runnable, Space};
 
 /// Traps from one site before it is patched.
 const ENOUGH: u64 = 10;
@@ -176,10 +175,11 @@ impl Default for Wanted {
 }
 
 /// A system call of the current thread came by a trap: counts it, and patches its site when it is time to.
-pub fn trapped(t: &Thread) {
-    let space = t.space();
-    let regs = t.task.regs();
-    if space.mm.traps.count(regs.rip) && !t.is_watched() && WANTED.get().get().0 {
+/// Not one that is watched, which must come by the trap.
+pub fn trapped<R: Runnable<Memory = Mm>>(t: &R, watched: impl FnOnce() -> bool) {
+    let space = t.entity().space();
+    let regs = t.task().regs();
+    if space.mm.traps.count(regs.rip) && !watched() && WANTED.get().get().0 {
         // Most sites that stay as they are cannot be proven; the next attempt is ten traps after another site has
         // taken this one's place in the table.
         let _ = patch(&space, &regs);
@@ -187,7 +187,7 @@ pub fn trapped(t: &Thread) {
 }
 
 /// Patches the site the registers come from; `None` if it stays as it is.
-fn patch(space: &alloc::sync::Arc<Space>, regs: &UserContext) -> Option<()> {
+fn patch<R: Runnable<Memory = Mm>>(space: &alloc::sync::Arc<Space<R>>, regs: &UserContext) -> Option<()> {
     let mm = &space.mm;
     let site = site_before(regs)?;
     let (low, high) = mm.suitable(&site)?;
@@ -377,13 +377,11 @@ impl Mm {
         if !self.lock().late.concerns(start, end) {
             return Ok(());
         }
-        let space = current_space();
-        debug_assert!(core::ptr::eq(&space.mm, self), "another space's text");
-        space.halted(|| {
+        (OTHERS.get().halted)(self, &mut || {
             let garbage = {
                 let g = &mut *self.lock();
                 if g.late.region_hit(start, end) {
-                    self.drop_late(&space, g)
+                    self.drop_late(g)
                 } else {
                     take_back(g, start, end);
                     super::map::Removed::new()
@@ -413,18 +411,17 @@ impl Mm {
     }
 
     /// Takes all patches back and unmaps the slots. The space is halted.
-    fn drop_late(&self, space: &Space, g: &mut Inner) -> super::map::Removed {
+    fn drop_late(&self, g: &mut Inner) -> super::map::Removed {
         take_back(g, 0, USER_END);
         let Some(region) = g.late.region else { return super::map::Removed::new() };
         // Those who stand in a slot go on in the text it stands for.
-        let threads: Vec<_> = TASKS.threads.lock().values().cloned().collect();
-        for t in threads.iter().filter(|t| t.space_id() == space.id) {
-            let mut regs = t.task.regs();
+        (OTHERS.get().each_thread)(&mut |task| {
+            let mut regs = task.regs();
             if let Some(pc) = g.late.original_pc(regs.rip) {
                 regs.rip = pc;
-                t.task.set_regs(&regs);
+                task.set_regs(&regs);
             }
-        }
+        });
         g.late.region = None;
         g.late.slots.clear();
         // Not again: the program wants these addresses.

@@ -12,7 +12,7 @@ use doppel_machine::sync::{SpinGuard, SpinLock};
 use super::commit::Commit;
 use super::vma::{Vma, vm};
 use super::{Layout, PAGE, page_up};
-use crate::task::{current, rlimit};
+use crate::subject::{rlimit, subject};
 use crate::{Errno, Result};
 
 /// Most mappings of one space; the host's own limit is 65,530.
@@ -194,7 +194,7 @@ impl Inner {
 
     /// RLIMIT_AS, RLIMIT_DATA and the number of mappings, before `len` more bytes.
     pub fn check_limits(&self, v: &Vma, len: u64) -> Result<()> {
-        let p = &current().process;
+        let p = subject();
         if self.map.len() >= MAX_VMAS
             || self.total.saturating_add(len) > p.rlimit(rlimit::AS)
             || (is_data(v) && self.data.saturating_add(len) > p.rlimit(rlimit::DATA))
@@ -390,7 +390,7 @@ impl Mm {
                 Err(_) => return garbage,
             }
         } else if to > from {
-            if new - start > current().process.rlimit(rlimit::DATA) {
+            if new - start > subject().rlimit(rlimit::DATA) {
                 return garbage;
             }
             let (r, old) = self.map_locked(g, Place::NoReplace(from), to - from, Vma::anonymous(3, 0), false);

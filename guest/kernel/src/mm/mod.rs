@@ -16,6 +16,7 @@ pub mod file_map;
 pub(crate) mod late;
 mod layout;
 mod map;
+pub(crate) mod mapped;
 pub(crate) mod patched;
 mod remap;
 mod report;
@@ -25,16 +26,38 @@ pub(crate) mod vma;
 
 use alloc::sync::Arc;
 
+use doppel_machine::task::Task;
+
 use crate::Result;
+use crate::hook::Hook;
 
 pub use commit::Commit;
 pub use dump::DumpVma;
-pub use fault::{FaultOutcome, FutexPlace, handle_fault, mend_missed, object_shrunk};
+pub use fault::{FaultOutcome, FutexPlace, handle_fault, mend_missed, object_shrunk, unmap_behind};
 pub use late::trapped;
 pub use layout::{Layout, random_u64};
 pub use map::{Areas, Mm, Place};
+pub use mapped::Mapped;
 pub use report::{VmStats, maps_text, smaps_rollup_text, smaps_text, vm_stats};
 pub use vma::{Backing, Vma, vm};
+
+/// Runs a function on something of every thread.
+pub type EachThread = fn(&mut dyn FnMut(&Task));
+
+/// What memory asks of the threads and spaces of the domain.
+#[derive(Clone, Copy)]
+pub struct Others {
+    /// Runs a function while all other vCPUs of the current space, whose memory this is, stand still outside of their
+    /// program; ENOMEM if they do not stop.
+    pub halted: fn(&Mm, &mut dyn FnMut()) -> Result<()>,
+    /// Runs a function on the registers of every thread of the current space.
+    pub each_thread: EachThread,
+    /// [`unmap_behind`] in every space that maps an object which is shorter now.
+    pub object_shrunk: fn(id: u64, len: u64),
+}
+
+/// Set by the layer of processes.
+pub static OTHERS: Hook<Others> = Hook::new();
 
 /// Bytes of a page.
 pub const PAGE: u64 = doppel_abi_machine::layout::PAGE;

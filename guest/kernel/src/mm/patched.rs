@@ -11,10 +11,10 @@ use doppel_abi_image::patch::{FOOTER_FROM_END, PatchEntry, PatchFooter, SLOT};
 use doppel_abi_machine::boot_flags;
 use doppel_machine::boot;
 
+use super::Mapped;
 use super::vma::{Backing, Vma, vm};
 use super::{Mm, PAGE, Place};
 use crate::Result;
-use crate::fs::File;
 use crate::part::{Lazy, Part};
 
 /// The image's patched segments, in order of node and segment. Empty with `--no-patch`.
@@ -54,20 +54,23 @@ fn sound(e: &PatchEntry, image: u64) -> bool {
 }
 
 /// The patched segment of a clean file of the root image, if it has one.
-fn entry_of(file: &File) -> Option<PatchEntry> {
+fn entry_of(file: &dyn Mapped) -> Option<PatchEntry> {
     let patches = PATCHES.get().get();
     if patches.0.is_empty() {
         return None;
     }
-    let nid = file.inode.as_ref()?.stat().ino;
+    let (_, nid) = file.place()?;
     patches.0.binary_search_by_key(&nid, |e| e.nid).ok().map(|i| patches.0[i])
 }
 
 impl Mm {
     /// Maps a file: as [`Mm::map`], but executable text of the root image shows its patched copy where it can.
     pub fn map_file(&self, place: Place, len: u64, v: Vma, populate: bool) -> Result<u64> {
-        let Some(e) =
-            v.file.as_ref().filter(|_| matches!(v.backing, Backing::Image { .. })).and_then(|f| entry_of(f))
+        let Some(e) = v
+            .file
+            .as_ref()
+            .filter(|_| matches!(v.backing, Backing::Image { .. }))
+            .and_then(|f| entry_of(&**f))
         else {
             return self.map(place, len, v, populate);
         };
@@ -127,7 +130,8 @@ impl Mm {
     /// Unmaps the trampolines of patched text that has just been unmapped whole.
     pub(super) fn drop_trampolines(&self, removed: &[(u64, u64, Vma)]) {
         for (start, _, v) in removed.iter().filter(|(_, _, v)| v.flags & vm::PATCHED != 0) {
-            let Some(e) = v.file.as_ref().and_then(|f| entry_of(f)).filter(|e| e.segment == v.offset) else {
+            let Some(e) = v.file.as_ref().and_then(|f| entry_of(&**f)).filter(|e| e.segment == v.offset)
+            else {
                 continue;
             };
             let at = start - e.distance;

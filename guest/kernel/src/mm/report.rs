@@ -2,6 +2,7 @@
 //!
 //! Residency is the host's business, and is not shown: what is mapped and charged counts as resident.
 
+use crate::mm::Mapped;
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
@@ -54,12 +55,12 @@ pub fn vm_stats(mm: &Mm) -> VmStats {
 
 impl Mm {
     /// How many different files that `f` accepts are mapped here.
-    pub fn count_files(&self, f: impl Fn(&crate::fs::File) -> bool) -> u64 {
+    pub fn count_files(&self, f: impl Fn(&dyn Mapped) -> bool) -> u64 {
         let inner = self.inner.lock();
         let mut seen: alloc::vec::Vec<u64> = alloc::vec::Vec::new();
         for file in inner.map.iter().filter_map(|(.., v)| v.file.as_ref()) {
-            if !seen.contains(&file.id) && f(file) {
-                seen.push(file.id);
+            if !seen.contains(&file.id()) && f(&**file) {
+                seen.push(file.id());
             }
         }
         seen.len() as u64
@@ -75,9 +76,9 @@ fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
 /// One line of maps without its newline.
 fn head(out: &mut String, start: u64, end: u64, v: &Vma, brk: (u64, u64)) {
     let bit = |b: u32, c: char| if v.prot & b != 0 { c } else { '-' };
-    let stat = v.file.as_ref().and_then(|f| f.inode.as_ref()).map(|i| i.stat());
-    let (dev, ino) = match (&stat, &v.backing) {
-        (Some(s), _) => (s.dev, s.ino),
+    let stat = v.file.as_ref().and_then(|f| f.place());
+    let (dev, ino) = match (stat, &v.backing) {
+        (Some(place), _) => place,
         (None, Backing::Pages(o)) => (1, o.id()),
         (None, _) => (0, 0),
     };
@@ -112,11 +113,7 @@ fn name(v: &Vma, start: u64, brk: (u64, u64)) -> String {
         return "[vdso]".into();
     }
     match &v.file {
-        Some(f) => match (&f.path, &f.anon_name) {
-            (Some(p), _) => String::from_utf8_lossy(&p.name()).into_owned(),
-            (None, Some(n)) => n.clone(),
-            (None, None) => String::new(),
-        },
+        Some(f) => String::from_utf8_lossy(&f.name()).into_owned(),
         None if v.shared() => "/dev/zero (deleted)".into(),
         None if start >= brk.0 && start < brk.1 => "[heap]".into(),
         None => String::new(),

@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use doppel_algo::rangemap::Piece;
 use doppel_machine::{host, pagefile};
 
+use super::Mapped;
 use super::{PAGE, PageObject, page_up};
-use crate::fs::File;
 
 /// What is given memory when a hole is touched: one in so many of what there is, within bounds, so that little is lost and
 /// the host has no more mappings than it can.
@@ -93,7 +93,7 @@ pub struct Vma {
     /// What it shows.
     pub backing: Backing,
     /// The mapped file, for its name and to keep it.
-    pub file: Option<Arc<File>>,
+    pub file: Option<Arc<dyn Mapped>>,
     /// Counts as a mapping through which the object may be written (seals).
     pub write_guard: Option<Arc<WriteGuard>>,
     /// Offset in the file or object at which the range begins.
@@ -250,7 +250,13 @@ impl Vma {
     }
 
     /// Pages of an object or a file from `offset` on.
-    pub fn object(prot: u32, flags: u32, backing: Backing, file: Option<Arc<File>>, offset: u64) -> Self {
+    pub fn object(
+        prot: u32,
+        flags: u32,
+        backing: Backing,
+        file: Option<Arc<dyn Mapped>>,
+        offset: u64,
+    ) -> Self {
         Self { prot, max_prot: 7, flags, backing, file, write_guard: None, offset, present: 0 }
     }
 

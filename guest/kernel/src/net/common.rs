@@ -1,5 +1,6 @@
 //! What all sockets have: identity, `socket(7)` options, the pending error, wait queues, blocking.
 
+use crate::subject::subject;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,7 +15,6 @@ use super::consts::{self as c, DEFAULT_BUF, SO_PASSCRED};
 use super::errqueue::{ErrorQueue, Problem, origin};
 use crate::fs::file::poll;
 use crate::sched::{Deadline, PollTable, WaitQueue, wait_until};
-use crate::task::current;
 use crate::{Errno, Result, kernel, time};
 
 /// Bookkeeping cost of one message, counted against the sender's buffer as Linux counts it.
@@ -86,7 +86,7 @@ pub struct Common {
 impl Common {
     /// Defaults for a new socket of the current process.
     pub fn new(domain: u16, kind: u32, protocol: i32) -> Self {
-        Self::of_user(domain, kind, protocol, current().cred().fsuid)
+        Self::of_user(domain, kind, protocol, subject().cred().fsuid)
     }
 
     /// Defaults for a new socket of this user.

@@ -4,17 +4,16 @@
 //! into a queue. A filter only looks at what its own socket would get, so nobody needs a right for one. TCP has no packets
 //! within the domain, and netlink answers only its own socket: there filters are kept, and not run.
 
+use crate::fs::opener;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use doppel_algo::bpf::{Kind, Packet, Program};
+use doppel_algo::bpf::{Insn, Kind, MAX_INSNS, Packet, Program};
 use doppel_machine::user::UserPtr;
 
 use super::Common;
 use super::consts as c;
 use crate::fs::random;
-use crate::task::current;
-use crate::task::seccomp::read_insns;
 use crate::{Errno, Result};
 
 fn check_unlocked(o: &Common) -> Result<()> {
@@ -37,7 +36,7 @@ pub fn attach(o: &Common, fprog: &[u8]) -> Result<()> {
 /// SO_ATTACH_BPF: there are no programs that a descriptor could name (`bpf(2)` is refused).
 pub fn attach_descriptor(o: &Common, fd: i32) -> Result<()> {
     check_unlocked(o)?;
-    current().raw_file(fd)?;
+    opener().any_file(fd)?;
     Err(Errno::EINVAL)
 }
 
@@ -80,4 +79,16 @@ pub fn judge(o: &Common, bytes: &[u8], start: usize, kind: Kind) -> Option<usize
         0 => None,
         n => Some(n as usize),
     }
+}
+
+/// The instructions of a program, as `struct sock_fprog` has them.
+pub fn read_insns(at: UserPtr, len: u16) -> Result<Vec<Insn>> {
+    let len = usize::from(len);
+    if at.is_null() || len == 0 || len > MAX_INSNS {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = alloc::vec![0u8; len * 8];
+    at.read_bytes(&mut bytes)?;
+    let (chunks, _) = bytes.as_chunks::<8>();
+    Ok(chunks.iter().map(|b| Insn::from_bytes(*b)).collect())
 }

@@ -1,6 +1,5 @@
 //! `struct msghdr`: names, iovecs and control messages between programs and sockets.
 
-use crate::task::TASKS;
 use alloc::vec::Vec;
 
 use doppel_algo::net::ports::mapped;
@@ -14,9 +13,9 @@ use super::socket::{Received, SendMsg};
 use super::unix::scm::{Fds, SCM_MAX_FD, Ucred};
 use crate::fs::Input;
 use crate::fs::io::IoVec;
-use crate::ipc::pidfd;
-use crate::task::Process;
-use crate::task::current_ref;
+use crate::fs::opener;
+use crate::net::unix::scm::PEERS;
+use crate::subject::Subject;
 use crate::{Errno, Result};
 
 /// Most iovecs in a call.
@@ -112,7 +111,7 @@ impl MsgHdr {
     }
 
     /// Decodes everything for a send by `p`.
-    pub fn for_send(&self, p: &Process, flags: u32, unix: bool) -> Result<(Input<'static>, SendMsg)> {
+    pub fn for_send(&self, p: &dyn Subject, flags: u32, unix: bool) -> Result<(Input<'static>, SendMsg)> {
         let mut msg = SendMsg { addr: self.addr()?, flags, ..SendMsg::default() };
         if self.control != 0 && self.controllen != 0 {
             self.read_control(p, &mut msg, unix)?;
@@ -120,7 +119,7 @@ impl MsgHdr {
         Ok((Input::iovecs(self.iovecs()?), msg))
     }
 
-    fn read_control(&self, p: &Process, msg: &mut SendMsg, unix: bool) -> Result<()> {
+    fn read_control(&self, p: &dyn Subject, msg: &mut SendMsg, unix: bool) -> Result<()> {
         if self.controllen > OPTMEM_MAX {
             return Err(Errno::ENOBUFS);
         }
@@ -147,7 +146,7 @@ impl MsgHdr {
                         if files.len() == SCM_MAX_FD {
                             return Err(Errno::EINVAL);
                         }
-                        files.push(current_ref().any_file(fd)?);
+                        files.push(opener().any_file(fd)?);
                     }
                 }
                 (c::SOL_SOCKET, c::SCM_CREDENTIALS) if unix => {
@@ -281,7 +280,7 @@ impl ControlWriter {
             self.flags |= c::MSG_CTRUNC;
             return Ok(());
         }
-        let opened = TASKS.process(pid).map_err(|_| Errno::ESRCH).and_then(|p| pidfd::open(&p));
+        let opened = (PEERS.get().descriptor)(pid);
         let fd = opened.unwrap_or_else(|e| -i32::from(e.0));
         self.put(c::SOL_SOCKET, c::SCM_PIDFD, &fd.to_ne_bytes())
     }
@@ -289,7 +288,7 @@ impl ControlWriter {
     /// Installs as many descriptors as there is room for; the others are closed.
     fn put_fds(&mut self, fds: &Fds, cloexec: bool) -> Result<()> {
         let room = self.left.saturating_sub(CMSG_HDR) / 4;
-        let thread = current_ref();
+        let thread = opener();
         let table = thread.files();
         let mut n = 0;
         for f in fds.files().iter().take(room) {

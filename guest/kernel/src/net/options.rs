@@ -1,5 +1,6 @@
 //! setsockopt and getsockopt at SOL_SOCKET level (`socket(7)`); other levels go to the protocol.
 
+use crate::subject::subject;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
@@ -11,7 +12,6 @@ use super::filter;
 use super::interfaces;
 use super::socket::SocketOps;
 use super::unix::scm::Ucred;
-use crate::task::current;
 use crate::{Errno, Result};
 
 /// Options that are on or off.
@@ -97,7 +97,7 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
         return Ok(());
     }
     let n = int(v)?;
-    let cred = current().cred();
+    let cred = subject().cred();
     let inet = o.domain != doppel_algo::net::sockaddr::AF_UNIX;
     match name {
         c::SO_DETACH_REUSEPORT_BPF => return Err(Errno::ENOPROTOOPT),

@@ -179,7 +179,7 @@ impl Socket {
         let quiet = msg.flags & c::MSG_NOSIGNAL != 0;
         let r = self.ops.send(input, msg);
         if r == Err(Errno::EPIPE) && !quiet && self.ops.common().kind == c::SOCK_STREAM {
-            crate::signal::send_sigpipe();
+            crate::subject::subject().raise(doppel_abi_linux::signal::sig::SIGPIPE);
         }
         r
     }

@@ -159,7 +159,7 @@ fn serve_call() {
 /// A call met memory that was not there: makes it again as long as that can be mended.
 #[cold]
 fn again(args: &Args, handler: Handler) -> Result<u64> {
-    while crate::mm::mend_missed() {
+    while crate::mm::mend_missed(&args.thread.space().mm) {
         let r = handler(args);
         if r != Err(Errno::EFAULT) {
             return r;

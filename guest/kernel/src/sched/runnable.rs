@@ -121,6 +121,11 @@ impl<R: Runnable> Entity<R> {
         }
     }
 
+    /// The thread; none while it is being dropped.
+    pub fn me(&self) -> Option<Arc<R>> {
+        self.me.upgrade()
+    }
+
     /// The space it runs in.
     pub fn space(&self) -> Arc<Space<R>> {
         self.space.lock().clone()

@@ -97,7 +97,7 @@ fn call_handler(t: &Arc<Thread>, info: &SigInfo, action: &Action) {
     let back = t.signals.take_saved_mask().unwrap_or(mask);
     ptrace::before_frame(t);
     let mut built = frame::build(t, info, action, back);
-    while built.is_err() && crate::mm::mend_missed() {
+    while built.is_err() && crate::mm::mend_missed(&t.space().mm) {
         built = frame::build(t, info, action, back);
     }
     if built.is_err() {

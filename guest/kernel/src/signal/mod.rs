@@ -12,6 +12,7 @@ pub(crate) mod frame;
 mod info;
 pub(crate) mod kill;
 pub mod mask;
+pub(crate) mod owner;
 mod queue;
 pub(crate) mod send;
 pub(crate) mod state;

@@ -76,7 +76,7 @@ pub(crate) fn read_strings(mut p: UserPtr, room: &mut usize) -> Result<Strings> 
 
 /// Opens a file for execution: a regular file with permission to execute. `flags` as execveat's.
 pub(crate) fn find(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
-    let caller = Caller::of(&super::current().process);
+    let caller = Caller::current();
     let regular = |i: &Arc<dyn Inode>| {
         if i.stat().kind() != FileType::Regular {
             return Err(if i.stat().kind() == FileType::Symlink { Errno::ELOOP } else { Errno::EACCES });
@@ -297,7 +297,7 @@ fn comm(name: &[u8]) -> [u8; 16] {
 
 /// Loads the domain's first program, or that of a session, into the current thread.
 pub fn load_program(t: &Arc<Thread>, data: &BootData) -> Result<()> {
-    let caller = Caller::of(&t.process);
+    let caller = Caller::new(&**t);
     if !data.cwd.is_empty() {
         change_dir(&caller, &data.cwd)?;
     }

@@ -131,7 +131,7 @@ fn process_exit(p: &Arc<Process>) {
     ptrace::tracer_exit(p);
     let files = core::mem::replace(&mut *p.files.lock(), NO_FILES.0.clone());
     drop(files);
-    crate::ipc::process_exit(p);
+    crate::ipc::process_exit(p.pid);
     let space = p.space();
     if space.thread_count() == 1 {
         // Nobody else lives here. Whoever waits for this process may rely on its files being free.

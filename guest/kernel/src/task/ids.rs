@@ -10,7 +10,7 @@ pub fn leave_session(p: &Arc<Process>) {
     if session.sid == p.pid {
         let tty = session.tty.lock().take();
         if let Some(tty) = tty {
-            crate::tty::session_leader_exit(&tty, &session);
+            tty.leader_exits();
         }
     }
 }

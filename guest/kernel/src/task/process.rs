@@ -2,6 +2,7 @@
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use doppel_machine::cpu;
@@ -13,97 +14,20 @@ use crate::fs::FdTable;
 use crate::fs::path::{FsContext, Path};
 use crate::sched::WaitQueue;
 use crate::signal::ProcessSignals;
+use crate::subject::{Cred, Rlimit, rlimit};
 use crate::task::Space;
 use crate::time::ProcessTimers;
 
-/// Identity of a process (`credentials(7)`).
-#[allow(missing_docs)]
-#[derive(Clone, Debug)]
-pub struct Cred {
-    pub ruid: u32,
-    pub euid: u32,
-    pub suid: u32,
-    pub fsuid: u32,
-    pub rgid: u32,
-    pub egid: u32,
-    pub sgid: u32,
-    pub fsgid: u32,
-    pub groups: Vec<u32>,
-    /// Effective, permitted, inheritable, bounding and ambient capabilities (inside the domain only).
-    pub cap_effective: u64,
-    pub cap_permitted: u64,
-    pub cap_inheritable: u64,
-    pub cap_bounding: u64,
-    pub cap_ambient: u64,
-    pub securebits: u32,
+/// What a process was started for, which is told of its end.
+pub trait Carried: Send + Sync {
+    /// The process has ended with this wait status.
+    fn ended(&self, status: i32);
 }
 
-/// All capabilities of Linux up to CAP_CHECKPOINT_RESTORE (40).
-pub const ALL_CAPS: u64 = (1 << 41) - 1;
-
-impl Cred {
-    /// The identity a domain's program starts with.
-    pub fn new(uid: u32, gid: u32) -> Self {
-        let caps = if uid == 0 { ALL_CAPS } else { 0 };
-        Self {
-            ruid: uid,
-            euid: uid,
-            suid: uid,
-            fsuid: uid,
-            rgid: gid,
-            egid: gid,
-            sgid: gid,
-            fsgid: gid,
-            groups: Vec::new(),
-            cap_effective: caps,
-            cap_permitted: caps,
-            cap_inheritable: 0,
-            cap_bounding: ALL_CAPS,
-            cap_ambient: 0,
-            securebits: 0,
-        }
-    }
-
-    /// Whether `gid` is the file-system group or a supplementary one.
-    pub fn in_group(&self, gid: u32) -> bool {
-        self.fsgid == gid || self.groups.contains(&gid)
-    }
-
-    /// Whether the effective set has capability number `cap`.
-    pub fn capable(&self, cap: u32) -> bool {
-        self.cap_effective & (1 << cap) != 0
-    }
-}
-
-/// One resource limit.
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rlimit {
-    pub cur: u64,
-    pub max: u64,
-}
-
-/// Resource numbers (`getrlimit(2)`).
-#[allow(missing_docs)]
-pub mod rlimit {
-    pub const CPU: usize = 0;
-    pub const FSIZE: usize = 1;
-    pub const DATA: usize = 2;
-    pub const STACK: usize = 3;
-    pub const CORE: usize = 4;
-    pub const RSS: usize = 5;
-    pub const NPROC: usize = 6;
-    pub const NOFILE: usize = 7;
-    pub const MEMLOCK: usize = 8;
-    pub const AS: usize = 9;
-    pub const LOCKS: usize = 10;
-    pub const SIGPENDING: usize = 11;
-    pub const MSGQUEUE: usize = 12;
-    pub const NICE: usize = 13;
-    pub const RTPRIO: usize = 14;
-    pub const RTTIME: usize = 15;
-    pub const COUNT: usize = 16;
-    pub const INFINITY: u64 = u64::MAX;
+/// A session's controlling terminal, or what is left of it after a hang-up.
+pub trait ControllingTerminal: Any + Send + Sync {
+    /// The leader of the session exits.
+    fn leader_exits(&self);
 }
 
 /// A session (`setsid(2)`) with its controlling terminal.
@@ -111,7 +35,7 @@ pub struct Session {
     /// Session id.
     pub sid: i32,
     /// The controlling terminal, set by the tty layer.
-    pub tty: SpinLock<Option<Arc<dyn core::any::Any + Send + Sync>>>,
+    pub tty: SpinLock<Option<Arc<dyn ControllingTerminal>>>,
 }
 
 /// A guest process: a group of threads with common memory, files and signal handlers.
@@ -171,7 +95,7 @@ pub struct Process {
     /// Woken when this process exits (pidfd).
     pub exit_wait: Arc<WaitQueue>,
     /// The session it was started for (`crate::sessions`), until it exits.
-    pub exec: SpinLock<Option<Arc<crate::channel::Channel>>>,
+    pub exec: SpinLock<Option<Arc<dyn Carried>>>,
     /// The threads it traces.
     pub tracer: super::ptrace::Tracer,
     /// prctl(PR_SET_PDEATHSIG), PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, no_new_privs.

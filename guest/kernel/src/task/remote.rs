@@ -9,11 +9,13 @@ use alloc::vec::Vec;
 
 use doppel_machine::host;
 use doppel_machine::sync::SpinLock;
-use doppel_machine::task::UserContext;
+use doppel_machine::task::{Task, UserContext};
 use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
-use super::{Process, Thread};
+use super::{Process, TASKS, Thread};
+use crate::mm::{Mm, OTHERS, Others, unmap_behind};
+use crate::net::unix::scm::{PEERS, Peers};
 use crate::sched::{WaitQueue, wait_until_uninterruptible};
 use crate::signal::ThreadSignals;
 use crate::task::current_space;
@@ -141,4 +143,45 @@ fn forced(
 /// Writes `bytes` at `at` in `p`; gives how many were written before an unwritable page.
 pub fn write(p: &Arc<Process>, at: u64, bytes: Vec<u8>) -> Result<usize> {
     run_in(p, move || Ok(UserPtr(at).write_some(&bytes)?))?
+}
+
+/// See [`mm::object_shrunk`](crate::mm::object_shrunk).
+fn object_shrunk(id: u64, len: u64) {
+    let here = current_space();
+    unmap_behind(&here.mm, id, len);
+    let mut seen = alloc::vec![here.id];
+    for p in TASKS.all_processes() {
+        let space = p.space();
+        if seen.contains(&space.id) || p.is_zombie() {
+            continue;
+        }
+        seen.push(space.id);
+        if space.mm.shows_shrunk(id, len) {
+            // If the process has ended meanwhile, there is nothing left to unmap.
+            let _ = run_in(&p, move || unmap_behind(&current_space().mm, id, len));
+        }
+    }
+}
+
+fn halted(mm: &Mm, f: &mut dyn FnMut()) -> Result<()> {
+    let space = current_space();
+    debug_assert!(core::ptr::eq(&space.mm, mm), "another space's text");
+    space.halted(f)
+}
+
+fn each_thread(f: &mut dyn FnMut(&Task)) {
+    let here = current_space().id;
+    let threads: Vec<_> = TASKS.threads.lock().values().cloned().collect();
+    threads.iter().filter(|t| t.space_id() == here).for_each(|t| f(&t.task));
+}
+
+fn descriptor(pid: i32) -> Result<i32> {
+    crate::ipc::pidfd::open(&TASKS.process(pid)?)
+}
+
+/// Gives memory and sockets what they ask of processes; once, at boot.
+pub(super) fn offer() {
+    OTHERS.set(Others { halted, each_thread, object_shrunk });
+    let groups = |pid| TASKS.process(pid).ok().map(|p| p.cred().groups.clone());
+    PEERS.set(Peers { groups, descriptor });
 }

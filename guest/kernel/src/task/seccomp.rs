@@ -5,12 +5,13 @@
 //! is no part of what confines the domain. Filters are never changed, only added to, so threads and children share them.
 //! No notification descriptors (SECCOMP_RET_USER_NOTIF).
 
+use crate::net::filter::read_insns;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use doppel_abi_linux::syscalls::nr;
-use doppel_algo::bpf::{Insn, MAX_INSNS, Program};
+use doppel_algo::bpf::Program;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
@@ -176,18 +177,6 @@ fn read_program(p: UserPtr) -> Result<Arc<Program>> {
     let [len, at]: [u64; 2] = p.read()?;
     let insns = read_insns(UserPtr(at), len as u16)?;
     Program::check(insns).map(Arc::new).ok_or(Errno::EINVAL)
-}
-
-/// The instructions of a program, as `struct sock_fprog` has them.
-pub fn read_insns(at: UserPtr, len: u16) -> Result<Vec<Insn>> {
-    let len = usize::from(len);
-    if at.is_null() || len == 0 || len > MAX_INSNS {
-        return Err(Errno::EINVAL);
-    }
-    let mut bytes = alloc::vec![0u8; len * 8];
-    at.read_bytes(&mut bytes)?;
-    let (chunks, _) = bytes.as_chunks::<8>();
-    Ok(chunks.iter().map(|b| Insn::from_bytes(*b)).collect())
 }
 
 /// Whether `old` is the beginning of `new`.

@@ -1,13 +1,11 @@
-//! The first program of the domain, faults, and the first moments of a thread.
+//! Processes without a parent, faults, and the first moments of a thread.
 
-use crate::console;
 use crate::sched;
 use crate::task::TASKS;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::Ordering;
 
-use doppel_abi_machine::boot_flags;
 use doppel_machine::boot::BootData;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::task::UserContext;
@@ -16,13 +14,12 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use super::{Cred, Process, Rlimit, Session, Thread, current, rlimit};
-use crate::fs::caller::Caller;
+use crate::fs::FdTable;
 use crate::fs::path::FsContext;
-use crate::fs::{FdTable, names};
 use crate::mm::Mm;
 use crate::signal::{self, ProcessSignals, SigInfo, ThreadSignals};
 use crate::task::Space;
-use crate::{Errno, Result, log, mm};
+use crate::{Result, mm};
 
 /// Pid of the domain's first guest process.
 pub const fn init_pid() -> i32 {
@@ -44,50 +41,6 @@ fn default_rlimits() -> [Rlimit; rlimit::COUNT] {
     l
 }
 
-/// What can be done before it is known what the first program is.
-pub fn prepare() {
-    crate::fs::init();
-    crate::tty::init();
-}
-
-/// Makes guest pid 1 and starts its space; the program itself is loaded by its thread.
-pub fn start_init(data: BootData) {
-    crate::net::remote::files::write();
-    let pid = TASKS.alloc_pid().unwrap_or(0);
-    assert!(pid == init_pid(), "guest pid 1 must be the first");
-    let tty = data.args.flags & boot_flags::TTY != 0;
-    must_start(start_on_console(pid, None, data, tty));
-}
-
-/// In a clone: starts the command it was given beside the processes that were frozen, as a child of guest pid 1.
-/// The domain ends with it.
-pub fn start_command(data: BootData) {
-    let Ok(pid) = TASKS.alloc_pid() else {
-        log::log("doppel: no process number is left for the command\n");
-        super::end_domain(126 << 8);
-        return;
-    };
-    TASKS.foreground.store(pid, Ordering::Relaxed);
-    let parent = TASKS.process(init_pid()).ok();
-    must_start(start_on_console(pid, parent, data, false));
-}
-
-fn must_start(started: Result<()>) {
-    if let Err(e) = started {
-        panic!("the host starts no process: {e:?}");
-    }
-}
-
-/// Starts a process with the console as its standard streams.
-fn start_on_console(pid: i32, parent: Option<Arc<Process>>, data: BootData, tty: bool) -> Result<()> {
-    let winsize = data.args.winsize;
-    let open = |p: &Arc<Process>| {
-        console::open_standard(p, tty, winsize);
-        Ok(())
-    };
-    start_process(pid, parent, identity(&data), open, move |t| load_first_program(t, &data))
-}
-
 /// Who the host wants a program to be.
 pub fn identity(data: &BootData) -> Cred {
     Cred { groups: data.groups.clone(), ..Cred::new(data.args.uid, data.args.gid) }
@@ -105,7 +58,7 @@ pub fn start_session(
 }
 
 /// Makes a process and starts its space.
-fn start_process(
+pub(crate) fn start_process(
     pid: i32,
     parent: Option<Arc<Process>>,
     cred: Cred,
@@ -153,28 +106,6 @@ fn start_process(
     super::clone::start_space(&space, true).inspect_err(|_| super::exit::abandon(&thread))
 }
 
-fn load_first_program(t: &Arc<Thread>, data: &BootData) {
-    if let Err(e) = make_working_directory(t, data) {
-        give_up(t, "start in", &data.cwd, e, 126);
-    } else if let Err(e) = super::exec::load_program(t, data) {
-        let name = data.argv.first().map_or(&[][..], |a| a);
-        give_up(t, "run", name, e, if e == Errno::ENOENT { 127 } else { 126 });
-    }
-}
-
-fn give_up(t: &Arc<Thread>, what: &str, name: &[u8], e: Errno, code: i32) {
-    let name = alloc::string::String::from_utf8_lossy(name);
-    log::log(&alloc::format!("doppel: cannot {what} {name}: {}\n", e.words()));
-    super::exit::do_group_exit(t, code << 8);
-}
-
-/// Makes the directory in which the first program starts if it is missing, as Docker does: as root, whoever the
-/// program runs as.
-fn make_working_directory(t: &Arc<Thread>, data: &BootData) -> Result<()> {
-    let caller = Caller::with_cred(&t.process, Arc::new(Cred::new(0, 0)));
-    names::make_dirs(&caller, &data.cwd, 0o755).map(drop)
-}
-
 /// First code of a guest thread, before it enters its program.
 pub fn thread_start() {
     if run_hook() {
@@ -207,7 +138,7 @@ pub fn fault(info: FaultInfo) {
     if info.signo == signal::sig::SIGTRAP && super::ptrace::single_step(&t, info.trapno) {
         return;
     }
-    let (signo, code, addr) = match mm::handle_fault(&t, &info) {
+    let (signo, code, addr) = match mm::handle_fault(&t.space().mm, &info) {
         mm::FaultOutcome::Retry => return,
         mm::FaultOutcome::Signal { signo, code, addr } => (signo, code, addr),
     };

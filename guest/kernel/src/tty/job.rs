@@ -1,5 +1,6 @@
 //! Controlling terminals and job control.
 
+use crate::task::ControllingTerminal;
 use crate::task::TASKS;
 use alloc::sync::{Arc, Weak};
 use core::any::Any;
@@ -18,7 +19,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 struct FormerForeground(i32);
 
 fn terminal_of(session: &Session) -> Option<Arc<Tty>> {
-    session.tty.lock().clone().and_then(|t| t.downcast::<Tty>().ok())
+    session.tty.lock().clone().and_then(|t| (t as Arc<dyn Any + Send + Sync>).downcast::<Tty>().ok())
 }
 
 /// The controlling terminal of the current process.
@@ -107,7 +108,7 @@ pub(super) fn lose_terminal(tty: &Arc<Tty>) {
         (core::mem::replace(&mut c.session, Weak::new()).upgrade(), core::mem::take(&mut c.pgrp))
     };
     let Some(session) = session else { return };
-    let former: Option<Arc<dyn Any + Send + Sync>> = match pgrp {
+    let former: Option<Arc<dyn ControllingTerminal>> = match pgrp {
         0 => None,
         g => Some(Arc::new(FormerForeground(g))),
     };
@@ -121,18 +122,21 @@ pub(super) fn lose_terminal(tty: &Arc<Tty>) {
     }
 }
 
-/// The leader of a session with this terminal has exited.
-pub fn session_leader_exit(tty: &Arc<dyn Any + Send + Sync>, _session: &Arc<Session>) {
-    if let Some(FormerForeground(g)) = tty.downcast_ref() {
+impl ControllingTerminal for FormerForeground {
+    fn leader_exits(&self) {
         for signo in [sig::SIGHUP, sig::SIGCONT] {
             // The group may have ended meanwhile.
-            let _ = send_group(*g, SigInfo::kernel(signo));
+            let _ = send_group(self.0, SigInfo::kernel(signo));
         }
-    } else if let Some(tty) = tty.downcast_ref::<Tty>() {
+    }
+}
+
+impl ControllingTerminal for Tty {
+    fn leader_exits(&self) {
         // The domain may end now; what was written must leave first.
-        wait_until_uninterruptible(&tty.slave_wait, || tty.drained().then_some(()));
-        tty.signal_foreground(sig::SIGHUP);
-        *tty.control.lock() = Control::default();
+        wait_until_uninterruptible(&self.slave_wait, || self.drained().then_some(()));
+        self.signal_foreground(sig::SIGHUP);
+        *self.control.lock() = Control::default();
     }
 }
 

@@ -17,7 +17,7 @@ mod slave;
 mod terminal;
 
 pub use console::{open_console, open_session};
-pub use job::{controlling_numbers, current_tty, session_leader_exit};
+pub use job::{controlling_numbers, current_tty};
 pub use terminal::Tty;
 
 use crate::Errno;

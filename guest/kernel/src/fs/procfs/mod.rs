@@ -13,7 +13,7 @@ mod title;
 
 use crate::task::TASKS;
 pub use pid::{comm_of, cpu_list, state};
-pub use system::{load_averages, memory};
+pub use system::memory;
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -45,7 +45,7 @@ fn parse_pid(name: &[u8]) -> Option<i32> {
 impl Directory for Root {
     fn lookup(&self, name: &[u8]) -> Option<Node> {
         match name {
-            b"self" => Some(Node::Link(Arc::new(|| Ok(current().process.pid.to_string().into_bytes())))),
+            b"self" => Some(Node::Link(Arc::new(|| Ok(crate::subject::pid().to_string().into_bytes())))),
             b"thread-self" => Some(Node::Link(Arc::new(|| {
                 let t = current();
                 Ok(alloc::format!("{}/task/{}", t.process.pid, t.tid()).into_bytes())

@@ -6,6 +6,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
@@ -90,8 +91,8 @@ const ENTRIES: &[(&str, FileType)] = {
 };
 
 impl Directory for PidDir {
-    fn process(&self) -> Option<Weak<Process>> {
-        (!self.task).then(|| self.p.clone())
+    fn process(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        (!self.task).then(|| self.p.clone() as Weak<dyn Any + Send + Sync>)
     }
 
     fn lookup(&self, name: &[u8]) -> Option<Node> {

@@ -1,5 +1,6 @@
 //! /proc/sys: the settings programs read. Few can be changed.
 
+use crate::subject::subject;
 use crate::task::coredump::name::SETTINGS;
 use alloc::format;
 use alloc::string::String;
@@ -146,7 +147,7 @@ fn hostname() -> Node {
         0o644,
         || Ok(kernel().name() + "\n"),
         |b| {
-            if !crate::task::current().cred().capable(21) {
+            if !subject().cred().capable(21) {
                 return Err(Errno::EPERM);
             }
             let b = b.strip_suffix(b"\n").unwrap_or(b);

@@ -1,19 +1,15 @@
 //! The files at the top of /proc.
 
-use crate::part::Part;
-use crate::sched::runnable::Runnable;
 use crate::task::TASKS;
+use crate::task::load::{load_averages, thread_counts, total_cpu_ns};
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 
-use doppel_algo::loadavg::LoadAvg;
-use doppel_machine::sync::SpinLock;
 use doppel_machine::{arena, boot};
 
 use super::super::synthetic::{Entries, fixed, link, text};
 use super::empty;
-use crate::task::Process;
 use crate::{kernel, time};
 
 /// Entries of the root besides processes.
@@ -35,7 +31,9 @@ pub fn entries() -> Entries {
         )),
         ("interrupts", || fixed("")),
         ("loadavg", || text(|| Ok(loadavg()))),
-        ("locks", || text(|| Ok(super::super::locks::all()))),
+        ("locks", || text(|| Ok(super::super::locks::all(
+            TASKS.all_processes().iter().map(|p| (p.pid, p.files()))
+        )))),
         ("meminfo", || text(|| Ok(meminfo()))),
         ("misc", || fixed("")),
         ("modules", || fixed("")),
@@ -144,31 +142,6 @@ fn uptime() -> String {
     let up = time::monotonic_ns().saturating_sub(kernel().boot_ns) / 10_000_000;
     let idle = (up * u64::from(kernel().vcpu_limit)).saturating_sub(total_cpu_ns() / 10_000_000);
     format!("{}.{:02} {}.{:02}\n", up / 100, up % 100, idle / 100, idle % 100)
-}
-
-/// CPU nanoseconds of all processes that still have an entry.
-fn total_cpu_ns() -> u64 {
-    let one = |p: &Process| crate::time::cpu::process_ns(p) + p.used.children().total();
-    TASKS.all_processes().iter().map(|p| one(p)).sum()
-}
-
-/// Threads that run or could run, and all threads.
-fn thread_counts() -> (usize, usize) {
-    let threads = TASKS.threads.lock();
-    (threads.values().filter(|t| !t.entity().waits()).count(), threads.len())
-}
-
-/// The load averages of the domain.
-pub(crate) static LOAD: Part<SpinLock<LoadAvg>> = Part::new();
-
-/// Load averages in hundredths.
-pub fn load_averages() -> [u64; 3] {
-    let cpu = total_cpu_ns();
-    let up = time::monotonic_ns().saturating_sub(kernel().boot_ns);
-    let state = LOAD.get();
-    let mut l = state.lock();
-    l.update(up, cpu);
-    l.hundredths()
 }
 
 fn loadavg() -> String {

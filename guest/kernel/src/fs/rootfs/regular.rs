@@ -1,5 +1,6 @@
 //! Data of regular files, and what open files and directories of a [`Node`] do.
 
+use crate::subject::subject;
 use alloc::sync::Arc;
 
 use doppel_machine::sync::{Once, SpinLock};
@@ -179,7 +180,7 @@ impl Node {
         if p.mode & 0o6000 == 0 {
             return;
         }
-        let cred = crate::task::current().cred();
+        let cred = subject().cred();
         if !cred.capable(perm::cap::FSETID) {
             self.meta.lock().mode &= !perm::lost_setid(&cred, p);
         }

@@ -16,7 +16,7 @@ use doppel_machine::arena;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use crate::task::{Cred, current};
+use crate::subject::{Cred, subject};
 use crate::{Errno, Result};
 
 pub(crate) const IPC_PRIVATE: i32 = 0;
@@ -76,7 +76,7 @@ pub(crate) struct Perm {
 impl Perm {
     /// EACCES unless the caller has `want` (read 4, write 2).
     pub(crate) fn check(&self, want: u32) -> Result<()> {
-        let c = current().cred();
+        let c = subject().cred();
         let in_group = |g: u32| c.egid == g || c.groups.contains(&g);
         let granted = if c.euid == self.cuid || c.euid == self.uid {
             self.mode >> 6
@@ -90,7 +90,7 @@ impl Perm {
 
     /// EPERM unless the caller may change or remove the object.
     pub(crate) fn check_owner(&self) -> Result<()> {
-        let c: Arc<Cred> = current().cred();
+        let c: Arc<Cred> = subject().cred();
         let mine = c.euid == self.cuid || c.euid == self.uid || c.capable(CAP_SYS_ADMIN);
         if mine { Ok(()) } else { Err(Errno::EPERM) }
     }
@@ -168,7 +168,7 @@ impl<T: Entry> Registry<T> {
         }
         let index = (0..).zip(r.map.keys()).find(|(i, k)| i != *k).map_or(r.map.len() as u32, |(i, _)| i);
         let id = ((r.seq << INDEX_BITS | index) & i32::MAX.unsigned_abs()).cast_signed();
-        let c = current().cred();
+        let c = subject().cred();
         let (uid, gid) = (c.euid, c.egid);
         let perm = Perm { key, id, uid, gid, cuid: uid, cgid: gid, mode: flags & 0o777 };
         let object = make(perm)?;

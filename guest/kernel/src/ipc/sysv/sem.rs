@@ -4,7 +4,6 @@
 //! Lock order: a set's state → undo table.
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 
 use doppel_machine::sync::SpinLock;
 
@@ -12,7 +11,6 @@ use super::sem_state::{Done, SEMVMX, SemBuf, State};
 use super::{Entry, Perm, Registry};
 use crate::part::Part;
 use crate::sched::WaitQueue;
-use crate::task::Process;
 use crate::{Errno, Result};
 
 const SEM_UNDO: u16 = 0x1000;
@@ -109,15 +107,15 @@ fn note_undo(id: i32, ops: &[SemBuf], pid: i32) {
 }
 
 /// Undoes the SEM_UNDO operations of a process that ends.
-pub(in crate::ipc) fn process_exit(p: &Arc<Process>) {
+pub(in crate::ipc) fn process_exit(pid: i32) {
     let table = UNDOS.get();
-    let Some(mine) = table.0.lock().remove(&p.pid) else { return };
+    let Some(mine) = table.0.lock().remove(&pid) else { return };
     for ((id, num), amount) in mine {
         let Ok(set) = sets().find(id) else { continue };
         set.change(|s| {
             if let Some(sem) = s.sems.get_mut(usize::from(num)) {
                 sem.value = (sem.value + amount).clamp(0, SEMVMX);
-                sem.pid = p.pid;
+                sem.pid = pid;
             }
         });
     }

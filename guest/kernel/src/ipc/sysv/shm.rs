@@ -4,7 +4,6 @@
 //! mapping). A removed segment goes with its last attachment.
 
 use crate::part::Part;
-use crate::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
 
@@ -94,37 +93,5 @@ pod_struct! {
         pub nattch: u64,
         /// Unused.
         pub unused: [u64; 2],
-    }
-}
-
-/// Attachments, counting those of each space: fork copies them.
-fn attachments(s: &Segment) -> u64 {
-    let mut seen = alloc::vec::Vec::new();
-    let mut n = 0;
-    for p in TASKS.all_processes() {
-        let space = p.space();
-        if seen.contains(&space.id) {
-            continue;
-        }
-        seen.push(space.id);
-        n += space.mm.count_files(|f| {
-            f.downcast::<Attach>().is_some_and(|a| core::ptr::eq(Arc::as_ptr(&a.segment), s))
-        });
-    }
-    n
-}
-
-pub(crate) fn describe(s: &Segment) -> ShmidDs {
-    let st = *s.state.lock();
-    ShmidDs {
-        perm: s.perm.lock().to_user(),
-        segsz: s.size,
-        atime: st.atime,
-        dtime: st.dtime,
-        ctime: st.ctime,
-        cpid: st.cpid,
-        lpid: st.lpid,
-        nattch: attachments(s),
-        unused: [0; 2],
     }
 }

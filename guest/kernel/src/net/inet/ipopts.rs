@@ -1,5 +1,6 @@
 //! Options at IP and IPv6 level (`ip(7)`, `ipv6(7)`): what is set, read back and done with them. The table is iprows.rs.
 
+use crate::subject::subject;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,7 +19,6 @@ use crate::net::consts::{
 };
 use crate::net::interfaces;
 use crate::net::socket::Marks;
-use crate::task::current;
 use crate::{Errno, Result};
 
 /// Longest IP options.
@@ -323,7 +323,7 @@ pub(super) fn set(
         (SOL_IP, rows::IP_TRANSPARENT) | (SOL_IPV6, rows::IPV6_TRANSPARENT) if v != 0 => {
             const CAP_NET_ADMIN: u32 = 12;
             const CAP_NET_RAW: u32 = 13;
-            let cred = current().cred();
+            let cred = subject().cred();
             if !cred.capable(CAP_NET_ADMIN) && !cred.capable(CAP_NET_RAW) {
                 return Err(Errno::EPERM);
             }

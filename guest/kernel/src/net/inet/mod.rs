@@ -21,6 +21,7 @@ mod udpfilter;
 mod udpio;
 mod udpopts;
 
+use crate::subject::subject;
 use alloc::sync::Weak;
 use alloc::vec::Vec;
 
@@ -35,7 +36,6 @@ use super::Common;
 use super::consts::{SO_REUSEADDR, SO_REUSEPORT, SOL_TCP, SOL_UDP, SOL_UDPLITE};
 use crate::fs::random;
 use crate::part::Part;
-use crate::task::current;
 use crate::{Errno, Result, time};
 
 /// Port tables of the domain.
@@ -165,7 +165,7 @@ fn check_bind(common: &Common, at: &End, multicast: bool, free: bool) -> Result<
     }
     // The identifier of an echo is no port.
     let ports = matches!(common.protocol, SOL_TCP | SOL_UDP | SOL_UDPLITE);
-    if ports && (1..1024).contains(&at.port) && !current().cred().capable(CAP_NET_BIND_SERVICE) {
+    if ports && (1..1024).contains(&at.port) && !subject().cred().capable(CAP_NET_BIND_SERVICE) {
         return Err(Errno::EACCES);
     }
     Ok(())
@@ -191,7 +191,7 @@ fn binding<T>(common: &Common, ip: Ip, v6only: bool, what: T) -> Binding<T> {
         id: common.ino,
         scope: Scope::new(ip, v6only),
         reuse_addr: common.on(SO_REUSEADDR),
-        reuse_port: common.on(SO_REUSEPORT).then(|| current().cred().euid),
+        reuse_port: common.on(SO_REUSEPORT).then(|| subject().cred().euid),
         listening: false,
         what,
     }
@@ -200,7 +200,7 @@ fn binding<T>(common: &Common, ip: Ip, v6only: bool, what: T) -> Binding<T> {
 /// How a bound socket shares its port has changed.
 fn share_anew<T>(b: &mut Binding<T>, common: &Common) {
     b.reuse_addr = common.on(SO_REUSEADDR);
-    let owner = b.reuse_port.unwrap_or_else(|| current().cred().euid);
+    let owner = b.reuse_port.unwrap_or_else(|| subject().cred().euid);
     b.reuse_port = common.on(SO_REUSEPORT).then_some(owner);
 }
 

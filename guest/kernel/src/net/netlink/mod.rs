@@ -20,7 +20,6 @@ use super::socket::{Received, SendMsg, SocketOps};
 use crate::fs::file::poll;
 use crate::fs::{Input, Output};
 use crate::sched::PollTable;
-use crate::task::current;
 use crate::{Errno, Result};
 
 /// Longest request taken.
@@ -61,7 +60,7 @@ impl Netlink {
             i.pid = if self.common.ino <= u64::from(u32::MAX >> 1) {
                 self.common.ino as u32 | 1 << 31
             } else {
-                current().process.pid as u32
+                crate::subject::pid() as u32
             };
         }
         i.pid

@@ -1,5 +1,6 @@
 //! Connecting and accepting.
 
+use crate::subject::subject;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -11,7 +12,6 @@ use crate::fs::file::poll;
 use crate::net::common::wait;
 use crate::net::consts::{RCV_SHUTDOWN, SO_PASSCRED, SO_PASSPIDFD, SOCK_DGRAM};
 use crate::net::socket::SocketOps;
-use crate::task::current;
 use crate::{Errno, Result};
 
 /// `connect(2)`
@@ -59,7 +59,7 @@ fn dial(s: &UnixSock, name: &UnixName, nonblock: bool) -> Result<()> {
         i.state = State::Connected;
         i.name = name;
         i.peer = Some(s.me());
-        i.peer_cred = Some(Ucred::peer_of(&current().process));
+        i.peer_cred = Some(Ucred::peer_of(&*subject()));
     }
     s.inner.lock().peer = Some(server.clone());
     let queued = wait(&l.space, nonblock, s.common.send_deadline(), || {

@@ -12,7 +12,7 @@ pub mod names;
 pub mod scm;
 mod stream;
 
-use crate::task::TASKS;
+use crate::subject::subject;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -30,8 +30,8 @@ use super::socket::{Received, SendMsg, SocketOps};
 use super::{Common, consts};
 use crate::fs::file::poll;
 use crate::fs::{File, Inode, Input, Output};
+use crate::net::unix::scm::PEERS;
 use crate::sched::{PollTable, WaitQueue};
-use crate::task::current;
 use crate::{Errno, Result};
 use dgram::Message;
 use scm::{Fds, Ucred};
@@ -123,7 +123,7 @@ impl UnixSock {
     /// Two connected sockets.
     pub fn pair(kind: u32) -> Result<(Arc<Self>, Arc<Self>)> {
         let (a, b) = (Self::new(kind)?, Self::new(kind)?);
-        let cred = Ucred::peer_of(&current().process);
+        let cred = Ucred::peer_of(&*subject());
         for (x, y) in [(&a, &b), (&b, &a)] {
             let mut i = x.inner.lock();
             i.peer = Some(y.clone());
@@ -161,7 +161,7 @@ impl UnixSock {
         match given {
             Some(c) => c,
             None if self.wants_cred() || to.wants_cred() || to.unaccepted.load(Ordering::Relaxed) => {
-                Ucred::of(&current().process)
+                Ucred::of(&*subject())
             }
             None => Ucred::NOBODY,
         }
@@ -329,7 +329,7 @@ impl SocketOps for UnixSock {
         i.state = State::Listening;
         // A negative backlog is a huge one.
         i.max_backlog = usize::try_from(backlog).unwrap_or(consts::SOMAXCONN).min(consts::SOMAXCONN);
-        i.own_cred = Some(Ucred::peer_of(&current().process));
+        i.own_cred = Some(Ucred::peer_of(&*subject()));
         drop(i);
         self.space.wake_all(poll::POLLOUT);
         Ok(())
@@ -426,13 +426,13 @@ impl SocketOps for UnixSock {
     fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
         if (level, name) == (SOL_SOCKET, SO_PEERGROUPS) {
             let pid = self.peer_cred().ok_or(Errno::ENODATA)?.pid;
-            let groups = TASKS.process(pid).map_err(|_| Errno::ENODATA)?.cred().groups.clone();
+            let groups = (PEERS.get().groups)(pid).ok_or(Errno::ENODATA)?;
             return Ok(groups.iter().flat_map(|g| g.to_ne_bytes()).collect());
         }
         if (level, name) == (SOL_SOCKET, SO_PEERPIDFD) {
             let pid = self.peer_cred().ok_or(Errno::ENODATA)?.pid;
-            let process = TASKS.process(pid).map_err(|_| Errno::EINVAL)?;
-            return Ok(crate::ipc::pidfd::open(&process)?.to_ne_bytes().to_vec());
+            let gone = |e| if e == Errno::ESRCH { Errno::EINVAL } else { e };
+            return Ok((PEERS.get().descriptor)(pid).map_err(gone)?.to_ne_bytes().to_vec());
         }
         Err(if level == SOL_SOCKET { Errno::ENOPROTOOPT } else { Errno::EOPNOTSUPP })
     }

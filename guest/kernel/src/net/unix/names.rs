@@ -15,7 +15,6 @@ use crate::fs::names::create;
 use crate::fs::perm::{self, MAY_WRITE};
 use crate::fs::{FileType, Inode};
 use crate::part::Part;
-use crate::task::current;
 use crate::{Errno, Result};
 
 const AT_FDCWD: i32 = -100;
@@ -74,7 +73,7 @@ impl Names {
 
 /// Makes the inode of a path and attaches `sock` to it.
 pub fn bind_path(name: &[u8], sock: &Arc<UnixSock>) -> Result<Arc<dyn Inode>> {
-    let caller = Caller::of(&current().process);
+    let caller = Caller::current();
     let (dir, base, _) = caller.parent(AT_FDCWD, name).map_err(|e| match e {
         // "." and "..": they exist.
         Errno::EINVAL | Errno::EISDIR => Errno::EADDRINUSE,
@@ -104,7 +103,7 @@ pub fn find(name: &UnixName) -> Result<Arc<UnixSock>> {
             names().abstracts.lock().get(a).and_then(Weak::upgrade).ok_or(Errno::ECONNREFUSED)
         }
         UnixName::Path(p) => {
-            let caller = Caller::of(&current().process);
+            let caller = Caller::current();
             let path = caller.find(AT_FDCWD, p, true)?;
             perm::check(&caller.cred, &**path.inode(), MAY_WRITE)?;
             if path.inode().kind() != FileType::Socket {

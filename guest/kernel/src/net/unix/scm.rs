@@ -16,9 +16,10 @@ use doppel_machine::sync::SpinLock;
 
 use super::UnixSock;
 use crate::fs::File;
+use crate::hook::Hook;
 use crate::net::Socket;
 use crate::part::Part;
-use crate::task::{Process, rlimit};
+use crate::subject::{Subject, rlimit};
 use crate::{Errno, Result};
 
 /// Most descriptors in one message.
@@ -47,29 +48,41 @@ impl Ucred {
     pub const NOBODY: Self = Self { pid: 0, uid: 65_534, gid: 65_534 };
 
     /// What a process sends when it says nothing.
-    pub fn of(p: &Process) -> Self {
-        let c = p.acting_cred();
-        Self { pid: p.pid, uid: c.ruid, gid: c.rgid }
+    pub fn of(p: &dyn Subject) -> Self {
+        let c = p.cred();
+        Self { pid: p.pid(), uid: c.ruid, gid: c.rgid }
     }
 
     /// What SO_PEERCRED shows of a process that connects or listens.
-    pub fn peer_of(p: &Process) -> Self {
-        let c = p.acting_cred();
-        Self { pid: p.pid, uid: c.euid, gid: c.egid }
+    pub fn peer_of(p: &dyn Subject) -> Self {
+        let c = p.cred();
+        Self { pid: p.pid(), uid: c.euid, gid: c.egid }
     }
 
     /// Whether `p` may claim these (EPERM otherwise).
-    pub fn check(&self, p: &Process) -> Result<()> {
+    pub fn check(&self, p: &dyn Subject) -> Result<()> {
         const CAP_SETGID: u32 = 6;
         const CAP_SETUID: u32 = 7;
         const CAP_SYS_ADMIN: u32 = 21;
-        let c = p.acting_cred();
-        let pid = self.pid == p.pid || c.capable(CAP_SYS_ADMIN);
+        let c = p.cred();
+        let pid = self.pid == p.pid() || c.capable(CAP_SYS_ADMIN);
         let uid = [c.ruid, c.euid, c.suid].contains(&self.uid) || c.capable(CAP_SETUID);
         let gid = [c.rgid, c.egid, c.sgid].contains(&self.gid) || c.capable(CAP_SETGID);
         if pid && uid && gid { Ok(()) } else { Err(Errno::EPERM) }
     }
 }
+
+/// What is asked of the processes at the other end.
+#[derive(Clone, Copy)]
+pub struct Peers {
+    /// Supplementary groups of a process; none if it has ended.
+    pub groups: fn(pid: i32) -> Option<Vec<u32>>,
+    /// A new descriptor of a process, in the current one; ESRCH if it has ended.
+    pub descriptor: fn(pid: i32) -> Result<i32>,
+}
+
+/// Set by the layer of processes.
+pub static PEERS: Hook<Peers> = Hook::new();
 
 /// Sockets in flight and files to close.
 #[derive(Default)]
@@ -96,10 +109,10 @@ pub struct Fds {
 
 impl Fds {
     /// Puts files in flight. ETOOMANYREFS when the process has too many sockets in flight already.
-    pub fn new(p: &Process, files: Vec<Arc<File>>) -> Result<Self> {
+    pub fn new(p: &dyn Subject, files: Vec<Arc<File>>) -> Result<Self> {
         const CAP_SYS_RESOURCE: u32 = 24;
         let flight = FLIGHT.get();
-        if !p.acting_cred().capable(CAP_SYS_RESOURCE) {
+        if !p.cred().capable(CAP_SYS_RESOURCE) {
             let in_flight: u64 = flight.sockets.lock().values().map(|(_, n)| *n).sum();
             if in_flight > p.rlimit(rlimit::NOFILE) {
                 return Err(Errno::ETOOMANYREFS);

@@ -57,7 +57,7 @@ fn sys_add_watch(args: &Args) -> Result<u64> {
     let file = args.file(0)?;
     let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL)?;
     let name = Name::read(args.ptr(1))?;
-    let caller = Caller::new(&args.thread);
+    let caller = Caller::new(&**args.thread);
     let path = caller.find(crate::fs::at::FDCWD, name.bytes(), mask & IN_DONT_FOLLOW == 0)?;
     if mask & IN_ONLYDIR != 0 && path.dentry().kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);

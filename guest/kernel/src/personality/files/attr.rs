@@ -50,17 +50,17 @@ fn fd_target(a: &Args) -> Result<Target> {
 
 fn chmod(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     set_mode(&c, &c.target(at::FDCWD, name.bytes(), 0)?, a.u32(1))
 }
 
 fn fchmod(a: &Args) -> Result<u64> {
-    set_mode(&Caller::new(&a.thread), &fd_target(a)?, a.u32(1))
+    set_mode(&Caller::new(&**a.thread), &fd_target(a)?, a.u32(1))
 }
 
 fn fchmodat(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(1))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     set_mode(&c, &c.target(a.i32(0), name.bytes(), 0)?, a.u32(2))
 }
 
@@ -70,7 +70,7 @@ fn fchmodat2(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let name = Name::read(a.ptr(1))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     set_mode(&c, &c.target(a.i32(0), name.bytes(), flags)?, a.u32(2))
 }
 
@@ -102,7 +102,7 @@ fn chown_at(a: &Args, dirfd: i32, path: usize, flags: u32) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let name = Name::read(a.ptr(path))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     set_owner(&c, &c.target(dirfd, name.bytes(), flags)?, a.u32(path + 1), a.u32(path + 2))
 }
 
@@ -119,7 +119,7 @@ fn fchownat(a: &Args) -> Result<u64> {
 }
 
 fn fchown(a: &Args) -> Result<u64> {
-    set_owner(&Caller::new(&a.thread), &fd_target(a)?, a.u32(1), a.u32(2))
+    set_owner(&Caller::new(&**a.thread), &fd_target(a)?, a.u32(1), a.u32(2))
 }
 
 const SECOND: i64 = 1_000_000_000;
@@ -188,20 +188,20 @@ fn utime(a: &Args) -> Result<u64> {
         let t: [i64; 2] = a.ptr(1).read()?;
         t.map(|s| Stamp::At(s.saturating_mul(SECOND)))
     };
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     set_times(&c, &c.target(at::FDCWD, name.bytes(), 0)?, times)
 }
 
 fn utimes(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
     let times = two(a.ptr(1), timeval)?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     set_times(&c, &c.target(at::FDCWD, name.bytes(), 0)?, times)
 }
 
 fn futimesat(a: &Args) -> Result<u64> {
     let times = two(a.ptr(2), timeval)?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     if a.ptr(1).is_null() {
         return set_times(&c, &fd_target(a)?, times);
     }
@@ -215,7 +215,7 @@ fn utimensat(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let times = two(a.ptr(2), timespec)?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     if a.ptr(1).is_null() {
         if flags != 0 {
             return Err(Errno::EINVAL);
@@ -251,7 +251,7 @@ fn truncate_path(c: &Caller, p: &Path, size: u64) -> Result<u64> {
 fn truncate(a: &Args) -> Result<u64> {
     let size = u64::try_from(a.i64(1)).map_err(|_| Errno::EINVAL)?;
     let name = Name::read(a.ptr(0))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let p = c.find(at::FDCWD, name.bytes(), true)?;
     if p.dentry().kind() == FileType::Regular {
         size_limit(a, size)?;

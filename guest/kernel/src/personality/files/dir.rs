@@ -86,13 +86,13 @@ fn getcwd(a: &Args) -> Result<u64> {
 
 fn chdir(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
-    change_dir(&Caller::new(&a.thread), name.bytes())?;
+    change_dir(&Caller::new(&**a.thread), name.bytes())?;
     Ok(0)
 }
 
 fn fchdir(a: &Args) -> Result<u64> {
     let f = a.thread.any_file(a.i32(0))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let p = enterable(&c, f.path.clone().ok_or(Errno::ENOTDIR)?)?;
     c.fs.set_cwd(p);
     Ok(0)
@@ -100,7 +100,7 @@ fn fchdir(a: &Args) -> Result<u64> {
 
 fn chroot(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let p = enterable(&c, c.find(at::FDCWD, name.bytes(), true)?)?;
     if !c.cred.capable(cap::SYS_CHROOT) {
         return Err(Errno::EPERM);

@@ -145,7 +145,7 @@ fn name_to_handle_at(a: &Args) -> Result<u64> {
     }
     let name = Name::read(a.ptr(1))?;
     let follow = if flags & at::SYMLINK_FOLLOW != 0 { 0 } else { at::SYMLINK_NOFOLLOW };
-    let target = Caller::new(&a.thread).target(a.i32(0), name.bytes(), flags & at::EMPTY_PATH | follow)?;
+    let target = Caller::new(&**a.thread).target(a.i32(0), name.bytes(), flags & at::EMPTY_PATH | follow)?;
     if flags & CONNECTABLE != 0 {
         // As tmpfs: its handles do not hold the directory.
         return Err(Errno::EOPNOTSUPP);
@@ -180,7 +180,7 @@ fn name_to_handle_at(a: &Args) -> Result<u64> {
 fn open_by_handle_at(a: &Args) -> Result<u64> {
     let flags = a.u32(2) & KNOWN;
     let handle = Handle::read(a, 1)?;
-    let caller = Caller::new(&a.thread);
+    let caller = Caller::new(&**a.thread);
     let anchor = if a.i32(0) == at::FDCWD { Some(caller.fs.cwd()) } else { a.file(0)?.path.clone() };
     if !caller.cred.capable(cap::DAC_READ_SEARCH) {
         return Err(Errno::EPERM);

@@ -19,7 +19,7 @@ use crate::{Errno, Result};
 
 fn mount(a: &Args) -> Result<u64> {
     let flags = a.u64(3) as u32;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     if !c.cred.capable(cap::SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
@@ -70,7 +70,7 @@ fn umount2(a: &Args) -> Result<u64> {
     const EXPIRE: u32 = 4;
     const NOFOLLOW: u32 = 8;
     let flags = a.u32(1);
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     if !c.cred.capable(cap::SYS_ADMIN) {
         return Err(Errno::EPERM);
     }

@@ -18,7 +18,7 @@ fn new_name(name: &[u8]) -> Result<()> {
 
 fn make_dir(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let (dir, last, _) = c.parent(dirfd, name.bytes())?;
     new_name(&last)?;
     let mode = FileType::Directory as u32 | (a.u32(path + 1) & 0o1777 & !c.fs.umask());
@@ -41,7 +41,7 @@ fn make_node(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
         m => FileType::from_mode(m).ok_or(Errno::EINVAL)?,
     };
     let name = Name::read(a.ptr(path))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     match kind {
         FileType::Directory => return Err(Errno::EPERM),
         FileType::Symlink => return Err(Errno::EINVAL),
@@ -69,7 +69,7 @@ fn mknodat(a: &Args) -> Result<u64> {
 
 fn unlink_at(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let (dir, last, slash) = c.parent(dirfd, name.bytes())?;
     if matches!(&*last, b"" | b"." | b"..") {
         return Err(Errno::EISDIR);
@@ -84,7 +84,7 @@ fn unlink_at(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
 
 fn rmdir_at(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let (dir, last, _) = c.parent(dirfd, name.bytes())?;
     match &*last {
         b"" => return Err(Errno::EBUSY),
@@ -119,7 +119,7 @@ fn rename_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: u32) -> Resu
         return Err(Errno::EINVAL);
     }
     let (old, new) = (Name::read(a.ptr(from.1))?, Name::read(a.ptr(to.1))?);
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let (old_dir, old_last, old_slash) = c.parent(from.0, old.bytes())?;
     let (new_dir, new_last, new_slash) = c.parent(to.0, new.bytes())?;
     let special = |n: &[u8]| matches!(n, b"" | b"." | b"..");
@@ -148,7 +148,7 @@ fn link_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: u32) -> Result
         return Err(Errno::EINVAL);
     }
     let (old, new) = (Name::read(a.ptr(from.1))?, Name::read(a.ptr(to.1))?);
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     if flags & at::EMPTY_PATH != 0 && old.bytes().is_empty() && !c.cred.capable(cap::DAC_READ_SEARCH) {
         return Err(Errno::ENOENT);
     }
@@ -177,7 +177,7 @@ fn symlink_at(a: &Args, target: usize, dirfd: i32, path: usize) -> Result<u64> {
     if target.bytes().is_empty() {
         return Err(Errno::ENOENT);
     }
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let (dir, last, slash) = c.parent(dirfd, name.bytes())?;
     new_name(&last)?;
     if slash {

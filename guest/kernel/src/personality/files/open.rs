@@ -29,7 +29,7 @@ doppel_machine::pod_struct! {
 
 fn open_at(a: &Args, dirfd: i32, path: usize, flags: u32, mode: u32, restrict: u32) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
-    let quick = if restrict == 0 { open::quick(&a.thread, dirfd, name.bytes(), flags) } else { None };
+    let quick = if restrict == 0 { open::quick(&**a.thread, dirfd, name.bytes(), flags) } else { None };
     let file = match quick {
         Some(f) => f?,
         None => open_slow(a, dirfd, name.bytes(), flags, mode, restrict)?,
@@ -40,7 +40,7 @@ fn open_at(a: &Args, dirfd: i32, path: usize, flags: u32, mode: u32, restrict: u
 
 #[cold]
 fn open_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32, mode: u32, restrict: u32) -> Result<Arc<File>> {
-    let caller = Caller::new(&a.thread);
+    let caller = Caller::new(&**a.thread);
     if restrict == 0 && name.first() == Some(&b'/') {
         open::open(&caller, &caller.walker, caller.walker.root(), name, flags, mode)
     } else if restrict == 0 {

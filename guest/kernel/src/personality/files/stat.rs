@@ -159,7 +159,7 @@ fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
 #[inline]
 fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
     let follow = flags & at::SYMLINK_NOFOLLOW == 0;
-    match peek(&a.thread, dirfd, name, follow, |spot, _| Some(spot.dentry.inode().stat())) {
+    match peek(&**a.thread, dirfd, name, follow, |spot, _| Some(spot.dentry.inode().stat())) {
         Some(r) => r,
         None => stat_slow(a, dirfd, name, flags),
     }
@@ -167,7 +167,7 @@ fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
 
 #[cold]
 fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
-    Caller::new(&a.thread).target(dirfd, name, flags)?.stat()
+    Caller::new(&**a.thread).target(dirfd, name, flags)?.stat()
 }
 
 fn stat(a: &Args) -> Result<u64> {
@@ -219,7 +219,7 @@ fn statx(a: &Args) -> Result<u64> {
     } else {
         Some(Name::read(a.ptr(1))?)
     };
-    let target = Caller::new(&a.thread).target(a.i32(0), name.as_ref().map_or(b"", Name::bytes), flags)?;
+    let target = Caller::new(&**a.thread).target(a.i32(0), name.as_ref().map_or(b"", Name::bytes), flags)?;
     let s = target.stat()?;
     let (mnt_id, is_root) = match &target {
         Target::Path(p) => (p.mount().id, alloc::sync::Arc::ptr_eq(&p.mount().root, p.dentry())),
@@ -255,7 +255,7 @@ fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: u32) -> Op
         return None;
     }
     let follow = flags & at::SYMLINK_NOFOLLOW == 0;
-    let found = peek(&a.thread, dirfd, name, follow, |spot, cred| {
+    let found = peek(&**a.thread, dirfd, name, follow, |spot, cred| {
         let runs = mode & perm::MAY_EXEC == 0 || spot.mount.flags() & crate::fs::mount::ms::NOEXEC == 0;
         let writes = mode & perm::MAY_WRITE == 0 || spot.mount.writable().is_ok();
         let kind_matters = spot.dentry.kind() == crate::fs::FileType::Symlink;
@@ -274,19 +274,18 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result
     if let Some(r) = access_cached(a, dirfd, name.bytes(), mode, flags) {
         return r;
     }
-    let p = &a.thread.process;
     let caller = if flags & at::EACCESS != 0 {
-        Caller::of(p)
+        Caller::new(&**a.thread)
     } else {
         let cred = a.thread.cred();
         if cred.fsuid == cred.ruid && cred.fsgid == cred.rgid {
-            Caller::with_cred(p, cred)
+            Caller::with(a.thread.fs(), cred)
         } else {
             let mut c = (*cred).clone();
             c.fsuid = c.ruid;
             c.fsgid = c.rgid;
             c.cap_effective = if c.ruid == 0 { c.cap_permitted } else { 0 };
-            Caller::with_cred(p, alloc::sync::Arc::new(c))
+            Caller::with(a.thread.fs(), alloc::sync::Arc::new(c))
         }
     };
     let target = caller.target(dirfd, name.bytes(), flags)?;
@@ -328,7 +327,7 @@ fn read_link(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let name = Name::read(a.ptr(path))?;
-    let caller = Caller::new(&a.thread);
+    let caller = Caller::new(&**a.thread);
     // An empty name means the link a descriptor was opened on with O_PATH | O_NOFOLLOW.
     let target = match caller.target(dirfd, name.bytes(), at::SYMLINK_NOFOLLOW | at::EMPTY_PATH)? {
         Target::Path(p) => p,
@@ -384,7 +383,7 @@ fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
 
 fn statfs(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
-    let p = Caller::new(&a.thread).find(at::FDCWD, name.bytes(), true)?;
+    let p = Caller::new(&**a.thread).find(at::FDCWD, name.bytes(), true)?;
     put_statfs(a.ptr(1), &p.inode().statfs(), Some(&p))
 }
 

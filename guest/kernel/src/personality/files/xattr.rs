@@ -97,7 +97,7 @@ fn set(a: &Args, by: By) -> Result<u64> {
     let name = attr_name(a.ptr(1))?;
     let mut value = alloc::vec![0; size];
     a.ptr(2).read_bytes(&mut value)?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let t = target(a, &c, by)?;
     t.writable()?;
     let inode = t.inode(without(&name, Errno::EPERM))?;
@@ -120,7 +120,7 @@ fn give(p: UserPtr, room: usize, bytes: &[u8]) -> Result<u64> {
 
 fn get(a: &Args, by: By) -> Result<u64> {
     let name = attr_name(a.ptr(1))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let t = target(a, &c, by)?;
     let inode = t.inode(without(&name, Errno::ENODATA))?;
     allowed(&c, &**inode, &name, false)?;
@@ -128,7 +128,7 @@ fn get(a: &Args, by: By) -> Result<u64> {
 }
 
 fn list(a: &Args, by: By) -> Result<u64> {
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let t = target(a, &c, by)?;
     let mut names = match t.inode(Errno::EOPNOTSUPP) {
         Ok(inode) => inode.listxattr()?,
@@ -147,7 +147,7 @@ fn list(a: &Args, by: By) -> Result<u64> {
 
 fn remove(a: &Args, by: By) -> Result<u64> {
     let name = attr_name(a.ptr(1))?;
-    let c = Caller::new(&a.thread);
+    let c = Caller::new(&**a.thread);
     let t = target(a, &c, by)?;
     t.writable()?;
     let inode = t.inode(without(&name, Errno::EPERM))?;

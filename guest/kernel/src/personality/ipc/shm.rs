@@ -1,5 +1,6 @@
 //! System calls of System V shared memory.
 
+use crate::task::TASKS;
 use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use doppel_machine::sync::SpinLock;
 use crate::fs::File;
 use crate::fs::file::flags;
 use crate::fs::pages::Object;
-use crate::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, describe, segments};
+use crate::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, segments};
 use crate::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, seconds};
 use crate::mm::{Backing, Place, Vma, page_up, vm};
 use crate::personality::Arg::{Hex, Int, Ptr};
@@ -111,7 +112,8 @@ fn sys_shmdt(a: &Args) -> Result<u64> {
     let addr = a.u64(0);
     let space = a.thread.space();
     let file = space.mm.vma(addr).and_then(|v| v.file).ok_or(Errno::EINVAL)?;
-    let attach = file.downcast::<Attach>().ok_or(Errno::EINVAL)?;
+    let file: &dyn core::any::Any = &*file;
+    let attach = file.downcast_ref::<File>().and_then(|f| f.downcast::<Attach>()).ok_or(Errno::EINVAL)?;
     if attach.at.load(Ordering::Relaxed) != addr {
         return Err(Errno::EINVAL);
     }
@@ -178,4 +180,39 @@ fn sys_shmctl(a: &Args) -> Result<u64> {
         }
     }
     Ok(0)
+}
+
+/// Attachments, counting those of each space: fork copies them.
+fn attachments(s: &Segment) -> u64 {
+    let mut seen = alloc::vec::Vec::new();
+    let mut n = 0;
+    for p in TASKS.all_processes() {
+        let space = p.space();
+        if seen.contains(&space.id) {
+            continue;
+        }
+        seen.push(space.id);
+        n += space.mm.count_files(|f| {
+            let f: &dyn core::any::Any = f;
+            f.downcast_ref::<File>()
+                .and_then(|f| f.downcast::<Attach>())
+                .is_some_and(|a| core::ptr::eq(Arc::as_ptr(&a.segment), s))
+        });
+    }
+    n
+}
+
+pub(crate) fn describe(s: &Segment) -> ShmidDs {
+    let st = *s.state.lock();
+    ShmidDs {
+        perm: s.perm.lock().to_user(),
+        segsz: s.size,
+        atime: st.atime,
+        dtime: st.dtime,
+        ctime: st.ctime,
+        cpid: st.cpid,
+        lpid: st.lpid,
+        nattch: attachments(s),
+        unused: [0; 2],
+    }
 }

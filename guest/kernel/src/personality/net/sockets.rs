@@ -278,7 +278,7 @@ fn recvfrom(a: &Args) -> Result<u64> {
 
 fn send_one(a: &Args, s: &Sock, at: UserPtr, flags: u32) -> Result<usize> {
     let h: MsgHdr = at.read()?;
-    let (mut input, msg) = h.for_send(&a.thread.process, flags | wait_flag(&s.file), s.is_unix())?;
+    let (mut input, msg) = h.for_send(&**a.thread, flags | wait_flag(&s.file), s.is_unix())?;
     s.send(&mut input, msg)
 }
 

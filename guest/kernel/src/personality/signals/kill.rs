@@ -132,7 +132,8 @@ fn pidfd_send_signal(a: &Args) -> Result<u64> {
         // The directory of a process in /proc does as well.
         Err(Errno::EBADF) => {
             let dir = crate::fs::synthetic::process_of(&*a.thread.file(a.i32(0))?);
-            dir.ok_or(Errno::EBADF)?.upgrade().ok_or(Errno::ESRCH)?
+            let process = dir.ok_or(Errno::EBADF)?.upgrade().ok_or(Errno::ESRCH)?;
+            process.downcast::<Process>().map_err(|_| Errno::EBADF)?
         }
         found => found?,
     };

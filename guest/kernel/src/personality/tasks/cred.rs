@@ -10,9 +10,9 @@ use doppel_machine::user::UserPtr;
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
+use crate::subject::ALL_CAPS;
 use crate::task::Cred;
 use crate::task::cred::{SECURE_NO_SETUID_FIXUP, change_of, fix_caps};
-use crate::task::process::ALL_CAPS;
 use crate::{Errno, Result};
 
 /// System calls of this module.

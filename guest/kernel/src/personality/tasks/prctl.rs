@@ -11,8 +11,8 @@ use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Partial;
 use crate::personality::tasks::cred::change;
 use crate::personality::{Args, Syscall, call};
+use crate::subject::ALL_CAPS;
 use crate::task::attrs::{MCE_DEFAULT, TIMER_SLACK};
-use crate::task::process::ALL_CAPS;
 use crate::{Errno, Result};
 
 /// System calls of this module.

@@ -1,6 +1,7 @@
 //! System calls that tell about the system: uname, sysinfo and others.
 
 use crate::task::TASKS;
+use crate::task::load;
 use crate::task::version::DOMAIN_NAME;
 use core::sync::atomic::Ordering;
 
@@ -110,7 +111,7 @@ fn sys_sysinfo(args: &Args) -> Result<u64> {
     let threads = TASKS.threads.lock().len();
     let s = Sysinfo {
         uptime: (time::monotonic_ns().saturating_sub(kernel().boot_ns) / 1_000_000_000).cast_signed(),
-        loads: fs::procfs::load_averages().map(|h| h * 65_536 / 100),
+        loads: load::load_averages().map(|h| h * 65_536 / 100),
         totalram: total,
         freeram: total - used,
         sharedram: fs::pages::page_file().usage().0 * fs::pages::PAGE,

@@ -1,5 +1,6 @@
 //! The memory of a core file: which mappings go into it, and the file's layout.
 
+use crate::task::coredump::File;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
@@ -48,7 +49,7 @@ pub(super) fn segments(t: &Thread) -> Vec<Segment> {
         end: v.end,
         prot: v.prot,
         dumped: dumped(&v, kinds),
-        name: v.file.as_ref().and_then(|f| f.path.as_ref()).map(crate::fs::path::Path::name),
+        name: file_of(&v).and_then(|f| f.path.as_ref()).map(crate::fs::path::Path::name),
         file_offset: v.offset,
     };
     t.space().mm.to_dump().into_iter().map(one).collect()
@@ -57,7 +58,7 @@ pub(super) fn segments(t: &Thread) -> Vec<Segment> {
 /// How many bytes of a mapping go into the file.
 fn dumped(v: &DumpVma, kinds: u32) -> u64 {
     let (whole, is) = (v.end - v.start, |kind: u32| kinds & kind != 0);
-    let mode = || v.file.as_ref().and_then(|f| f.inode.as_ref()).map(|i| i.stat());
+    let mode = || file_of(v).and_then(|f| f.inode.as_ref()).map(|i| i.stat());
     if v.vdso {
         return whole;
     }
@@ -167,4 +168,10 @@ fn program_header(
     for word in [offset, vaddr, 0, file, memory, align] {
         out.extend_from_slice(&word.to_le_bytes());
     }
+}
+
+/// The file that is mapped.
+fn file_of(v: &DumpVma) -> Option<&File> {
+    let f: &dyn core::any::Any = &**v.file.as_ref()?;
+    f.downcast_ref()
 }

@@ -187,7 +187,7 @@ fn fill(t: &Arc<Thread>, info: &SigInfo, file: &Arc<File>, limit: u64) {
 
 /// Makes the file, and nothing else than a new file.
 fn make_file(t: &Arc<Thread>, name: &[u8]) -> Result<Arc<File>> {
-    let caller = fs::caller::Caller::of(&t.process);
+    let caller = fs::caller::Caller::new(&**t);
     let base = caller.base(fs::caller::at::FDCWD, name)?;
     if let Ok((dir, last, _)) = caller.walker.parent(&base, name) {
         // If an old one cannot be removed, the new one cannot be made.
