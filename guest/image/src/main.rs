@@ -25,7 +25,7 @@ unsafe extern "C" fn _start() -> ! {
 
 extern "C" fn start(stack: *const u64) -> ! {
     // SAFETY: called once, by _start, with the initial stack.
-    unsafe { boot::boot(stack, &doppel_kernel::boot::START) }
+    unsafe { boot::boot(stack, &doppel_kernel::domain::boot::START) }
 }
 
 /// Formats into a bounded buffer; a panic must not allocate.

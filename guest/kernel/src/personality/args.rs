@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use doppel_machine::cpu::CurrentRef;
 use doppel_machine::user::UserPtr;
 
-use crate::fs::caller::{PATH_MAX, read_string};
-use crate::fs::fdtable::FileRef;
-use crate::task::Thread;
+use crate::objects::lookup::caller::{PATH_MAX, read_string};
+use crate::objects::vfs::fdtable::FileRef;
+use crate::process::task::Thread;
 use crate::{Errno, Result};
 
 /// Kind of an argument, for tracing.

@@ -8,10 +8,12 @@ use alloc::format;
 use doppel_machine::cpu::{CurrentRef, count_call, current_as};
 use doppel_machine::sync::SpinLock;
 
-use crate::part::Part;
+use crate::core::log;
+use crate::core::part::Part;
 use crate::personality::{Args, Syscall, trace};
-use crate::task::{Thread, ptrace, seccomp};
-use crate::{Errno, Result, kernel, log};
+use crate::process::task::Thread;
+use crate::process::{ptrace, seccomp};
+use crate::{Errno, Result, kernel};
 
 /// The families, in the order of docs/COMPATIBILITY.md.
 #[rustfmt::skip]
@@ -135,7 +137,7 @@ fn log_unimplemented(nr: u64) {
 /// This is on the way of every call, so nothing is done here that a plain call does not need.
 pub extern "C" fn dispatch() {
     if count_call() {
-        return crate::time::cpu::timed(serve_call);
+        return crate::process::time::cpu::timed(serve_call);
     }
     serve_call();
 }
@@ -159,7 +161,7 @@ fn serve_call() {
 /// A call met memory that was not there: makes it again as long as that can be mended.
 #[cold]
 fn again(args: &Args, handler: Handler) -> Result<u64> {
-    while crate::mm::mend_missed(&args.thread.space().mm) {
+    while crate::memory::mend_missed(&args.thread.space().mm) {
         let r = handler(args);
         if r != Err(Errno::EFAULT) {
             return r;

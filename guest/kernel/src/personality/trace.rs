@@ -4,9 +4,10 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 
-use crate::fs::caller::read_string;
+use crate::Result;
+use crate::core::log;
+use crate::objects::lookup::caller::read_string;
 use crate::personality::{Arg, Args, Syscall, table};
-use crate::{Result, log};
 
 /// Longest string or buffer shown, as strace's default.
 const SHOWN: usize = 32;
@@ -48,7 +49,7 @@ fn argument(out: &mut String, a: &Args, i: usize, kind: Arg) {
         Arg::Fd => push(out, format_args!("{}", a.i32(i))),
         Arg::Ptr if a.u64(i) == 0 => out.push_str("NULL"),
         Arg::Ptr => push(out, format_args!("{:#x}", a.u64(i))),
-        Arg::Str => match read_string(a.ptr(i), crate::fs::caller::PATH_MAX) {
+        Arg::Str => match read_string(a.ptr(i), crate::objects::lookup::caller::PATH_MAX) {
             Ok(s) => quote(out, &s, false),
             Err(_) => push(out, format_args!("{:#x}", a.u64(i))),
         },

@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 
 use doppel_machine::arena;
 
-use crate::fs::file::flags;
-use crate::fs::{File, FileOps};
+use crate::objects::vfs::file::flags;
+use crate::objects::vfs::{File, FileOps};
 use crate::personality::Args;
 use crate::{Errno, Result};
 

@@ -5,9 +5,9 @@ use alloc::sync::Arc;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::{UserPtr, bytes_of};
 
-use crate::fs::file::flags;
-use crate::ipc::epoll::{Epoll, EpollEvent, ep, of};
-use crate::ipc::timeout::Timeout;
+use crate::objects::ipc::epoll::{Epoll, EpollEvent, ep, of};
+use crate::objects::ipc::timeout::Timeout;
+use crate::objects::vfs::file::flags;
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::anon;

@@ -4,8 +4,8 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::file::flags;
-use crate::ipc::eventfd::EventFd;
+use crate::objects::ipc::eventfd::EventFd;
+use crate::objects::vfs::file::flags;
 use crate::personality::Arg::{Hex, Int};
 use crate::personality::Support::Full;
 use crate::personality::events::anon;

@@ -2,10 +2,11 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::file::flags;
-use crate::fs::{Caller, File, FileType, Name, perm};
-use crate::ipc::inotify::Inotify;
-use crate::ipc::inotify::event::*;
+use crate::objects::ipc::inotify::Inotify;
+use crate::objects::ipc::inotify::event::*;
+use crate::objects::lookup::perm;
+use crate::objects::vfs::file::flags;
+use crate::objects::vfs::{Caller, File, FileType, Name};
 use crate::personality::Arg::{Fd, Hex, Int, Str};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::events::anon;
@@ -58,7 +59,7 @@ fn sys_add_watch(args: &Args) -> Result<u64> {
     let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL)?;
     let name = Name::read(args.ptr(1))?;
     let caller = Caller::new(&**args.thread);
-    let path = caller.find(crate::fs::at::FDCWD, name.bytes(), mask & IN_DONT_FOLLOW == 0)?;
+    let path = caller.find(crate::objects::vfs::at::FDCWD, name.bytes(), mask & IN_DONT_FOLLOW == 0)?;
     if mask & IN_ONLYDIR != 0 && path.dentry().kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }

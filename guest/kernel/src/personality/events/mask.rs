@@ -3,7 +3,7 @@
 use doppel_machine::user::UserPtr;
 
 use crate::personality::Args;
-use crate::signal::{read_sigset, restore_temporary_mask, set_temporary_mask};
+use crate::process::signal::{read_sigset, restore_temporary_mask, set_temporary_mask};
 use crate::{Errno, Result};
 
 /// Runs `wait` with the signal mask at `set` (null: the mask stays) in place. If it was interrupted, the old

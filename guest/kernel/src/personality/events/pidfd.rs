@@ -1,13 +1,13 @@
 //! System calls that make process descriptors.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::file::flags;
-use crate::ipc::pidfd::{open_with, process_of};
+use crate::objects::vfs::file::flags;
 use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
+use crate::process::descriptors::pidfd::{open_with, process_of};
 use crate::{Errno, Result};
 
 /// System calls of this module.

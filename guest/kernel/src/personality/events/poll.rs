@@ -6,16 +6,16 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::user::{UserPtr, bytes_of_mut};
 
-use crate::fs::fdtable::FileRef;
-use crate::fs::file::poll;
-use crate::ipc::timeout::Timeout;
+use crate::core::sched::{PollTable, park};
+use crate::objects::ipc::timeout::Timeout;
+use crate::objects::vfs::fdtable::FileRef;
+use crate::objects::vfs::file::poll;
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::mask::with_mask;
 use crate::personality::{Args, Syscall, call};
-use crate::sched::{PollTable, park};
-use crate::task::current_ref;
-use crate::task::{Process, current, rlimit};
+use crate::process::task::current_ref;
+use crate::process::task::{Process, current, rlimit};
 use crate::{Errno, Result};
 
 /// System calls of this module.

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
-use crate::fs::fdtable::FileRef;
-use crate::fs::fdtable::NR_OPEN;
-use crate::fs::file::poll;
-use crate::ipc::timeout::Timeout;
+use crate::objects::ipc::timeout::Timeout;
+use crate::objects::vfs::fdtable::FileRef;
+use crate::objects::vfs::fdtable::NR_OPEN;
+use crate::objects::vfs::file::poll;
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::mask::with_mask;

@@ -5,13 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::file::{flags, poll};
-use crate::ipc::signalfd::SignalFd;
+use crate::objects::vfs::file::{flags, poll};
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
-use crate::signal::{SigSet, UNBLOCKABLE};
+use crate::process::descriptors::signalfd::SignalFd;
+use crate::process::signal::{SigSet, UNBLOCKABLE};
 use crate::{Errno, Result};
 
 /// System calls of this module.

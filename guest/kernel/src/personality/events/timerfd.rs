@@ -2,13 +2,13 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::file::flags;
-use crate::ipc::timerfd::{ItimerSpec, TFD_TIMER_ABSTIME, TimerFd};
+use crate::core::time::monotonic_ns;
+use crate::objects::ipc::timerfd::{ItimerSpec, TFD_TIMER_ABSTIME, TimerFd};
+use crate::objects::vfs::file::flags;
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
-use crate::time::monotonic_ns;
 use crate::{Errno, Result};
 
 /// System calls of this module.

@@ -5,17 +5,17 @@ use alloc::sync::Arc;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
-use crate::fs::caller::{Caller, Name, Target, at};
-use crate::fs::file::File;
-use crate::fs::inode::{FileType, SetAttr, Time};
-use crate::fs::path::Path;
-use crate::fs::perm;
-use crate::fs::perm::{MAY_WRITE, cap};
-use crate::ipc::inotify::{event, file_event, path_event};
+use crate::objects::ipc::inotify::{event, file_event, path_event};
+use crate::objects::lookup::caller::{Caller, Name, Target, at};
+use crate::objects::lookup::path::Path;
+use crate::objects::lookup::perm;
+use crate::objects::lookup::perm::{MAY_WRITE, cap};
+use crate::objects::vfs::file::File;
+use crate::objects::vfs::inode::{FileType, SetAttr, Time};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::signal::{SigInfo, send_thread, sig};
+use crate::process::signal::{SigInfo, send_thread, sig};
 use crate::{Errno, Result};
 
 /// Tells watchers of changed attributes.
@@ -165,7 +165,7 @@ fn set_times(c: &Caller, t: &Target, times: [Stamp; 2]) -> Result<u64> {
     } else {
         perm::owner(&c.cred, &**inode)?;
     }
-    let now = crate::fs::rootfs::now();
+    let now = crate::objects::rootfs::now();
     let value = |s| match s {
         Stamp::Now => Some(now),
         Stamp::Omit => None,
@@ -228,7 +228,7 @@ fn utimensat(a: &Args) -> Result<u64> {
 
 /// Checks a new size against RLIMIT_FSIZE: SIGXFSZ and EFBIG.
 fn size_limit(a: &Args, size: u64) -> Result<()> {
-    if size > a.thread.process.rlimit(crate::task::rlimit::FSIZE) {
+    if size > a.thread.process.rlimit(crate::process::task::rlimit::FSIZE) {
         send_thread(&a.thread, SigInfo::kernel(sig::SIGXFSZ))?;
         return Err(Errno::EFBIG);
     }

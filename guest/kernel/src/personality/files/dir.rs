@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::caller::{Caller, Name, at};
-use crate::fs::fdtable::Alone;
-use crate::fs::perm::cap;
+use crate::objects::lookup::caller::{Caller, Name, at};
+use crate::objects::lookup::perm::cap;
+use crate::objects::vfs::fdtable::Alone;
 use crate::personality::Arg::{Fd, Int, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::task::directory::{change_dir, enterable};
+use crate::process::task::directory::{change_dir, enterable};
 use crate::{Errno, Result};
 
 /// Most bytes of entries one call returns.
@@ -72,7 +72,7 @@ fn getcwd(a: &Args) -> Result<u64> {
         Some(n) => n,
         None => {
             let mut n = b"(unreachable)".to_vec();
-            n.extend_from_slice(&cwd.name_from(crate::fs::mount::vfs().root()).unwrap_or_default());
+            n.extend_from_slice(&cwd.name_from(crate::objects::vfs::mount::vfs().root()).unwrap_or_default());
             n
         }
     };

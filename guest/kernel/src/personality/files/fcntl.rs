@@ -4,15 +4,15 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::file::{File, flags};
-use crate::fs::inode::FileType;
-use crate::fs::locks;
-use crate::fs::locks::{Owner, Range};
-use crate::fs::sigio;
+use crate::objects::vfs::file::{File, flags};
+use crate::objects::vfs::inode::FileType;
+use crate::objects::vfs::locks;
+use crate::objects::vfs::locks::{Owner, Range};
+use crate::objects::vfs::sigio;
 use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::task::rlimit;
+use crate::process::task::rlimit;
 use crate::{Errno, Result};
 
 doppel_machine::pod_struct! {
@@ -72,7 +72,9 @@ fn range(f: &File, l: &Flock, owner: Owner) -> Result<Range> {
     let base = match l.whence {
         0 => 0,
         1 => i64::try_from(f.pos.get()).map_err(|_| Errno::EOVERFLOW)?,
-        2 => i64::try_from(crate::fs::caller::file_stat(f)?.size).map_err(|_| Errno::EOVERFLOW)?,
+        2 => {
+            i64::try_from(crate::objects::lookup::caller::file_stat(f)?.size).map_err(|_| Errno::EOVERFLOW)?
+        }
         _ => return Err(Errno::EINVAL),
     };
     let start = base.checked_add(l.start).ok_or(Errno::EOVERFLOW)?;
@@ -178,7 +180,7 @@ fn fcntl(a: &Args) -> Result<u64> {
             if a.u32(2) & !file.flags() & flags::O_NOATIME != 0
                 && let Some(i) = &file.inode
             {
-                crate::fs::perm::owner(&a.thread.cred(), &**i)?;
+                crate::objects::lookup::perm::owner(&a.thread.cred(), &**i)?;
             }
             sigio::set_flags(&file, fd, a.u32(2));
             Ok(0)
@@ -204,10 +206,10 @@ fn fcntl(a: &Args) -> Result<u64> {
             Ok(0)
         }
         f::GETSIG => Ok(u64::from(file.sigio.signal().unsigned_abs())),
-        f::NOTIFY => crate::ipc::dnotify::set(&file, fd, a.u32(2)).map(|()| 0),
+        f::NOTIFY => crate::objects::ipc::dnotify::set(&file, fd, a.u32(2)).map(|()| 0),
         f::GETLEASE => Ok(F_UNLCK as u64),
-        f::SETPIPE_SZ | f::GETPIPE_SZ => crate::ipc::pipe::fcntl(&file, cmd, a.u64(2)),
-        f::ADD_SEALS | f::GET_SEALS => crate::ipc::memfd::fcntl(&file, cmd, a.u64(2)),
+        f::SETPIPE_SZ | f::GETPIPE_SZ => crate::objects::ipc::pipe::fcntl(&file, cmd, a.u64(2)),
+        f::ADD_SEALS | f::GET_SEALS => crate::objects::ipc::memfd::fcntl(&file, cmd, a.u64(2)),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -252,7 +254,7 @@ fn ioctl(a: &Args) -> Result<u64> {
         FIONBIO => flag(flags::O_NONBLOCK),
         FIOASYNC => flag(flags::O_ASYNC),
         FIOQSIZE if file.inode.as_ref().is_some_and(|i| i.kind() == FileType::Regular) => {
-            File::copy_out(a.u64(2), &crate::fs::caller::file_stat(&file)?.size)
+            File::copy_out(a.u64(2), &crate::objects::lookup::caller::file_stat(&file)?.size)
         }
         cmd => file.ops().ioctl(&file, cmd, a.u64(2)),
     }

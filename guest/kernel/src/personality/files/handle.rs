@@ -9,17 +9,17 @@ use core::any::Any;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::caller::{Caller, Name, Target, at};
-use crate::fs::dentry::Dentry;
-use crate::fs::file::flags::O_CLOEXEC;
-use crate::fs::inode::Inode;
-use crate::fs::mount::Mount;
-use crate::fs::open;
-use crate::fs::open::KNOWN;
-use crate::fs::path::Path;
-use crate::fs::perm::cap;
-use crate::fs::rootfs::Node;
-use crate::fs::synthetic::SyntheticInode;
+use crate::objects::lookup::caller::{Caller, Name, Target, at};
+use crate::objects::lookup::open;
+use crate::objects::lookup::open::KNOWN;
+use crate::objects::lookup::path::Path;
+use crate::objects::lookup::perm::cap;
+use crate::objects::rootfs::Node;
+use crate::objects::vfs::dentry::Dentry;
+use crate::objects::vfs::file::flags::O_CLOEXEC;
+use crate::objects::vfs::inode::Inode;
+use crate::objects::vfs::mount::Mount;
+use crate::objects::vfs::synthetic::SyntheticInode;
 use crate::personality::Arg::{Fd, Hex, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
@@ -121,7 +121,7 @@ impl Handle {
         if let Some(r) = node(&**root) {
             let ours = self.kind == NODE && self.len >= 3 && self.words[0] == r.generation();
             let found = if ours { r.by_handle(number(&self.words[1..]))? } else { return None };
-            let place = found.attachments().and_then(crate::fs::inode::Attachments::get::<Place>);
+            let place = found.attachments().and_then(crate::objects::vfs::inode::Attachments::get::<Place>);
             // Without a name in the cache it hangs in no directory, which only directories would miss: theirs stay.
             let kept = place.and_then(|p| p.0.upgrade()).filter(|d| !d.unlinked() || found.stat().nlink == 0);
             return Some(kept.unwrap_or_else(|| Dentry::root(found)));

@@ -1,17 +1,17 @@
 //! `mount(2)` and `umount2(2)`.
 
-use crate::fs::kinds::TYPES;
+use crate::objects::vfs::kinds::TYPES;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::caller::read_string;
-use crate::fs::caller::{Caller, Name, at};
-use crate::fs::dentry::Dentry;
-use crate::fs::kinds::tmpfs_options;
-use crate::fs::mount::{ms, vfs};
-use crate::fs::perm::cap;
-use crate::fs::rootfs::tmpfs;
+use crate::objects::lookup::caller::read_string;
+use crate::objects::lookup::caller::{Caller, Name, at};
+use crate::objects::lookup::perm::cap;
+use crate::objects::rootfs::tmpfs;
+use crate::objects::vfs::dentry::Dentry;
+use crate::objects::vfs::kinds::tmpfs_options;
+use crate::objects::vfs::mount::{ms, vfs};
 use crate::personality::Arg::{Hex, Ptr, Str};
 use crate::personality::Support::Partial;
 use crate::personality::{Args, Syscall, call};

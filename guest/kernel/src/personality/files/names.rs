@@ -2,10 +2,10 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::caller::{Caller, Name, Target, at};
-use crate::fs::inode::FileType;
-use crate::fs::names;
-use crate::fs::perm::cap;
+use crate::objects::lookup::caller::{Caller, Name, Target, at};
+use crate::objects::lookup::names;
+use crate::objects::lookup::perm::cap;
+use crate::objects::vfs::inode::FileType;
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};

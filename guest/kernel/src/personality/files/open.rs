@@ -4,12 +4,12 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::caller::{Caller, Name, at};
-use crate::fs::file::File;
-use crate::fs::file::flags::*;
-use crate::fs::open;
-use crate::fs::open::KNOWN;
-use crate::fs::walk::resolve;
+use crate::objects::lookup::caller::{Caller, Name, at};
+use crate::objects::lookup::open;
+use crate::objects::lookup::open::KNOWN;
+use crate::objects::lookup::walk::resolve;
+use crate::objects::vfs::file::File;
+use crate::objects::vfs::file::flags::*;
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
@@ -48,7 +48,8 @@ fn open_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32, mode: u32, restrict:
         open::open(&caller, &caller.walker, &base, name, flags, mode)
     } else {
         let start = if dirfd == at::FDCWD { caller.fs.cwd() } else { caller.base(dirfd, b".")? };
-        let w = crate::fs::walk::Walker::new(&caller.fs, caller.cred.clone()).restricted(restrict, &start);
+        let w = crate::objects::lookup::walk::Walker::new(&caller.fs, caller.cred.clone())
+            .restricted(restrict, &start);
         open::open(&caller, &w, &start, name, flags, mode)
     }
 }

@@ -1,7 +1,7 @@
 //! `getrandom(2)`.
 
-use crate::fs::devices::fill_output;
-use crate::fs::io::Output;
+use crate::objects::vfs::devices::fill_output;
+use crate::objects::vfs::io::Output;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::{Args, Support, Syscall, call};
 use crate::{Errno, Result};

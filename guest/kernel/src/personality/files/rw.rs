@@ -2,11 +2,11 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::fdtable::{Alone, FileRef};
-use crate::fs::file::{File, poll};
-use crate::fs::io::{Input, Output};
-use crate::fs::rw::{RW_MAX, read_file, read_iovecs, write_file, written};
-use crate::ipc::inotify::{event, file_event};
+use crate::objects::ipc::inotify::{event, file_event};
+use crate::objects::vfs::fdtable::{Alone, FileRef};
+use crate::objects::vfs::file::{File, poll};
+use crate::objects::vfs::io::{Input, Output};
+use crate::objects::vfs::rw::{RW_MAX, read_file, read_iovecs, write_file, written};
 use crate::personality::Arg::{Buf, Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};

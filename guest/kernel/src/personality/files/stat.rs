@@ -4,17 +4,17 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::shield;
 use doppel_machine::user::UserPtr;
 
-use crate::fs::caller::{Caller, Name, Target, at, file_stat};
-use crate::fs::devices::split;
-use crate::fs::file::File;
-use crate::fs::glide::peek;
-use crate::fs::inode::{Stat, StatFs, Time};
-use crate::fs::path::Path;
-use crate::fs::perm;
+use crate::objects::lookup::caller::{Caller, Name, Target, at, file_stat};
+use crate::objects::lookup::fast::peek;
+use crate::objects::lookup::path::Path;
+use crate::objects::lookup::perm;
+use crate::objects::vfs::devices::split;
+use crate::objects::vfs::file::File;
+use crate::objects::vfs::inode::{Stat, StatFs, Time};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::task::Cred;
+use crate::process::task::Cred;
 use crate::{Errno, Result};
 
 doppel_machine::pod_struct! {
@@ -256,9 +256,10 @@ fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: u32) -> Op
     }
     let follow = flags & at::SYMLINK_NOFOLLOW == 0;
     let found = peek(&**a.thread, dirfd, name, follow, |spot, cred| {
-        let runs = mode & perm::MAY_EXEC == 0 || spot.mount.flags() & crate::fs::mount::ms::NOEXEC == 0;
+        let runs =
+            mode & perm::MAY_EXEC == 0 || spot.mount.flags() & crate::objects::vfs::mount::ms::NOEXEC == 0;
         let writes = mode & perm::MAY_WRITE == 0 || spot.mount.writable().is_ok();
-        let kind_matters = spot.dentry.kind() == crate::fs::FileType::Symlink;
+        let kind_matters = spot.dentry.kind() == crate::objects::vfs::FileType::Symlink;
         let answer =
             || if mode == 0 { Ok(0) } else { perm::check(cred, &**spot.dentry.inode(), mode).map(|()| 0) };
         (runs && writes && !kind_matters).then(answer)
@@ -293,15 +294,20 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result
         return Ok(0);
     }
     let Target::Path(path) = target else { return Ok(0) };
-    let regular = matches!(path.dentry().kind(), crate::fs::FileType::Regular);
-    if mode & perm::MAY_EXEC != 0 && regular && path.mount().flags() & crate::fs::mount::ms::NOEXEC != 0 {
+    let regular = matches!(path.dentry().kind(), crate::objects::vfs::FileType::Regular);
+    if mode & perm::MAY_EXEC != 0
+        && regular
+        && path.mount().flags() & crate::objects::vfs::mount::ms::NOEXEC != 0
+    {
         return Err(Errno::EACCES);
     }
     perm::check(&caller.cred, &**path.inode(), mode)?;
     if mode & perm::MAY_WRITE != 0
         && matches!(
             path.dentry().kind(),
-            crate::fs::FileType::Regular | crate::fs::FileType::Directory | crate::fs::FileType::Symlink
+            crate::objects::vfs::FileType::Regular
+                | crate::objects::vfs::FileType::Directory
+                | crate::objects::vfs::FileType::Symlink
         )
     {
         path.mount().writable()?;

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
-use crate::fs::caller::read_string;
-use crate::fs::caller::{Caller, Name, Target, at};
-use crate::fs::inode::{FileType, Inode};
-use crate::fs::perm;
-use crate::fs::perm::{MAY_READ, MAY_WRITE, cap};
+use crate::objects::lookup::caller::read_string;
+use crate::objects::lookup::caller::{Caller, Name, Target, at};
+use crate::objects::lookup::perm;
+use crate::objects::lookup::perm::{MAY_READ, MAY_WRITE, cap};
+use crate::objects::vfs::inode::{FileType, Inode};
 use crate::personality::Arg::{Fd, Hex, Int, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::files::attr::tell;

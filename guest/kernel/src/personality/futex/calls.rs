@@ -1,6 +1,6 @@
 //! `futex(2)`.
 
-use crate::task::futex::FUTEXES;
+use crate::process::futex::FUTEXES;
 use alloc::boxed::Box;
 
 use doppel_abi_linux::syscalls::nr;
@@ -8,11 +8,11 @@ use doppel_machine::user::UserPtr;
 
 use super::robust::{get_robust_list, set_robust_list};
 use super::waitv;
+use crate::core::time::{Timespec, monotonic_ns};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Arg, Args, Syscall, call};
-use crate::task::futex::deadline::absolute;
-use crate::task::futex::{ANY, Key, pi, wait};
-use crate::time::{Timespec, monotonic_ns};
+use crate::process::futex::deadline::absolute;
+use crate::process::futex::{ANY, Key, pi, wait};
 use crate::{Errno, Result};
 use Arg::{Hex, Int, Ptr};
 
@@ -131,7 +131,7 @@ fn count(val: u32) -> u32 {
 fn wait_relative(key: Key, addr: UserPtr, val: u32, deadline: u64) -> Result<u64> {
     match wait(key, addr, val, ANY, Some(deadline)) {
         Err(Errno::ERESTARTSYS) => {
-            let t = crate::task::current();
+            let t = crate::process::task::current();
             *t.restart.lock() = Some(Box::new(move || wait_relative(key, addr, val, deadline)));
             Err(Errno::ERESTART_RESTARTBLOCK)
         }

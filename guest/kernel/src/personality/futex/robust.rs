@@ -1,6 +1,6 @@
 //! System calls on the list of robust futexes.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 

@@ -1,16 +1,17 @@
 //! `futex_waitv(2)`.
 
-use crate::task::futex::FUTEXES;
+use crate::process::futex::FUTEXES;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_machine::pod_struct;
 use doppel_machine::user::UserPtr;
 
+use crate::core::sched;
+use crate::core::time::Timespec;
 use crate::personality::Args;
-use crate::task::futex::{ANY, Key, Waiter};
-use crate::time::Timespec;
-use crate::{Errno, Result, sched};
+use crate::process::futex::{ANY, Key, Waiter};
+use crate::{Errno, Result};
 
 pod_struct! {
     /// `struct futex_waitv`.
@@ -43,7 +44,7 @@ pub(super) fn futex_waitv(a: &Args) -> Result<u64> {
         if !matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC) {
             return Err(Errno::EINVAL);
         }
-        crate::task::futex::deadline::absolute(a.ptr(3).read::<Timespec>()?, clock == CLOCK_REALTIME)?
+        crate::process::futex::deadline::absolute(a.ptr(3).read::<Timespec>()?, clock == CLOCK_REALTIME)?
     };
     let mut list = Vec::new();
     for i in 0..u64::from(n) {

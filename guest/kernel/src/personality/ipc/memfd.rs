@@ -5,10 +5,10 @@ use alloc::string::String;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::caller::read_string;
-use crate::fs::pages::seal;
-use crate::fs::rootfs::Node;
-use crate::ipc::memfd::new_file;
+use crate::objects::ipc::memfd::new_file;
+use crate::objects::lookup::caller::read_string;
+use crate::objects::pages::seal;
+use crate::objects::rootfs::Node;
 use crate::personality::Arg::{Hex, Str};
 use crate::personality::Support::Partial;
 use crate::personality::events::anon;

@@ -10,18 +10,18 @@ use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
-use crate::fs::File;
-use crate::fs::caller::read_string;
-use crate::fs::fdtable::FileRef;
-use crate::fs::file::flags;
-use crate::ipc::mqueue::NAMES;
-use crate::ipc::mqueue::{CAP_DAC_OVERRIDE, Handle, Notify, Queue};
+use crate::core::sched::{Deadline, wait_until};
+use crate::core::time::{Timespec, monotonic_ns, realtime_ns};
+use crate::objects::lookup::caller::read_string;
+use crate::objects::vfs::File;
+use crate::objects::vfs::fdtable::FileRef;
+use crate::objects::vfs::file::flags;
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
-use crate::sched::{Deadline, wait_until};
-use crate::time::{Timespec, monotonic_ns, realtime_ns};
+use crate::process::descriptors::mqueue::NAMES;
+use crate::process::descriptors::mqueue::{CAP_DAC_OVERRIDE, Handle, Notify, Queue};
 use crate::{Errno, Result};
 
 /// System calls of this module.

@@ -1,18 +1,20 @@
 //! System calls of System V message queues.
 
-use crate::ipc::sysv::msg::QUEUES;
+use crate::objects::ipc::sysv::msg::QUEUES;
 use alloc::vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::arena;
 use doppel_machine::sync::SpinLock;
 
-use crate::ipc::sysv::msg::{MSG_COPY, MSG_EXCEPT, Message, MsqidDs, Queue, Queues, State, describe};
-use crate::ipc::sysv::{IPC_64, IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, seconds};
+use crate::core::sched::{WaitQueue, wait_until};
+use crate::objects::ipc::sysv::msg::{
+    MSG_COPY, MSG_EXCEPT, Message, MsqidDs, Queue, Queues, State, describe,
+};
+use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, seconds};
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::sched::{WaitQueue, wait_until};
 use crate::{Errno, Result};
 
 /// System calls of this module.

@@ -3,8 +3,8 @@
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::arena;
 
-use crate::fs::file::flags;
-use crate::ipc::pipe::new_pipe;
+use crate::objects::ipc::pipe::new_pipe;
+use crate::objects::vfs::file::flags;
 use crate::personality::Arg::{Hex, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};

@@ -1,20 +1,20 @@
 //! System calls of System V semaphores.
 
-use crate::ipc::sysv::sem::UNDOS;
+use crate::objects::ipc::sysv::sem::UNDOS;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::sync::SpinLock;
 
-use crate::ipc::sysv::sem::{Set, sets};
-use crate::ipc::sysv::sem_state::{SEMVMX, SemBuf, State};
-use crate::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, UserPerm, seconds};
-use crate::ipc::timeout::Timeout;
+use crate::core::sched::{WaitQueue, wait_until};
+use crate::objects::ipc::sysv::sem::{Set, sets};
+use crate::objects::ipc::sysv::sem_state::{SEMVMX, SemBuf, State};
+use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, UserPerm, seconds};
+use crate::objects::ipc::timeout::Timeout;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::sched::{WaitQueue, wait_until};
 use crate::{Errno, Result};
 
 /// System calls of this module.

@@ -1,6 +1,6 @@
 //! System calls of System V shared memory.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 
-use crate::fs::File;
-use crate::fs::file::flags;
-use crate::fs::pages::Object;
-use crate::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, segments};
-use crate::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, seconds};
-use crate::mm::{Backing, Place, Vma, page_up, vm};
+use crate::memory::{Backing, Place, Vma, page_up, vm};
+use crate::objects::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, segments};
+use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, seconds};
+use crate::objects::pages::Object;
+use crate::objects::vfs::File;
+use crate::objects::vfs::file::flags;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
@@ -167,7 +167,7 @@ fn sys_shmctl(a: &Args) -> Result<u64> {
                 let mut p = s.perm.lock();
                 p.mode |= SHM_DEST;
                 // Its key is free for another segment.
-                p.key = crate::ipc::sysv::IPC_PRIVATE;
+                p.key = crate::objects::ipc::sysv::IPC_PRIVATE;
             }
             if s.state.lock().attached == 0 {
                 segments().remove(id);

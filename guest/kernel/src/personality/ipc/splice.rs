@@ -5,13 +5,13 @@ use alloc::vec;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::caller::file_stat;
-use crate::fs::fdtable::FileRef;
-use crate::fs::file::flags;
-use crate::fs::rw::{RW_MAX, read_iovecs};
-use crate::fs::{File, FileType, Input, Output};
-use crate::ipc::pipe::Pipe;
-use crate::ipc::splice::{CHUNK, Place, copy, from_pipe, pipe_of, to_pipe};
+use crate::objects::ipc::pipe::Pipe;
+use crate::objects::ipc::splice::{CHUNK, Place, copy, from_pipe, pipe_of, to_pipe};
+use crate::objects::lookup::caller::file_stat;
+use crate::objects::vfs::fdtable::FileRef;
+use crate::objects::vfs::file::flags;
+use crate::objects::vfs::rw::{RW_MAX, read_iovecs};
+use crate::objects::vfs::{File, FileType, Input, Output};
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};

@@ -2,10 +2,10 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::mm::file_map::map_flags as mf;
-use crate::mm::file_map::{PROT_RWX, file_vma, range, shared_anonymous};
-use crate::mm::vma::{Vma, vm};
-use crate::mm::{PAGE, Place, page_up};
+use crate::memory::vma::{Vma, vm};
+use crate::memory::{PAGE, Place, page_up};
+use crate::objects::vfs::file_map::map_flags as mf;
+use crate::objects::vfs::file_map::{PROT_RWX, file_vma, range, shared_anonymous};
 use crate::personality::Support::{Full, Stub};
 use crate::personality::{Arg, Args, Syscall, call};
 use crate::{Errno, Result};
@@ -73,7 +73,7 @@ fn mmap(a: &Args) -> Result<u64> {
     };
     let mut v = v;
     if fl & mf::LOCKED != 0 {
-        crate::mm::advise::check_may_lock()?;
+        crate::memory::advise::check_may_lock()?;
         v.flags |= vm::LOCKED;
     }
     let place = if fl & mf::FIXED_NOREPLACE != 0 {

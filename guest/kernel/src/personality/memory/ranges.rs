@@ -1,6 +1,6 @@
 //! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier, process_vm_*, memory policy.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -8,12 +8,12 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::host;
 use doppel_machine::user::UserPtr;
 
-use crate::mm::file_map::range;
-use crate::mm::vma::Backing;
-use crate::mm::{PAGE, Place};
+use crate::memory::vma::Backing;
+use crate::memory::{PAGE, Place};
+use crate::objects::vfs::file_map::range;
 use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Arg, Args, Syscall, call};
-use crate::task::remote::{self, may_access};
+use crate::process::task::remote::{self, may_access};
 use crate::{Errno, Result};
 use Arg::{Hex, Int, Ptr};
 
@@ -57,7 +57,7 @@ fn mapped_range(addr: u64, len: u64) -> Result<(u64, u64)> {
 }
 
 fn madvise(a: &Args) -> Result<u64> {
-    crate::mm::advise::check(a.i32(2))?;
+    crate::memory::advise::check(a.i32(2))?;
     let (start, end) = mapped_range(a.u64(0), a.u64(1))?;
     a.thread.space().mm.advise(start, end, a.i32(2))?;
     Ok(0)
@@ -111,7 +111,7 @@ fn page_range(addr: u64, len: u64) -> Result<(u64, u64)> {
     if end > 1 << 47 {
         return Err(Errno::ENOMEM);
     }
-    Ok((crate::mm::page_down(addr), crate::mm::page_up(end)))
+    Ok((crate::memory::page_down(addr), crate::memory::page_up(end)))
 }
 
 fn mlock(a: &Args) -> Result<u64> {
@@ -120,7 +120,7 @@ fn mlock(a: &Args) -> Result<u64> {
 
 /// Locks; `now`: what cannot be touched cannot be there, and is ENOMEM.
 fn lock(a: &Args, now: bool) -> Result<u64> {
-    crate::mm::advise::check_may_lock()?;
+    crate::memory::advise::check_may_lock()?;
     let (start, end) = page_range(a.u64(0), a.u64(1))?;
     let mm = &a.thread.space().mm;
     mm.set_locked(start, end, true)?;
@@ -157,7 +157,7 @@ fn munlockall(a: &Args) -> Result<u64> {
 
 fn remap_file_pages(a: &Args) -> Result<u64> {
     let (addr, len, prot, pgoff) = (a.u64(0), a.u64(1), a.u64(2), a.u64(3));
-    let (start, end) = range(crate::mm::page_down(addr), len & !(PAGE - 1))?;
+    let (start, end) = range(crate::memory::page_down(addr), len & !(PAGE - 1))?;
     if prot != 0 || start == end || pgoff > 1 << 50 {
         return Err(Errno::EINVAL);
     }

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::net::consts as c;
-use crate::net::socket::SocketOps;
-use crate::net::{filter, options};
+use crate::objects::net::consts as c;
+use crate::objects::net::socket::SocketOps;
+use crate::objects::net::{filter, options};
 use crate::personality::Args;
 use crate::personality::net::sockets::sock;
 use crate::{Errno, Result};

@@ -6,20 +6,21 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, Addr};
 use doppel_machine::user::UserPtr;
 
-use crate::fs::fdtable::FileRef;
-use crate::fs::{Input, Output};
-use crate::net::consts as c;
-use crate::net::inet::tcp::Tcp;
-use crate::net::inet::udp::Udp;
-use crate::net::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
-use crate::net::netlink::Netlink;
-use crate::net::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
-use crate::net::unix::UnixSock;
+use crate::core::time;
+use crate::objects::net::consts as c;
+use crate::objects::net::inet::tcp::Tcp;
+use crate::objects::net::inet::udp::Udp;
+use crate::objects::net::msg::{MAX_RW_COUNT, MsgHdr, read_addr, write_addr};
+use crate::objects::net::netlink::Netlink;
+use crate::objects::net::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
+use crate::objects::net::unix::UnixSock;
+use crate::objects::vfs::fdtable::FileRef;
+use crate::objects::vfs::{Input, Output};
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::net::options::{getsockopt, setsockopt};
 use crate::personality::{Args, Syscall, call};
-use crate::{Errno, Result, time};
+use crate::{Errno, Result};
 
 /// The rows of the system call table.
 pub const CALLS: &[Syscall] = &[

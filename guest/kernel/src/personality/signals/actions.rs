@@ -6,18 +6,19 @@ use doppel_abi_linux::signal::{how, sa};
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 
+use crate::core::sched;
+use crate::core::time::{Timespec, monotonic_ns};
 use crate::personality::Arg::{Hex, Int, Ptr, Sig};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::signal::frame;
-use crate::signal::frame::StackT;
-use crate::signal::mask::{check_size, set_altstack, set_temporary_mask};
-use crate::signal::send::{dequeue, flush, set_mask};
-use crate::signal::state::{Action, AltStack};
-use crate::signal::{SigInfo, UNBLOCKABLE, bit, force, sig};
-use crate::task::Thread;
-use crate::time::{Timespec, monotonic_ns};
-use crate::{Errno, Result, sched};
+use crate::process::signal::frame;
+use crate::process::signal::frame::StackT;
+use crate::process::signal::mask::{check_size, set_altstack, set_temporary_mask};
+use crate::process::signal::send::{dequeue, flush, set_mask};
+use crate::process::signal::state::{Action, AltStack};
+use crate::process::signal::{SigInfo, UNBLOCKABLE, bit, force, sig};
+use crate::process::task::Thread;
+use crate::{Errno, Result};
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[

@@ -1,6 +1,6 @@
 //! System calls that send signals.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::Arc;
 
 use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
@@ -10,9 +10,9 @@ use doppel_machine::shield;
 use crate::personality::Arg::{Fd, Hex, Int, Ptr, Sig};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::signal::kill::may_signal;
-use crate::signal::{SigInfo, code, send_process, send_thread};
-use crate::task::{Process, Thread};
+use crate::process::signal::kill::may_signal;
+use crate::process::signal::{SigInfo, code, send_process, send_thread};
+use crate::process::task::{Process, Thread};
 use crate::{Errno, Result};
 
 /// Rows of the system call table.
@@ -128,10 +128,10 @@ fn pidfd_send_signal(a: &Args) -> Result<u64> {
     if a.u32(3) != 0 {
         return Err(Errno::EINVAL);
     }
-    let target = match crate::ipc::pidfd::process_of(a.i32(0)) {
+    let target = match crate::process::descriptors::pidfd::process_of(a.i32(0)) {
         // The directory of a process in /proc does as well.
         Err(Errno::EBADF) => {
-            let dir = crate::fs::synthetic::process_of(&*a.thread.file(a.i32(0))?);
+            let dir = crate::objects::vfs::synthetic::process_of(&*a.thread.file(a.i32(0))?);
             let process = dir.ok_or(Errno::EBADF)?.upgrade().ok_or(Errno::ESRCH)?;
             process.downcast::<Process>().map_err(|_| Errno::EBADF)?
         }

@@ -1,14 +1,14 @@
 //! System calls that make threads and processes.
 
-use crate::task::TASKS;
-use crate::task::table::PID_MAX;
+use crate::process::task::TASKS;
+use crate::process::task::table::PID_MAX;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use crate::personality::Arg::{Hex, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::task::clone::{Request, check, clone, flag};
+use crate::process::life::clone::{Request, check, clone, flag};
 use crate::{Errno, Result};
 
 /// Process creation.
@@ -37,12 +37,15 @@ fn sys_clone(a: &Args) -> Result<u64> {
 }
 
 fn sys_fork(a: &Args) -> Result<u64> {
-    clone(&a.thread, Request { exit_signal: crate::signal::sig::SIGCHLD, ..Request::default() })
+    clone(&a.thread, Request { exit_signal: crate::process::signal::sig::SIGCHLD, ..Request::default() })
 }
 
 fn sys_vfork(a: &Args) -> Result<u64> {
     let flags = flag::VM | flag::VFORK;
-    clone(&a.thread, Request { flags, exit_signal: crate::signal::sig::SIGCHLD, ..Request::default() })
+    clone(
+        &a.thread,
+        Request { flags, exit_signal: crate::process::signal::sig::SIGCHLD, ..Request::default() },
+    )
 }
 
 fn sys_clone3(a: &Args) -> Result<u64> {

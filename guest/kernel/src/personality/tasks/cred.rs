@@ -1,18 +1,18 @@
 //! System calls on user and group ids.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
+use crate::core::subject::ALL_CAPS;
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::subject::ALL_CAPS;
-use crate::task::Cred;
-use crate::task::cred::{SECURE_NO_SETUID_FIXUP, change_of, fix_caps};
+use crate::process::task::Cred;
+use crate::process::task::cred::{SECURE_NO_SETUID_FIXUP, change_of, fix_caps};
 use crate::{Errno, Result};
 
 /// System calls of this module.

@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::fs::File;
-use crate::fs::caller::at;
+use crate::objects::lookup::caller::at;
+use crate::objects::vfs::File;
 use crate::personality::Support::Full;
 use crate::personality::{Arg, Args, Syscall, call};
-use crate::task::exec::{Request, find, read_strings, run};
-use crate::task::rlimit;
+use crate::process::life::exec::{Request, find, read_strings, run};
+use crate::process::task::rlimit;
 use crate::{Errno, Result};
 
 /// The family.

@@ -1,6 +1,6 @@
 //! System calls on process, group and session ids.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use doppel_machine::sync::SpinLock;
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::task::{Process, Session};
+use crate::process::task::{Process, Session};
 use crate::{Errno, Result};
 
 /// Ids, groups, sessions.

@@ -1,6 +1,6 @@
 //! System calls on resource limits and nice values.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -10,8 +10,8 @@ use doppel_abi_linux::syscalls::nr;
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::task::limits::{CAP_SYS_RESOURCE, UserRlimit, set};
-use crate::task::{Process, rlimit};
+use crate::process::task::limits::{CAP_SYS_RESOURCE, UserRlimit, set};
+use crate::process::task::{Process, rlimit};
 use crate::{Errno, Result};
 
 /// System calls of this module.

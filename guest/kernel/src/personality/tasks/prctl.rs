@@ -1,18 +1,18 @@
 //! `prctl(2)`, `arch_prctl(2)`, capabilities, `kcmp(2)`.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::layout::USER_END;
 
+use crate::core::subject::ALL_CAPS;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Partial;
 use crate::personality::tasks::cred::change;
 use crate::personality::{Args, Syscall, call};
-use crate::subject::ALL_CAPS;
-use crate::task::attrs::{MCE_DEFAULT, TIMER_SLACK};
+use crate::process::task::attrs::{MCE_DEFAULT, TIMER_SLACK};
 use crate::{Errno, Result};
 
 /// System calls of this module.

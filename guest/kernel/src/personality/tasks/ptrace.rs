@@ -9,15 +9,15 @@ use doppel_machine::user::UserPtr;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Partial;
 use crate::personality::{Args, Syscall, call};
-use crate::signal::{self, sig};
-use crate::task::ptrace::regs;
-use crate::task::ptrace::regs::GREGS;
-use crate::task::ptrace::requests::{
+use crate::process::ptrace::regs;
+use crate::process::ptrace::regs::GREGS;
+use crate::process::ptrace::requests::{
     arch_prctl, attach_to, find, get, get_regset, listen, options, put, req, resume, set_regset, set_siginfo,
     signal_arg, syscall_info,
 };
-use crate::task::ptrace::{attach, detach};
-use crate::task::{Process, Thread, remote};
+use crate::process::ptrace::{attach, detach};
+use crate::process::signal::{self, sig};
+use crate::process::task::{Process, Thread, remote};
 use crate::{Errno, Result};
 
 /// Tracing.

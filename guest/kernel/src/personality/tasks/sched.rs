@@ -1,6 +1,6 @@
 //! Scheduling attributes (`sched(7)`): kept and read back; the guest scheduler serves all threads alike.
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -8,14 +8,14 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 use doppel_machine::user::bytes_of;
 
+use crate::core::time::{TICK_NS, Timespec};
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::task::Thread;
-use crate::task::attrs::all_cpus;
-use crate::task::version::read_sized;
-use crate::task::yield_now;
-use crate::time::{TICK_NS, Timespec};
+use crate::process::task::Thread;
+use crate::process::task::attrs::all_cpus;
+use crate::process::task::version::read_sized;
+use crate::process::task::yield_now;
 use crate::{Errno, Result};
 
 const KEPT: &str = "kept, without effect on scheduling";
@@ -107,7 +107,7 @@ fn set_policy(a: &Args, t: &Thread, policy: u32, priority: i32, reset: bool) -> 
     }
     may_change(a, t)?;
     let c = a.thread.cred();
-    let real_time = t.process.rlimit(crate::task::rlimit::RTPRIO);
+    let real_time = t.process.rlimit(crate::process::task::rlimit::RTPRIO);
     if priority > 0 && u64::from(priority.unsigned_abs()) > real_time && !c.capable(CAP_SYS_NICE) {
         return Err(Errno::EPERM);
     }

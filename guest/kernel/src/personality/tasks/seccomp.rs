@@ -3,8 +3,8 @@
 use core::sync::atomic::Ordering;
 
 use crate::personality::Args;
-use crate::task::Thread;
-use crate::task::seccomp::{DISABLED, STRICT, action, set_filter};
+use crate::process::seccomp::{DISABLED, STRICT, action, set_filter};
+use crate::process::task::Thread;
 use crate::{Errno, Result};
 
 fn set_strict(t: &Thread) -> Result<u64> {

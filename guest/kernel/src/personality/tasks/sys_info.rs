@@ -1,19 +1,21 @@
 //! System calls that tell about the system: uname, sysinfo and others.
 
-use crate::task::TASKS;
-use crate::task::load;
-use crate::task::version::DOMAIN_NAME;
+use crate::objects::pages;
+use crate::process::task::TASKS;
+use crate::process::task::load;
+use crate::process::task::version::DOMAIN_NAME;
 use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 
+use crate::core::time;
 use crate::personality::Arg::{Hex, Int, Ptr, Str};
 use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Args, Syscall, call};
-use crate::task::attrs::all_cpus;
-use crate::task::version::{RELEASE, VERSION, memory};
-use crate::{Errno, Result, fs, kernel, time};
+use crate::process::task::attrs::all_cpus;
+use crate::process::task::version::{RELEASE, VERSION, memory};
+use crate::{Errno, Result, kernel};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -114,7 +116,7 @@ fn sys_sysinfo(args: &Args) -> Result<u64> {
         loads: load::load_averages().map(|h| h * 65_536 / 100),
         totalram: total,
         freeram: total - used,
-        sharedram: fs::pages::page_file().usage().0 * fs::pages::PAGE,
+        sharedram: pages::page_file().usage().0 * pages::PAGE,
         procs: u16::try_from(threads).unwrap_or(u16::MAX),
         mem_unit: 1,
         ..Sysinfo::default()

@@ -4,16 +4,16 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
+use crate::core::sched::wait_until;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::time::usage::Rusage;
 use crate::personality::{Args, Syscall, call};
-use crate::sched::wait_until;
-use crate::signal::{code, sig};
-use crate::task::Process;
-use crate::task::wait::{
+use crate::process::life::wait::{
     Report, WALL, WCLONE, WCONTINUED, WEXITED, WNOTHREAD, WNOWAIT, WUNTRACED, Who, look,
 };
+use crate::process::signal::{code, sig};
+use crate::process::task::Process;
 use crate::{Errno, Result};
 
 /// Waiting.
@@ -69,7 +69,7 @@ fn sys_waitid(a: &Args) -> Result<u64> {
         1 if id > 0 => Who::Pid(id),
         2 if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
         3 => {
-            let pid = crate::ipc::pidfd::pid_of(id)?;
+            let pid = crate::process::descriptors::pidfd::pid_of(id)?;
             if a.thread.file(id)?.nonblocking() && options & WNOHANG == 0 {
                 options |= WNOHANG;
                 again = true;

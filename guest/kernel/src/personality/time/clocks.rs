@@ -3,11 +3,11 @@
 use doppel_abi_linux::syscalls::nr;
 use doppel_abi_linux::time::clock::*;
 
+use crate::core::time::{Timespec, Timeval, realtime_ns};
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Args, Syscall, call};
-use crate::time::clocks::{Timex, read};
-use crate::time::{Timespec, Timeval, realtime_ns};
+use crate::process::time::clocks::{Timex, read};
 use crate::{Errno, Result};
 
 /// Rows of the system call table.

@@ -5,10 +5,10 @@ use doppel_abi_linux::time::itimer::ITIMER_REAL;
 use doppel_machine::pod_struct;
 
 use crate::Result;
+use crate::core::time::Timeval;
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::time::Timeval;
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[

@@ -1,6 +1,6 @@
 //! System calls of POSIX timers (`timer_create(2)`).
 
-use crate::task::TASKS;
+use crate::process::task::TASKS;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,14 +9,15 @@ use doppel_abi_linux::time::clock::{CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTI
 use doppel_abi_linux::time::{TIMER_ABSTIME, sigev};
 use doppel_machine::pod_struct;
 
+use crate::core::time::Timespec;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::signal::sig;
-use crate::task::rlimit;
-use crate::time::interval::{Base, IntervalTimer};
-use crate::time::posix::{PosixTimer, Sigevent};
-use crate::time::{Timespec, clocks};
+use crate::process::signal::sig;
+use crate::process::task::rlimit;
+use crate::process::time::clocks;
+use crate::process::time::interval::{Base, IntervalTimer};
+use crate::process::time::posix::{PosixTimer, Sigevent};
 use crate::{Errno, Result, kernel};
 
 /// Rows of the system call table.

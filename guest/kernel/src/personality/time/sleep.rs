@@ -8,12 +8,14 @@ use doppel_abi_linux::time::TIMER_ABSTIME;
 use doppel_abi_linux::time::clock::{CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID};
 use doppel_machine::user::UserPtr;
 
+use crate::core::sched;
+use crate::core::time::{Timespec, monotonic_ns};
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::task::{Thread, current};
-use crate::time::{Timespec, clocks, monotonic_ns};
-use crate::{Errno, Result, sched};
+use crate::process::task::{Thread, current};
+use crate::process::time::clocks;
+use crate::{Errno, Result};
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[

@@ -6,12 +6,12 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_abi_linux::time::{USER_HZ, rusage};
 use doppel_machine::pod_struct;
 
+use crate::core::time::{Timeval, monotonic_ns};
 use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::time::cpu;
-use crate::time::cpu::Times;
-use crate::time::{Timeval, monotonic_ns};
+use crate::process::time::cpu;
+use crate::process::time::cpu::Times;
 use crate::{Errno, Result};
 
 const NOTE: &str = "no fault and switch counts";
@@ -44,7 +44,7 @@ impl Rusage {
 
 fn getrusage(a: &Args) -> Result<u64> {
     let p = &a.thread.process;
-    let resident = || crate::mm::vm_stats(&a.thread.space().mm).resident;
+    let resident = || crate::memory::vm_stats(&a.thread.space().mm).resident;
     let usage = match a.i32(0) {
         rusage::RUSAGE_SELF => Rusage::of(cpu::process_times(p), resident()),
         rusage::RUSAGE_CHILDREN => Rusage::of(p.used.children(), p.child_max_rss.load(Ordering::Relaxed)),

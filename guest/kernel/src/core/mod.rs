@@ -1,0 +1,11 @@
+//! The ground of the kernel: scheduling, waiting, time, its parts and hooks, who calls, random numbers, the log.
+
+pub mod hook;
+pub mod kernel;
+pub mod log;
+pub mod part;
+pub mod random;
+pub mod sched;
+pub mod siginfo;
+pub mod subject;
+pub mod time;

@@ -1,0 +1,140 @@
+//! Who calls: identity and limits of the current thread, for the layers below processes.
+//!
+//! Key types: [`Cred`], [`Rlimit`], [`Subject`] (the current thread as those layers see it).
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::core::hook::Hook;
+
+/// Identity of a process (`credentials(7)`).
+#[allow(missing_docs)]
+#[derive(Clone, Debug)]
+pub struct Cred {
+    pub ruid: u32,
+    pub euid: u32,
+    pub suid: u32,
+    pub fsuid: u32,
+    pub rgid: u32,
+    pub egid: u32,
+    pub sgid: u32,
+    pub fsgid: u32,
+    pub groups: Vec<u32>,
+    /// Effective, permitted, inheritable, bounding and ambient capabilities (inside the domain only).
+    pub cap_effective: u64,
+    pub cap_permitted: u64,
+    pub cap_inheritable: u64,
+    pub cap_bounding: u64,
+    pub cap_ambient: u64,
+    pub securebits: u32,
+}
+
+/// All capabilities of Linux up to CAP_CHECKPOINT_RESTORE (40).
+pub const ALL_CAPS: u64 = (1 << 41) - 1;
+
+impl Cred {
+    /// The identity a domain's program starts with.
+    pub fn new(uid: u32, gid: u32) -> Self {
+        let caps = if uid == 0 { ALL_CAPS } else { 0 };
+        Self {
+            ruid: uid,
+            euid: uid,
+            suid: uid,
+            fsuid: uid,
+            rgid: gid,
+            egid: gid,
+            sgid: gid,
+            fsgid: gid,
+            groups: Vec::new(),
+            cap_effective: caps,
+            cap_permitted: caps,
+            cap_inheritable: 0,
+            cap_bounding: ALL_CAPS,
+            cap_ambient: 0,
+            securebits: 0,
+        }
+    }
+
+    /// Whether `gid` is the file-system group or a supplementary one.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.fsgid == gid || self.groups.contains(&gid)
+    }
+
+    /// Whether the effective set has capability number `cap`.
+    pub fn capable(&self, cap: u32) -> bool {
+        self.cap_effective & (1 << cap) != 0
+    }
+}
+
+/// One resource limit.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rlimit {
+    pub cur: u64,
+    pub max: u64,
+}
+
+/// Resource numbers (`getrlimit(2)`).
+#[allow(missing_docs)]
+pub mod rlimit {
+    pub const CPU: usize = 0;
+    pub const FSIZE: usize = 1;
+    pub const DATA: usize = 2;
+    pub const STACK: usize = 3;
+    pub const CORE: usize = 4;
+    pub const RSS: usize = 5;
+    pub const NPROC: usize = 6;
+    pub const NOFILE: usize = 7;
+    pub const MEMLOCK: usize = 8;
+    pub const AS: usize = 9;
+    pub const LOCKS: usize = 10;
+    pub const SIGPENDING: usize = 11;
+    pub const MSGQUEUE: usize = 12;
+    pub const NICE: usize = 13;
+    pub const RTPRIO: usize = 14;
+    pub const RTTIME: usize = 15;
+    pub const COUNT: usize = 16;
+    pub const INFINITY: u64 = u64::MAX;
+}
+
+/// The current thread.
+pub trait Subject: Send + Sync {
+    /// Its process.
+    fn pid(&self) -> i32;
+
+    /// Its identity.
+    fn cred(&self) -> Arc<Cred>;
+
+    /// Soft value of a resource limit of its process.
+    fn rlimit(&self, resource: usize) -> u64;
+
+    /// Sends it a signal, as from the kernel.
+    fn raise(&self, signo: i32);
+}
+
+/// How the current thread is found.
+#[derive(Clone, Copy)]
+pub struct Current {
+    /// The thread; none on an idle vCPU.
+    pub subject: fn() -> Option<Arc<dyn Subject>>,
+    /// Its process, 0 on an idle vCPU.
+    pub pid: fn() -> i32,
+    /// RLIMIT_FSIZE of its process, no limit on an idle vCPU.
+    pub size_limit: fn() -> u64,
+}
+
+/// Set by the layer of processes.
+pub static CURRENT: Hook<Current> = Hook::new();
+
+/// The current thread. Panics on an idle vCPU.
+pub fn subject() -> Arc<dyn Subject> {
+    match (CURRENT.get().subject)() {
+        Some(s) => s,
+        None => panic!("no current thread on an idle vCPU"),
+    }
+}
+
+/// The current process, 0 on an idle vCPU.
+pub fn pid() -> i32 {
+    (CURRENT.get().pid)()
+}

@@ -1,0 +1,282 @@
+//! Boot of a domain: makes the kernel, its PID 1 idle thread, and the first guest process.
+//!
+//! The host's PID 1 of the domain runs no guest program. Its single vCPU serves what needs a place of its own:
+//! timers and ticks, events from the host, new address spaces for exec, and reaping host processes.
+
+use crate::domain::freezer::FREEZER;
+use crate::domain::trim::TIDY;
+use crate::process::shadow::SHADOWS;
+use crate::process::task::SPACES;
+use crate::process::task::TASKS;
+use alloc::sync::Arc;
+use core::any::Any;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_machine::{event, resume_flags, state};
+use doppel_machine::cpu::{self, ThreadObject};
+use doppel_machine::trap::{CHILD_EVENT, FaultInfo, Personality};
+use doppel_machine::{arena, boot, host};
+
+use crate::core::part::Fill;
+use crate::core::sched::idle_loop;
+use crate::core::{kernel, time};
+use crate::domain::first;
+use crate::objects::vfs;
+use crate::process::task::{IdleThread, Space};
+use crate::process::task::{Thread, current};
+use crate::process::{shadow, signal, task};
+use crate::{kernel, memory, personality};
+
+/// The Linux personality on the machine layer.
+struct Linux;
+
+impl Personality for Linux {
+    fn syscall(&self) -> extern "C" fn() {
+        personality::dispatch
+    }
+
+    fn trapped(&self) {
+        if let Some(t) = cpu::current_as::<Thread>() {
+            memory::trapped(&**t, || t.is_watched());
+        }
+    }
+
+    fn fault(&self, info: FaultInfo) {
+        task::fault(info);
+    }
+
+    fn exit_work(&self) {
+        task::exit_work(&current());
+        task::end_if_exiting();
+    }
+
+    fn task_start(&self) {
+        let object: Arc<dyn Any + Send + Sync> = cpu::current();
+        if let Some(round) = shadow::round_of(&*object) {
+            // As below: this host process ends without giving anything back.
+            drop(object);
+            shadow::stay(round);
+        }
+        let init = match object.downcast::<IdleThread>() {
+            Ok(idle) => {
+                let init = Arc::ptr_eq(idle.space(), &SPACES.init());
+                if !init {
+                    SPACES.vcpu_started(idle.space());
+                    idle.space().mm.enter(idle.space().frozen_pid.swap(0, Ordering::SeqCst));
+                }
+                Some(init)
+            }
+            Err(_) => None,
+        };
+        // Nothing is owned here any more: the loops are never unwound.
+        match init {
+            Some(true) => init_loop(),
+            Some(false) => idle_loop::<Thread>(),
+            None => task::thread_start(),
+        }
+    }
+}
+
+/// How `doppel_machine::boot` starts this kernel.
+pub const START: boot::Start = boot::Start { make, resume };
+
+/// The parts of the kernel, in the order they are made.
+#[rustfmt::skip]
+static PARTS: &[&dyn Fill] = &[
+    &crate::core::log::LOG,
+    &crate::core::sched::STANDSTILL,
+    &crate::process::time::cpu::STOLEN,
+    &crate::memory::commit::COMMIT,
+    &crate::memory::runtime_patch::WANTED,
+    &crate::memory::image_patch::PATCHES,
+    &crate::objects::vfs::devices::REGISTRY,
+    &crate::objects::vfs::kinds::TYPES,
+    &crate::objects::vfs::locks::WAIT_GRAPH,
+    &crate::objects::vfs::mount::KEPT,
+    &crate::objects::pages::KEPT,
+    &crate::process::task::load::LOAD,
+    &crate::core::random::GENERATOR,
+    &crate::objects::ipc::epoll::NESTING,
+    &crate::objects::ipc::inotify::COUNTERS,
+    &crate::objects::ipc::memfd::MEM_FS,
+    &crate::process::descriptors::mqueue::NAMES,
+    &crate::objects::ipc::sysv::msg::QUEUES,
+    &crate::objects::ipc::sysv::sem::SETS,
+    &crate::objects::ipc::sysv::sem::UNDOS,
+    &crate::objects::ipc::sysv::shm::SEGMENTS,
+    &crate::objects::net::inet::PORTS,
+    &crate::objects::net::outside::NETWORK,
+    &crate::objects::net::outside::files::HOSTS,
+    &crate::objects::net::unix::names::NAMES,
+    &crate::objects::net::unix::scm::FLIGHT,
+    &crate::process::coredump::name::SETTINGS,
+    &crate::process::life::exit::NO_FILES,
+    &crate::process::futex::FUTEXES,
+    &crate::process::task::space::SPACES,
+    &crate::process::life::spare::SPARES,
+    &crate::process::task::table::TASKS,
+    &crate::process::life::vdso::VDSO,
+    &crate::process::task::version::DOMAIN_NAME,
+    &crate::process::shadow::SHADOWS,
+    &crate::terminals::console::CONSOLE_TTY,
+    &crate::terminals::devpts::DEV_PTS,
+    &crate::terminals::stdio::CONSOLE,
+    &crate::personality::table::REPORTED,
+    &crate::domain::freezer::FREEZER,
+    &crate::domain::sessions::SESSIONS,
+    &crate::domain::trim::TIDY,
+];
+
+/// Makes the kernel and the idle thread of PID 1.
+fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
+    let data = boot::boot_data();
+    doppel_machine::xstate::init();
+    doppel_machine::shield::init();
+    task::subject::run();
+    kernel::init(data.hostname, data.args.flags, PARTS);
+    let space = Space::new(memory::Mm::default());
+    space.host_pid.store(1, Ordering::SeqCst);
+    SPACES.set_init(space.clone());
+    (&Linux, IdleThread::new(space, 0))
+}
+
+/// Continues with a frozen domain's kernel.
+fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
+    doppel_machine::xstate::init();
+    // Nobody reads or writes in a domain that stands still.
+    doppel_machine::shield::init();
+    task::subject::run();
+    kernel::adopt(PARTS);
+    vfs::adopt();
+    FREEZER.adopt();
+    (&Linux, IdleThread::new(SPACES.init(), 0))
+}
+
+/// PID 1: starts the first program or what was frozen, then serves events for ever.
+fn init_loop() -> ! {
+    boot::drop_initial_stack();
+    if doppel_machine::frozen::is_clone() {
+        FREEZER.resume();
+    } else {
+        crate::objects::net::outside::event();
+        first::prepare();
+        first::start_init(if boot::start_info().resume_flags & resume_flags::HOLD != 0 {
+            hold()
+        } else {
+            boot::boot_data()
+        });
+    }
+    let v = boot::vregs();
+    // The program may have ended already.
+    let _ = v.state.compare_exchange(state::BOOTING, state::RUNNING, Ordering::SeqCst, Ordering::SeqCst);
+    let mut ended = Ended::default();
+    TIDY.arm();
+    loop {
+        let seen = v.event_seq.load(Ordering::SeqCst);
+        if CHILD_EVENT.swap(0, Ordering::SeqCst) != 0 {
+            ended.add(reap());
+        }
+        let events = v.pending.swap(0, Ordering::SeqCst);
+        if events != 0 {
+            serve(events);
+        }
+        task::spawn_requested_spaces();
+        TIDY.look();
+        let next = kernel().timekeeper.run();
+        if CHILD_EVENT.load(Ordering::SeqCst) != 0 || v.pending.load(Ordering::SeqCst) != 0 {
+            continue;
+        }
+        host::futex_wait(&v.event_seq, seen, next.map(time::to_host_monotonic));
+    }
+}
+
+/// Waits, with all ready for the first program, until the host wants the domain; returns what it says then.
+fn hold() -> boot::BootData {
+    let v = boot::vregs();
+    let data = boot::held(event::GO | event::SHUTDOWN);
+    kernel().hostname.lock().clone_from(&data.hostname);
+    v.state.store(state::BOOTING, Ordering::SeqCst);
+    data
+}
+
+/// How many host processes end before the arena is put into huge pages, which is for domains that make many; and
+/// before it is looked again how much of it is used.
+const GATHER_EVERY: u32 = 64;
+
+/// How many host processes have ended.
+#[derive(Default)]
+struct Ended {
+    /// Since the arena was looked at.
+    count: u32,
+}
+
+impl Ended {
+    fn add(&mut self, n: u32) {
+        self.count += n;
+        if self.count >= GATHER_EVERY {
+            self.count = 0;
+            arena::gather();
+        }
+    }
+}
+
+/// Events the host (or another process of the domain) posted.
+fn serve(events: u64) {
+    let v = boot::vregs();
+    if events & event::SIGNAL != 0 {
+        let set = v.signals.swap(0, Ordering::SeqCst);
+        if let Ok(init) = TASKS.process(task::init_pid()) {
+            for signo in (1..=64).filter(|n| set & (1 << (n - 1)) != 0) {
+                // A signal that pid 1 does not handle is dropped, as on Linux.
+                let _ = signal::send_process(&init, signal::SigInfo::kernel(signo));
+            }
+        }
+    }
+    if events & event::SHUTDOWN != 0 {
+        task::end_domain(9);
+    }
+    if events & event::FREEZE != 0 {
+        FREEZER.freeze();
+    }
+    FREEZER.refused();
+    if events & (event::CONSOLE_IN | event::CONSOLE_OUT | event::WINCH) != 0 {
+        crate::terminals::stdio::event(events);
+    }
+    if events & event::MEMORY != 0 {
+        crate::domain::trim::give_back();
+    }
+    if events & event::NETWORK != 0 {
+        crate::objects::net::outside::event();
+    }
+    if events & event::SESSION != 0 {
+        crate::domain::sessions::event();
+    }
+}
+
+/// Collects ended host processes. One that did not end by itself was killed or crashed: nobody can know what
+/// state it left, so the domain ends (docs/design.md §5, fate-sharing), unless it was a shadow, which has none.
+/// Returns how many there were.
+pub(crate) fn reap() -> u32 {
+    let mut n = 0;
+    while let Some((pid, status)) = host::reap() {
+        n += 1;
+        if SHADOWS.ended(pid) {
+            continue;
+        }
+        let space = SPACES.hosts.lock().remove(&pid);
+        if let Some(s) = space {
+            s.retire();
+        }
+        if status != 0 {
+            let v = boot::vregs();
+            v.crash_pid.store(pid, Ordering::SeqCst);
+            v.crash_status.store(status, Ordering::SeqCst);
+            if v.state.load(Ordering::SeqCst) != state::EXITED {
+                v.state.store(state::PANICKED, Ordering::SeqCst);
+            }
+            host::ring_doorbell();
+            host::exit_process(71);
+        }
+    }
+    n
+}

@@ -1,0 +1,134 @@
+//! `watch [-r] PATH`: what happens to the names in a directory, as it happens.
+//!
+//! Prints records, a word, a space, a name and a NUL: `ready` once the directory is watched, then `created`, `modified`,
+//! `written` (closed after writing), `changed` (attributes), `removed`; `lost` if there were too many. A renamed file is
+//! removed under one name and created under the other. With `-r` directories below are watched too, from when their
+//! creation is seen.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{About, Command, Failure, Outcome};
+use crate::Errno;
+use crate::objects::ipc::inotify::{Inotify, event};
+use crate::objects::lookup::path::Path;
+use crate::objects::lookup::perm;
+use crate::objects::vfs::{File, FileType, Output};
+
+const WANTED: u32 = event::IN_CREATE
+    | event::IN_DELETE
+    | event::IN_MODIFY
+    | event::IN_CLOSE_WRITE
+    | event::IN_ATTRIB
+    | event::IN_MOVED_FROM
+    | event::IN_MOVED_TO
+    | event::IN_DELETE_SELF;
+
+/// The directories watched, by watch number: their names from the top, and where they are.
+type Watched = BTreeMap<i32, (Vec<u8>, Path)>;
+
+pub fn run(c: &mut Command<'_>, name: &[u8], recursive: bool) -> Outcome {
+    let top = c.find(name, true).about(name)?;
+    if top.inode().kind() != FileType::Directory {
+        return Err(Failure { what: name.to_vec(), errno: Errno::ENOTDIR });
+    }
+    let file = Inotify::file();
+    let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL).about(name)?;
+    let mut watched = Watched::new();
+    add(c, instance, &mut watched, &top, Vec::new(), recursive).about(name)?;
+    say(c, b"ready", b"")?;
+    let result = follow(c, &file, instance, &mut watched, recursive).about(name);
+    file.ops().release(&file);
+    result
+}
+
+fn say(c: &mut Command<'_>, word: &[u8], name: &[u8]) -> Outcome {
+    let bytes = [word, b" ", name, b"\0"].concat();
+    c.put(&bytes).and_then(|()| c.flush()).about(b"standard output")
+}
+
+/// Watches a directory, and those below it.
+fn add(
+    c: &Command<'_>,
+    instance: &Inotify,
+    watched: &mut Watched,
+    dir: &Path,
+    name: Vec<u8>,
+    recursive: bool,
+) -> crate::Result<()> {
+    let mut todo = alloc::vec![(dir.clone(), name)];
+    while let Some((dir, name)) = todo.pop() {
+        perm::check(&c.caller.cred, &**dir.inode(), perm::MAY_READ)?;
+        let wd = instance.add(&dir, WANTED)?;
+        if recursive {
+            for one in c.names(&dir)? {
+                if let Ok(child) = c.child(&dir, &one)
+                    && child.inode().kind() == FileType::Directory
+                {
+                    todo.push((child, join(&name, &one)));
+                }
+            }
+        }
+        watched.insert(wd, (name, dir));
+    }
+    Ok(())
+}
+
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+fn follow(
+    c: &mut Command<'_>,
+    file: &File,
+    instance: &Inotify,
+    watched: &mut Watched,
+    recursive: bool,
+) -> crate::Result<()> {
+    let mut buf = super::chunk();
+    loop {
+        let n = c.patiently(|| file.ops().read(file, &mut Output::kernel(&mut buf), 0))?;
+        let mut at = 0;
+        while let Some(head) = buf[at..n].first_chunk::<16>() {
+            let word = |i: usize| u32::from_ne_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+            let (wd, mask, len) = (word(0).cast_signed(), word(4), word(12) as usize);
+            let name = buf[at + 16..at + 16 + len].split(|&b| b == 0).next().unwrap_or_default().to_vec();
+            at += 16 + len;
+            if mask & event::IN_Q_OVERFLOW != 0 {
+                say(c, b"lost", b"").map_err(|f| f.errno)?;
+                continue;
+            }
+            let Some((prefix, dir)) = watched.get(&wd).cloned() else { continue };
+            if mask & event::IN_IGNORED != 0 {
+                watched.remove(&wd);
+                continue;
+            }
+            if mask & event::IN_DELETE_SELF != 0 && prefix.is_empty() {
+                return say(c, b"removed", b"").map_err(|f| f.errno);
+            }
+            let Some(what) = kind(mask).filter(|_| !name.is_empty()) else { continue };
+            let full = join(&prefix, &name);
+            // Before it is told: who hears of a directory may rely on hearing of what is then put into it.
+            if recursive
+                && mask & event::IN_ISDIR != 0
+                && what == b"created"
+                && let Ok(child) = c.child(&dir, &name)
+            {
+                // It may be gone again.
+                let _ = add(c, instance, watched, &child, full.clone(), true);
+            }
+            say(c, what, &full).map_err(|f| f.errno)?;
+        }
+    }
+}
+
+fn kind(mask: u32) -> Option<&'static [u8]> {
+    Some(match mask & WANTED {
+        m if m & (event::IN_CREATE | event::IN_MOVED_TO) != 0 => b"created",
+        m if m & (event::IN_DELETE | event::IN_MOVED_FROM) != 0 => b"removed",
+        m if m & event::IN_CLOSE_WRITE != 0 => b"written",
+        m if m & event::IN_MODIFY != 0 => b"modified",
+        m if m & event::IN_ATTRIB != 0 => b"changed",
+        _ => return None,
+    })
+}

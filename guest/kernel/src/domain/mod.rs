@@ -1,0 +1,13 @@
+//! The domain as a whole: boot, its first program, the Freezer, sessions, what /proc and /sys tell.
+
+pub mod boot;
+pub mod cgroupfs;
+pub mod commands;
+pub mod devfs;
+pub mod first;
+pub mod freezer;
+pub mod procfs;
+pub mod sessions;
+pub mod sysfs;
+pub mod sysnet;
+pub mod trim;

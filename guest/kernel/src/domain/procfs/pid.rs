@@ -1,0 +1,692 @@
+//! /proc/PID and /proc/PID/task/TID.
+
+use crate::core::sched::runnable::Runnable;
+use crate::process::task::TASKS;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt::Write;
+use core::sync::atomic::Ordering;
+
+use super::net;
+use crate::objects::lookup::path::Path;
+use crate::objects::vfs::synthetic::{Directory, MagicLink, Node, bytes, fixed, open_text, text, writable};
+use crate::objects::vfs::{File, FileOps, FileType};
+use crate::process::task::{Process, Thread, current, remote};
+use crate::process::time::cpu::Times;
+use crate::{Errno, Result, kernel, memory};
+
+/// The directory of a process, if it exists (threads too: /proc/TID is found but not listed).
+pub fn process_dir(pid: i32) -> Option<Node> {
+    let p = match TASKS.process(pid) {
+        Ok(p) => p,
+        Err(_) => TASKS.thread(pid).ok()?.process.clone(),
+    };
+    let main = p.threads().first().cloned();
+    Some(Node::Dir(Arc::new(PidDir {
+        p: Arc::downgrade(&p),
+        t: main.as_ref().map(Arc::downgrade),
+        task: false,
+    })))
+}
+
+/// One process, or one thread under task/.
+struct PidDir {
+    p: Weak<Process>,
+    t: Option<Weak<Thread>>,
+    task: bool,
+}
+
+/// Names in the directory with their types; the index is the cookie.
+const ENTRIES: &[(&str, FileType)] = {
+    use FileType::{Directory as D, Regular as R, Symlink as L};
+    &[
+        ("attr", D),
+        ("auxv", R),
+        ("cgroup", R),
+        ("children", R),
+        ("cmdline", R),
+        ("comm", R),
+        ("coredump_filter", R),
+        ("cpuset", R),
+        ("cwd", L),
+        ("environ", R),
+        ("exe", L),
+        ("fd", D),
+        ("fdinfo", D),
+        ("gid_map", R),
+        ("io", R),
+        ("limits", R),
+        ("maps", R),
+        ("mem", R),
+        ("mountinfo", R),
+        ("mounts", R),
+        ("mountstats", R),
+        ("net", D),
+        ("ns", D),
+        ("oom_adj", R),
+        ("oom_score", R),
+        ("oom_score_adj", R),
+        ("personality", R),
+        ("projid_map", R),
+        ("root", L),
+        ("sched", R),
+        ("schedstat", R),
+        ("setgroups", R),
+        ("smaps", R),
+        ("smaps_rollup", R),
+        ("stack", R),
+        ("stat", R),
+        ("statm", R),
+        ("status", R),
+        ("syscall", R),
+        ("task", D),
+        ("timers", R),
+        ("timerslack_ns", R),
+        ("uid_map", R),
+        ("wchan", R),
+    ]
+};
+
+impl Directory for PidDir {
+    fn process(&self) -> Option<Weak<dyn Any + Send + Sync>> {
+        (!self.task).then(|| self.p.clone() as Weak<dyn Any + Send + Sync>)
+    }
+
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let name = core::str::from_utf8(name).ok()?;
+        self.p.upgrade()?;
+        self.entry(name)
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        for (i, (name, kind)) in ENTRIES.iter().enumerate().skip(from as usize) {
+            if self.task && *name == "task" || !self.task && *name == "children" {
+                continue;
+            }
+            if !each(i as u64 + 1, name.as_bytes(), *kind) {
+                return;
+            }
+        }
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.p.upgrade().map_or((0, 0), |p| {
+            let c = p.cred();
+            (c.euid, c.egid)
+        })
+    }
+}
+
+impl PidDir {
+    /// A text file made from the process.
+    fn of(&self, f: fn(&Process) -> Result<String>) -> Node {
+        let p = self.p.clone();
+        text(move || f(&*p.upgrade().ok_or(Errno::ESRCH)?))
+    }
+
+    /// Which kinds of memory go into a core file.
+    fn core_filter(&self) -> Node {
+        const KINDS: u32 = 0x1ff;
+        let (p, q) = (self.p.clone(), self.p.clone());
+        let filter = |p: &Weak<Process>| p.upgrade().ok_or(Errno::ESRCH);
+        writable(
+            0o644,
+            move || Ok(format!("{:08x}\n", filter(&p)?.attrs.core_filter.load(Ordering::Relaxed))),
+            move |b| {
+                let text = core::str::from_utf8(b).map_err(|_| Errno::EINVAL)?.trim_ascii_end();
+                let v = match (text.strip_prefix("0x").or(text.strip_prefix("0X")), text.strip_prefix('0')) {
+                    (Some(hex), _) => u32::from_str_radix(hex, 16),
+                    (None, Some(octal)) if !octal.is_empty() => u32::from_str_radix(octal, 8),
+                    _ => text.parse(),
+                };
+                let v = v.map_err(|_| Errno::EINVAL)?;
+                filter(&q)?.attrs.core_filter.store(v & KINDS, Ordering::Relaxed);
+                Ok(())
+            },
+        )
+    }
+
+    /// A text file made from the process and, if it still runs, the thread.
+    fn of_thread(&self, f: fn(&Process, Option<&Thread>) -> Result<String>) -> Node {
+        let (p, t) = (self.p.clone(), self.t.clone());
+        text(move || {
+            let t = t.as_ref().and_then(Weak::upgrade);
+            f(&*p.upgrade().ok_or(Errno::ESRCH)?, t.as_deref())
+        })
+    }
+
+    fn block(&self, mode: u32, f: fn(&Arc<Process>) -> Vec<u8>) -> Node {
+        let p = self.p.clone();
+        bytes(mode, move || Ok(f(&p.upgrade().ok_or(Errno::ESRCH)?)))
+    }
+
+    fn magic(&self, f: fn(&Process) -> Option<Path>) -> Node {
+        Node::Magic(Arc::new(Place { p: self.p.clone(), f }))
+    }
+
+    fn entry(&self, name: &str) -> Option<Node> {
+        Some(match name {
+            "auxv" => self.block(0o400, |p| p.auxv.lock().clone()),
+            "cmdline" => self.block(0o444, super::title::command_line),
+            "environ" => self.block(0o400, |p| p.environ.lock().clone()),
+            "cgroup" => fixed("0::/\n"),
+            "comm" => self.comm(),
+            "coredump_filter" => self.core_filter(),
+            "cwd" => self.magic(|p| Some(p.fs().cwd())),
+            "root" => self.magic(|p| Some(p.fs().root())),
+            "exe" => self.magic(|p| p.exe.lock().clone()),
+            "fd" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: false })),
+            "fdinfo" => Node::Dir(Arc::new(FdDir { p: self.p.clone(), info: true })),
+            "mem" => {
+                let p = self.p.clone();
+                Node::File {
+                    mode: 0o600,
+                    open: Arc::new(move || Ok(Arc::new(super::mem::MemFile::new(p.clone())))),
+                }
+            }
+            "attr" => crate::objects::vfs::synthetic::dir(alloc::vec![
+                ("current", || fixed("unconfined\n") as Node),
+                ("exec", || fixed("")),
+                ("prev", || fixed("unconfined\n")),
+            ]),
+            "children" if self.task => {
+                self.of(|p| Ok(p.children.lock().iter().map(|c| format!("{} ", c.pid)).collect()))
+            }
+            "cpuset" => fixed("/\n"),
+            "mountstats" | "timers" => fixed(""),
+            "gid_map" | "uid_map" | "projid_map" => fixed("         0          0 4294967295\n"),
+            "setgroups" => fixed("allow\n"),
+            "io" => fixed(
+                "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
+            ),
+            "limits" => self.of(|p| Ok(limits(p))),
+            "maps" => self.of(|p| Ok(memory::maps_text(&p.space().mm))),
+            "smaps" => self.of(|p| Ok(memory::smaps_text(&p.space().mm))),
+            "smaps_rollup" => self.of(|p| Ok(memory::smaps_rollup_text(&p.space().mm))),
+            "mounts" => mount_table(crate::objects::vfs::mount::mounts_text),
+            "mountinfo" => mount_table(crate::objects::vfs::mount::mountinfo_text),
+            "net" => net::dir_node(),
+            "ns" => Node::Dir(Arc::new(NsDir)),
+            "oom_adj" | "oom_score" => fixed("0\n"),
+            "oom_score_adj" => {
+                let (p, q) = (self.p.clone(), self.p.clone());
+                writable(
+                    0o644,
+                    move || {
+                        Ok(format!(
+                            "{}\n",
+                            p.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.load(Ordering::Relaxed)
+                        ))
+                    },
+                    move |b| {
+                        let v = parse_int(b).filter(|v| (-1000..=1000).contains(v)).ok_or(Errno::EINVAL)?;
+                        q.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.store(v as i32, Ordering::Relaxed);
+                        Ok(())
+                    },
+                )
+            }
+            "personality" => fixed("00000000\n"),
+            "sched" => {
+                self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len())))
+            }
+            "schedstat" => self
+                .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, crate::process::time::cpu::thread_ns)))),
+            "stack" => fixed(""),
+            "stat" if self.task => self.of_thread(|p, t| {
+                stat(p, t, t.map_or_else(Times::default, crate::process::time::cpu::thread_times))
+            }),
+            "stat" => self.of_thread(|p, t| stat(p, t, crate::process::time::cpu::process_times(p))),
+            "statm" => self.of(|p| {
+                let v = memory::vm_stats(&p.space().mm);
+                let page = |b: u64| b / 4096;
+                Ok(format!(
+                    "{} {} {} {} 0 {} 0\n",
+                    page(v.size),
+                    page(v.resident),
+                    page(v.shared),
+                    page(v.text),
+                    page(v.data)
+                ))
+            }),
+            "status" => self.of_thread(status),
+            "syscall" => fixed("running\n"),
+            "timerslack_ns" => fixed("50000\n"),
+            "wchan" => fixed("0"),
+            "task" if !self.task => Node::Dir(Arc::new(TaskDir { p: self.p.clone() })),
+            _ => return None,
+        })
+    }
+
+    fn comm(&self) -> Node {
+        let (t, u) = (self.t.clone(), self.t.clone());
+        let get = |t: &Option<Weak<Thread>>| t.as_ref().and_then(Weak::upgrade).ok_or(Errno::ESRCH);
+        writable(
+            0o644,
+            move || Ok(format!("{}\n", comm_text(&get(&t)?.comm.lock()))),
+            move |b| {
+                let b = b.strip_suffix(b"\n").unwrap_or(b);
+                let mut c = [0; 16];
+                let n = b.len().min(15);
+                c[..n].copy_from_slice(&b[..n]);
+                *get(&u)?.comm.lock() = c;
+                Ok(())
+            },
+        )
+    }
+}
+
+/// A decimal number with optional sign and trailing newline.
+pub fn parse_int(b: &[u8]) -> Option<i64> {
+    core::str::from_utf8(b).ok()?.trim().parse().ok()
+}
+
+fn comm_text(c: &[u8; 16]) -> String {
+    let n = c.iter().position(|&b| b == 0).unwrap_or(16);
+    String::from_utf8_lossy(&c[..n]).into_owned()
+}
+
+/// The leader's name; a zombie keeps what it was last called.
+pub fn comm_of(p: &Process) -> String {
+    match p.threads().first() {
+        Some(t) => comm_text(&t.comm.lock()),
+        None => comm_text(&p.last_comm.lock()),
+    }
+}
+
+/// State letter of a process or thread.
+pub fn state(p: &Process, t: Option<&Thread>) -> char {
+    if p.is_zombie() {
+        return 'Z';
+    }
+    let traced = match t {
+        Some(t) => t.ptrace.is_stopped(),
+        None => p.threads().first().is_some_and(|t| t.ptrace.is_stopped()),
+    };
+    if traced {
+        return 't';
+    }
+    if p.signals.is_stopped() {
+        return 'T';
+    }
+    let one = |t: &Thread| !t.entity().waits();
+    let runs = match t {
+        Some(t) => one(t),
+        None => p.threads().iter().any(|t| one(t)),
+    };
+    if runs { 'R' } else { 'S' }
+}
+
+/// Nanoseconds as clock ticks of 10 ms.
+fn ticks(ns: u64) -> u64 {
+    ns / 10_000_000
+}
+
+fn stat(p: &Process, t: Option<&Thread>, used: Times) -> Result<String> {
+    let v = memory::vm_stats(&p.space().mm);
+    // Addresses are for those who may look into the process.
+    let may = remote::may_access(&current().process, p).is_ok();
+    let a = if may { p.space().mm.areas() } else { memory::Areas::default() };
+    let id = t.map_or(p.pid, Thread::tid);
+    let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
+    let session = p.session();
+    let (tty_nr, tpgid) = crate::terminals::controlling_numbers(&session);
+    let nice = p.nice.load(Ordering::Relaxed);
+    let (ignored, caught) = p.signals.ignored_and_caught();
+    let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
+    let children = p.used.children();
+    let mut s = String::new();
+    put(
+        &mut s,
+        format_args!(
+            "{id} ({name}) {} {} {} {} {tty_nr} {tpgid} 4194304 0 0 0 0 ",
+            state(p, t),
+            p.parent().map_or(0, |q| q.pid),
+            p.pgid(),
+            session.sid
+        ),
+    );
+    put(
+        &mut s,
+        format_args!(
+            "{} {} {} {} {} {nice} {} 0 {} {} {} 18446744073709551615 ",
+            ticks(used.user),
+            ticks(used.system),
+            ticks(children.user),
+            ticks(children.system),
+            20 + nice,
+            p.threads().len().max(1),
+            ticks(p.start_ns.saturating_sub(kernel().boot_ns)),
+            v.size,
+            v.resident / 4096
+        ),
+    );
+    put(
+        &mut s,
+        format_args!(
+            "{} {} {} 0 0 {} {} {} {} 0 0 0 {} 0 0 0 0 0 0 {} {} {} {} {} {} {} {}\n",
+            a.start_code.max(1),
+            a.end_code.max(1),
+            v.stack_start,
+            pending & 0x7fff_ffff,
+            blocked & 0x7fff_ffff,
+            ignored & 0x7fff_ffff,
+            caught & 0x7fff_ffff,
+            p.exit_signal.load(Ordering::Relaxed),
+            a.start_data,
+            a.end_data,
+            a.start_brk,
+            a.arg_start,
+            a.arg_end,
+            a.env_start,
+            a.env_end,
+            p.exit_status.lock().unwrap_or(0)
+        ),
+    );
+    Ok(s)
+}
+
+/// A file that shows the mount table and tells of its changes.
+fn mount_table(f: fn() -> String) -> Node {
+    let open =
+        move || -> Result<Arc<dyn FileOps>> { Ok(crate::objects::vfs::mount::Table::new(open_text(f))) };
+    Node::File { mode: 0o444, open: Arc::new(open) }
+}
+
+/// Formatting into a String cannot fail.
+fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
+    let r = s.write_fmt(args);
+    debug_assert!(r.is_ok());
+}
+
+fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
+    let v = memory::vm_stats(&p.space().mm);
+    let c = t.map_or_else(|| p.cred(), Thread::cred);
+    let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
+    let (ignored, caught) = p.signals.ignored_and_caught();
+    let st = state(p, t);
+    let leader = p.threads();
+    let tracer = t.or(leader.first().map(|t| &**t)).and_then(|t| t.ptrace.tracer()).map_or(0, |q| q.pid);
+    let word = match st {
+        'R' => "running",
+        'T' => "stopped",
+        't' => "tracing stop",
+        'Z' => "zombie",
+        _ => "sleeping",
+    };
+    let groups: String = c.groups.iter().map(|g| g.to_string() + " ").collect();
+    let kb = |b: u64| b / 1024;
+    let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
+    let name = name.replace('\\', "\\\\").replace('\n', "\\n");
+    let mut s = String::new();
+    put(
+        &mut s,
+        format_args!(
+            "Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n",
+            p.fs().umask(),
+            p.pid,
+            t.map_or(p.pid, Thread::tid),
+            p.parent().map_or(0, |q| q.pid),
+            tracer
+        ),
+    );
+    put(
+        &mut s,
+        format_args!(
+            "Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{}\nNSpgid:\t{}\nNSsid:\t{}\n",
+            c.ruid,
+            c.euid,
+            c.suid,
+            c.fsuid,
+            c.rgid,
+            c.egid,
+            c.sgid,
+            c.fsgid,
+            p.files().list().len().next_multiple_of(64).max(64),
+            p.pid,
+            t.map_or(p.pid, Thread::tid),
+            p.pgid(),
+            p.session().sid
+        ),
+    );
+    if !p.is_zombie() {
+        put(
+            &mut s,
+            format_args!(
+                "VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmLck:\t{3:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{1:8} kB\nRssAnon:\t{1:8} kB\nRssFile:\t       0 kB\nRssShmem:\t{2:8} kB\n",
+                kb(v.size),
+                kb(v.resident),
+                kb(v.shared),
+                kb(v.locked)
+            ),
+        );
+        put(
+            &mut s,
+            format_args!(
+                "VmData:\t{:8} kB\nVmStk:\t{:8} kB\nVmExe:\t{:8} kB\nVmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\n",
+                kb(v.data),
+                kb(v.stack),
+                kb(v.text)
+            ),
+        );
+    }
+    put(
+        &mut s,
+        format_args!(
+            "CoreDumping:\t{}\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
+            u8::from(p.dump.is_under_way()),
+            p.threads().len().max(1),
+            p.rlimit(crate::process::task::rlimit::SIGPENDING),
+            p.signals.pending()
+        ),
+    );
+    let seccomp = match t {
+        Some(t) => t.seccomp.status(),
+        None => p.threads.lock().first().map_or((0, 0), |t| t.seccomp.status()),
+    };
+    put(
+        &mut s,
+        format_args!(
+            "CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t{}\nSeccomp_filters:\t{}\n",
+            c.cap_inheritable,
+            c.cap_permitted,
+            c.cap_effective,
+            c.cap_bounding,
+            c.cap_ambient,
+            u8::from(p.no_new_privs.load(Ordering::Relaxed)),
+            seccomp.0,
+            seccomp.1
+        ),
+    );
+    let cpus = kernel().vcpu_limit;
+    let mask = if cpus >= 32 { u32::MAX } else { (1 << cpus) - 1 };
+    put(
+        &mut s,
+        format_args!(
+            "Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
+            cpu_list(cpus)
+        ),
+    );
+    Ok(s)
+}
+
+/// "0" or "0-3".
+pub fn cpu_list(n: u32) -> String {
+    if n <= 1 { "0".to_string() } else { format!("0-{}", n - 1) }
+}
+
+fn limits(p: &Process) -> String {
+    const NAMES: [(&str, &str); 16] = [
+        ("Max cpu time", "seconds"),
+        ("Max file size", "bytes"),
+        ("Max data size", "bytes"),
+        ("Max stack size", "bytes"),
+        ("Max core file size", "bytes"),
+        ("Max resident set", "bytes"),
+        ("Max processes", "processes"),
+        ("Max open files", "files"),
+        ("Max locked memory", "bytes"),
+        ("Max address space", "bytes"),
+        ("Max file locks", "locks"),
+        ("Max pending signals", "signals"),
+        ("Max msgqueue size", "bytes"),
+        ("Max nice priority", ""),
+        ("Max realtime priority", ""),
+        ("Max realtime timeout", "us"),
+    ];
+    let show = |v: u64| if v == u64::MAX { "unlimited".to_string() } else { v.to_string() };
+    let mut s = format!("{:<25} {:<20} {:<20} {:<10}\n", "Limit", "Soft Limit", "Hard Limit", "Units");
+    for (l, (name, unit)) in p.rlimits.lock().iter().zip(NAMES) {
+        put(&mut s, format_args!("{name:<25} {:<20} {:<20} {unit:<10}\n", show(l.cur), show(l.max)));
+    }
+    s
+}
+
+/// exe, cwd, root.
+struct Place {
+    p: Weak<Process>,
+    f: fn(&Process) -> Option<Path>,
+}
+
+impl MagicLink for Place {
+    fn text(&self) -> Result<Vec<u8>> {
+        Ok(self.path().ok_or(Errno::ENOENT)?.name())
+    }
+
+    fn path(&self) -> Option<Path> {
+        self.p.upgrade().and_then(|p| (self.f)(&p))
+    }
+}
+
+/// fd/N.
+struct FdLink {
+    pub(crate) file: Arc<File>,
+}
+
+impl MagicLink for FdLink {
+    fn text(&self) -> Result<Vec<u8>> {
+        match (&self.file.path, &self.file.anon_name) {
+            (Some(p), _) => Ok(p.name()),
+            (None, Some(n)) => Ok(n.clone().into_bytes()),
+            (None, None) => Err(Errno::ENOENT),
+        }
+    }
+
+    fn path(&self) -> Option<Path> {
+        self.file.path.clone()
+    }
+
+    fn file(&self) -> Option<Arc<File>> {
+        Some(self.file.clone())
+    }
+
+    /// How it is open.
+    fn mode(&self) -> u32 {
+        0o100 | u32::from(self.file.readable()) << 8 | u32::from(self.file.writable()) << 7
+    }
+}
+
+struct FdDir {
+    p: Weak<Process>,
+    info: bool,
+}
+
+impl Directory for FdDir {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let fd: i32 = core::str::from_utf8(name).ok()?.parse().ok()?;
+        let p = self.p.upgrade()?;
+        let file = p.files().get(fd).ok()?;
+        if !self.info {
+            return Some(Node::Magic(Arc::new(FdLink { file })));
+        }
+        let cloexec = p.files().cloexec(fd).ok()?;
+        let pid = p.pid;
+        Some(text(move || {
+            let flags = file.flags() | if cloexec { crate::objects::vfs::file::flags::O_CLOEXEC } else { 0 };
+            let mut s =
+                format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", file.pos.get(), file.id);
+            file.ops().fdinfo(&file, &mut s);
+            crate::objects::vfs::locks::describe(&file, pid, &mut s);
+            Ok(s)
+        }))
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        let Some(p) = self.p.upgrade() else { return };
+        let kind = if self.info { FileType::Regular } else { FileType::Symlink };
+        for (fd, _) in p.files().list() {
+            let cookie = fd as u64 + 1;
+            if cookie > from && !each(cookie, fd.to_string().as_bytes(), kind) {
+                return;
+            }
+        }
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        PidDir { p: self.p.clone(), t: None, task: false }.owner()
+    }
+
+    fn mode(&self) -> u32 {
+        // Open files are nobody else's business; `fdinfo` is as Linux has it.
+        if self.info { 0o555 } else { 0o500 }
+    }
+}
+
+struct TaskDir {
+    p: Weak<Process>,
+}
+
+impl Directory for TaskDir {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let tid = super::parse_pid(name)?;
+        let p = self.p.upgrade()?;
+        let t = p.threads().into_iter().find(|t| t.tid() == tid)?;
+        Some(Node::Dir(Arc::new(PidDir { p: self.p.clone(), t: Some(Arc::downgrade(&t)), task: true })))
+    }
+
+    fn links(&self) -> u32 {
+        2 + self.p.upgrade().map_or(0, |p| p.threads.lock().len() as u32)
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        let Some(p) = self.p.upgrade() else { return };
+        let mut tids: Vec<i32> = p.threads().iter().map(|t| t.tid()).collect();
+        tids.sort_unstable();
+        for tid in tids {
+            if tid as u64 > from && !each(tid as u64, tid.to_string().as_bytes(), FileType::Directory) {
+                return;
+            }
+        }
+    }
+}
+
+/// ns/*: a domain has one namespace of each kind.
+struct NsDir;
+
+const NAMESPACES: [(&str, u64); 8] = [
+    ("cgroup", 4026531835),
+    ("ipc", 4026531839),
+    ("mnt", 4026531841),
+    ("net", 4026531840),
+    ("pid", 4026531836),
+    ("time", 4026531834),
+    ("user", 4026531837),
+    ("uts", 4026531838),
+];
+
+impl Directory for NsDir {
+    fn lookup(&self, name: &[u8]) -> Option<Node> {
+        let (n, id) = NAMESPACES.iter().find(|(n, _)| n.as_bytes() == name)?;
+        Some(Node::Link(Arc::new(move || Ok(format!("{n}:[{id}]").into_bytes()))))
+    }
+
+    fn list(&self, from: u64, each: &mut dyn FnMut(u64, &[u8], FileType) -> bool) {
+        for (i, (n, _)) in NAMESPACES.iter().enumerate().skip(from as usize) {
+            if !each(i as u64 + 1, n.as_bytes(), FileType::Symlink) {
+                return;
+            }
+        }
+    }
+}

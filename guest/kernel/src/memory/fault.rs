@@ -1,0 +1,227 @@
+//! Faults of programs: which signal they mean, and those that can be repaired.
+//!
+//! Pages of a mapped file behind its end have no host mapping, so touching them faults: SIGBUS, unless the file
+//! has grown since, in which case the new pages are mapped and the instruction runs again. So it is with holes of sparse
+//! files, which get memory when they are touched, and below mappings that grow down. Calls that meet such memory are made
+//! again once it is there ([`mend_missed`]).
+
+use doppel_abi_machine::layout::{USER_END, USER_START};
+use doppel_machine::host;
+use doppel_machine::trap::FaultInfo;
+use doppel_machine::user::{Missed, take_missed};
+
+use super::OTHERS;
+use super::map::STACK_GUARD;
+use super::vma::{Backing, Vma, vm};
+use super::{Mm, Place, page_down, page_up};
+use crate::core::subject::{rlimit, subject};
+use crate::process::signal::sig;
+
+/// What to do about an exception of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultOutcome {
+    /// The cause is gone: run the instruction again.
+    Retry,
+    /// Deliver this signal.
+    Signal {
+        /// Signal number.
+        signo: i32,
+        /// `si_code`.
+        code: i32,
+        /// `si_addr`.
+        addr: u64,
+    },
+}
+
+const SEGV_MAPERR: i32 = 1;
+const SEGV_ACCERR: i32 = 2;
+const BUS_ADRERR: i32 = 2;
+const SI_KERNEL: i32 = 0x80;
+const TRAP_PAGE_FAULT: u64 = 14;
+/// Retries of one address in a row before it counts as a real fault.
+const MAX_RETRIES: u32 = 64;
+
+/// Judges a fault of the current thread, whose memory this is.
+pub fn handle_fault(mm: &Mm, info: &FaultInfo) -> FaultOutcome {
+    let as_is = FaultOutcome::Signal { signo: info.signo, code: info.code, addr: info.addr };
+    // The host's own signals have the numbers of some exception before.
+    if info.trapno != TRAP_PAGE_FAULT
+        || info.code == SI_KERNEL
+        || !matches!(info.signo, sig::SIGSEGV | sig::SIGBUS)
+    {
+        return as_is;
+    }
+    // Error code bits: 1 write, 4 instruction fetch.
+    let want = if info.err & 2 != 0 {
+        2
+    } else if info.err & 16 != 0 {
+        4
+    } else {
+        1
+    };
+    mm.judge(info.addr, want, info.signo, as_is)
+}
+
+/// After a call of the current thread, whose memory this is, has met memory that was not there (EFAULT): whether it is now.
+#[cold]
+pub fn mend_missed(mm: &Mm) -> bool {
+    take_missed().is_some_and(|m| mm.mend(m))
+}
+
+impl Mm {
+    fn judge(&self, addr: u64, want: u32, signo: i32, as_is: FaultOutcome) -> FaultOutcome {
+        let segv = |code| FaultOutcome::Signal { signo: sig::SIGSEGV, code, addr };
+        let bus = FaultOutcome::Signal { signo: sig::SIGBUS, code: BUS_ADRERR, addr };
+        let mut g = self.lock();
+        let g = &mut *g;
+        let Some((start, end, v)) = g.map.get(addr) else {
+            return if self.grow_down(g, addr) { FaultOutcome::Retry } else { segv(SEGV_MAPERR) };
+        };
+        // On x86 everything readable: write or execute permission includes reading.
+        let allowed = if v.prot & 6 != 0 { v.prot | 1 } else { v.prot };
+        if allowed & want == 0 {
+            return segv(SEGV_ACCERR);
+        }
+        let rel = page_down(addr - start);
+        if rel >= v.mapped_len(end - start) {
+            return if self.map_grown(g, start, end, rel) { FaultOutcome::Retry } else { bus };
+        }
+        if signo == sig::SIGBUS && v.fill_hole(start, end - start, rel).is_err() {
+            // Neither the domain nor the host has memory for a page of the page file.
+            return bus;
+        }
+        // The tree allows it, so another thread changed the mapping between the fault and now: look again.
+        g.last_retry = if g.last_retry.0 == addr { (addr, g.last_retry.1 + 1) } else { (addr, 1) };
+        if g.last_retry.1 <= MAX_RETRIES {
+            FaultOutcome::Retry
+        } else if signo == sig::SIGBUS {
+            bus
+        } else {
+            as_is
+        }
+    }
+
+    /// Grows the MAP_GROWSDOWN mapping above `addr` down to it, if the limits allow it and nothing lies too close below.
+    fn grow_down(&self, g: &mut super::map::Inner, addr: u64) -> bool {
+        let at = page_down(addr);
+        let Some((start, _, v)) = g.map.overlapping(at, USER_END).next() else { return false };
+        let (v, len) = (v.clone(), start - at);
+        if v.flags & (vm::GROWSDOWN | vm::STACK) != vm::GROWSDOWN || at < USER_START {
+            return false;
+        }
+        let close = g.map.overlapping(at.saturating_sub(STACK_GUARD).max(USER_START), at).last();
+        if close.is_some_and(|(_, _, below)| below.prot != 0 && below.flags & vm::GROWSDOWN == 0) {
+            return false;
+        }
+        let process = subject();
+        let size = g.map.get(start).map_or(0, |(s, e, _)| e - s) + len;
+        if size > process.rlimit(rlimit::STACK) {
+            return false;
+        }
+        let mut more = v;
+        more.flags &= !vm::CHARGED;
+        let (r, garbage) = self.map_locked(g, Place::NoReplace(at), len, more, false);
+        drop(garbage);
+        r.is_ok()
+    }
+
+    /// Whether memory that a copy of the kernel's missed can be there now: the call may be made again.
+    fn mend(&self, missed: Missed) -> bool {
+        let mut g = self.lock();
+        let g = &mut *g;
+        match g.map.get(missed.page) {
+            None => !missed.bus && self.grow_down(g, missed.page),
+            Some((start, end, v)) => {
+                let rel = missed.page - start;
+                let there = rel < v.mapped_len(end - start);
+                missed.bus && there && v.fill_hole(start, end - start, rel).is_ok()
+            }
+        }
+    }
+
+    /// Maps the pages a file has gained, if they include `rel` bytes from `start`.
+    fn map_grown(&self, g: &mut super::map::Inner, start: u64, end: u64, rel: u64) -> bool {
+        let Some((_, _, v)) = g.map.get(start) else { return false };
+        let v: Vma = v.clone();
+        if matches!(v.backing, Backing::Anonymous) {
+            return false;
+        }
+        let (old, new) = (v.mapped_len(end - start), v.file_end());
+        let to = new.saturating_sub(v.offset).min(end - start);
+        if rel >= to || v.map_host(start, old, to, false).is_err() {
+            return false;
+        }
+        g.map.update(start, end, |_, _, v| v.present = new);
+        true
+    }
+}
+
+/// Where the word of a futex lies, for processes that share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FutexPlace {
+    /// In memory of one space only.
+    Own,
+    /// In an object that others may map.
+    Object {
+        /// The object.
+        id: u64,
+        /// Offset of the word in it.
+        offset: u64,
+    },
+    /// It cannot be read, or not written: private pages count only if they may be written.
+    Nowhere,
+}
+
+impl Mm {
+    /// Where the word at `addr` lies; `write`: for one that the kernel changes.
+    pub fn futex_place(&self, addr: u64, write: bool) -> FutexPlace {
+        let g = self.lock();
+        let Some((start, _, v)) = g.map.get(addr) else { return FutexPlace::Nowhere };
+        if v.prot == 0 || v.prot & 2 == 0 && (write || matches!(v.backing, Backing::Anonymous)) {
+            return FutexPlace::Nowhere;
+        }
+        match &v.backing {
+            Backing::Pages(o) if v.shared() => {
+                FutexPlace::Object { id: o.id(), offset: v.offset + (addr - start) }
+            }
+            _ => FutexPlace::Own,
+        }
+    }
+}
+
+/// An object became shorter: its pages behind the new end leave every space that maps it, so that touching them
+/// gives SIGBUS. The caller holds no lock: other spaces do that themselves.
+pub fn object_shrunk(id: u64, len: u64) {
+    (OTHERS.get().object_shrunk)(id, len);
+}
+
+impl Mm {
+    /// Whether pages of an object behind `len` are mapped here.
+    pub fn shows_shrunk(&self, id: u64, len: u64) -> bool {
+        let end = page_up(len);
+        self.lock().map.iter().any(|(.., v)| shows_behind(v, id, end))
+    }
+}
+
+fn shows_behind(v: &Vma, id: u64, end: u64) -> bool {
+    matches!(&v.backing, Backing::Pages(o) if o.id() == id) && v.present > end
+}
+
+/// Takes the pages of an object behind `len` out of the current space.
+pub fn unmap_behind(mm: &Mm, id: u64, len: u64) {
+    let end = page_up(len);
+    let mut g = mm.lock();
+    let list: alloc::vec::Vec<(u64, u64, u64, u64)> = g
+        .map
+        .iter()
+        .filter(|(.., v)| shows_behind(v, id, end))
+        .map(|(s, e, v)| (s, e, v.mapped_len(e - s), end.saturating_sub(v.offset).min(e - s)))
+        .collect();
+    for (s, e, old, new) in list {
+        if new < old && host::unmap_user(s + new, old - new).is_err() {
+            // The host has too many mappings: the pages stay and read as zeros.
+            continue;
+        }
+        g.map.update(s, e, |_, _, v| v.present = end);
+    }
+}

@@ -1,0 +1,46 @@
+//! Pages of this space that other clones have too, mapped from the share file (docs/freezer.md).
+//!
+//! The host has compared them while the domain stood still, as it does now: what is mapped has the same content. The
+//! mappings are private, so the program notices nothing, and writes to its own copy.
+
+use alloc::vec::Vec;
+
+use doppel_abi_machine::control::SHARE_ZERO;
+use doppel_abi_machine::frozen::Segment;
+use doppel_machine::host;
+
+use super::Mm;
+use super::vma::vm;
+use crate::core::sched::Memory;
+
+/// Mappings that are left alone: what is written there is not private, or has a meaning of its own.
+const LEFT_ALONE: u32 = vm::SHARED | vm::WIPEONFORK | vm::VDSO | vm::PATCHED | vm::TRAMPOLINE | vm::LOCKED;
+
+impl Memory for Mm {
+    /// Maps pages from the share file, or fresh zero pages. Nothing else runs in the space.
+    fn share(&self, list: &[Segment]) {
+        let mut g = self.lock();
+        let mut touched: Vec<(u64, u64)> = Vec::new();
+        for s in list {
+            let Some(end) = s.addr.checked_add(s.len) else { continue };
+            for (start, stop, v) in g.map.overlapping(s.addr, end) {
+                let (from, to) = (start.max(s.addr), end.min(start + v.mapped_len(stop - start)));
+                if v.flags & LEFT_ALONE != 0 || from >= to {
+                    continue;
+                }
+                let backing = match s.offset {
+                    SHARE_ZERO => host::Backing::Anonymous,
+                    offset => host::Backing::Share(offset + (from - s.addr)),
+                };
+                // The host may be out of mappings for this process; then the page stays its own.
+                if host::map_user(from, to - from, v.prot, backing, false).is_ok() {
+                    touched.push((start, stop));
+                }
+            }
+        }
+        touched.dedup();
+        for (start, stop) in touched {
+            g.map.update(start, stop, |_, _, v| v.flags |= vm::THAWED);
+        }
+    }
+}

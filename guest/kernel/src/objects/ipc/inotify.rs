@@ -1,0 +1,380 @@
+//! File change notification (`inotify(7)`).
+//!
+//! Key types: [`Inotify`] (an instance), [`Watch`] (one watched inode of one instance). Watches hang on the inode
+//! as an attachment and hold it, so that it stays the same object. Boundary: the file system calls the
+//! `*_event` functions after a change, with no lock held; without any watch in the domain they cost one load.
+//! Lock order: an inode's list of watches → nothing; an instance's state → its wait queue.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use doppel_machine::sync::SpinLock;
+use doppel_machine::user::UserPtr;
+
+use super::dnotify;
+use crate::core::part::Part;
+use crate::core::sched::{PollTable, WaitQueue, wait_until};
+use crate::objects::lookup::path::Path;
+use crate::objects::vfs::file::{Splice, flags, poll};
+use crate::objects::vfs::{File, FileOps, FileType, Inode, Output};
+use crate::{Errno, Result};
+
+/// Events and flags (`inotify(7)`).
+#[allow(missing_docs)]
+pub mod event {
+    pub const IN_ACCESS: u32 = 0x1;
+    pub const IN_MODIFY: u32 = 0x2;
+    pub const IN_ATTRIB: u32 = 0x4;
+    pub const IN_CLOSE_WRITE: u32 = 0x8;
+    pub const IN_CLOSE_NOWRITE: u32 = 0x10;
+    pub const IN_OPEN: u32 = 0x20;
+    pub const IN_MOVED_FROM: u32 = 0x40;
+    pub const IN_MOVED_TO: u32 = 0x80;
+    pub const IN_CREATE: u32 = 0x100;
+    pub const IN_DELETE: u32 = 0x200;
+    pub const IN_DELETE_SELF: u32 = 0x400;
+    pub const IN_MOVE_SELF: u32 = 0x800;
+    pub const IN_ALL_EVENTS: u32 = 0xfff;
+    pub const IN_UNMOUNT: u32 = 0x2000;
+    pub const IN_Q_OVERFLOW: u32 = 0x4000;
+    pub const IN_IGNORED: u32 = 0x8000;
+    pub const IN_ONLYDIR: u32 = 0x0100_0000;
+    pub const IN_DONT_FOLLOW: u32 = 0x0200_0000;
+    pub const IN_EXCL_UNLINK: u32 = 0x0400_0000;
+    pub const IN_MASK_CREATE: u32 = 0x1000_0000;
+    pub const IN_MASK_ADD: u32 = 0x2000_0000;
+    pub const IN_ISDIR: u32 = 0x4000_0000;
+    pub const IN_ONESHOT: u32 = 0x8000_0000;
+}
+use event::*;
+
+/// Most events of one instance that wait to be read (`/proc/sys/fs/inotify/max_queued_events`).
+const MAX_QUEUED: usize = 16_384;
+/// Most watches of one instance.
+const MAX_WATCHES: usize = 65_536;
+/// Size of `struct inotify_event` without its name.
+const HEADER: usize = 16;
+const FIONREAD: u32 = 0x541b;
+
+/// Number of watches in the domain and the next rename cookie.
+#[derive(Default)]
+pub struct Counters {
+    watches: AtomicUsize,
+    cookie: AtomicU32,
+}
+
+/// The domain's.
+pub static COUNTERS: Part<Counters> = Part::new();
+
+#[derive(Clone, PartialEq, Eq)]
+struct Event {
+    wd: i32,
+    mask: u32,
+    cookie: u32,
+    name: Vec<u8>,
+}
+
+impl Event {
+    /// Bytes it takes when read: names are padded to a multiple of the header with at least one NUL.
+    fn size(&self) -> usize {
+        HEADER + if self.name.is_empty() { 0 } else { (self.name.len() + 1).next_multiple_of(HEADER) }
+    }
+}
+
+/// One watched inode.
+pub struct Watch {
+    wd: i32,
+    mask: AtomicU32,
+    instance: Weak<Inotify>,
+    inode: Arc<dyn Inode>,
+}
+
+/// The watches of an inode, as its attachment.
+#[derive(Default)]
+struct Watches(SpinLock<Vec<Arc<Watch>>>);
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Event>,
+    watches: BTreeMap<i32, Arc<Watch>>,
+    last_wd: i32,
+}
+
+/// An inotify instance.
+pub struct Inotify {
+    me: Weak<Inotify>,
+    state: SpinLock<State>,
+    readable: Arc<WaitQueue>,
+}
+
+fn counters() -> &'static Counters {
+    &COUNTERS
+}
+
+/// There is so much more to tell of changes ([`super::dnotify`]).
+pub fn count(n: usize) {
+    counters().watches.fetch_add(n, Ordering::Relaxed);
+}
+
+/// See [`count`].
+pub fn uncount(n: usize) {
+    counters().watches.fetch_sub(n, Ordering::Relaxed);
+}
+
+/// Whether anything in the domain is watched.
+#[inline]
+pub fn watching() -> bool {
+    counters().watches.load(Ordering::Relaxed) != 0
+}
+
+/// A number that ties IN_MOVED_FROM to IN_MOVED_TO.
+pub fn next_cookie() -> u32 {
+    counters().cookie.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+}
+
+/// Something happened to an open file that has a name.
+#[inline]
+pub fn file_event(file: &File, mask: u32) {
+    if watching() {
+        tell_file(file, mask);
+    }
+}
+
+#[cold]
+fn tell_file(file: &File, mask: u32) {
+    match &file.path {
+        Some(p) => tell_path(p, mask),
+        None => {
+            if let Some(i) = &file.inode {
+                tell(i, mask, 0, &[], false);
+            }
+        }
+    }
+}
+
+/// Something happened to the file at a place: tells its own watches and, with its name, its directory's.
+pub fn path_event(path: &Path, mask: u32) {
+    if watching() {
+        tell_path(path, mask);
+    }
+}
+
+/// A name in a directory was made, removed or moved. `is_dir` tells what the name stands for.
+pub fn name_event(dir: &Arc<dyn Inode>, name: &[u8], is_dir: bool, mask: u32, cookie: u32) {
+    if watching() {
+        tell(dir, mask | if is_dir { IN_ISDIR } else { 0 }, cookie, name, false);
+    }
+}
+
+/// Something happened to an inode itself (IN_ATTRIB, IN_MOVE_SELF, IN_DELETE_SELF).
+pub fn inode_event(inode: &Arc<dyn Inode>, mask: u32) {
+    if watching() {
+        let dir =
+            if inode.kind() == FileType::Directory && mask & IN_DELETE_SELF == 0 { IN_ISDIR } else { 0 };
+        tell(inode, mask | dir, 0, &[], false);
+        if mask & IN_DELETE_SELF != 0 {
+            forget(inode);
+        }
+    }
+}
+
+fn tell_path(path: &Path, mask: u32) {
+    let is_dir = path.dentry().kind() == FileType::Directory;
+    let mask = mask | if is_dir { IN_ISDIR } else { 0 };
+    if let Some(dir) = path.dentry().parent() {
+        tell(dir.inode(), mask, 0, &path.dentry().name(), path.deleted());
+    }
+    tell(path.inode(), mask, 0, &[], false);
+}
+
+/// Queues an event at the watches of `inode` that want it.
+fn tell(inode: &Arc<dyn Inode>, mask: u32, cookie: u32, name: &[u8], unlinked: bool) {
+    if !name.is_empty() || mask & IN_ISDIR != 0 {
+        dnotify::tell(inode, mask);
+    }
+    let Some(list) = inode.attachments().and_then(|a| a.get::<Watches>()) else { return };
+    let watches: Vec<_> = list.0.lock().clone();
+    for w in watches {
+        let want = w.mask.load(Ordering::Relaxed);
+        if want & mask & IN_ALL_EVENTS == 0 || (unlinked && want & IN_EXCL_UNLINK != 0) {
+            continue;
+        }
+        let Some(i) = w.instance.upgrade() else { continue };
+        i.push(Event { wd: w.wd, mask: mask & !IN_DONT_FOLLOW, cookie, name: name.to_vec() });
+        if want & IN_ONESHOT != 0 {
+            i.drop_watch(w.wd);
+        }
+    }
+}
+
+/// The inode is gone: ends its watches.
+fn forget(inode: &Arc<dyn Inode>) {
+    let Some(list) = inode.attachments().and_then(|a| a.get::<Watches>()) else { return };
+    let watches: Vec<_> = list.0.lock().clone();
+    for w in watches {
+        if let Some(i) = w.instance.upgrade() {
+            i.drop_watch(w.wd);
+        }
+    }
+}
+
+impl Watch {
+    /// Takes the watch off its inode.
+    fn detach(self: &Arc<Self>) {
+        let list = self.inode.attachments().and_then(|a| a.get::<Watches>());
+        if let Some(l) = list {
+            l.0.lock().retain(|w| !Arc::ptr_eq(w, self));
+        }
+        counters().watches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Inotify {
+    fn push(&self, e: Event) {
+        {
+            let mut s = self.state.lock();
+            // The same event again before the first was read tells nothing new.
+            if s.queue.back() == Some(&e) {
+                return;
+            }
+            if s.queue.len() < MAX_QUEUED {
+                s.queue.push_back(e);
+            } else if s.queue.len() == MAX_QUEUED {
+                s.queue.push_back(Event { wd: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Vec::new() });
+            } else {
+                return;
+            }
+        }
+        self.readable.wake_all(poll::POLLIN | poll::POLLRDNORM);
+    }
+
+    /// Ends a watch; EINVAL if there is none of this number.
+    pub(crate) fn drop_watch(&self, wd: i32) -> Option<()> {
+        let w = self.state.lock().watches.remove(&wd)?;
+        w.detach();
+        self.push(Event { wd, mask: IN_IGNORED, cookie: 0, name: Vec::new() });
+        Some(())
+    }
+
+    /// Watches what was found; who may is the caller's matter.
+    pub fn add(&self, path: &Path, mask: u32) -> Result<i32> {
+        let inode = path.inode();
+        let list = inode.attachments().map(|a| a.get_or_insert(Watches::default));
+        let mut s = self.state.lock();
+        let same = |w: &&Arc<Watch>| Arc::ptr_eq(&w.inode, inode);
+        if let Some(w) = s.watches.values().find(same) {
+            if mask & IN_MASK_CREATE != 0 {
+                return Err(Errno::EEXIST);
+            }
+            let old = if mask & IN_MASK_ADD != 0 { w.mask.load(Ordering::Relaxed) } else { 0 };
+            w.mask.store(old | mask, Ordering::Relaxed);
+            return Ok(w.wd);
+        }
+        if s.watches.len() >= MAX_WATCHES {
+            return Err(Errno::ENOSPC);
+        }
+        s.last_wd += 1;
+        let wd = s.last_wd;
+        let w = Arc::new(Watch {
+            wd,
+            mask: AtomicU32::new(mask),
+            instance: self.me.clone(),
+            inode: inode.clone(),
+        });
+        s.watches.insert(wd, w.clone());
+        drop(s);
+        counters().watches.fetch_add(1, Ordering::Relaxed);
+        if let Some(l) = list {
+            l.0.lock().push(w);
+        }
+        Ok(wd)
+    }
+
+    /// Takes the first event if it takes at most `room` bytes. `None` if the queue is empty.
+    fn pop(&self, room: usize) -> Option<Result<Event>> {
+        let mut s = self.state.lock();
+        if s.queue.front()?.size() > room {
+            return Some(Err(Errno::EINVAL));
+        }
+        s.queue.pop_front().map(Ok)
+    }
+}
+
+fn put(out: &mut Output<'_>, e: &Event) -> Result<usize> {
+    let mut b = Vec::with_capacity(e.size());
+    b.extend_from_slice(&e.wd.to_ne_bytes());
+    b.extend_from_slice(&e.mask.to_ne_bytes());
+    b.extend_from_slice(&e.cookie.to_ne_bytes());
+    b.extend_from_slice(&((e.size() - HEADER) as u32).to_ne_bytes());
+    b.extend_from_slice(&e.name);
+    b.resize(e.size(), 0);
+    out.write(&b)
+}
+
+impl Inotify {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new_cyclic(|me| Self { me: me.clone(), state: SpinLock::default(), readable: Arc::default() })
+    }
+
+    /// A new instance as an open file, to be released by who made it.
+    pub fn file() -> Arc<File> {
+        File::anon(Self::new(), "anon_inode:inotify".into(), flags::O_RDONLY)
+    }
+}
+
+impl FileOps for Inotify {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
+    fn read(&self, file: &File, out: &mut Output<'_>, _offset: u64) -> Result<usize> {
+        let first = match self.pop(out.remaining()) {
+            Some(e) => e?,
+            None if file.nonblocking() => return Err(Errno::EAGAIN),
+            None => wait_until(&self.readable, None, || self.pop(out.remaining()))??,
+        };
+        let mut done = put(out, &first)?;
+        while let Some(Ok(e)) = self.pop(out.remaining()) {
+            done += put(out, &e)?;
+        }
+        Ok(done)
+    }
+
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+        if let Some(t) = table {
+            t.add(&self.readable);
+        }
+        if self.state.lock().queue.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM }
+    }
+
+    fn ioctl(&self, _file: &File, cmd: u32, arg: u64) -> Result<u64> {
+        if cmd != FIONREAD {
+            return Err(Errno::ENOTTY);
+        }
+        let n: usize = self.state.lock().queue.iter().map(Event::size).sum();
+        UserPtr(arg).write(&(n as u32))?;
+        Ok(0)
+    }
+
+    fn release(&self, _file: &File) {
+        let watches = core::mem::take(&mut self.state.lock().watches);
+        for w in watches.values() {
+            w.detach();
+        }
+    }
+
+    fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {
+        for w in self.state.lock().watches.values() {
+            let s = w.inode.stat();
+            let mask = w.mask.load(Ordering::Relaxed);
+            out.push_str(&alloc::format!(
+                "inotify wd:{:x} ino:{:x} sdev:{:x} mask:{mask:x} ignored_mask:0\n",
+                w.wd,
+                s.ino,
+                s.dev
+            ));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Anonymous files in memory (`memfd_create(2)`) and seals.
+//!
+//! A memfd is a nameless file of a tmpfs that is mounted nowhere, so everything that works on files works on it.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use crate::core::part::{Lazy, Part};
+use crate::objects::pages::seal;
+use crate::objects::rootfs::{self, Node, TmpfsOptions};
+use crate::objects::vfs::file::flags;
+use crate::objects::vfs::{File, Inode};
+use crate::{Errno, Result};
+
+/// `fcntl(2)` commands of seals.
+pub const F_ADD_SEALS: u32 = 1033;
+/// See [`F_ADD_SEALS`].
+pub const F_GET_SEALS: u32 = 1034;
+
+/// The file system of all memfds.
+pub(crate) struct MemFs(Arc<Node>);
+
+/// The domain's.
+pub(crate) static MEM_FS: Part<Lazy<MemFs>> = Part::new();
+
+impl Default for MemFs {
+    fn default() -> Self {
+        Self(rootfs::tmpfs(TmpfsOptions { mode: 0o700, inodes: 0, ..TmpfsOptions::default() }))
+    }
+}
+
+/// A new open file in memory, called `name` in /proc/PID/fd.
+pub fn new_file(name: String, mode: u32, uid: u32, gid: u32) -> Result<Arc<File>> {
+    let inode = MEM_FS.get().get().0.tmpfile(mode, uid, gid)?;
+    let ops = inode.open(flags::O_RDWR)?;
+    Ok(File::nameless(ops, inode, name, flags::O_RDWR | flags::O_LARGEFILE))
+}
+
+/// Whether a file's seals forbid writing through a new shared mapping.
+pub fn write_sealed(file: &File) -> bool {
+    const NO_WRITE: u32 = seal::WRITE | seal::FUTURE_WRITE;
+    let object = file.downcast::<Node>().and_then(Node::object_if_written);
+    object.is_some_and(|o| o.seals() & NO_WRITE != 0)
+}
+
+/// F_ADD_SEALS and F_GET_SEALS; EINVAL if `file` is not in memory.
+pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
+    let object = file.downcast::<Node>().ok_or(Errno::EINVAL)?.object()?;
+    match cmd {
+        F_GET_SEALS => Ok(u64::from(object.seals())),
+        F_ADD_SEALS => {
+            if !file.writable() {
+                return Err(Errno::EPERM);
+            }
+            let arg = u32::try_from(arg).map_err(|_| Errno::EINVAL)?;
+            let executable = file.inode.as_ref().is_some_and(|i| i.stat().mode & 0o111 != 0);
+            // What may be executed and must stay so must not change either.
+            let content = seal::SHRINK | seal::GROW | seal::WRITE | seal::FUTURE_WRITE;
+            object.add_seals(arg | if arg & seal::EXEC != 0 && executable { content } else { 0 })?;
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,310 @@
+//! Changing names: creating, linking, removing, renaming, with the checks and the cache kept in step.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::caller::{Caller, at};
+use super::path::Path;
+use super::walk::NAME_MAX;
+use crate::objects::ipc::inotify::{self, event};
+use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_WRITE};
+use crate::objects::vfs::dentry::{Children, Dentry, MOUNTPOINT, UNLINKED};
+use crate::objects::vfs::inode::{FileType, Inode};
+use crate::objects::vfs::mount::vfs;
+use crate::{Errno, Result};
+
+/// The group of a new file in `dir`: the directory's, if it is set-group-ID.
+pub(crate) fn new_gid(caller: &Caller, dir: &Path) -> u32 {
+    let p = dir.inode().perm();
+    if p.mode & 0o2000 != 0 { p.gid } else { caller.cred.fsgid }
+}
+
+/// Whether names in `dir` may be changed.
+fn may_change(caller: &Caller, dir: &Path) -> Result<()> {
+    dir.mount().writable()?;
+    dir.dentry().alive()?;
+    perm::check(&caller.cred, &**dir.inode(), MAY_WRITE | MAY_EXEC)
+}
+
+/// Adds a name by `make` and caches it; EEXIST if it is there.
+fn add(
+    dir: &Path,
+    name: &[u8],
+    check: impl FnOnce() -> Result<()>,
+    make: impl FnOnce(&dyn Inode) -> Result<Arc<dyn Inode>>,
+) -> Result<Path> {
+    // The root, "." and ".." are always there.
+    if matches!(name, b"" | b"." | b"..") {
+        return Err(Errno::EEXIST);
+    }
+    if name.len() > NAME_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let d = dir.dentry();
+    let mut children = d.children.lock();
+    match d.child_locked(&mut children, name) {
+        Ok(_) => return Err(Errno::EEXIST),
+        Err(Errno::ENOENT) => {}
+        Err(e) => return Err(e),
+    }
+    check()?;
+    crate::objects::pages::page_file().has_room()?;
+    let inode = make(&**d.inode())?;
+    let child = d.adopt(&mut children, inode, name);
+    drop(children);
+    crate::objects::vfs::dentry::trim();
+    inotify::name_event(d.inode(), name, child.kind() == FileType::Directory, event::IN_CREATE, 0);
+    Ok(Path::new(dir.mount().clone(), child))
+}
+
+/// Creates a file of any kind but symbolic links; `mode` is final.
+pub fn create(caller: &Caller, dir: &Path, name: &[u8], mode: u32, rdev: u64) -> Result<Path> {
+    let mut mode = mode;
+    let gid = new_gid(caller, dir);
+    if FileType::from_mode(mode) == Some(FileType::Directory) && dir.inode().perm().mode & 0o2000 != 0 {
+        mode |= 0o2000;
+    }
+    let mode = perm::new_mode(&caller.cred, &**dir.inode(), mode, gid);
+    let uid = caller.cred.fsuid;
+    add(dir, name, || may_change(caller, dir), |d| d.create(name, mode, uid, gid, rdev))
+}
+
+/// Makes the directories of `path` that are missing, the last one with `mode`, and finds that.
+pub fn make_dirs(caller: &Caller, path: &[u8], mode: u32) -> Result<Path> {
+    let mut dir = caller.base(at::FDCWD, path)?;
+    let parts: Vec<&[u8]> = path.split(|&b| b == b'/').filter(|p| !p.is_empty()).collect();
+    for (i, part) in parts.iter().enumerate() {
+        let mode = if i + 1 == parts.len() { mode } else { 0o755 };
+        dir = match caller.walker.resolve(&dir, part, true) {
+            Ok(next) => next,
+            Err(Errno::ENOENT) => create(caller, &dir, part, FileType::Directory as u32 | mode, 0)?,
+            Err(e) => return Err(e),
+        };
+    }
+    if dir.inode().kind() == FileType::Directory { Ok(dir) } else { Err(Errno::ENOTDIR) }
+}
+
+/// Creates a regular file of root's for the kernel itself.
+pub(crate) fn create_kernel(dir: &Path, name: &[u8], mode: u32) -> Result<Path> {
+    let mode = FileType::Regular as u32 | mode;
+    add(dir, name, || dir.mount().writable(), |d| d.create(name, mode, 0, 0, 0))
+}
+
+/// Creates a symbolic link.
+pub fn symlink(caller: &Caller, dir: &Path, name: &[u8], target: &[u8]) -> Result<Path> {
+    let (uid, gid) = (caller.cred.fsuid, new_gid(caller, dir));
+    add(dir, name, || may_change(caller, dir), |d| d.symlink(name, target, uid, gid))
+}
+
+/// Creates a hard link.
+pub fn link(caller: &Caller, from: &Path, dir: &Path, name: &[u8]) -> Result<()> {
+    let inode = from.inode();
+    add(
+        dir,
+        name,
+        || {
+            if !Arc::ptr_eq(from.mount(), dir.mount()) {
+                return Err(Errno::EXDEV);
+            }
+            may_change(caller, dir)?;
+            if from.dentry().kind() == FileType::Directory { Err(Errno::EPERM) } else { Ok(()) }
+        },
+        |d| {
+            d.link(name, inode)?;
+            Ok(inode.clone())
+        },
+    )?;
+    inotify::inode_event(inode, event::IN_ATTRIB);
+    Ok(())
+}
+
+/// Removes a name; of a directory if `rmdir`.
+pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<()> {
+    let d = dir.dentry();
+    let mut children = d.children.lock();
+    let child = d.child_locked(&mut children, name)?;
+    may_change(caller, dir)?;
+    perm::sticky(&caller.cred, &**dir.inode(), &**child.inode())?;
+    let is_dir = child.kind() == FileType::Directory;
+    match (rmdir, is_dir) {
+        (true, false) => return Err(Errno::ENOTDIR),
+        (false, true) => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    if child.has(MOUNTPOINT) {
+        return Err(Errno::EBUSY);
+    }
+    if rmdir {
+        d.inode().rmdir(name)?
+    } else {
+        d.inode().unlink(name)?
+    }
+    d.forget(&mut children, name);
+    child.set(UNLINKED, true);
+    drop(children);
+    lost_name(child.inode());
+    inotify::name_event(d.inode(), name, is_dir, event::IN_DELETE, 0);
+    Ok(())
+}
+
+/// Tells watchers of a file that it has a name less.
+fn lost_name(inode: &Arc<dyn Inode>) {
+    let is_dir = inode.kind() == FileType::Directory;
+    if !is_dir {
+        inotify::inode_event(inode, event::IN_ATTRIB);
+    }
+    if is_dir || inode.stat().nlink == 0 {
+        inotify::inode_event(inode, event::IN_DELETE_SELF);
+    }
+}
+
+const NOREPLACE: u32 = 1;
+const EXCHANGE: u32 = 2;
+
+/// Whether `d` is `ancestor` or lies below it.
+fn below(d: &Arc<Dentry>, ancestor: &Arc<Dentry>) -> bool {
+    let mut at = Some(d.clone());
+    while let Some(d) = at {
+        if Arc::ptr_eq(&d, ancestor) {
+            return true;
+        }
+        at = d.parent();
+    }
+    false
+}
+
+/// Renames; `flags` as `renameat2(2)` without RENAME_WHITEOUT. `slashes` tells whether slashes followed either name.
+pub fn rename(
+    caller: &Caller,
+    (from, old): (&Path, &[u8]),
+    (to, new): (&Path, &[u8]),
+    flags: u32,
+    slashes: bool,
+) -> Result<()> {
+    if !Arc::ptr_eq(from.mount(), to.mount()) {
+        return Err(Errno::EXDEV);
+    }
+    if new.len() > NAME_MAX || old.len() > NAME_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let Some((child, victim)) = rename_locked(caller, (from, old), (to, new), flags, slashes)? else {
+        return Ok(());
+    };
+    let cookie = inotify::next_cookie();
+    let is_dir = child.kind() == FileType::Directory;
+    inotify::name_event(from.inode(), old, is_dir, event::IN_MOVED_FROM, cookie);
+    inotify::name_event(to.inode(), new, is_dir, event::IN_MOVED_TO, cookie);
+    inotify::inode_event(child.inode(), event::IN_MOVE_SELF);
+    match victim {
+        Some(v) if flags & EXCHANGE != 0 => inotify::inode_event(v.inode(), event::IN_MOVE_SELF),
+        Some(v) => lost_name(v.inode()),
+        None => {}
+    }
+    Ok(())
+}
+
+/// Renames under the locks; gives what was moved and what stood at the new name, or `None` if both names are
+/// the same file.
+#[allow(clippy::type_complexity)]
+fn rename_locked(
+    caller: &Caller,
+    (from, old): (&Path, &[u8]),
+    (to, new): (&Path, &[u8]),
+    flags: u32,
+    slashes: bool,
+) -> Result<Option<(Arc<Dentry>, Option<Arc<Dentry>>)>> {
+    let _one_at_a_time = vfs().rename.lock();
+    let (a, b) = (from.dentry(), to.dentry());
+    if Arc::ptr_eq(a, b) {
+        let mut both = a.children.lock();
+        let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut both, None)?;
+        if is_same(&child, victim.as_ref()) {
+            return Ok(None);
+        }
+        a.inode().rename(old, b.inode(), new, flags)?;
+        Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags & EXCHANGE != 0);
+        return Ok(Some((child, victim)));
+    }
+    // Locked by address, so that two renames and the cache never wait for each other in a circle.
+    let (mut ca, mut cb);
+    if Arc::as_ptr(a) < Arc::as_ptr(b) {
+        ca = a.children.lock();
+        cb = b.children.lock();
+    } else {
+        cb = b.children.lock();
+        ca = a.children.lock();
+    }
+    let (child, victim) = prepare(caller, (from, old), (to, new), flags, slashes, &mut ca, Some(&mut cb))?;
+    if is_same(&child, victim.as_ref()) {
+        return Ok(None);
+    }
+    a.inode().rename(old, b.inode(), new, flags)?;
+    Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags & EXCHANGE != 0);
+    Ok(Some((child, victim)))
+}
+
+/// Names of one file: renaming one to the other does nothing.
+fn is_same(child: &Arc<Dentry>, victim: Option<&Arc<Dentry>>) -> bool {
+    victim.is_some_and(|v| Arc::ptr_eq(v.inode(), child.inode()))
+}
+
+/// Finds both names and checks everything that can be checked here.
+fn prepare(
+    caller: &Caller,
+    (from, old): (&Path, &[u8]),
+    (to, new): (&Path, &[u8]),
+    flags: u32,
+    slashes: bool,
+    ca: &mut Children,
+    cb: Option<&mut Children>,
+) -> Result<(Arc<Dentry>, Option<Arc<Dentry>>)> {
+    let (a, b) = (from.dentry(), to.dentry());
+    let child = a.child_locked(ca, old)?;
+    let victim = match b.child_locked(cb.unwrap_or(ca), new) {
+        Ok(v) => Some(v),
+        Err(Errno::ENOENT) => None,
+        Err(e) => return Err(e),
+    };
+    let is_dir = child.kind() == FileType::Directory;
+    if slashes && !is_dir {
+        return Err(Errno::ENOTDIR);
+    }
+    match (&victim, flags) {
+        (Some(_), f) if f & NOREPLACE != 0 => return Err(Errno::EEXIST),
+        (None, f) if f & EXCHANGE != 0 => return Err(Errno::ENOENT),
+        _ => {}
+    }
+    if is_dir && below(b, &child) {
+        return Err(Errno::EINVAL);
+    }
+    if let Some(v) = &victim {
+        if v.kind() == FileType::Directory && below(a, v) {
+            return Err(if flags & EXCHANGE != 0 { Errno::EINVAL } else { Errno::ENOTEMPTY });
+        }
+        if flags & EXCHANGE == 0 {
+            match (is_dir, v.kind() == FileType::Directory) {
+                (true, false) => return Err(Errno::ENOTDIR),
+                (false, true) => return Err(Errno::EISDIR),
+                _ => {}
+            }
+        }
+    }
+    for dir in [from, to] {
+        may_change(caller, dir)?;
+    }
+    perm::sticky(&caller.cred, &**from.inode(), &**child.inode())?;
+    if let Some(v) = &victim {
+        perm::sticky(&caller.cred, &**to.inode(), &**v.inode())?;
+        if v.has(MOUNTPOINT) {
+            return Err(Errno::EBUSY);
+        }
+    }
+    if child.has(MOUNTPOINT) {
+        return Err(Errno::EBUSY);
+    }
+    // A directory that moves gets a new "..": that is a change of its own.
+    if is_dir && !Arc::ptr_eq(a, b) {
+        perm::check(&caller.cred, &**child.inode(), MAY_WRITE)?;
+    }
+    Ok((child, victim))
+}

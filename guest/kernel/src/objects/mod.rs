@@ -1,0 +1,8 @@
+//! What programs hold by descriptors: files and their systems, pipes, events, sockets.
+
+pub mod ipc;
+pub mod lookup;
+pub mod net;
+pub mod pages;
+pub mod rootfs;
+pub mod vfs;

@@ -1,0 +1,849 @@
+//! TCP endpoints: binding, listening, connecting, closing.
+//!
+//! Key type: [`Tcp`]. tcpio.rs moves the bytes. A connection exists from the moment the listener has room for
+//! it in its backlog; until then the connecting end waits in the listener's `pending` list, as a SYN would be
+//! resent. tcpend.rs keeps addresses in use after the end (TIME_WAIT), and ends back before the beginning.
+
+use crate::objects::net::inet::PORTS;
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use doppel_algo::net::sockaddr::{AF_INET6, Addr};
+use doppel_algo::net::stream::Stream;
+use doppel_machine::sync::SpinLock;
+
+use super::ipopts::IpOptions;
+use super::tcpopts::TcpOptions;
+use super::{
+    End, binding, check_bind, claim, ipopts, is_local, share_anew, source_for, spread, tcpio, tcpopts,
+    to_loopback,
+};
+use crate::core::sched::PollTable;
+use crate::core::time;
+use crate::objects::net::common::{Common, wait};
+use crate::objects::net::consts as c;
+use crate::objects::net::consts::{RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_STREAM};
+use crate::objects::net::outside::tcp;
+use crate::objects::net::outside::{self, Far};
+use crate::objects::net::socket::{Received, SendMsg, SocketOps};
+use crate::objects::vfs::file::poll;
+use crate::objects::vfs::{Input, Output};
+use crate::{Errno, Result};
+
+/// Default send buffer (`net.ipv4.tcp_wmem`), what it is once there is a connection, and receive buffer (`tcp_rmem`).
+const SNDBUF: usize = 16_384;
+/// See [`SNDBUF`].
+const CONNECTED_SNDBUF: usize = 87_040;
+/// See [`SNDBUF`].
+const RCVBUF: usize = 131_072;
+pub(crate) const BOTH: u8 = RCV_SHUTDOWN | SEND_SHUTDOWN;
+
+/// Where an endpoint is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not connected.
+    Closed,
+    /// Waiting for room in a listener's backlog.
+    Connecting,
+    Established,
+    Listening,
+    /// The last descriptor is gone.
+    Dead,
+}
+
+/// What the last non-blocking connect left to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Nothing,
+    /// Connected, and the next connect says so by succeeding.
+    Success,
+    /// Failed, and the next connect gives the error.
+    Failure,
+}
+
+/// What both ends of a connection touch for every message stands first: it passes from one CPU to the other, and
+/// each cache line of it costs as much as the rest of the call.
+#[repr(C)]
+pub(crate) struct Inner {
+    pub(super) recv: Stream<()>,
+    pub(super) peer: Option<Arc<Tcp>>,
+    /// Instead of a peer: the connection outside the domain.
+    pub(crate) far: Option<Arc<Far>>,
+    /// Urgent byte not yet taken, and how many bytes before it are still to be read.
+    pub(super) mark: Option<usize>,
+    pub(super) urgent: Option<u8>,
+    pub(crate) state: State,
+    pub(crate) told: Told,
+    /// RCV: no more comes (FIN, or shut here); SEND: no more goes.
+    pub(crate) shut: u8,
+    /// The other end's FIN has come: reads end there, whatever happens to the connection later.
+    pub(super) fin: bool,
+    /// This end's FIN went before that.
+    pub(super) first: bool,
+    /// The service has sent all that was left when it was closed.
+    pub(crate) parted: bool,
+    explicit: bool,
+    /// The listener that keeps this end back until something comes (TCP_DEFER_ACCEPT).
+    pub(super) kept_by: Option<Weak<Tcp>>,
+    pub(crate) local: End,
+    pub(crate) remote: End,
+    /// The port held in the port table; `explicit` if bind asked for it.
+    pub(crate) port: Option<u16>,
+    /// As what a listener is known to the network service.
+    pub(crate) listener: Option<u32>,
+    pub(crate) backlog: VecDeque<Arc<Tcp>>,
+    pub(crate) max_backlog: usize,
+    /// Server ends that are kept back until something comes (TCP_DEFER_ACCEPT), and until when at most.
+    pub(super) deferred: VecDeque<(u64, Arc<Tcp>)>,
+    /// Server ends of connections the backlog has no room for.
+    pending: VecDeque<Arc<Tcp>>,
+    pub(crate) ip: IpOptions,
+    pub(crate) tcp: TcpOptions,
+}
+
+/// A TCP endpoint.
+pub struct Tcp {
+    me: Weak<Tcp>,
+    pub(crate) common: Common,
+    pub(crate) inner: SpinLock<Inner>,
+}
+
+impl Tcp {
+    /// A new socket of `family`.
+    pub fn new(family: u16) -> Arc<Self> {
+        Self::with(Common::new(family, SOCK_STREAM, c::SOL_TCP))
+    }
+
+    /// The server's end of a connection to this listener.
+    pub(crate) fn server(&self) -> Arc<Self> {
+        let s = Self::with(Common::of_user(self.family(), SOCK_STREAM, c::SOL_TCP, self.common.uid));
+        s.common.inherit(&self.common);
+        s
+    }
+
+    fn with(common: Common) -> Arc<Self> {
+        let family = common.domain;
+        common.sndbuf.store(SNDBUF, Ordering::Relaxed);
+        common.rcvbuf.store(RCVBUF, Ordering::Relaxed);
+        let any = End::unspecified(family);
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            common,
+            inner: SpinLock::new(Inner {
+                state: State::Closed,
+                told: Told::Nothing,
+                local: any,
+                remote: any,
+                port: None,
+                explicit: false,
+                peer: None,
+                far: None,
+                parted: false,
+                listener: None,
+                shut: 0,
+                fin: false,
+                first: false,
+                kept_by: None,
+                recv: Stream::default(),
+                urgent: None,
+                mark: None,
+                backlog: VecDeque::new(),
+                max_backlog: 0,
+                deferred: VecDeque::new(),
+                pending: VecDeque::new(),
+                ip: IpOptions::default(),
+                tcp: TcpOptions::default(),
+            }),
+        })
+    }
+
+    pub(crate) fn me(&self) -> Arc<Self> {
+        match self.me.upgrade() {
+            Some(a) => a,
+            None => unreachable!("a method runs on a live socket"),
+        }
+    }
+
+    pub(crate) fn weak(&self) -> Weak<Self> {
+        self.me.clone()
+    }
+
+    fn family(&self) -> u16 {
+        self.common.domain
+    }
+
+    /// The other end, when connected (kept until this end closes or is reset).
+    pub(super) fn peer(&self) -> Option<Arc<Tcp>> {
+        self.inner.lock().peer.clone()
+    }
+
+    /// For /proc/net/tcp: local, remote, `TCP_*` state, bytes to send and to read.
+    pub fn row(&self) -> (End, End, u8, usize, usize) {
+        let i = self.inner.lock();
+        let queue = if i.state == State::Listening { i.backlog.len() } else { i.recv.len() };
+        let state = self.state_number(&i);
+        (i.local, i.remote, state, self.common.wmem.load(Ordering::Relaxed), queue)
+    }
+
+    /// TCP_* number of the state.
+    fn state_number(&self, i: &Inner) -> u8 {
+        match i.state {
+            State::Established if i.far.is_some() && i.shut == BOTH => 7,
+            State::Established if i.far.is_some() && i.shut & RCV_SHUTDOWN != 0 => 8,
+            State::Established => match (i.fin, i.shut & SEND_SHUTDOWN != 0) {
+                (true, true) => 7,
+                (true, false) => 8,
+                (false, true) => 5,
+                (false, false) => 1,
+            },
+            State::Connecting => 2,
+            State::Listening => 10,
+            State::Closed | State::Dead => 7,
+        }
+    }
+
+    pub(super) fn tcp_info_state(&self) -> u8 {
+        self.state_number(&self.inner.lock())
+    }
+
+    /// There is a connection: the send buffer grows, unless somebody has set its size.
+    pub(crate) fn widen(&self) {
+        if self.common.buf_lock.load(Ordering::Relaxed) & c::SNDBUF_LOCK == 0 {
+            self.common.sndbuf.fetch_max(CONNECTED_SNDBUF, Ordering::Relaxed);
+        }
+    }
+
+    /// Binds the port of a socket that has none.
+    pub(crate) fn bind_to(&self, at: End, explicit: bool) -> Result<()> {
+        let (v6only, range) = {
+            let i = self.inner.lock();
+            (i.ip.v6only, i.ip.ports())
+        };
+        if v6only && doppel_algo::net::ports::unmapped(&at.ip).is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let ports = PORTS.get();
+        let port =
+            claim(&ports.tcp, &at, range, !explicit, binding(&self.common, at.ip, v6only, self.me.clone()))?;
+        let mut i = self.inner.lock();
+        i.local = End { ip: at.ip, port };
+        i.port = Some(port);
+        i.explicit = explicit;
+        Ok(())
+    }
+
+    /// Gives the port up unless bind asked for it.
+    fn unbind(&self, also_explicit: bool) {
+        let port = {
+            let mut i = self.inner.lock();
+            if i.explicit && !also_explicit {
+                return;
+            }
+            if i.state != State::Dead {
+                i.local = End::unspecified(self.family());
+            }
+            i.port.take()
+        };
+        if let Some(p) = port {
+            PORTS.get().tcp.lock().unbind(p, self.common.ino);
+        }
+    }
+
+    /// The other end refused, reset or vanished: nothing more can be sent or received, except what is queued.
+    pub(crate) fn reset(&self, mut e: Errno) {
+        let peer = {
+            let mut i = self.inner.lock();
+            if i.state == State::Dead {
+                drop(i);
+                self.wait_no_more();
+                return;
+            }
+            if i.fin && i.shut & SEND_SHUTDOWN == 0 && e == Errno::ECONNRESET {
+                // It had sent all it wanted: a broken pipe, as on Linux.
+                e = Errno::EPIPE;
+            }
+            i.shut = BOTH;
+            i.state = State::Closed;
+            i.told = Told::Failure;
+            i.first = false;
+            i.peer.take()
+        };
+        drop(peer);
+        self.common.set_error(e);
+        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLERR | poll::POLLHUP | poll::POLLRDHUP);
+    }
+
+    /// What a write to an end that has closed its socket brings: a reset, told as EPIPE next time.
+    pub(super) fn broken(&self) {
+        self.reset(Errno::EPIPE);
+    }
+
+    /// A FIN arrives.
+    fn finish(&self) {
+        let kept_by = {
+            let mut i = self.inner.lock();
+            i.shut |= RCV_SHUTDOWN;
+            i.fin = true;
+            i.kept_by.take()
+        };
+        if let Some(l) = kept_by {
+            self.let_in(&l);
+        }
+        self.common.wake_all(poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP | poll::POLLHUP);
+    }
+
+    /// The client's end of a server end that got into the backlog.
+    fn established(&self) {
+        let peer_buf = self.peer().map_or(0, |p| p.common.rcvbuf.load(Ordering::Relaxed));
+        self.common.peer_buf.store(peer_buf, Ordering::Relaxed);
+        self.widen();
+        {
+            let mut i = self.inner.lock();
+            if i.state != State::Connecting {
+                return;
+            }
+            i.state = State::Established;
+        }
+        self.common.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+    }
+
+    fn dial(&self, to: End, nonblock: bool) -> Result<()> {
+        if self.family() == AF_INET6
+            && self.inner.lock().ip.v6only
+            && doppel_algo::net::ports::unmapped(&to.ip).is_some()
+        {
+            return Err(Errno::ENETUNREACH);
+        }
+        let to = to_loopback(to);
+        if !is_local(&to.ip) {
+            let network = outside::network().ok_or(Errno::ENETUNREACH)?;
+            if self.common.device.load(Ordering::Relaxed) == 1 {
+                // Bound to the loopback device.
+                return Err(Errno::ENETUNREACH);
+            }
+            return self.far_dial(network, to, nonblock);
+        }
+        let local = self.inner.lock().local;
+        let source = source_for(&to.ip);
+        if self.inner.lock().port.is_none() {
+            // Bound to an address alone, or not at all.
+            let ip = if local.is_any() { source } else { local.ip };
+            self.bind_to(End { ip, port: 0 }, false).map_err(|_| Errno::EADDRNOTAVAIL)?;
+        } else if local.is_any() {
+            self.inner.lock().local.ip = source;
+        }
+        let local = self.inner.lock().local;
+        let listener = {
+            let ports = PORTS.get();
+            let t = ports.tcp.lock();
+            t.find(to.port, &to.ip, spread(&local, &to), |b| b.listening.then_some(0))
+                .and_then(|b| b.what.upgrade())
+        };
+        let Some(l) = listener else {
+            return if local == to { self.meet_itself(to, nonblock) } else { self.refused(nonblock) };
+        };
+        let server = l.server();
+        {
+            let (ip, tcp) = {
+                let i = l.inner.lock();
+                (i.ip.clone(), i.tcp.clone())
+            };
+            let local = self.inner.lock().local;
+            let mut i = server.inner.lock();
+            (i.ip, i.tcp) = (ip, tcp);
+            i.state = State::Established;
+            i.local = to;
+            i.remote = local;
+            i.peer = Some(self.me());
+        }
+        server.widen();
+        server.common.peer_buf.store(self.common.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
+        {
+            let mut i = self.inner.lock();
+            i.state = State::Connecting;
+            i.shut = 0;
+            i.fin = false;
+            i.first = false;
+            i.remote = to;
+            i.peer = Some(server.clone());
+        }
+        let mut kept_until = None;
+        let room = {
+            let mut i = l.inner.lock();
+            if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
+                None
+            } else if i.backlog.len() + i.deferred.len() > i.max_backlog {
+                i.pending.push_back(server);
+                Some(false)
+            } else if let Some(seconds) = i.tcp.defers() {
+                server.inner.lock().kept_by = Some(l.me.clone());
+                let until = time::monotonic_ns() + seconds * 1_000_000_000;
+                i.deferred.push_back((until, server));
+                kept_until = Some(until);
+                Some(true)
+            } else {
+                i.backlog.push_back(server);
+                Some(true)
+            }
+        };
+        if let Some(until) = kept_until {
+            l.look_at(until);
+        }
+        match room {
+            None => {
+                let peer = {
+                    let mut i = self.inner.lock();
+                    i.state = State::Closed;
+                    i.peer.take()
+                };
+                drop(peer);
+                self.refused(nonblock)
+            }
+            Some(ready) => {
+                if ready {
+                    self.established();
+                    l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+                }
+                if nonblock {
+                    self.inner.lock().told = Told::Success;
+                    return Err(Errno::EINPROGRESS);
+                }
+                self.await_connection()
+            }
+        }
+    }
+
+    /// Connects to its own address, where nobody listens: both ends are this one (a simultaneous open).
+    fn meet_itself(&self, to: End, nonblock: bool) -> Result<()> {
+        {
+            let mut i = self.inner.lock();
+            i.state = State::Established;
+            i.shut = 0;
+            i.fin = false;
+            i.remote = to;
+            i.peer = Some(self.me());
+            i.told = if nonblock { Told::Success } else { Told::Nothing };
+        }
+        self.widen();
+        self.common.peer_buf.store(self.common.rcvbuf.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.common.wake_all(poll::POLLOUT | poll::POLLWRNORM);
+        if nonblock { Err(Errno::EINPROGRESS) } else { Ok(()) }
+    }
+
+    /// Nobody listens: ECONNREFUSED now, or through SO_ERROR after EINPROGRESS.
+    fn refused(&self, nonblock: bool) -> Result<()> {
+        self.unbind(false);
+        if !nonblock {
+            return Err(Errno::ECONNREFUSED);
+        }
+        {
+            let mut i = self.inner.lock();
+            i.shut = BOTH;
+            i.told = Told::Failure;
+        }
+        self.common.set_error(Errno::ECONNREFUSED);
+        Err(Errno::EINPROGRESS)
+    }
+
+    /// Blocks until a connection in the making stands or falls.
+    pub(crate) fn await_connection(&self) -> Result<()> {
+        let r = wait(&self.common.wq, false, self.common.send_deadline(), || {
+            if let Some(e) = self.common.take_error() {
+                return Some(Err(e));
+            }
+            match self.inner.lock().state {
+                State::Connecting => None,
+                State::Established => Some(Ok(())),
+                _ => Some(Err(Errno::ECONNABORTED)),
+            }
+        });
+        match r {
+            Err(Errno::EAGAIN) => Err(Errno::EINPROGRESS),
+            Err(e) if e != Errno::ERESTARTSYS && e != Errno::EINTR => {
+                let mut i = self.inner.lock();
+                i.told = Told::Nothing;
+                i.shut = 0;
+                drop(i);
+                self.unbind(false);
+                Err(e)
+            }
+            r => {
+                if r.is_ok() {
+                    self.inner.lock().told = Told::Nothing;
+                }
+                r
+            }
+        }
+    }
+
+    /// connect to AF_UNSPEC: breaks the connection, and the socket can be used again.
+    fn disconnect(&self) {
+        let (peer, far, queued) = {
+            let mut i = self.inner.lock();
+            if i.state == State::Listening {
+                return;
+            }
+            i.state = State::Closed;
+            i.shut = 0;
+            i.fin = false;
+            i.first = false;
+            i.told = Told::Nothing;
+            i.remote = End::unspecified(self.family());
+            (i.peer.take(), i.far.take(), i.recv.clear())
+        };
+        self.leave_far(far, None, true);
+        if let Some(p) = peer.filter(|p| !core::ptr::eq(&**p, self)) {
+            p.common.uncharge(queued);
+            p.reset(Errno::ECONNRESET);
+        }
+        self.common.wmem.store(0, Ordering::SeqCst);
+        self.unbind(false);
+    }
+
+    fn close(&self) {
+        let (was, peer, (far, listener), unread, waiting, end) = {
+            let mut i = self.inner.lock();
+            let was = core::mem::replace(&mut i.state, State::Dead);
+            if was == State::Dead {
+                return;
+            }
+            let end = (was == State::Established).then(|| self.end(&i));
+            i.shut = BOTH;
+            let waiting: Vec<_> = {
+                let mut w = core::mem::take(&mut i.backlog);
+                w.extend(core::mem::take(&mut i.deferred).into_iter().map(|(_, s)| s));
+                w.extend(core::mem::take(&mut i.pending));
+                w.into()
+            };
+            (was, i.peer.take(), (i.far.take(), i.listener.take()), i.recv.clear(), waiting, end)
+        };
+        let abort = self.common.aborts();
+        if let Some(end) = end.filter(|_| unread == 0 && !abort) {
+            // Before the port is given up: it is never free in between.
+            end.close(self, peer.as_deref(), far.as_deref());
+        }
+        self.unbind(true);
+        self.leave_far(far, listener, abort || was == State::Connecting);
+        if let Some(p) = peer {
+            p.common.uncharge(unread);
+            if unread > 0 || abort || was == State::Connecting {
+                p.reset(Errno::ECONNRESET);
+            } else {
+                p.finish();
+            }
+        }
+        waiting.iter().for_each(|s| s.turn_away());
+        self.common.wake_all(poll::POLLHUP | poll::POLLIN | poll::POLLOUT);
+    }
+
+    /// The server's end of a connection whose listener listens no more: the client is reset, or refused.
+    fn turn_away(&self) {
+        let (client, far) = {
+            let mut i = self.inner.lock();
+            i.state = State::Dead;
+            i.kept_by = None;
+            (i.peer.take(), i.far.take())
+        };
+        self.leave_far(far, None, true);
+        if let Some(cl) = client {
+            let connecting = cl.inner.lock().state == State::Connecting;
+            cl.reset(if connecting { Errno::ECONNREFUSED } else { Errno::ECONNRESET });
+        }
+    }
+
+    /// Gives up a connection in the making; whoever waits for it is told.
+    fn stop_connecting(&self) {
+        self.common.set_error(Errno::ECONNRESET);
+        self.disconnect();
+    }
+}
+
+impl SocketOps for Tcp {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn bind(&self, addr: &Addr) -> Result<()> {
+        let at = End::from_addr(self.family(), addr)?;
+        let free = self.inner.lock().ip.binds_anything();
+        check_bind(&self.common, &at, false, free)?;
+        {
+            let mut i = self.inner.lock();
+            if i.state != State::Closed || i.port.is_some() {
+                return Err(Errno::EINVAL);
+            }
+            if at.port == 0 && i.ip.binds_no_port() {
+                i.local = at;
+                return Ok(());
+            }
+        }
+        self.bind_to(at, true)
+    }
+
+    fn listen(&self, backlog: i32) -> Result<()> {
+        let (state, port) = {
+            let i = self.inner.lock();
+            (i.state, i.port)
+        };
+        if !matches!(state, State::Closed | State::Listening) {
+            return Err(Errno::EINVAL);
+        }
+        if port.is_none() {
+            let ip = self.inner.lock().local.ip;
+            self.bind_to(End { ip, port: 0 }, false)?;
+        }
+        let mut i = self.inner.lock();
+        let Some(port) = i.port else { return Err(Errno::EINVAL) };
+        PORTS.get().tcp.lock().listen(port, self.common.ino).map_err(|_| Errno::EADDRINUSE)?;
+        i.max_backlog = usize::try_from(backlog).unwrap_or(c::SOMAXCONN).min(c::SOMAXCONN);
+        i.state = State::Listening;
+        i.shut = 0;
+        drop(i);
+        self.listen_far();
+        Ok(())
+    }
+
+    fn connect(&self, addr: &Addr, nonblock: bool) -> Result<()> {
+        if *addr == Addr::Unspec {
+            self.disconnect();
+            return Ok(());
+        }
+        let to = End::from_addr(self.family(), addr)?;
+        {
+            let mut i = self.inner.lock();
+            let told = core::mem::replace(&mut i.told, Told::Nothing);
+            match (i.state, told) {
+                (State::Established, Told::Success) => return Ok(()),
+                (State::Established | State::Listening, _) => return Err(Errno::EISCONN),
+                (State::Connecting, _) if nonblock => {
+                    i.told = told;
+                    return Err(Errno::EALREADY);
+                }
+                (State::Connecting, _) => {
+                    drop(i);
+                    return self.await_connection();
+                }
+                (State::Closed, Told::Failure) => {
+                    i.shut = 0;
+                    drop(i);
+                    self.unbind(false);
+                    return Err(self.common.take_error().unwrap_or(Errno::ECONNABORTED));
+                }
+                (State::Closed, _) => {}
+                (State::Dead, _) => return Err(Errno::EINVAL),
+            }
+        }
+        self.dial(to, nonblock)
+    }
+
+    fn accept(&self, nonblock: bool) -> Result<Arc<dyn SocketOps>> {
+        let (s, promoted) = wait(&self.common.rq, nonblock, self.common.recv_deadline(), || {
+            let mut i = self.inner.lock();
+            if i.state != State::Listening {
+                return Some(Err(Errno::EINVAL));
+            }
+            i.admit();
+            if let Some(s) = i.backlog.pop_front() {
+                let next = i.pending.pop_front();
+                i.backlog.extend(next.clone());
+                return Some(Ok((s, next)));
+            }
+            (i.shut & RCV_SHUTDOWN != 0).then_some(Err(Errno::EINVAL))
+        })?;
+        if let Some(client) = promoted.and_then(|p| p.peer()) {
+            client.established();
+        }
+        // The new socket holds the port as well.
+        let local = s.inner.lock().local;
+        let b = binding(&s.common, local.ip, false, Arc::downgrade(&s));
+        PORTS.get().tcp.lock().share(local.port, b);
+        s.inner.lock().port = Some(local.port);
+        Ok(s)
+    }
+
+    fn local(&self) -> Result<Addr> {
+        Ok(self.inner.lock().local.show(self.family()))
+    }
+
+    fn remote(&self) -> Result<Addr> {
+        let i = self.inner.lock();
+        // Once both have said that they are done there is no connection any more.
+        let over = i.far.is_none() && i.fin && i.shut & SEND_SHUTDOWN != 0;
+        if i.state != State::Established || over {
+            return Err(Errno::ENOTCONN);
+        }
+        Ok(i.remote.show(self.family()))
+    }
+
+    fn accepted_from(&self) -> Result<Addr> {
+        Ok(self.inner.lock().remote.show(self.family()))
+    }
+
+    fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
+        tcpio::send(self, input, &msg)
+    }
+
+    fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+        tcpio::recv(self, out, flags)
+    }
+
+    fn shutdown(&self, how: u8) -> Result<()> {
+        let (listening, peer) = {
+            let mut i = self.inner.lock();
+            match i.state {
+                State::Established => {}
+                State::Listening if how & RCV_SHUTDOWN != 0 => {}
+                State::Listening => return Ok(()),
+                State::Connecting => {
+                    drop(i);
+                    self.stop_connecting();
+                    return Ok(());
+                }
+                State::Closed | State::Dead => return Err(Errno::ENOTCONN),
+            }
+            if let Some(far) = &i.far {
+                if how & SEND_SHUTDOWN != 0 {
+                    far.end();
+                }
+                if how & RCV_SHUTDOWN != 0 {
+                    far.hang_up();
+                }
+            }
+            let fin = how & SEND_SHUTDOWN != 0 && i.shut & SEND_SHUTDOWN == 0;
+            i.shut |= how;
+            if fin {
+                let over = i.fin || i.far.as_ref().is_some_and(|f| f.ended());
+                i.first = !over;
+            }
+            (i.state == State::Listening, if fin { i.peer.clone() } else { None })
+        };
+        if listening {
+            // Stops listening; the port stays bound.
+            let waiting: Vec<_> = {
+                let listener = self.inner.lock().listener.take();
+                self.leave_far(None, listener, true);
+                let mut i = self.inner.lock();
+                i.state = State::Closed;
+                i.shut = 0;
+                let mut w = core::mem::take(&mut i.backlog);
+                w.extend(core::mem::take(&mut i.deferred).into_iter().map(|(_, s)| s));
+                w.extend(core::mem::take(&mut i.pending));
+                w.into()
+            };
+            if let Some(p) = self.inner.lock().port {
+                PORTS.get().tcp.lock().update(p, self.common.ino, |b| b.listening = false);
+            }
+            waiting.iter().for_each(|s| s.turn_away());
+        }
+        if let Some(p) = peer {
+            p.wait_if_first();
+            p.finish();
+        }
+        self.common.wake_all(poll::POLLIN | poll::POLLOUT | poll::POLLRDHUP | poll::POLLHUP);
+        Ok(())
+    }
+
+    fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+        self.common.register(table);
+        let mut i = self.inner.lock();
+        if i.state == State::Listening {
+            i.admit();
+            return if i.backlog.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM };
+        }
+        if let Some(far) = &i.far {
+            return tcp::events(self, far, &i);
+        }
+        let mut ev = 0;
+        if i.shut == BOTH || matches!(i.state, State::Closed | State::Dead) {
+            ev |= poll::POLLHUP;
+        }
+        if i.shut & RCV_SHUTDOWN != 0 {
+            ev |= poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP;
+        }
+        if i.state != State::Connecting {
+            let lowat = self.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
+            if i.recv.len() >= lowat.min(RCVBUF) {
+                ev |= poll::POLLIN | poll::POLLRDNORM;
+            }
+            if i.shut & SEND_SHUTDOWN != 0 || self.common.writable() {
+                ev |= poll::POLLOUT | poll::POLLWRNORM;
+            }
+            if i.urgent.is_some() {
+                ev |= poll::POLLPRI;
+            }
+        }
+        if self.common.has_error() {
+            ev |= poll::POLLERR;
+        }
+        ev
+    }
+
+    fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
+        if level == c::SOL_TCP {
+            tcpopts::get(self, name)
+        } else {
+            let i = self.inner.lock();
+            let peer = (i.state == State::Established).then_some(&i.remote);
+            ipopts::get(&i.ip, &self.common, i.port.unwrap_or(0), peer, level, name)
+        }
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        if level == c::SOL_TCP {
+            return tcpopts::set(self, name, value);
+        }
+        {
+            let mut i = self.inner.lock();
+            let fixed = i.port.is_some();
+            ipopts::set(&mut i.ip, &self.common, fixed, level, name, value)?;
+        }
+        tcpopts::tell_marks(self);
+        Ok(())
+    }
+
+    fn listening(&self) -> bool {
+        self.inner.lock().state == State::Listening
+    }
+
+    fn readable_bytes(&self) -> Result<usize> {
+        let i = self.inner.lock();
+        if i.state == State::Listening {
+            return Err(Errno::EINVAL);
+        }
+        Ok(i.far.as_ref().map_or(i.recv.len(), |f| tcp::readable_bytes(self, f)))
+    }
+
+    fn unsent_bytes(&self) -> Result<usize> {
+        if self.listening() {
+            return Err(Errno::EINVAL);
+        }
+        // Everything is acknowledged as soon as it is in the peer's queue.
+        Ok(self.far().map_or(0, |f| f.unsent()))
+    }
+
+    fn at_mark(&self) -> Result<bool> {
+        let i = self.inner.lock();
+        Ok(i.far.as_ref().map_or(i.mark, |f| f.before_mark()) == Some(0))
+    }
+
+    fn switched(&self, option: i32) {
+        if option == c::SO_KEEPALIVE {
+            tcpopts::tell_keepalive(self);
+        }
+        let port = self.inner.lock().port;
+        if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {
+            let ports = PORTS.get();
+            ports.tcp.lock().update(port, self.common.ino, |b| share_anew(b, &self.common));
+        }
+    }
+
+    fn release(&self) {
+        let far = self.far().is_some();
+        self.close();
+        if far {
+            self.linger();
+        }
+    }
+}

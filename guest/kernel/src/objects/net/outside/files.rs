@@ -1,0 +1,67 @@
+//! `/etc/resolv.conf` and `/etc/hosts` of a domain with a network: where to ask for names, and its own name.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use doppel_abi_service::net::address::RESOLVER4;
+use doppel_machine::sync::SpinLock;
+use doppel_machine::{boot, network as channel};
+
+use crate::core::log;
+use crate::core::part::Part;
+use crate::objects::lookup::open;
+use crate::objects::vfs::Output;
+use crate::{Errno, Result, kernel};
+
+/// What this kernel has written to `/etc/hosts`.
+#[derive(Default)]
+pub(crate) struct Hosts(SpinLock<Vec<u8>>);
+
+/// The domain's.
+pub(crate) static HOSTS: Part<Hosts> = Part::new();
+
+/// Writes both files of a new domain, as programs expect to find them.
+pub fn write() {
+    if !channel::is_there() {
+        return;
+    }
+    let [a, b, c, d] = RESOLVER4;
+    let resolver = format!("nameserver {a}.{b}.{c}.{d}\n");
+    say(open::put_kernel(b"/etc/resolv.conf", resolver.as_bytes()));
+    say(write_hosts());
+}
+
+/// Enters a clone's own address and name, unless a program has changed the file.
+pub(super) fn rewrite() {
+    let written = HOSTS.0.lock().clone();
+    if channel::is_there() && !written.is_empty() && content_is(&written) {
+        say(write_hosts());
+    }
+}
+
+fn content_is(text: &[u8]) -> bool {
+    // One more byte than it should have shows that it is longer.
+    let mut found = alloc::vec![0; text.len() + 1];
+    let read =
+        open::open_kernel(b"/etc/hosts").and_then(|f| f.ops().read(&f, &mut Output::kernel(&mut found), 0));
+    read == Ok(text.len()) && found[..text.len()] == *text
+}
+
+fn write_hosts() -> Result<()> {
+    let name = String::from_utf8_lossy(&kernel().hostname.lock()).into_owned();
+    let [a, b, c, d] = boot::start_info().ip4;
+    let text =
+        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{a}.{b}.{c}.{d}\t{name}\n");
+    open::put_kernel(b"/etc/hosts", text.as_bytes())?;
+    *HOSTS.0.lock() = text.into_bytes();
+    Ok(())
+}
+
+fn say(result: Result<()>) {
+    match result {
+        // An image without /etc does without these too.
+        Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+        Err(e) => log::log(&format!("doppel: /etc/resolv.conf and /etc/hosts: {e:?}\n")),
+    }
+}

@@ -1,0 +1,174 @@
+//! Pages of the page file: the memory behind files that were written to, memfds and shared mappings.
+//!
+//! Key types: [`PageFile`] (the allocator and its accounting), [`Object`] (one file's pages: a few
+//! power-of-two extents that grow with the file, and which of their pages hold data). Never-written ranges
+//! read as zeros and cost nothing. Invariants: free blocks and pages not marked present are all zeros; bytes
+//! beyond `size` in present pages are zeros.
+//! [`Quota`] bounds what the files of one tmpfs hold.
+//! Lock order: object → page file. User memory is copied under the object's lock, which makes writes atomic.
+
+mod extents;
+mod object;
+
+use crate::core::part::Part;
+use crate::memory::commit::COMMIT;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use doppel_algo::buddy::Buddy;
+use doppel_machine::sync::{Once, SpinLock};
+use doppel_machine::{arena, boot, host, pagefile};
+
+use crate::memory::Commit;
+use crate::{Errno, Result};
+
+pub use object::Object;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// From this many pages on, giving them back to the host beats overwriting them.
+const PUNCH_PAGES: u64 = 16;
+/// Files leave one in this many bytes of the domain's memory free.
+const RESERVE: u64 = 8;
+/// Largest file.
+pub const MAX_SIZE: u64 = i64::MAX as u64 & !(PAGE - 1);
+
+/// Seals of memfds (`fcntl(2)`).
+#[allow(missing_docs)]
+pub mod seal {
+    pub const SEAL: u32 = 1;
+    pub const SHRINK: u32 = 2;
+    pub const GROW: u32 = 4;
+    pub const WRITE: u32 = 8;
+    pub const FUTURE_WRITE: u32 = 16;
+    pub const EXEC: u32 = 32;
+    pub const ALL: u32 = 63;
+}
+
+/// The page file's allocator.
+pub struct PageFile {
+    blocks: SpinLock<Buddy>,
+    /// Pages that hold data.
+    used: AtomicU64,
+    /// Pages in the file.
+    end: u64,
+    /// The domain's one account of memory, private mappings included.
+    commit: &'static Commit,
+}
+
+/// What the files of one file system may hold together (tmpfs' `size=`).
+#[derive(Debug)]
+pub struct Quota {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Quota {
+    /// Room for `limit` pages.
+    pub fn new(limit: u64) -> Self {
+        Self { limit, used: AtomicU64::new(0) }
+    }
+
+    /// Pages in use, and the most there may be.
+    pub fn usage(&self) -> (u64, u64) {
+        (self.used.load(Ordering::Relaxed), self.limit)
+    }
+
+    fn charge(&self, pages: u64) -> Result<()> {
+        let more = |used: u64| used.checked_add(pages).filter(|n| *n <= self.limit);
+        let r = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        r.map(drop).map_err(|_| Errno::ENOSPC)
+    }
+
+    fn uncharge(&self, pages: u64) {
+        self.used.fetch_sub(pages, Ordering::Relaxed);
+    }
+}
+
+static PAGE_FILE: Once<&'static PageFile> = Once::new();
+
+/// Where the first process of a clone finds it.
+pub static KEPT: Part<Once<&'static PageFile>> = Part::new();
+
+/// Makes the allocator; once, at boot, before the first fork.
+pub fn init() {
+    let end = pagefile::size() / PAGE;
+    let pf = PageFile {
+        blocks: SpinLock::new(Buddy::new(end)),
+        used: AtomicU64::new(0),
+        end,
+        commit: COMMIT.get(),
+    };
+    let pf: &'static PageFile = alloc::boxed::Box::leak(alloc::boxed::Box::new(pf));
+    assert!(PAGE_FILE.set(pf).is_ok() && KEPT.get().set(pf).is_ok(), "page file made twice");
+}
+
+/// In a clone: the allocator is in the arena.
+pub fn adopt() {
+    let kept = KEPT.get().get();
+    assert!(kept.is_some_and(|p| PAGE_FILE.set(p).is_ok()), "no frozen page file");
+}
+
+/// The page file.
+pub fn page_file() -> &'static PageFile {
+    match PAGE_FILE.get() {
+        Some(p) => p,
+        None => panic!("page file used before boot"),
+    }
+}
+
+impl PageFile {
+    /// Pages that hold data, and the most there may be.
+    pub fn usage(&self) -> (u64, u64) {
+        (self.used.load(Ordering::Relaxed), self.limit())
+    }
+
+    /// Most pages that may hold data: as many as fit in the domain's memory.
+    fn limit(&self) -> u64 {
+        let memory = [boot::memory_limit(), boot::start_info().host_memory].into_iter().find(|n| *n != 0);
+        memory.map_or(self.end, |m| self.end.min(m / PAGE))
+    }
+
+    /// ENOSPC when the domain has no memory left for another file.
+    pub fn has_room(&self) -> Result<()> {
+        if arena::low() || self.commit.charge_leaving(0, RESERVE).is_err() {
+            Err(Errno::ENOSPC)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn charge(&self, pages: u64) -> Result<()> {
+        let old = self.used.fetch_add(pages, Ordering::Relaxed);
+        if old + pages > self.limit() {
+            self.used.fetch_sub(pages, Ordering::Relaxed);
+            return Err(Errno::ENOSPC);
+        }
+        self.commit.charge_leaving(pages * PAGE, RESERVE).map_err(|_| {
+            self.used.fetch_sub(pages, Ordering::Relaxed);
+            Errno::ENOSPC
+        })
+    }
+
+    fn uncharge(&self, pages: u64) {
+        self.used.fetch_sub(pages, Ordering::Relaxed);
+        self.commit.uncharge(pages * PAGE);
+    }
+
+    /// A block of at most `1 << order` pages, smaller when the page file is nearly full.
+    fn alloc(&self, order: usize) -> Result<(u64, usize)> {
+        let mut b = self.blocks.lock();
+        (0..=order).rev().find_map(|o| b.alloc(o).map(|p| (p, o))).ok_or(Errno::ENOSPC)
+    }
+
+    fn free(&self, page: u64, order: usize) {
+        self.blocks.lock().free(page, order);
+    }
+}
+
+/// Zeroes pages of the page file, giving them back to the host if that is worth it.
+fn wipe(page: u64, count: u64) {
+    if count >= PUNCH_PAGES && host::punch_pagefile(page * PAGE, count * PAGE).is_ok() {
+        return;
+    }
+    pagefile::zero(page * PAGE, (count * PAGE) as usize);
+}

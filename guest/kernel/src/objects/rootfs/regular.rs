@@ -1,0 +1,318 @@
+//! Data of regular files, and what open files and directories of a [`Node`] do.
+
+use crate::core::subject::subject;
+use alloc::sync::Arc;
+
+use doppel_machine::sync::{Once, SpinLock};
+
+use super::broken;
+use super::node::{Body, Node};
+use crate::memory::MapSource;
+use crate::objects::lookup::path::Path;
+use crate::objects::lookup::perm;
+use crate::objects::pages::{Object, PAGE, Quota};
+use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, flags};
+use crate::objects::vfs::inode::{FileType, Inode, Stat};
+use crate::objects::vfs::io::{Input, Output};
+use crate::objects::vfs::mount::ms;
+use crate::{Errno, Result};
+
+/// Where a regular file's bytes are.
+#[derive(Default)]
+pub(super) struct Content {
+    /// Where in the image, if it is one mappable range.
+    image: Option<(u64, u64)>,
+    /// In the page file, from the first change on; for ever then.
+    pages: Once<Arc<Object>>,
+    /// Held while the pages are made.
+    making: SpinLock<()>,
+}
+
+impl Content {
+    /// The content of a new file, with this bound on its pages.
+    pub fn new(quota: Option<Arc<Quota>>) -> Self {
+        let c = Self::default();
+        let first = c.pages.set(Object::within(0, quota));
+        debug_assert!(first.is_ok());
+        c
+    }
+
+    /// Content in the image; where, if it is one mappable range.
+    pub fn in_image(image: Option<(u64, u64)>) -> Self {
+        Self { image, ..Self::default() }
+    }
+
+    /// The page object, if there is one.
+    #[inline]
+    pub fn pages(&self) -> Option<&Arc<Object>> {
+        self.pages.get()
+    }
+}
+
+impl Node {
+    /// The page object, made from the image at the first call; at most `keep` bytes are kept.
+    #[inline]
+    pub(super) fn pages(&self, keep: u64) -> Result<&Arc<Object>> {
+        let content = self.content()?;
+        match content.pages() {
+            Some(o) => Ok(o),
+            None => self.make_pages(content, keep),
+        }
+    }
+
+    #[cold]
+    fn make_pages<'a>(&self, content: &'a Content, keep: u64) -> Result<&'a Arc<Object>> {
+        self.changing()?;
+        let _one = content.making.lock();
+        if let Some(o) = content.pages() {
+            return Ok(o);
+        }
+        let object = match content.image {
+            Some((offset, len)) => Object::from_image(offset, keep.min(len))?,
+            None => self.gather(keep)?,
+        };
+        let first = content.pages.set(object);
+        debug_assert!(first.is_ok());
+        content.pages().ok_or(Errno::EIO)
+    }
+
+    /// The page object that holds (or from now on holds) the data of a regular file.
+    pub fn object(&self) -> Result<Arc<Object>> {
+        self.pages(u64::MAX).cloned()
+    }
+
+    /// The page object, if the data is in one.
+    pub fn object_if_written(&self) -> Option<Arc<Object>> {
+        self.content().ok()?.pages().cloned()
+    }
+
+    /// Copies data that is scattered in the image.
+    fn gather(&self, keep: u64) -> Result<Arc<Object>> {
+        let Some(inode) = &self.lower else { return Err(Errno::EIO) };
+        let size = inode.size.min(keep);
+        let object = Object::new(0);
+        let mut buf = alloc::vec![0u8; PAGE as usize];
+        let mut at = 0;
+        while at < size {
+            let n = self.fs.image()?.read_at(inode, at, &mut buf).map_err(broken)?;
+            let n = n.min((size - at) as usize);
+            if n == 0 {
+                return Err(Errno::EIO);
+            }
+            let (wrote, _) = object.write(&mut Input::kernel(&buf[..n]), at, false, u64::MAX)?;
+            at += wrote as u64;
+            if wrote < n {
+                return Err(Errno::ENOSPC);
+            }
+        }
+        Ok(object)
+    }
+
+    /// Truncates or extends a regular file.
+    pub(super) fn resize(&self, size: u64) -> Result<()> {
+        self.pages(size)?.truncate(size)
+    }
+
+    /// Reads from wherever the data is.
+    fn read_data(&self, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let content = self.content()?;
+        match content.pages() {
+            Some(object) => object.read(out, offset),
+            None => self.read_image(content.image, out, offset),
+        }
+    }
+
+    fn read_image(&self, range: Option<(u64, u64)>, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let Some(inode) = &self.lower else { return Err(Errno::EIO) };
+        let n = (out.remaining() as u64).min(inode.size.saturating_sub(offset)) as usize;
+        if n == 0 {
+            return Ok(0);
+        }
+        let image = self.fs.image()?;
+        if let Some((start, _)) = range {
+            let from = (start + offset) as usize;
+            return out.write(&image.image()[from..from + n]);
+        }
+        let mut done = 0;
+        while done < n {
+            let got = match image.extent(inode, offset + done as u64).map_err(broken)? {
+                None => break,
+                Some(doppel_erofs::Extent::Hole { len }) => out.zero((len as usize).min(n - done))?,
+                Some(doppel_erofs::Extent::Data { offset, len }) => {
+                    let len = (len as usize).min(n - done);
+                    out.write(&image.image()[offset as usize..offset as usize + len])?
+                }
+            };
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        Ok(done)
+    }
+
+    /// An open file was read.
+    fn accessed(&self, file: &File) {
+        let quiet = |p: &Path| p.mount().flags() & (ms::NOATIME | ms::RDONLY) != 0;
+        if file.flags() & flags::O_NOATIME == 0 && !file.path.as_ref().is_some_and(quiet) {
+            self.touch_atime();
+        }
+    }
+
+    fn write_data(
+        &self,
+        file: &File,
+        input: &mut Input<'_>,
+        offset: u64,
+        append: bool,
+    ) -> Result<(usize, u64)> {
+        let object = self.pages(u64::MAX)?;
+        let r = object.write(input, offset, append, file.size_limit())?;
+        if r.0 > 0 && self.modified() & 0o6000 != 0 {
+            self.drop_setid();
+        }
+        Ok(r)
+    }
+
+    /// Writing takes set-user-ID and set-group-ID away, unless a privileged process writes.
+    pub(super) fn drop_setid(&self) {
+        let p = self.perm();
+        if p.mode & 0o6000 == 0 {
+            return;
+        }
+        let cred = subject().cred();
+        if !cred.capable(perm::cap::FSETID) {
+            self.meta.lock().mode &= !perm::lost_setid(&cred, p);
+        }
+    }
+
+    fn size(&self) -> u64 {
+        match &self.body {
+            Body::Regular(c) => c.pages().map_or_else(|| self.lower.map_or(0, |i| i.size), |o| o.len()),
+            _ => 0,
+        }
+    }
+}
+
+impl FileOps for Node {
+    fn splice(&self) -> Splice {
+        if self.kind() == FileType::Directory { Splice::Neither } else { Splice::Both }
+    }
+
+    fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        let r = self.read_data(out, offset);
+        self.accessed(file);
+        r
+    }
+
+    fn write(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {
+        self.write_data(file, input, offset, file.flags() & flags::O_APPEND != 0).map(|r| r.0)
+    }
+
+    fn append(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<(usize, u64)> {
+        self.write_data(file, input, offset, true)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        let size = self.size();
+        let base = match whence {
+            0 => 0,
+            1 => file.pos.get(),
+            2 if self.kind() == FileType::Directory => i64::MAX.cast_unsigned(),
+            2 => size,
+            3 | 4 => {
+                let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+                if let Body::Regular(c) = &self.body
+                    && let Some(o) = c.pages()
+                {
+                    return o.seek(at, whence == 3);
+                }
+                if at >= size {
+                    return Err(Errno::ENXIO);
+                }
+                return Ok(if whence == 3 { at } else { size });
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        let to = base.checked_add_signed(offset).filter(|p| *p <= i64::MAX.cast_unsigned());
+        to.ok_or(if offset > 0 { Errno::EOVERFLOW } else { Errno::EINVAL })
+    }
+
+    fn pollable(&self) -> bool {
+        false
+    }
+
+    fn ioctl(&self, file: &File, cmd: u32, arg: u64) -> Result<u64> {
+        const FIONREAD: u32 = 0x541b;
+        const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+        match cmd {
+            FIONREAD if self.kind() == FileType::Regular => {
+                let left = self.size().saturating_sub(file.pos.get());
+                File::copy_out(arg, &(left.min(i32::MAX as u64) as i32))
+            }
+            FS_IOC_GETFLAGS => File::copy_out(arg, &0u32),
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    fn map(&self, file: &File) -> Result<MapSource> {
+        let Body::Regular(c) = &self.body else { return Err(Errno::ENODEV) };
+        if !file.writable() {
+            match (c.pages(), c.image) {
+                (Some(o), _) => return Ok(MapSource::Pages(o.clone())),
+                (None, Some((offset, len))) => return Ok(MapSource::Image { offset, len }),
+                (None, None) => {}
+            }
+        }
+        // It may be written through the mapping, or is scattered in the image.
+        Ok(MapSource::Pages(self.object()?))
+    }
+
+    fn readdir(&self, file: &File, pos: u64, sink: &mut DirSink<'_>) -> Result<()> {
+        self.accessed(file);
+        self.list(pos, sink)
+    }
+
+    fn fsync(&self, _file: &File) -> Result<()> {
+        Ok(())
+    }
+
+    fn fallocate(&self, file: &File, mode: u32, offset: u64, len: u64) -> Result<()> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 16;
+        let end = offset.checked_add(len).filter(|e| i64::try_from(*e).is_ok()).ok_or(Errno::EFBIG)?;
+        let keep = mode & KEEP_SIZE != 0;
+        if !keep && end > file.size_limit() {
+            return Err(Errno::EFBIG);
+        }
+        let object = self.pages(u64::MAX)?;
+        match mode & !KEEP_SIZE {
+            0 => object.reserve(offset, len, keep)?,
+            PUNCH_HOLE if keep => object.punch(offset, len)?,
+            ZERO_RANGE => {
+                object.punch(offset, len)?;
+                object.reserve(offset, len, keep)?;
+            }
+            _ => return Err(Errno::EOPNOTSUPP),
+        }
+        self.modified();
+        self.drop_setid();
+        Ok(())
+    }
+
+    fn truncate(&self, _file: &File, len: u64) -> Result<()> {
+        self.resize(len)?;
+        self.modified();
+        self.drop_setid();
+        Ok(())
+    }
+
+    fn stat(&self, _file: &File) -> Result<Stat> {
+        Ok(Inode::stat(self))
+    }
+}

@@ -1,0 +1,381 @@
+//! The directory cache: names that were looked up, as a tree of [`Dentry`]s over the inodes.
+//!
+//! A directory's names are held strongly, and each child holds its parent, so a cached name stays until it is
+//! unlinked or [`prune`] drops it. Names known to be absent are kept too, where only this cache makes names
+//! ([`Inode::in_memory`]). The tree is shielded (`doppel_machine::shield`): walks read it without locks or
+//! counts (glide.rs). Names change only under their directory's `children` lock, which is also held over the inode
+//! operation that makes the change, so cache and file system never disagree.
+//! Lock order: rename lock → children (of two directories: by address) → inode → shield.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use doppel_algo::nametable::{NameTable, name_hash};
+use doppel_machine::shield::{self, Reading, Shielded, Writing};
+use doppel_machine::sync::SpinLock;
+
+use super::inode::{FileType, Inode};
+use crate::{Errno, Result};
+
+/// The name is gone (unlinked, or its directory was).
+pub(crate) const UNLINKED: u32 = 1;
+/// Something is mounted here.
+pub(crate) const MOUNTPOINT: u32 = 2;
+/// Looked up since the last [`prune`].
+const USED: u32 = 4;
+/// A handle names this directory: [`prune`] spares it, for its place could not be found again.
+const HANDLED: u32 = 8;
+
+/// The right to change the names of a directory.
+#[derive(Default)]
+pub(crate) struct Children(());
+
+/// A name: most are short and need no memory of their own.
+pub(crate) enum Name {
+    Short(u8, [u8; SHORT]),
+    Long(Box<[u8]>),
+}
+
+const SHORT: usize = 30;
+
+impl Name {
+    fn new(name: &[u8]) -> Self {
+        let mut short = [0; SHORT];
+        match short.get_mut(..name.len()) {
+            Some(s) => {
+                s.copy_from_slice(name);
+                Self::Short(name.len() as u8, short)
+            }
+            None => Self::Long(name.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(n, s) => &s[..usize::from(*n)],
+            Self::Long(n) => n,
+        }
+    }
+}
+
+struct Link {
+    parent: Option<Arc<Dentry>>,
+    name: Name,
+}
+
+/// What the cache knows of a name.
+pub(crate) enum Entry {
+    Child(Arc<Dentry>),
+    /// There is no such name.
+    Absent(Name),
+}
+
+/// A name in a directory, with the inode it stands for.
+pub struct Dentry {
+    inode: Arc<dyn Inode>,
+    kind: FileType,
+    cacheable: bool,
+    in_memory: bool,
+    flags: AtomicU32,
+    link: Shielded<Link>,
+    entries: Shielded<NameTable<Entry>>,
+    /// Held over every change of names in this directory.
+    pub(crate) children: SpinLock<Children>,
+}
+
+/// Number of dentries the cache holds.
+fn cached() -> &'static AtomicUsize {
+    &super::mount::vfs().cached
+}
+
+impl Dentry {
+    /// The root of a file system.
+    pub fn root(inode: Arc<dyn Inode>) -> Arc<Self> {
+        Self::make(inode, None, b"")
+    }
+
+    pub(crate) fn make(inode: Arc<dyn Inode>, parent: Option<Arc<Self>>, name: &[u8]) -> Arc<Self> {
+        let kind = inode.kind();
+        let cacheable = inode.cacheable();
+        let in_memory = inode.in_memory();
+        Arc::new(Self {
+            inode,
+            kind,
+            cacheable,
+            in_memory,
+            flags: AtomicU32::new(USED),
+            link: Shielded::new(Link { parent, name: Name::new(name) }),
+            entries: Shielded::default(),
+            children: SpinLock::default(),
+        })
+    }
+
+    /// The inode.
+    pub fn inode(&self) -> &Arc<dyn Inode> {
+        &self.inode
+    }
+
+    /// The kind of file.
+    pub fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    /// Whether its inode is one of a file system in memory ([`Inode::in_memory`]).
+    pub(crate) fn in_memory(&self) -> bool {
+        self.in_memory
+    }
+
+    /// The directory it is in; `None` for the root of a file system.
+    pub fn parent(&self) -> Option<Arc<Self>> {
+        self.link.get(&shield::read()).parent.clone()
+    }
+
+    /// As [`Self::parent`], for a walk.
+    pub(crate) fn parent_in<'g>(&'g self, r: &'g Reading) -> Option<&'g Arc<Self>> {
+        self.link.get(r).parent.as_ref()
+    }
+
+    /// Its name in that directory.
+    pub fn name(&self) -> Vec<u8> {
+        self.link.get(&shield::read()).name.bytes().to_vec()
+    }
+
+    /// What the cache knows of a name in this directory.
+    #[inline]
+    pub(crate) fn known<'g>(&'g self, r: &'g Reading, hash: u32, name: &[u8]) -> Option<&'g Entry> {
+        self.entries.get(r).find(hash, |e| match e {
+            Entry::Child(c) => c.link.get(r).name.bytes() == name,
+            Entry::Absent(n) => n.bytes() == name,
+        })
+    }
+
+    /// A walk came by: [`prune`] is to spare it once.
+    #[inline]
+    pub(crate) fn mark_used(&self) {
+        if self.flags.load(Ordering::Relaxed) & USED == 0 {
+            self.flags.fetch_or(USED, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Acquire) & flag != 0
+    }
+
+    pub(crate) fn set(&self, flag: u32, on: bool) {
+        if on {
+            self.flags.fetch_or(flag, Ordering::AcqRel);
+        } else {
+            self.flags.fetch_and(!flag, Ordering::AcqRel);
+        }
+    }
+
+    /// A handle is given for the file it stands for.
+    pub(crate) fn give_handle(&self) {
+        if self.kind == FileType::Directory {
+            self.set(HANDLED, true);
+        }
+    }
+
+    /// Whether the name is gone.
+    pub fn unlinked(&self) -> bool {
+        self.has(UNLINKED)
+    }
+
+    /// The child called `name`.
+    pub fn child(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
+        if let Some(known) = self.look(name) {
+            return known;
+        }
+        if !self.cacheable {
+            return Ok(Self::make(self.inode.lookup(name)?, Some(self.clone()), name));
+        }
+        let c = self.child_locked(&mut self.children.lock(), name);
+        trim();
+        c
+    }
+
+    /// What the cache says: the child, or ENOENT.
+    fn look(&self, name: &[u8]) -> Option<Result<Arc<Self>>> {
+        Some(match self.known(&shield::read(), name_hash(name), name)? {
+            Entry::Child(c) => {
+                c.mark_used();
+                Ok(c.clone())
+            }
+            Entry::Absent(_) => Err(Errno::ENOENT),
+        })
+    }
+
+    /// As [`Self::child`], with this directory's `children` locked by the caller.
+    pub(crate) fn child_locked(self: &Arc<Self>, children: &mut Children, name: &[u8]) -> Result<Arc<Self>> {
+        if let Some(known) = self.look(name) {
+            return known;
+        }
+        match self.inode.lookup(name) {
+            Ok(inode) => Ok(self.adopt(children, inode, name)),
+            Err(e) => {
+                if e == Errno::ENOENT && self.cacheable && self.in_memory && !self.unlinked() {
+                    self.put(&mut shield::write(), name, Entry::Absent(Name::new(name)));
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Puts what is known of a name into the cache; gives what was known before, to be dropped outside the guard.
+    fn put(&self, w: &mut Writing, name: &[u8], entry: Entry) -> Option<Entry> {
+        let hash = name_hash(name);
+        let old = self.cut(w, name);
+        self.entries.get_mut(w).insert(hash, entry);
+        cached().fetch_add(1, Ordering::Relaxed);
+        old
+    }
+
+    /// Takes what is known of a name out of the cache.
+    fn cut(&self, w: &mut Writing, name: &[u8]) -> Option<Entry> {
+        let hash = name_hash(name);
+        let target = match self.entries.get(w).find(hash, |e| match e {
+            Entry::Child(c) => c.link.get(w).name.bytes() == name,
+            Entry::Absent(n) => n.bytes() == name,
+        })? {
+            Entry::Child(c) => Some(Arc::as_ptr(c)),
+            Entry::Absent(_) => None,
+        };
+        let old = self.entries.get_mut(w).remove(hash, |e| match (e, target) {
+            (Entry::Child(c), Some(t)) => core::ptr::eq(Arc::as_ptr(c), t),
+            (Entry::Absent(n), None) => n.bytes() == name,
+            _ => false,
+        });
+        cached().fetch_sub(usize::from(old.is_some()), Ordering::Relaxed);
+        old
+    }
+
+    /// Caches a new name.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        _children: &mut Children,
+        inode: Arc<dyn Inode>,
+        name: &[u8],
+    ) -> Arc<Self> {
+        let c = Self::make(inode, Some(self.clone()), name);
+        if self.cacheable && !self.unlinked() {
+            let old = self.put(&mut shield::write(), name, Entry::Child(c.clone()));
+            drop(old);
+        }
+        c
+    }
+
+    /// Takes a name out of the cache because it is no more.
+    pub(crate) fn forget(&self, _children: &mut Children, name: &[u8]) {
+        let old = {
+            let w = &mut shield::write();
+            let old = self.cut(w, name);
+            if let Some(Entry::Child(c)) = &old {
+                c.set(UNLINKED, true);
+                if self.cacheable && self.in_memory && !self.unlinked() {
+                    self.put(w, name, Entry::Absent(Name::new(name)));
+                }
+            }
+            old
+        };
+        drop(old);
+    }
+
+    /// Brings the cache in step with a rename of `child` from `old` in `a` to `new` in `b`, where `victim` stood;
+    /// the two change places if `swap`. The caller holds both directories' `children`. One step for all walks.
+    pub(crate) fn renamed(
+        (a, old): (&Arc<Self>, &[u8]),
+        (b, new): (&Arc<Self>, &[u8]),
+        child: &Arc<Self>,
+        victim: Option<&Arc<Self>>,
+        swap: bool,
+    ) {
+        let mut garbage: [Option<Entry>; 2] = [None, None];
+        let mut links: Vec<Link> = Vec::new();
+        {
+            let w = &mut shield::write();
+            garbage[0] = a.cut(w, old);
+            garbage[1] = b.cut(w, new);
+            let mut place = |w: &mut Writing, d: &Arc<Self>, dir: &Arc<Self>, name: &[u8]| {
+                let link = Link { parent: Some(dir.clone()), name: Name::new(name) };
+                links.push(core::mem::replace(d.link.get_mut(w), link));
+                if dir.cacheable && !dir.unlinked() {
+                    dir.put(w, name, Entry::Child(d.clone()));
+                }
+            };
+            place(w, child, b, new);
+            match victim {
+                Some(v) if swap => place(w, v, a, old),
+                Some(v) => v.set(UNLINKED, true),
+                None => {}
+            }
+        }
+        drop((garbage, links));
+    }
+
+    /// ENOENT in a directory that was removed.
+    pub(crate) fn alive(&self) -> Result<()> {
+        if self.unlinked() { Err(Errno::ENOENT) } else { Ok(()) }
+    }
+}
+
+impl Drop for Dentry {
+    fn drop(&mut self) {
+        // A chain of removed directories could be long: unwind it without recursion.
+        let mut parent = self.link.exclusive().parent.take();
+        while let Some(mut p) = parent.and_then(Arc::into_inner) {
+            parent = p.link.exclusive().parent.take();
+        }
+    }
+}
+
+/// Most names kept.
+const CACHE_MAX: usize = 24_000;
+
+/// Prunes the cache if it has grown too large. The caller holds no dentry's lock.
+pub(crate) fn trim() {
+    if cached().load(Ordering::Relaxed) > CACHE_MAX {
+        prune(&super::mount::vfs().root_dentries());
+    }
+}
+
+/// Drops all cached names that nobody holds.
+pub(super) fn drop_unused() {
+    let roots = super::mount::vfs().root_dentries();
+    // The first time forgets who was looked up; then a directory goes one time after the last name in it.
+    let mut before = usize::MAX;
+    prune(&roots);
+    while cached().load(Ordering::Relaxed) < before {
+        before = cached().load(Ordering::Relaxed);
+        prune(&roots);
+    }
+}
+
+/// Drops cached names that nobody holds and nobody looked up since the last time, leaves first, and all names known
+/// to be absent.
+fn prune(roots: &[Arc<Dentry>]) {
+    let mut stack: Vec<Arc<Dentry>> = roots.to_vec();
+    while let Some(d) = stack.pop() {
+        let children = d.children.lock();
+        let mut w = shield::write();
+        let mut doomed: Vec<*const Dentry> = Vec::new();
+        for e in d.entries.get(&w).iter() {
+            let Entry::Child(c) = e else { continue };
+            let used = c.flags.fetch_and(!USED, Ordering::Relaxed) & (USED | MOUNTPOINT | HANDLED) != 0;
+            if !used && Arc::strong_count(c) == 1 && c.entries.get(&w).is_empty() {
+                doomed.push(Arc::as_ptr(c));
+            } else if c.kind == FileType::Directory {
+                stack.push(c.clone());
+            }
+        }
+        doomed.sort_unstable();
+        let dead = d
+            .entries
+            .get_mut(&mut w)
+            .extract(|e| matches!(e, Entry::Child(c) if doomed.binary_search(&Arc::as_ptr(c)).is_err()));
+        drop(w);
+        drop(children);
+        cached().fetch_sub(dead.len(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,455 @@
+//! Open file descriptions.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use doppel_machine::sync::SpinLock;
+use doppel_machine::user::UserPtr;
+
+use super::inode::{Inode, Stat};
+use super::io::{Input, Output};
+use crate::core::sched::PollTable;
+use crate::core::subject::CURRENT;
+use crate::memory::{MapSource, Mapped};
+use crate::objects::lookup::path::Path;
+use crate::{Errno, Result};
+
+/// Open flags kept in [`File::flags`] (`open(2)`), and those fcntl may change.
+#[allow(missing_docs)]
+pub mod flags {
+    pub const O_ACCMODE: u32 = 3;
+    pub const O_RDONLY: u32 = 0;
+    pub const O_WRONLY: u32 = 1;
+    pub const O_RDWR: u32 = 2;
+    pub const O_CREAT: u32 = 0o100;
+    pub const O_EXCL: u32 = 0o200;
+    pub const O_NOCTTY: u32 = 0o400;
+    pub const O_TRUNC: u32 = 0o1000;
+    pub const O_APPEND: u32 = 0o2000;
+    pub const O_NONBLOCK: u32 = 0o4000;
+    pub const O_DSYNC: u32 = 0o10000;
+    pub const O_ASYNC: u32 = 0o20000;
+    pub const O_DIRECT: u32 = 0o40000;
+    pub const O_LARGEFILE: u32 = 0o100000;
+    pub const O_DIRECTORY: u32 = 0o200000;
+    pub const O_NOFOLLOW: u32 = 0o400000;
+    pub const O_NOATIME: u32 = 0o1000000;
+    pub const O_CLOEXEC: u32 = 0o2000000;
+    pub const O_SYNC: u32 = 0o4010000;
+    pub const O_PATH: u32 = 0o10000000;
+    pub const O_TMPFILE: u32 = 0o20200000;
+    /// What F_SETFL may change.
+    pub const SETFL: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
+}
+
+/// Poll event bits (`poll(2)`, the same values in epoll).
+#[allow(missing_docs)]
+pub mod poll {
+    pub const POLLIN: u32 = 0x1;
+    pub const POLLPRI: u32 = 0x2;
+    pub const POLLOUT: u32 = 0x4;
+    pub const POLLERR: u32 = 0x8;
+    pub const POLLHUP: u32 = 0x10;
+    pub const POLLNVAL: u32 = 0x20;
+    pub const POLLRDNORM: u32 = 0x40;
+    pub const POLLRDBAND: u32 = 0x80;
+    pub const POLLWRNORM: u32 = 0x100;
+    pub const POLLWRBAND: u32 = 0x200;
+    pub const POLLRDHUP: u32 = 0x2000;
+}
+
+/// Receives one directory entry (inode number, position after it, type, name); false stops the listing.
+pub type DirSink<'a> = dyn FnMut(u64, u64, super::FileType, &[u8]) -> bool + 'a;
+
+/// See [`FileOps::splice`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Splice {
+    /// Out of the file and into it.
+    Both,
+    /// Out of it only.
+    From,
+    /// Into it only.
+    Into,
+    /// It holds no bytes to move.
+    Neither,
+}
+
+/// What an open file does. Methods get the [`File`] for its flags; offsets are given for seekable files.
+///
+/// Blocking: `read` and `write` block (interruptibly) unless `file.nonblocking()`, then give `EAGAIN`.
+pub trait FileOps: Any + Send + Sync {
+    /// Reads at `offset` (seekable files) or the next bytes (others). 0 is the end.
+    fn read(&self, _file: &File, _out: &mut Output<'_>, _offset: u64) -> Result<usize> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Writes at `offset` (seekable files) or as the next bytes (others).
+    /// With O_APPEND a seekable file writes at its end and the new position is `offset()` + count.
+    fn write(&self, _file: &File, _input: &mut Input<'_>, _offset: u64) -> Result<usize> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Writes at the end whatever the flags say (O_APPEND), in one step with finding the end; returns the count
+    /// and the position behind it. The default is for files without a position.
+    fn append(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<(usize, u64)> {
+        self.write(file, input, offset).map(|n| (n, offset + n as u64))
+    }
+
+    /// Whether the file has a position (lseek, pread, pwrite work). Always the same.
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    /// Whether reads and writes move the position of a seekable file. Always the same.
+    fn positioned(&self) -> bool {
+        self.seekable()
+    }
+
+    /// Repositions (`lseek(2)`): the default gives ESPIPE for unseekable files; regular files and directories
+    /// override it. Returns the new position, which the caller stores.
+    fn seek(&self, _file: &File, _offset: i64, _whence: u32) -> Result<u64> {
+        Err(Errno::ESPIPE)
+    }
+
+    /// The events (`poll` bits) that hold now. If `table` is given, first registers on the queues that will
+    /// be woken when that changes.
+    fn poll(&self, _file: &File, _table: Option<&mut PollTable>) -> u32 {
+        poll::POLLIN | poll::POLLOUT | poll::POLLRDNORM | poll::POLLWRNORM
+    }
+
+    /// Which ways splice and sendfile move its bytes; others give EINVAL at once.
+    fn splice(&self) -> Splice {
+        Splice::Both
+    }
+
+    /// Whether epoll may watch it (regular files and directories: EPERM).
+    fn pollable(&self) -> bool {
+        true
+    }
+
+    /// `ioctl(2)`.
+    fn ioctl(&self, _file: &File, _cmd: u32, _arg: u64) -> Result<u64> {
+        Err(Errno::ENOTTY)
+    }
+
+    /// What `mmap(2)` of this file maps.
+    fn map(&self, _file: &File) -> Result<MapSource> {
+        Err(Errno::ENODEV)
+    }
+
+    /// Directory entries from position `file.pos` on: calls `sink(ino, next_pos, type, name)` until it
+    /// returns false or the end; the caller stores positions.
+    fn readdir(&self, _file: &File, _pos: u64, _sink: &mut DirSink<'_>) -> Result<()> {
+        Err(Errno::ENOTDIR)
+    }
+
+    /// `fsync(2)` and `fdatasync(2)`.
+    fn fsync(&self, _file: &File) -> Result<()> {
+        Err(Errno::EINVAL)
+    }
+
+    /// `fallocate(2)`.
+    fn fallocate(&self, _file: &File, _mode: u32, _offset: u64, _len: u64) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// `ftruncate(2)`.
+    fn truncate(&self, _file: &File, _len: u64) -> Result<()> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Attributes for files without an inode in a path (pipes, sockets, anonymous inodes).
+    fn stat(&self, _file: &File) -> Result<Stat> {
+        Ok(Stat::anonymous())
+    }
+
+    /// Called at each close(2) of a descriptor to this file.
+    fn flush(&self, _file: &File) {}
+
+    /// Called before a descriptor (or a call that used it longer) counts no more: the last may be among messages.
+    fn parting(&self, _file: &File) {}
+
+    /// Called once when the last descriptor is gone.
+    fn release(&self, _file: &File) {}
+
+    /// Extra lines of /proc/PID/fdinfo/N, as text.
+    fn fdinfo(&self, _file: &File, _out: &mut alloc::string::String) {}
+}
+
+/// A file's position. Readers and writers that use it hold its lock over the operation, which never blocks on a
+/// seekable file. Who alone can reach the file needs no lock: a pidfd_getfd at that very moment may see or
+/// set a position in between, as on Linux.
+#[derive(Default)]
+pub struct Position {
+    at: AtomicU64,
+    lock: SpinLock<()>,
+}
+
+impl Position {
+    /// Where it is.
+    pub fn get(&self) -> u64 {
+        self.at.load(Ordering::Relaxed)
+    }
+
+    /// To be changed; `alone` if nobody else can reach the file.
+    #[inline]
+    pub fn lock(&self, alone: bool) -> PositionGuard<'_> {
+        let lock = if alone { None } else { Some(self.lock.lock()) };
+        PositionGuard { at: self.get(), pos: self, _lock: lock }
+    }
+}
+
+/// A position to be changed: what is left here is stored when this goes.
+pub struct PositionGuard<'a> {
+    /// The position.
+    pub at: u64,
+    pos: &'a Position,
+    _lock: Option<doppel_machine::sync::SpinGuard<'a, ()>>,
+}
+
+impl Drop for PositionGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.pos.at.store(self.at, Ordering::Relaxed);
+    }
+}
+
+/// An open file description: what `open(2)` makes and descriptors, forks and SCM_RIGHTS share.
+pub struct File {
+    /// Unique number, never reused.
+    pub id: u64,
+    ops: Arc<dyn FileOps>,
+    flags: AtomicU32,
+    /// See [`FileOps::seekable`] and [`FileOps::positioned`].
+    seekable: bool,
+    positioned: bool,
+    /// The file position.
+    pub pos: Position,
+    /// Where it was opened, if it has a name (regular files, directories, devices, fifos).
+    pub path: Option<Path>,
+    /// Its inode, if it has one.
+    pub inode: Option<Arc<dyn Inode>>,
+    /// Name shown in /proc/PID/fd for files without a path: `pipe:[12]`, `anon_inode:[eventpoll]`.
+    pub anon_name: Option<alloc::string::String>,
+    /// Keeps a program's file from being written while it runs, and the other way round.
+    pub guard: SpinLock<Option<super::busy::Guard>>,
+    /// Whom to signal when it becomes ready.
+    pub sigio: super::sigio::Sigio,
+    /// Descriptors referring to this file, over all tables; `release` runs when it falls to zero.
+    fds: AtomicU64,
+    /// Who must know when the last descriptor has gone (epoll items).
+    closing: SpinLock<alloc::vec::Vec<alloc::sync::Weak<dyn OnClose>>>,
+}
+
+/// Told when the last descriptor of a file has gone; see [`File::on_close`].
+pub trait OnClose: Send + Sync {
+    /// The file is closed. Called without locks held.
+    fn closed(self: Arc<Self>);
+}
+
+impl File {
+    /// An open file with a name in a file system.
+    pub fn new(ops: Arc<dyn FileOps>, inode: Arc<dyn Inode>, path: Path, flags: u32) -> Arc<Self> {
+        Self::make(ops, Some(inode), Some(path), None, flags)
+    }
+
+    /// An open file without a name. `name` is what /proc/PID/fd shows.
+    pub fn anon(ops: Arc<dyn FileOps>, name: alloc::string::String, flags: u32) -> Arc<Self> {
+        Self::make(ops, None, None, Some(name), flags)
+    }
+
+    /// An open file with an inode that has no name in any directory (memfd). `name` as for [`Self::anon`].
+    pub fn nameless(
+        ops: Arc<dyn FileOps>,
+        inode: Arc<dyn Inode>,
+        name: alloc::string::String,
+        flags: u32,
+    ) -> Arc<Self> {
+        Self::make(ops, Some(inode), None, Some(name), flags)
+    }
+
+    fn make(
+        ops: Arc<dyn FileOps>,
+        inode: Option<Arc<dyn Inode>>,
+        path: Option<Path>,
+        anon_name: Option<alloc::string::String>,
+        flags: u32,
+    ) -> Arc<Self> {
+        let keep = !(flags::O_CREAT | flags::O_EXCL | flags::O_NOCTTY | flags::O_TRUNC | flags::O_CLOEXEC);
+        Arc::new(Self {
+            id: crate::kernel().next_id(),
+            seekable: ops.seekable(),
+            positioned: ops.positioned(),
+            ops,
+            flags: AtomicU32::new(flags & keep),
+            pos: Position::default(),
+            path,
+            inode,
+            anon_name,
+            guard: SpinLock::new(None),
+            sigio: super::sigio::Sigio::default(),
+            fds: AtomicU64::new(0),
+            closing: SpinLock::default(),
+        })
+    }
+
+    /// See [`FileOps::seekable`].
+    #[inline]
+    pub fn seekable(&self) -> bool {
+        self.seekable
+    }
+
+    /// See [`FileOps::positioned`].
+    #[inline]
+    pub fn positioned(&self) -> bool {
+        self.positioned
+    }
+
+    /// The operations.
+    #[inline]
+    pub fn ops(&self) -> &Arc<dyn FileOps> {
+        &self.ops
+    }
+
+    /// The operations as a concrete type, for calls that only work on one kind of file.
+    pub fn downcast<T: FileOps>(&self) -> Option<&T> {
+        let any: &dyn Any = &*self.ops;
+        any.downcast_ref::<T>()
+    }
+
+    /// Status flags and access mode.
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// F_SETFL: replaces the changeable flags.
+    pub fn set_flags(&self, new: u32) {
+        let old = self.flags();
+        self.flags.store((old & !flags::SETFL) | (new & flags::SETFL), Ordering::Relaxed);
+    }
+
+    /// Whether O_NONBLOCK is set.
+    pub fn nonblocking(&self) -> bool {
+        self.flags() & flags::O_NONBLOCK != 0
+    }
+
+    /// Whether the file was opened for reading.
+    #[inline]
+    pub fn readable(&self) -> bool {
+        let f = self.flags();
+        f & flags::O_ACCMODE != flags::O_WRONLY && f & flags::O_PATH == 0
+    }
+
+    /// Whether the file was opened for writing.
+    #[inline]
+    pub fn writable(&self) -> bool {
+        let f = self.flags();
+        f & flags::O_ACCMODE != 0 && f & flags::O_PATH == 0
+    }
+
+    /// Where RLIMIT_FSIZE of the current process stops writes; nowhere for the kernel's own.
+    pub fn size_limit(&self) -> u64 {
+        (CURRENT.get().size_limit)()
+    }
+
+    /// Polls, see [`FileOps::poll`].
+    pub fn poll(&self, table: Option<&mut PollTable>) -> u32 {
+        self.ops.poll(self, table)
+    }
+
+    /// How many descriptors and messages in flight refer to this file.
+    pub fn fd_count(&self) -> u64 {
+        self.fds.load(Ordering::Acquire)
+    }
+
+    /// A descriptor (or a message in flight) now refers to this file.
+    pub fn fd_added(&self) {
+        self.fds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A descriptor no longer refers to this file; the last one releases it.
+    pub fn fd_removed(&self) {
+        self.ops.flush(self);
+        self.ops.parting(self);
+        self.quiet();
+        let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
+        super::locks::closed(self, last);
+        self.released(last);
+    }
+
+    /// A descriptor was closed while a call used the file: it counts until [`Self::let_go`].
+    pub fn fd_closed(&self) {
+        self.ops.flush(self);
+        self.quiet();
+        super::locks::closed(self, false);
+    }
+
+    /// A process that closes a directory hears no more of it.
+    #[inline]
+    fn quiet(&self) {
+        if crate::objects::ipc::inotify::watching() {
+            crate::objects::ipc::dnotify::closed(self);
+        }
+    }
+
+    /// The last call has ended that used the file through a descriptor closed meanwhile.
+    pub fn let_go(&self) {
+        self.ops.parting(self);
+        let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last {
+            super::locks::released(self);
+        }
+        self.released(last);
+    }
+
+    /// Releases the file if the last descriptor is gone.
+    fn released(&self, last: bool) {
+        if last {
+            self.sigio.closed();
+            let closing = core::mem::take(&mut *self.closing.lock());
+            for c in closing.into_iter().filter_map(|c| c.upgrade()) {
+                c.closed();
+            }
+            if self.flags() & flags::O_PATH == 0 {
+                use crate::objects::ipc::inotify::{event, file_event};
+                let how = if self.writable() { event::IN_CLOSE_WRITE } else { event::IN_CLOSE_NOWRITE };
+                file_event(self, how);
+            }
+            self.ops.release(self);
+        }
+    }
+
+    /// Has `hook` told when the last descriptor of this file goes.
+    pub fn on_close(&self, hook: alloc::sync::Weak<dyn OnClose>) {
+        let mut c = self.closing.lock();
+        c.retain(|w| w.strong_count() > 0);
+        c.push(hook);
+    }
+
+    /// Writes a kernel-side error to user space is never needed here; ioctl helpers use this to return data.
+    pub fn copy_out<T: doppel_machine::user::Pod>(arg: u64, v: &T) -> Result<u64> {
+        UserPtr(arg).write(v)?;
+        Ok(0)
+    }
+}
+
+impl Mapped for File {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn place(&self) -> Option<(u64, u64)> {
+        self.inode.as_ref().map(|i| i.stat()).map(|s| (s.dev, s.ino))
+    }
+
+    fn name(&self) -> Vec<u8> {
+        match (&self.path, &self.anon_name) {
+            (Some(p), _) => p.name(),
+            (None, Some(n)) => n.clone().into_bytes(),
+            (None, None) => Vec::new(),
+        }
+    }
+}

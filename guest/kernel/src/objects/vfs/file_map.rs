@@ -1,0 +1,91 @@
+//! Mappings of files, and of memory shared with children.
+
+use crate::memory::Mapped;
+use alloc::sync::Arc;
+
+use crate::memory::vma::{Backing, Vma, WriteGuard, vm};
+use crate::memory::{MapSource, PAGE, page_up};
+use crate::objects::vfs::File;
+use crate::objects::vfs::file::flags;
+use crate::{Errno, Result};
+
+/// Bits of mmap's flags.
+#[allow(missing_docs)]
+pub mod map_flags {
+    pub const SHARED: u32 = 1;
+    pub const PRIVATE: u32 = 2;
+    pub const SHARED_VALIDATE: u32 = 3;
+    pub const TYPE: u32 = 0xf;
+    pub const FIXED: u32 = 0x10;
+    pub const ANONYMOUS: u32 = 0x20;
+    pub const BIT32: u32 = 0x40;
+    pub const GROWSDOWN: u32 = 0x100;
+    pub const LOCKED: u32 = 0x2000;
+    pub const NORESERVE: u32 = 0x4000;
+    pub const POPULATE: u32 = 0x8000;
+    pub const NONBLOCK: u32 = 0x1_0000;
+    pub const STACK: u32 = 0x2_0000;
+    pub const HUGETLB: u32 = 0x4_0000;
+    pub const SYNC: u32 = 0x8_0000;
+    pub const FIXED_NOREPLACE: u32 = 0x10_0000;
+    /// Flags MAP_SHARED_VALIDATE knows (`LEGACY_MAP_MASK`).
+    pub const KNOWN: u32 = 0x7c07_f9f3;
+}
+
+pub(crate) const PROT_RWX: u32 = 7;
+
+/// Memory shared with children: an unnamed object of the page file.
+pub(crate) fn shared_anonymous(prot: u32, vflags: u32, len: u64) -> Result<Vma> {
+    let o = crate::objects::pages::Object::new(len);
+    Ok(Vma::object(prot, vflags, Backing::Pages(o), None, 0))
+}
+
+/// A mapping of `file` from `offset` on, permissions checked.
+pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64) -> Result<Vma> {
+    if file.flags() & flags::O_PATH != 0 {
+        return Err(Errno::EBADF);
+    }
+    if !file.readable() {
+        return Err(Errno::EACCES);
+    }
+    let shared = vflags & vm::SHARED != 0;
+    let sealed = shared && crate::objects::ipc::memfd::write_sealed(file);
+    let max_prot = if shared && (sealed || !file.writable()) { PROT_RWX & !2 } else { PROT_RWX };
+    if prot & !max_prot != 0 {
+        return Err(if sealed { Errno::EPERM } else { Errno::EACCES });
+    }
+    let keep = Some(file.clone() as Arc<dyn Mapped>);
+    let mut v = match file.ops().map(file)? {
+        MapSource::Zero if shared => shared_anonymous(prot, vflags, _len)?,
+        MapSource::Zero => Vma::anonymous(prot, vflags),
+        MapSource::Image { offset: base, len } => {
+            Vma::object(prot, vflags, Backing::Image { base, len }, keep, offset)
+        }
+        MapSource::Pages(o) => Vma::object(prot, vflags, Backing::Pages(o), keep, offset),
+    };
+    v.max_prot = max_prot;
+    if shared
+        && max_prot & 2 != 0
+        && let Backing::Pages(o) = &v.backing
+    {
+        match WriteGuard::new(o) {
+            Ok(g) => v.write_guard = Some(g),
+            Err(e) if prot & 2 != 0 => return Err(e),
+            // Sealed against writing: it may be read, and never made writable.
+            Err(_) => v.max_prot &= !2,
+        }
+    }
+    Ok(v)
+}
+
+/// End of the addresses a program may name.
+const TASK_SIZE: u64 = (1 << 47) - PAGE;
+
+/// Checks an address range argument: page aligned start, length rounded up, inside the user area.
+pub(crate) fn range(addr: u64, len: u64) -> Result<(u64, u64)> {
+    if !addr.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let end = addr.checked_add(len).map(page_up).filter(|e| *e <= TASK_SIZE).ok_or(Errno::EINVAL)?;
+    Ok((addr, end))
+}

@@ -1,0 +1,357 @@
+//! The mount table.
+//!
+//! Key types: [`Mount`] (a file system, or part of one, attached somewhere), [`Vfs`] (all of them).
+//! The table is shielded; its changes follow each other under `changing`.
+
+use crate::core::part::Part;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use doppel_machine::shield::{self, Reading, Shielded};
+use doppel_machine::sync::{Once, SpinLock};
+
+use super::dentry::{Dentry, MOUNTPOINT};
+use super::inode::{FileType, Inode};
+use super::{File, FileOps, Output, file::poll};
+use crate::core::sched::{PollTable, WaitQueue};
+use crate::objects::lookup::path::Path;
+use crate::{Errno, Result, kernel};
+
+/// Mount flags (`mount(2)`).
+#[allow(missing_docs)]
+pub mod ms {
+    pub const RDONLY: u32 = 1;
+    pub const NOSUID: u32 = 2;
+    pub const NODEV: u32 = 4;
+    pub const NOEXEC: u32 = 8;
+    pub const REMOUNT: u32 = 32;
+    pub const NOATIME: u32 = 1024;
+    pub const BIND: u32 = 4096;
+    pub const MOVE: u32 = 8192;
+    pub const REC: u32 = 16384;
+    pub const SILENT: u32 = 32768;
+    pub const UNBINDABLE: u32 = 1 << 17;
+    pub const PRIVATE: u32 = 1 << 18;
+    pub const SLAVE: u32 = 1 << 19;
+    pub const SHARED: u32 = 1 << 20;
+    pub const RELATIME: u32 = 1 << 21;
+    pub const STRICTATIME: u32 = 1 << 24;
+    /// What a mount keeps.
+    pub const KEPT: u32 = RDONLY | NOSUID | NODEV | NOEXEC | NOATIME | RELATIME;
+}
+
+/// A mounted file system.
+pub struct Mount {
+    /// Number shown in mountinfo and statx.
+    pub id: u64,
+    /// Its topmost directory.
+    pub root: Arc<Dentry>,
+    /// Where it is mounted; `None` for the root.
+    pub at: Option<Path>,
+    /// Type: "tmpfs", "proc"…
+    pub fstype: &'static str,
+    /// First column of /proc/mounts.
+    pub source: Vec<u8>,
+    flags: AtomicU32,
+}
+
+impl Mount {
+    /// The [`ms`] flags.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Changes the flags (remount).
+    pub fn set_flags(&self, flags: u32) {
+        self.flags.store(flags & ms::KEPT, Ordering::Relaxed);
+    }
+
+    /// EROFS if mounted read-only.
+    pub fn writable(&self) -> Result<()> {
+        if self.flags() & ms::RDONLY != 0 { Err(Errno::EROFS) } else { Ok(()) }
+    }
+
+    /// Options as /proc/mounts shows them.
+    pub fn options(&self) -> alloc::string::String {
+        let f = self.flags();
+        let mut s = alloc::string::String::from(if f & ms::RDONLY != 0 { "ro" } else { "rw" });
+        for (bit, name) in [
+            (ms::NOSUID, ",nosuid"),
+            (ms::NODEV, ",nodev"),
+            (ms::NOEXEC, ",noexec"),
+            (ms::NOATIME, ",noatime"),
+            (ms::RELATIME, ",relatime"),
+        ] {
+            if f & bit != 0 {
+                s.push_str(name);
+            }
+        }
+        s
+    }
+}
+
+/// The mounts of the domain.
+pub struct Vfs {
+    root: Path,
+    mounts: Shielded<Vec<Arc<Mount>>>,
+    changing: SpinLock<()>,
+    /// How often the table has changed, and who waits for the next time.
+    changes: AtomicU64,
+    changed: Arc<WaitQueue>,
+    /// Held while a directory changes its place, so that ancestry can be judged.
+    pub(crate) rename: SpinLock<()>,
+    pub(super) cached: AtomicUsize,
+}
+
+static VFS: Once<&'static Vfs> = Once::new();
+
+/// Where the first process of a clone finds it.
+pub static KEPT: Part<Once<&'static Vfs>> = Part::new();
+
+/// The mount table.
+pub fn vfs() -> &'static Vfs {
+    match VFS.get() {
+        Some(v) => v,
+        None => panic!("file systems used before fs::init"),
+    }
+}
+
+/// Mounts the root file system; once, at boot.
+pub(super) fn init(root: Arc<dyn Inode>) {
+    let mount = Arc::new(Mount {
+        id: kernel().next_id(),
+        root: Dentry::root(root),
+        at: None,
+        fstype: "overlay",
+        source: b"overlay".to_vec(),
+        flags: AtomicU32::new(ms::RELATIME),
+    });
+    let root = Path::new(mount.clone(), mount.root.clone());
+    let v = Vfs {
+        root,
+        mounts: Shielded::new(alloc::vec![mount]),
+        changing: SpinLock::default(),
+        changes: AtomicU64::new(0),
+        changed: Arc::default(),
+        rename: SpinLock::default(),
+        cached: AtomicUsize::new(0),
+    };
+    let v: &'static Vfs = alloc::boxed::Box::leak(alloc::boxed::Box::new(v));
+    assert!(VFS.set(v).is_ok() && KEPT.get().set(v).is_ok(), "root mounted twice");
+}
+
+/// In a clone: the mount table is in the arena.
+pub(super) fn adopt() {
+    let kept = KEPT.get().get();
+    assert!(kept.is_some_and(|v| VFS.set(v).is_ok()), "no frozen mount table");
+}
+
+/// A device number for a new file system without a device.
+pub fn new_dev() -> u64 {
+    // Behind those given out at boot.
+    0x20 + kernel().next_id()
+}
+
+impl Vfs {
+    /// The root of everything.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The table has changed.
+    fn tell(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changed.wake_all(poll::POLLPRI | poll::POLLERR);
+    }
+
+    /// All mounts, oldest first (for /proc/mounts).
+    pub fn list(&self) -> Vec<Arc<Mount>> {
+        self.mounts.load()
+    }
+
+    pub(super) fn root_dentries(&self) -> Vec<Arc<Dentry>> {
+        self.mounts.load().iter().map(|m| m.root.clone()).collect()
+    }
+
+    /// Mounts a file system whose root is `root` on `at`.
+    pub fn mount(
+        &self,
+        at: &Path,
+        root: Arc<Dentry>,
+        fstype: &'static str,
+        source: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        if (root.kind() == FileType::Directory) != (at.dentry().kind() == FileType::Directory) {
+            return Err(Errno::ENOTDIR);
+        }
+        at.dentry().alive()?;
+        let m = Arc::new(Mount {
+            id: kernel().next_id(),
+            root,
+            at: Some(at.clone()),
+            fstype,
+            source: source.to_vec(),
+            flags: AtomicU32::new(flags & ms::KEPT),
+        });
+        let _one_at_a_time = self.changing.lock();
+        let mut mounts = self.list();
+        mounts.push(m);
+        at.dentry().set(MOUNTPOINT, true);
+        self.mounts.set(mounts);
+        self.tell();
+        Ok(())
+    }
+
+    /// Undoes the mount whose root is `at`, the caller's only [`Path`] of it: EINVAL if it is none. EBUSY if files
+    /// of it are in use or others are mounted in it; if `lazy` these stay as they are, and the others go with it.
+    pub fn umount(&self, at: &Path, lazy: bool) -> Result<()> {
+        let _one_at_a_time = self.changing.lock();
+        // No walk is under way under this guard, so the counts below are those of places that somebody keeps.
+        let mut w = shield::write();
+        let mounts = self.mounts.get_mut(&mut w);
+        let m = at.mount();
+        if m.at.is_none() || !Arc::ptr_eq(&m.root, at.dentry()) {
+            return Err(Errno::EINVAL);
+        }
+        // The table's reference and the caller's; every place in the mount that somebody holds has one more.
+        const OURS: usize = 2;
+        if !lazy && Arc::strong_count(m) > OURS {
+            return Err(Errno::EBUSY);
+        }
+        let mut gone = alloc::vec![m.clone()];
+        let mut next = 0;
+        while let Some(above) = gone.get(next).cloned() {
+            let on = |o: &&Arc<Mount>| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.mount(), &above));
+            gone.extend(mounts.iter().filter(on).cloned());
+            next += 1;
+        }
+        mounts.retain(|o| !gone.iter().any(|g| Arc::ptr_eq(o, g)));
+        let points = gone.iter().filter_map(|g| g.at.as_ref());
+        for d in points.map(Path::dentry) {
+            if !mounts.iter().any(|o| o.at.as_ref().is_some_and(|p| Arc::ptr_eq(p.dentry(), d))) {
+                d.set(MOUNTPOINT, false);
+            }
+        }
+        drop(w);
+        drop(gone);
+        self.tell();
+        Ok(())
+    }
+
+    /// What is mounted directly on `path`, if anything.
+    pub(crate) fn mounted_on(&self, path: &Path) -> Option<Path> {
+        let m = self.mounted_in(&shield::read(), path.mount(), path.dentry())?.clone();
+        let root = m.root.clone();
+        Some(Path::new(m, root))
+    }
+
+    /// As [`Self::mounted_on`], for a walk.
+    pub(crate) fn mounted_in<'g>(
+        &'g self,
+        r: &'g Reading,
+        mount: &Arc<Mount>,
+        dentry: &Arc<Dentry>,
+    ) -> Option<&'g Arc<Mount>> {
+        let here = |p: &Path| Arc::ptr_eq(p.dentry(), dentry) && Arc::ptr_eq(p.mount(), mount);
+        self.mounts.get(r).iter().rev().find(|m| m.at.as_ref().is_some_and(here))
+    }
+}
+
+/// An open /proc/PID/mounts or mountinfo: its text, and whether the table has changed since it was last asked.
+pub(crate) struct Table {
+    text: Arc<dyn FileOps>,
+    seen: AtomicU64,
+}
+
+impl Table {
+    /// `text` shows the table.
+    pub(crate) fn new(text: Arc<dyn FileOps>) -> Arc<Self> {
+        Arc::new(Self { text, seen: AtomicU64::new(vfs().changes.load(Ordering::SeqCst)) })
+    }
+}
+
+impl FileOps for Table {
+    fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
+        self.text.read(file, out, offset)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+        self.text.seek(file, offset, whence)
+    }
+
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+        if let Some(t) = table {
+            t.add(&vfs().changed);
+        }
+        let now = vfs().changes.load(Ordering::SeqCst);
+        let ready = poll::POLLIN | poll::POLLRDNORM;
+        if self.seen.swap(now, Ordering::SeqCst) == now {
+            ready
+        } else {
+            ready | poll::POLLPRI | poll::POLLERR
+        }
+    }
+}
+
+/// Mounts a new file system on an existing directory, named from the root (boot).
+pub fn mount_at(
+    path: &[u8],
+    root: Arc<dyn Inode>,
+    fstype: &'static str,
+    source: &[u8],
+    flags: u32,
+) -> Result<()> {
+    let at = crate::objects::lookup::walk::Walker::kernel().resolve(vfs().root(), path, true)?;
+    vfs().mount(&at, Dentry::root(root), fstype, source, flags)
+}
+
+/// /proc/mounts.
+pub fn mounts_text() -> alloc::string::String {
+    use alloc::string::String;
+    let mut out = String::new();
+    for m in vfs().list() {
+        let at = m.at.as_ref().map_or_else(|| b"/".to_vec(), Path::name);
+        let (source, at) = (escape(&m.source), escape(&at));
+        out += &alloc::format!("{source} {at} {} {} 0 0\n", m.fstype, m.options());
+    }
+    out
+}
+
+/// /proc/PID/mountinfo.
+pub fn mountinfo_text() -> alloc::string::String {
+    use alloc::string::String;
+    let mut out = String::new();
+    for m in vfs().list() {
+        let at = m.at.as_ref().map_or_else(|| b"/".to_vec(), Path::name);
+        let parent = m.at.as_ref().map_or(1, |p| p.mount().id);
+        let dev = m.root.inode().stat().dev;
+        let (source, at) = (escape(&m.source), escape(&at));
+        out += &alloc::format!(
+            "{} {parent} {}:{} / {at} {} - {} {source} rw\n",
+            m.id,
+            dev >> 8 & 0xfff,
+            dev & 0xff,
+            m.options(),
+            m.fstype,
+        );
+    }
+    out
+}
+
+/// Space, tab, newline and backslash as octal, as the mount tables have them.
+fn escape(name: &[u8]) -> alloc::string::String {
+    let mut out = alloc::string::String::new();
+    for c in alloc::string::String::from_utf8_lossy(name).chars() {
+        match c {
+            ' ' | '\t' | '\n' | '\\' => out += &alloc::format!("\\{:03o}", u32::from(c)),
+            _ => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,109 @@
+//! Reading and writing open files at their position, and telling those who watch them.
+
+use alloc::vec::Vec;
+
+use doppel_machine::user::UserPtr;
+
+use crate::core::subject::subject;
+use crate::objects::ipc::inotify::{event, file_event};
+use crate::objects::vfs::fdtable::{Alone, FileRef};
+use crate::objects::vfs::file::{File, flags};
+use crate::objects::vfs::io::{Input, IoVec, Output};
+use crate::{Errno, Result};
+use doppel_abi_linux::signal::sig;
+
+/// Most bytes one call transfers (`MAX_RW_COUNT`).
+pub const RW_MAX: usize = 0x7fff_f000;
+/// Most buffers of one call.
+const IOV_MAX: usize = 1024;
+
+doppel_machine::pod_struct! {
+    /// `struct iovec`.
+    pub struct UserIoVec {
+        /// Address.
+        pub base: u64,
+        /// Length.
+        pub len: u64,
+    }
+}
+
+/// Copies an iovec array (also for sendmsg and process_vm_readv).
+pub fn read_iovecs(p: UserPtr, count: usize) -> Result<Vec<IoVec>> {
+    if count > IOV_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let mut out = Vec::with_capacity(count);
+    let mut left = RW_MAX;
+    for i in 0..count {
+        let v: UserIoVec = p.add((i * size_of::<UserIoVec>()) as u64).read()?;
+        if v.len > isize::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let len = (v.len as usize).min(left);
+        left -= len;
+        out.push(IoVec { base: UserPtr(v.base), len });
+    }
+    Ok(out)
+}
+
+/// Reads at the file's position and moves it.
+#[inline]
+pub fn read_file(f: &FileRef<'_>, out: &mut Output<'_>) -> Result<usize> {
+    if !f.seekable() {
+        return f.ops().read(f, out, 0);
+    }
+    let n = if f.positioned() {
+        let mut pos = f.pos.lock(f.alone());
+        let n = f.ops().read(f, out, pos.at)?;
+        pos.at += n as u64;
+        n
+    } else {
+        f.ops().read(f, out, 0)?
+    };
+    file_event(f, event::IN_ACCESS);
+    Ok(n)
+}
+
+/// Writes at the file's position (or its end, with O_APPEND) and moves it.
+#[inline]
+pub fn write_file(f: &FileRef<'_>, input: &mut Input<'_>) -> Result<usize> {
+    let r = if !f.positioned() {
+        f.ops().write(f, input, 0)
+    } else {
+        let mut pos = f.pos.lock(f.alone());
+        if f.flags() & flags::O_APPEND != 0 {
+            f.ops().append(f, input, pos.at).map(|(n, end)| {
+                pos.at = end;
+                n
+            })
+        } else {
+            let n = f.ops().write(f, input, pos.at);
+            pos.at += n.unwrap_or(0) as u64;
+            n
+        }
+    };
+    written(f, r)
+}
+
+/// Finishes a write: tells watchers of the file.
+#[inline]
+pub(crate) fn written(f: &File, r: Result<usize>) -> Result<usize> {
+    match r {
+        Ok(n) => {
+            if n > 0 {
+                file_event(f, event::IN_MODIFY);
+            }
+            Ok(n)
+        }
+        Err(e) => too_big(e),
+    }
+}
+
+/// A write stopped by RLIMIT_FSIZE sends SIGXFSZ.
+#[cold]
+fn too_big(e: Errno) -> Result<usize> {
+    if e == Errno::EFBIG {
+        subject().raise(sig::SIGXFSZ);
+    }
+    Err(e)
+}

@@ -1,0 +1,63 @@
+//! Process descriptors (`pidfd_open(2)`): readable once the process has exited.
+
+use alloc::format;
+use alloc::sync::Arc;
+
+use crate::core::sched::PollTable;
+use crate::objects::vfs::file::{Splice, flags, poll};
+use crate::objects::vfs::{File, FileOps};
+use crate::process::task::Process;
+use crate::process::task::current_ref;
+use crate::{Errno, Result};
+
+/// What a process descriptor refers to.
+pub struct PidFd {
+    process: Arc<Process>,
+}
+
+impl PidFd {
+    /// The process.
+    pub fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+}
+
+impl FileOps for PidFd {
+    fn splice(&self) -> Splice {
+        Splice::Neither
+    }
+
+    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
+        if let Some(t) = table {
+            t.add(&self.process.exit_wait);
+        }
+        if self.process.is_zombie() { poll::POLLIN | poll::POLLRDNORM } else { 0 }
+    }
+
+    fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {
+        let pid = if self.process.is_zombie() { -1 } else { self.process.pid };
+        out.push_str(&format!("Pid:\t{pid}\nNSpid:\t{pid}\n"));
+    }
+}
+
+/// A new descriptor of the calling thread for `target`.
+pub fn open(target: &Arc<Process>) -> Result<i32> {
+    open_with(target, 0)
+}
+
+pub(crate) fn open_with(target: &Arc<Process>, extra: u32) -> Result<i32> {
+    let ops = Arc::new(PidFd { process: target.clone() });
+    current_ref().files().insert(File::anon(ops, "anon_inode:[pidfd]".into(), flags::O_RDWR | extra), true)
+}
+
+/// The process behind a descriptor of the calling thread; EBADF if it is no process descriptor.
+pub fn process_of(fd: i32) -> Result<Arc<Process>> {
+    let thread = current_ref();
+    let file = thread.file(fd)?;
+    file.downcast::<PidFd>().map(|p| p.process.clone()).ok_or(Errno::EBADF)
+}
+
+/// The pid behind a descriptor of the calling thread.
+pub fn pid_of(fd: i32) -> Result<i32> {
+    process_of(fd).map(|p| p.pid)
+}

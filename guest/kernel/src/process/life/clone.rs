@@ -1,0 +1,285 @@
+//! Making processes and threads: clone, clone3, fork, vfork (`clone(2)`).
+//!
+//! A new address space is a host process cloned by the calling vCPU, with no lock held; its first vCPU finds
+//! the child thread on the run queue of the new [`Space`]. A vfork child runs in its parent's space until exec.
+
+use crate::process::task::SPACES;
+use crate::process::task::SPARES;
+use crate::process::task::TASKS;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use doppel_machine::arena;
+use doppel_machine::cpu;
+use doppel_machine::user::UserPtr;
+
+use crate::core::sched::{WaitQueue, wait_until_uninterruptible};
+use crate::process::ptrace;
+use crate::process::task::Space;
+use crate::process::task::{Process, Thread, current};
+use crate::{Errno, Result};
+
+/// Clone flags (`<linux/sched.h>`).
+#[allow(missing_docs)]
+pub mod flag {
+    pub const CSIGNAL: u64 = 0xff;
+    pub const VM: u64 = 0x100;
+    pub const FS: u64 = 0x200;
+    pub const FILES: u64 = 0x400;
+    pub const SIGHAND: u64 = 0x800;
+    pub const PIDFD: u64 = 0x1000;
+    pub const VFORK: u64 = 0x4000;
+    pub const PARENT: u64 = 0x8000;
+    pub const THREAD: u64 = 0x1_0000;
+    pub const SETTLS: u64 = 0x8_0000;
+    pub const PARENT_SETTID: u64 = 0x10_0000;
+    pub const CHILD_CLEARTID: u64 = 0x20_0000;
+    pub const CHILD_SETTID: u64 = 0x100_0000;
+    pub const CLEAR_SIGHAND: u64 = 1 << 32;
+    /// Namespaces, cgroups, ptrace: a domain has one of each.
+    pub const NAMESPACES: u64 =
+        0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | NEWTIME;
+    pub const NEWNS: u64 = 0x2_0000;
+    pub const NEWUSER: u64 = 0x1000_0000;
+    pub const INTO_CGROUP: u64 = 1 << 33;
+    pub const DETACHED: u64 = 0x40_0000;
+    pub const SYSVSEM: u64 = 0x4_0000;
+    pub const NEWIPC: u64 = 0x800_0000;
+    pub const NEWPID: u64 = 0x2000_0000;
+    /// For clone3 only: clone has the signal there.
+    pub const NEWTIME: u64 = 0x80;
+}
+
+/// What a clone asks for.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Request {
+    pub(crate) flags: u64,
+    pub(crate) exit_signal: i32,
+    pub(crate) stack: u64,
+    pub(crate) parent_tid: u64,
+    pub(crate) child_tid: u64,
+    pub(crate) pidfd: u64,
+    pub(crate) tls: u64,
+    /// The thread id asked for, 0 for any.
+    pub(crate) tid: i32,
+}
+
+pub(crate) fn check(r: &Request) -> Result<()> {
+    let f = r.flags;
+    let has = |bit| f & bit != 0;
+    let needs = |bit, other| has(bit) && !has(other);
+    // A new mount or user namespace cannot share the root directory (copy_process in Linux).
+    let alone = has(flag::FS) && f & (flag::NEWNS | flag::NEWUSER) != 0;
+    if alone
+        || needs(flag::THREAD, flag::SIGHAND)
+        || needs(flag::SIGHAND, flag::VM)
+        || has(flag::CLEAR_SIGHAND) && has(flag::SIGHAND)
+        || has(flag::PIDFD) && (has(flag::THREAD) || has(flag::DETACHED))
+        || has(flag::PIDFD) && has(flag::PARENT_SETTID) && r.pidfd == r.parent_tid
+        || has(flag::THREAD) && f & (flag::NEWUSER | flag::NEWPID) != 0
+        || has(flag::NEWIPC) && has(flag::SYSVSEM)
+    {
+        return Err(Errno::EINVAL);
+    }
+    if f & flag::NAMESPACES != 0 {
+        return Err(Errno::EPERM);
+    }
+    if arena::low() {
+        return Err(Errno::ENOMEM);
+    }
+    Ok(())
+}
+
+pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
+    check(&r)?;
+    let process = &parent.process;
+    // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's
+    // control group bounds those.
+    if doppel_machine::boot::task_limit().is_some_and(|most| TASKS.tasks() >= most) {
+        return Err(Errno::EAGAIN);
+    }
+    let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
+    let vfork = r.flags & flag::VFORK != 0;
+
+    let mut regs = parent.task.regs();
+    regs.rax = 0;
+    regs.orig_rax = u64::MAX;
+    regs.fs_base = if r.flags & flag::SETTLS != 0 { r.tls } else { parent.task.fs_base() };
+    if r.stack != 0 {
+        regs.rsp = r.stack;
+    }
+    if regs.fs_base >= doppel_abi_machine::layout::USER_END {
+        return Err(Errno::EPERM);
+    }
+
+    let share_vm = r.flags & flag::VM != 0;
+    let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
+    if !share_vm {
+        space.owner.store(tid, Ordering::Relaxed);
+    }
+    let child_process =
+        if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(parent, tid, &space, &r)? };
+    let files = if r.flags & flag::THREAD == 0 {
+        child_process.files()
+    } else if r.flags & flag::FILES != 0 {
+        parent.files().clone()
+    } else {
+        Arc::new(parent.files().fork())
+    };
+    let signals = parent.signals.fork();
+    if share_vm && !vfork {
+        signals.clear_altstack();
+    }
+    let child = Thread::new(
+        tid,
+        child_process.clone(),
+        parent.cred(),
+        Some(files),
+        space.clone(),
+        regs,
+        parent.task.xstate(),
+        *parent.comm.lock(),
+        signals,
+    );
+    child.attrs.inherit(&parent.attrs);
+    child.seccomp.inherit(&parent.seccomp);
+    if parent.has_own_fs() && r.flags & flag::THREAD != 0 {
+        child.set_own_fs(if r.flags & flag::FS != 0 { parent.fs() } else { Arc::new(parent.fs().fork()) });
+    }
+    if r.flags & flag::CHILD_CLEARTID != 0 {
+        child.clear_child_tid.store(r.child_tid, Ordering::Relaxed);
+    }
+    if r.flags & flag::CHILD_SETTID != 0 {
+        child.set_child_tid.store(r.child_tid, Ordering::Relaxed);
+    }
+    let done = vfork.then(|| Arc::new(Vfork::default()));
+    *child.vfork_done.lock() = done.clone();
+
+    if r.flags & flag::PARENT_SETTID != 0 {
+        // Linux does not look whether this works.
+        let _ = UserPtr(r.parent_tid).write(&tid);
+    }
+    if r.flags & flag::PIDFD != 0 {
+        let fd = crate::process::descriptors::pidfd::open(&child_process)?;
+        if let Err(e) = UserPtr(r.pidfd).write(&fd) {
+            // Another thread may have closed it already; then there is nothing to undo.
+            let _ = parent.files().close(fd);
+            return Err(e.into());
+        }
+    }
+    ptrace::inherit(parent, &child, vfork, r.exit_signal);
+    publish(&child, process, &child_process, r.flags);
+
+    space.thread_added();
+    space.enqueue(child.clone());
+    if !share_vm && let Err(e) = start_space(&space, false) {
+        // Nobody has seen the child run; take it back.
+        super::exit::abandon(&child);
+        return Err(e);
+    }
+    drop(child);
+    ptrace::clone_event(parent, vfork, r.exit_signal, tid);
+    if let Some(d) = done {
+        // Who must end does not wait: the child may be a thread of this process, and wait for that itself.
+        let over = || d.done.load(Ordering::SeqCst) || parent.exiting.load(Ordering::SeqCst);
+        wait_until_uninterruptible(&d.queue, || over().then_some(()));
+        ptrace::vfork_done(parent, tid);
+    }
+    Ok(tid as u64)
+}
+
+/// Completion of a vfork child's use of its parent's memory.
+#[derive(Default)]
+pub struct Vfork {
+    done: core::sync::atomic::AtomicBool,
+    queue: WaitQueue,
+}
+
+impl Vfork {
+    /// Lets the parent go on.
+    pub fn complete(&self) {
+        self.done.store(true, Ordering::SeqCst);
+        self.queue.wake_all(0);
+    }
+}
+
+fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) -> Result<Arc<Process>> {
+    let p = &parent.process;
+    let nproc = p.rlimit(crate::process::task::rlimit::NPROC);
+    let cred = parent.cred();
+    if cred.ruid != 0 && TASKS.processes.lock().len() as u64 >= nproc {
+        return Err(Errno::EAGAIN);
+    }
+    let files =
+        if r.flags & flag::FILES != 0 { parent.files().clone() } else { Arc::new(parent.files().fork()) };
+    let places = current().fs();
+    let fs = if r.flags & flag::FS != 0 { places } else { Arc::new(places.fork()) };
+    let signals = p.signals.fork(r.flags & flag::SIGHAND != 0);
+    if r.flags & flag::CLEAR_SIGHAND != 0 {
+        signals.exec();
+    }
+    let real_parent =
+        if r.flags & flag::PARENT != 0 { p.parent().unwrap_or_else(|| p.clone()) } else { p.clone() };
+    let child = Process::new(
+        pid,
+        Arc::downgrade(&real_parent),
+        p.pgid(),
+        p.session(),
+        space.clone(),
+        files,
+        fs,
+        cred,
+        signals,
+        *p.rlimits.lock(),
+    );
+    // A sibling tells its parent's parent in the way of its maker.
+    let exit_signal =
+        if r.flags & flag::PARENT != 0 { p.exit_signal.load(Ordering::Relaxed) } else { r.exit_signal };
+    child.exit_signal.store(exit_signal, Ordering::Relaxed);
+    child.made_by.store(current().tid(), Ordering::Relaxed);
+    *child.exe.lock() = p.exe.lock().clone();
+    (*child.cmdline.lock()).clone_from(&p.cmdline.lock());
+    (*child.environ.lock()).clone_from(&p.environ.lock());
+    (*child.auxv.lock()).clone_from(&p.auxv.lock());
+    child.dumpable.store(p.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.no_new_privs.store(p.no_new_privs.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.attrs.inherit(&p.attrs);
+    child.oom_score_adj.store(p.oom_score_adj.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.nice.store(p.nice.load(Ordering::Relaxed), Ordering::Relaxed);
+    Ok(child)
+}
+
+/// Enters the child in the tables.
+fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, flags: u64) {
+    process.threads.lock().push(child.clone());
+    TASKS.threads.lock().insert(child.tid(), child.clone());
+    if flags & flag::THREAD == 0 {
+        TASKS.processes.lock().insert(process.pid, process.clone());
+        let real_parent = process.parent().unwrap_or_else(|| parent.clone());
+        real_parent.children.lock().push(process.clone());
+    } else if process.group_exit.lock().is_some() {
+        // exit_group ran while this thread was being made.
+        child.exiting.store(true, Ordering::SeqCst);
+        child.task.post_work();
+    }
+}
+
+/// Starts the host process of a new space.
+pub fn start_space(space: &Arc<Space>, from_init: bool) -> Result<()> {
+    space
+        .add_vcpu(|idle| cpu::spawn_space(idle, from_init).map(drop))
+        .ok_or(Errno::EAGAIN)?
+        .map_err(|e| if e.0 == 12 { Errno::ENOMEM } else { Errno::EAGAIN })
+}
+
+/// Starts the spaces that exec asked for; runs on PID 1, whose own memory is empty.
+pub fn spawn_requested_spaces() {
+    let requests = core::mem::take(&mut *SPACES.requests.lock());
+    for space in requests {
+        if start_space(&space, true).is_err() {
+            // The host has no room for one more process: the exec that waits for it cannot go back.
+            super::exit::end_space(&space);
+        }
+    }
+    SPARES.refill();
+}

@@ -1,0 +1,11 @@
+//! How processes begin, become other programs, and end.
+
+pub mod clone;
+pub mod elf;
+pub mod exec;
+pub mod exit;
+pub mod spare;
+pub mod stack;
+pub mod start;
+pub mod vdso;
+pub mod wait;

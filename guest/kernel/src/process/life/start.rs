@@ -1,0 +1,147 @@
+//! Processes without a parent, faults, and the first moments of a thread.
+
+use crate::core::sched;
+use crate::process::task::TASKS;
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::Ordering;
+
+use doppel_machine::boot::BootData;
+use doppel_machine::sync::SpinLock;
+use doppel_machine::task::UserContext;
+use doppel_machine::trap::FaultInfo;
+use doppel_machine::user::UserPtr;
+use doppel_machine::xstate::XSave;
+
+use crate::memory::Mm;
+use crate::objects::lookup::path::FsContext;
+use crate::objects::vfs::FdTable;
+use crate::process::signal::{self, ProcessSignals, SigInfo, ThreadSignals};
+use crate::process::task::Space;
+use crate::process::task::{Cred, Process, Rlimit, Session, Thread, current, rlimit};
+use crate::{Result, memory};
+
+/// Pid of the domain's first guest process.
+pub const fn init_pid() -> i32 {
+    1
+}
+
+/// Limits a domain starts with, as Docker's defaults.
+fn default_rlimits() -> [Rlimit; rlimit::COUNT] {
+    let mut l = [Rlimit { cur: rlimit::INFINITY, max: rlimit::INFINITY }; rlimit::COUNT];
+    l[rlimit::STACK].cur = 8 << 20;
+    l[rlimit::CORE].cur = 0;
+    l[rlimit::NOFILE] = Rlimit { cur: 1 << 20, max: 1 << 20 };
+    l[rlimit::NPROC] = Rlimit { cur: 30_000, max: 30_000 };
+    l[rlimit::MEMLOCK] = Rlimit { cur: 8 << 20, max: 8 << 20 };
+    l[rlimit::SIGPENDING] = Rlimit { cur: 30_000, max: 30_000 };
+    l[rlimit::MSGQUEUE] = Rlimit { cur: 819_200, max: 819_200 };
+    l[rlimit::NICE] = Rlimit { cur: 0, max: 0 };
+    l[rlimit::RTPRIO] = Rlimit { cur: 0, max: 0 };
+    l
+}
+
+/// Who the host wants a program to be.
+pub fn identity(data: &BootData) -> Cred {
+    Cred { groups: data.groups.clone(), ..Cred::new(data.args.uid, data.args.gid) }
+}
+
+/// Starts the program of a session, which has no parent in the domain: `open` gives the process its descriptors,
+/// `run` is the first thing its thread does.
+pub fn start_session(
+    cred: Cred,
+    open: impl FnOnce(&Arc<Process>) -> Result<()>,
+    run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
+) -> Result<i32> {
+    let pid = TASKS.alloc_pid()?;
+    start_process(pid, None, cred, open, run).map(|()| pid)
+}
+
+/// Makes a process and starts its space.
+pub(crate) fn start_process(
+    pid: i32,
+    parent: Option<Arc<Process>>,
+    cred: Cred,
+    open: impl FnOnce(&Arc<Process>) -> Result<()>,
+    run: impl FnOnce(&Arc<Thread>) + Send + Sync + 'static,
+) -> Result<()> {
+    let space = Space::new(Mm::default());
+    space.owner.store(pid, Ordering::Relaxed);
+    let limits = default_rlimits();
+    let session = Arc::new(Session { sid: pid, tty: SpinLock::new(None) });
+    let process = Process::new(
+        pid,
+        parent.as_ref().map_or_else(Weak::new, Arc::downgrade),
+        pid,
+        session,
+        space.clone(),
+        Arc::new(FdTable::new(limits[rlimit::NOFILE].cur)),
+        Arc::new(FsContext::default()),
+        Arc::new(cred),
+        ProcessSignals::default(),
+        limits,
+    );
+    let thread = Thread::new(
+        pid,
+        process.clone(),
+        process.cred(),
+        Some(process.files()),
+        space.clone(),
+        UserContext::default(),
+        XSave::initial(),
+        [0; 16],
+        ThreadSignals::default(),
+    );
+    open(&process)?;
+    process.threads.lock().push(thread.clone());
+    TASKS.threads.lock().insert(pid, thread.clone());
+    TASKS.processes.lock().insert(pid, process.clone());
+    if let Some(parent) = parent {
+        process.exit_signal.store(signal::sig::SIGCHLD, Ordering::Relaxed);
+        parent.children.lock().push(process);
+    }
+    *thread.start.lock() = Some(Box::new(run));
+    space.thread_added();
+    space.enqueue(thread.clone());
+    super::clone::start_space(&space, true).inspect_err(|_| super::exit::abandon(&thread))
+}
+
+/// First code of a guest thread, before it enters its program.
+pub fn thread_start() {
+    if run_hook() {
+        // A worker is done. Nothing is owned here: this stack is never unwound.
+        sched::exit_current::<Thread>();
+    }
+}
+
+/// Runs what the thread does first; true for a worker, which has then left its space.
+fn run_hook() -> bool {
+    let t = current();
+    let hook = t.start.lock().take();
+    if let Some(f) = hook {
+        f(&t);
+    }
+    let child_tid = t.set_child_tid.swap(0, Ordering::Relaxed);
+    if child_tid != 0 {
+        // As on Linux, a bad address is ignored here.
+        let _ = UserPtr(child_tid).write(&t.tid());
+    }
+    if t.is_worker() {
+        t.space().thread_removed();
+    }
+    t.is_worker()
+}
+
+/// The program of the current thread took an exception.
+pub fn fault(info: FaultInfo) {
+    let t = current();
+    if info.signo == signal::sig::SIGTRAP && crate::process::ptrace::single_step(&t, info.trapno) {
+        return;
+    }
+    let (signo, code, addr) = match memory::handle_fault(&t.space().mm, &info) {
+        memory::FaultOutcome::Retry => return,
+        memory::FaultOutcome::Signal { signo, code, addr } => (signo, code, addr),
+    };
+    let info = SigInfo { signo, code, pid: 0, uid: 0, value: addr, trapno: info.trapno, err: info.err };
+    signal::force(&t, info);
+}

@@ -1,0 +1,12 @@
+//! Processes and threads, their signals and timers, and what needs to know them.
+
+pub mod coredump;
+pub mod descriptors;
+pub mod futex;
+pub mod life;
+pub mod ptrace;
+pub mod seccomp;
+pub mod shadow;
+pub mod signal;
+pub mod task;
+pub mod time;

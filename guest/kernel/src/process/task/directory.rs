@@ -1,0 +1,24 @@
+//! Working directories of processes.
+
+use crate::objects::lookup::caller::{Caller, at};
+use crate::objects::lookup::path::Path;
+use crate::objects::lookup::perm;
+use crate::objects::lookup::perm::MAY_EXEC;
+use crate::objects::vfs::inode::FileType;
+use crate::{Errno, Result};
+
+/// A directory the caller may search.
+pub(crate) fn enterable(caller: &Caller, p: Path) -> Result<Path> {
+    if p.dentry().kind() != FileType::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    perm::check(&caller.cred, &**p.inode(), MAY_EXEC)?;
+    Ok(p)
+}
+
+/// Gives a process another working directory.
+pub fn change_dir(c: &Caller, name: &[u8]) -> Result<()> {
+    let p = enterable(c, c.find(at::FDCWD, name, true)?)?;
+    c.fs.set_cwd(p);
+    Ok(())
+}

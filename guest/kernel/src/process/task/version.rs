@@ -1,0 +1,58 @@
+//! What the domain says of itself: release, version, names, memory.
+
+use doppel_machine::boot;
+use doppel_machine::user::{UserPtr, bytes_of_mut};
+
+use crate::core::part::Part;
+use crate::{Errno, Result};
+
+/// What `uname -r` and /proc/sys/kernel/osrelease say.
+pub const RELEASE: &str = "6.6.0-doppel";
+/// What `uname -v` and /proc/sys/kernel/version say.
+pub const VERSION: &str = "#1 SMP PREEMPT_DYNAMIC Doppel";
+
+/// The NIS domain name.
+pub struct DomainName(pub(crate) doppel_machine::sync::SpinLock<alloc::vec::Vec<u8>>);
+
+/// The domain's.
+pub static DOMAIN_NAME: Part<DomainName> = Part::new();
+
+impl Default for DomainName {
+    fn default() -> Self {
+        Self(doppel_machine::sync::SpinLock::new(b"(none)".to_vec()))
+    }
+}
+
+impl DomainName {
+    /// The name.
+    pub fn get(&self) -> alloc::vec::Vec<u8> {
+        self.0.lock().clone()
+    }
+}
+
+/// Memory of the domain as programs are told: total and in use, in bytes.
+pub fn memory() -> (u64, u64) {
+    let info = boot::start_info();
+    let total = [boot::memory_limit(), info.host_memory, info.pagefile_size]
+        .into_iter()
+        .find(|n| *n != 0)
+        .unwrap_or(0);
+    let used = crate::process::task::current().space().mm.committed() + doppel_machine::arena::usage().0;
+    (total, used.min(total))
+}
+
+/// A short user structure of which the program says how long it is: reads at most `size_of::<T>()` bytes, the
+/// rest must be zero (`sched_setattr(2)`); E2BIG if not.
+pub fn read_sized<T: doppel_machine::user::Pod>(p: UserPtr, size: usize) -> Result<T> {
+    let mut v = doppel_machine::user::zeroed::<T>();
+    let n = size.min(size_of::<T>());
+    p.read_bytes(&mut bytes_of_mut(&mut v)[..n])?;
+    let mut at = n;
+    while at < size.min(4096) {
+        if p.add(at as u64).read::<u8>()? != 0 {
+            return Err(Errno::E2BIG);
+        }
+        at += 1;
+    }
+    if size > 4096 { Err(Errno::E2BIG) } else { Ok(v) }
+}

@@ -1,0 +1,8 @@
+//! Clocks as programs see them, CPU time, timers of processes.
+
+pub mod clocks;
+pub mod cpu;
+pub mod interval;
+pub mod itimer;
+pub mod posix;
+pub mod watch;
