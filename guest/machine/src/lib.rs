@@ -4,6 +4,7 @@
 //! with: locks, user-memory copies, tasks and context switches, the clock, the page file, the root image,
 //! console rings. `guest/kernel` above it is `forbid(unsafe_code)`.
 #![no_std]
+#![allow(clippy::too_many_lines, reason = "assembly is not split")]
 
 extern crate alloc;
 
