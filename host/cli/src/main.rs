@@ -14,11 +14,11 @@ mod terminal;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::standalone::image::{ListArgs, RemoveArgs, Short, ShortArgs};
 use crate::standalone::registry::{PullArgs, PushArgs};
-use crate::terminal::out::tell;
+use crate::terminal::out::{TOOL_ERROR, tell};
 
 /// Runs unmodified Linux programs in isolated domains.
 #[derive(Parser)]
@@ -131,9 +131,6 @@ fn images(args: standalone::image::Args) -> supervised::Outcome {
 
 const SIGPIPE: i32 = rustix::process::Signal::PIPE.as_raw();
 
-/// Exit code of an error of the tool itself, as opposed to those of the program it runs.
-const TOOL_ERROR: u8 = 125;
-
 fn main() -> ExitCode {
     if let Some(code) = doppel_paene::attend() {
         return code;
@@ -177,8 +174,8 @@ fn main() -> ExitCode {
         Verb::Upgrade(args) => supervised::upgrade::run(&args),
         Verb::Version(args) => supervised::show::version(&args),
         Verb::Doctor(args) => host::doctor::run(&args),
-        Verb::Completion(args) => host::manual::completion(&args),
-        Verb::Man(args) => host::manual::man(&args),
+        Verb::Completion(args) => host::manual::completion(&args, &mut Cli::command()),
+        Verb::Man(args) => host::manual::man(&args, Cli::command()),
         Verb::Freeze(args) => standalone::freeze::freeze(&args),
         Verb::Clone(args) => standalone::freeze::clone(&args),
         Verb::Hibernate(args) => standalone::hibernate::hibernate(&args),

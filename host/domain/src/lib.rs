@@ -30,7 +30,7 @@ pub use io::archive;
 pub use io::forward::{CAPTURE_MAX, Captured};
 pub use io::output::{Output, Sink, Stream};
 pub use launch::config::{
-    Disk, DomainConfig, Kind, LEAST_MEMORY, MOST_CPUS, NO_PIDS_LIMIT, NetworkLink, UNBOUNDED,
+    Disk, DomainConfig, Keep, Kind, LEAST_MEMORY, MOST_CPUS, NO_PIDS_LIMIT, NetworkLink, UNBOUNDED,
 };
 pub use launch::defaults::{Bound, Defaults};
 pub use launch::elf::Gates;
@@ -39,7 +39,6 @@ pub use launch::pool::Pool;
 pub use launch::speculation::Speculation;
 pub use limits::cgroup::{IoLimit, Resources, ServiceGroups, Usage, all_tasks, cgroups, tasks_bound};
 pub use registry::adopt::{Adopted, Adoption, Gone, Orphan};
-pub use registry::record::Keep;
 pub use registry::requests::{Reply, Request, ask, running};
 pub use run::domain::{Domain, Killer, Outcome, StartTimes};
 pub use run::fleet::{Ended, Event, Fleet, Key, NewLimits, SessionEvent, SessionKey, Start};

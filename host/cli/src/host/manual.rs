@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::Cli;
 use crate::supervised::Outcome;
 
 /// Options of `doppel completion`.
@@ -23,17 +22,17 @@ pub struct ManArgs {
     directory: PathBuf,
 }
 
-/// Prints a completion script.
-pub fn completion(args: &CompletionArgs) -> Outcome {
+/// Prints a completion script for `command`.
+pub fn completion(args: &CompletionArgs, command: &mut Command) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "doppel", &mut script);
+    clap_complete::generate(args.shell, command, "doppel", &mut script);
     std::io::Write::write_all(&mut crate::terminal::out::stdout(), &script)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a page for the command and one for each verb.
-pub fn man(args: &ManArgs) -> Outcome {
+/// Writes a page for `command` and one for each of its verbs.
+pub fn man(args: &ManArgs, command: Command) -> Outcome {
     std::fs::create_dir_all(&args.directory)?;
-    clap_mangen::generate_to(Cli::command(), &args.directory)?;
+    clap_mangen::generate_to(command, &args.directory)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use doppel_domain::{CloneConfig, Ended, Error, Event, Fleet, Key, Outcome, Output, Pool, Resume, Start};
 use doppel_freezer::FrozenImage;
 
-use crate::TOOL_ERROR;
 use crate::standalone::freeze::{CloneArgs, Outcomes, warn};
+use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
 /// How a clone went.

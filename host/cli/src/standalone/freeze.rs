@@ -11,12 +11,12 @@ use doppel_domain::{CloneConfig, Domain, FreezeReport, Reply, Request, Resume, S
 use doppel_freezer::Place;
 use doppel_image::Store;
 
-use crate::TOOL_ERROR;
 use crate::options::values;
 use crate::standalone::clones::Clones;
 use crate::standalone::image;
 use crate::standalone::run::{exit_code, frozen_store, place, within_host};
 use crate::supervised;
+use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
 /// Options of `doppel freeze`.

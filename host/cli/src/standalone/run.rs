@@ -10,10 +10,10 @@ use doppel_domain::{Domain, DomainConfig, Outcome};
 use doppel_freezer::{FrozenStore, Place};
 use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
 
-use crate::TOOL_ERROR;
 use crate::options::defaults;
 use crate::options::pull::{self, PullPolicy};
 use crate::options::values;
+use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::tell;
 
 /// Exit code when the host killed the domain for want of memory, as Docker's.

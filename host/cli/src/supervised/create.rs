@@ -9,11 +9,11 @@ use doppel_api::{CreateDomain, HealthCheck, LogTarget, Resources, RestartPolicy}
 use doppel_domain::Kind;
 
 use super::{Outcome, not_started, supervisor};
-use crate::TOOL_ERROR;
 use crate::options::block_io::BlockIo;
 use crate::options::pull;
 use crate::options::values;
 use crate::standalone::run::RunArgs;
+use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
 /// Options that only the supervisor can carry out.

@@ -8,8 +8,8 @@ use doppel_api::CreateExec;
 use super::attached::{End, Program, Tied, Ties, detach_keys, terminal_size};
 use super::create::environment;
 use super::{Outcome, keeper_of, not_started};
-use crate::TOOL_ERROR;
 use crate::standalone::exec::{self, ExecArgs};
+use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
 /// Options of `doppel exec`.

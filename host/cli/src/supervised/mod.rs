@@ -18,7 +18,7 @@ pub mod watch;
 use std::error::Error;
 use std::process::ExitCode;
 
-use crate::terminal::out::{say, tell};
+use crate::terminal::out::{TOOL_ERROR, say, tell};
 use clap::Args;
 use doppel_api::{Code, HOST_VARIABLE};
 use doppel_client::Client;
@@ -114,7 +114,7 @@ pub fn not_started(error: &doppel_client::Error) -> u8 {
     match error.code() {
         Some(Code::CommandNotFound) => 127,
         Some(Code::CommandNotExecutable) => 126,
-        _ => crate::TOOL_ERROR,
+        _ => TOOL_ERROR,
     }
 }
 

@@ -10,9 +10,9 @@ use doppel_client::{Client, Error};
 use super::attached::{End, Program, Tied, Ties, detach_keys};
 use super::create::{More, wanted};
 use super::{Names, Outcome, failed, not_started, running, supervisor};
-use crate::TOOL_ERROR;
 use crate::options::pull;
 use crate::standalone::run::{self, RunArgs};
+use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
 /// Keys that detach from a terminal.

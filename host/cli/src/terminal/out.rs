@@ -83,6 +83,9 @@ pub fn print(text: fmt::Arguments<'_>) -> io::Result<()> {
     stdout().write_fmt(text)
 }
 
+/// Exit code of an error of the tool itself, as opposed to those of the program it runs.
+pub const TOOL_ERROR: u8 = 125;
+
 /// Says something on standard error, in one piece. If nobody hears it, there is nobody to tell.
 pub fn tell_line(text: fmt::Arguments<'_>) {
     let _ = stderr().write_all(format!("{text}\n").as_bytes());

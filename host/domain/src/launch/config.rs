@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Error, Resources};
 
@@ -91,6 +92,15 @@ pub struct DomainConfig {
     pub hold: bool,
     /// Its network; none: only its own loopback.
     pub network: Option<NetworkLink>,
+}
+
+/// Where a domain is written down, and what its caller has to know of it.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// The directory, which is made if there is none.
+    pub dir: PathBuf,
+    /// The caller's own words; none: it is nobody's yet, and ends if this process does.
+    pub note: Option<Value>,
 }
 
 /// A domain's channel to the network service (`services/net`), and its addresses.

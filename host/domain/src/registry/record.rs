@@ -20,19 +20,10 @@ pub(crate) use doppel_service::Born as Process;
 
 use crate::registry::identity::Identity;
 use crate::run::state::lock;
-use crate::{Error, Kind};
+use crate::{Error, Keep, Kind};
 
 /// Version of the format; a record of another one is nobody's.
 const VERSION: u32 = 1;
-
-/// Where a domain is written down, and what its caller has to know of it.
-#[derive(Clone, Debug)]
-pub struct Keep {
-    /// The directory, which is made if there is none.
-    pub dir: PathBuf,
-    /// The caller's own words; none: it is nobody's yet, and ends if this process does.
-    pub note: Option<Value>,
-}
 
 /// The frozen image that a domain goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
