@@ -13,7 +13,8 @@ use crate::domain::{cgroupfs, devfs, procfs, sysfs};
 use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::names;
 use crate::objects::vfs::{kinds, mount};
-use crate::process::life::start::{init_pid, start_process};
+use crate::process::life::start::start_process;
+use crate::process::task::init_pid;
 use crate::process::task::{Cred, Process, Thread, identity};
 use crate::{Errno, Result};
 

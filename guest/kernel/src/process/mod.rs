@@ -2,6 +2,7 @@
 
 pub mod coredump;
 pub mod descriptors;
+pub mod filters;
 pub mod futex;
 pub mod life;
 pub mod ptrace;

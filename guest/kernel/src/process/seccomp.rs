@@ -5,17 +5,17 @@
 //! is no part of what confines the domain. Filters are never changed, only added to, so threads and children share them.
 //! No notification descriptors (SECCOMP_RET_USER_NOTIF).
 
+use super::filters::{Filters, Seccomp};
 use crate::objects::net::filter::read_insns;
+use crate::process::life::ending;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_algo::bpf::Program;
-use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
-use super::life::exit;
 use super::task::Thread;
 use super::{coredump, ptrace};
 use crate::process::signal::{self, SigInfo, sig};
@@ -44,16 +44,6 @@ const MAX_TOTAL: usize = 32_768;
 const EXTRA: usize = 4;
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 const MAX_ERRNO: u32 = 4095;
-
-type Filters = Arc<Vec<Arc<Program>>>;
-
-/// What a thread has installed.
-#[derive(Default)]
-pub struct Seccomp {
-    pub(crate) mode: AtomicU8,
-    /// Oldest first.
-    filters: SpinLock<Filters>,
-}
 
 impl Seccomp {
     /// Whether calls must be looked at.
@@ -170,7 +160,7 @@ fn end(t: &Arc<Thread>, signo: i32, process: bool) {
         let number = t.task.syscall_args().0;
         coredump::end_by_signal(t, &SigInfo { signo, ..refusal(t, number, 0) });
     } else {
-        exit::mark_exiting(t);
+        ending::mark_exiting(t);
     }
 }
 

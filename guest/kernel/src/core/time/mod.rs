@@ -1,11 +1,8 @@
 //! Clocks and timers.
 //!
 //! Key types: [`Timekeeper`] (asynchronous timers and ticks, served by the domain's PID 1), [`TimerId`],
-//! [`crate::process::time::interval::IntervalTimer`] (what programs' timers are made of), [`ProcessTimers`].
+//! [`crate::process::time::timers::IntervalTimer`] (what programs' timers are made of), [`ProcessTimers`].
 //! Blocking calls do not use timers: they give [`crate::core::sched::park`] a deadline.
-
-pub use crate::process::time::itimer::ProcessTimers;
-pub(crate) use crate::process::time::posix::signal_taken;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -15,7 +15,7 @@ use crate::objects::lookup::path::Path;
 use crate::objects::vfs::synthetic::{Directory, MagicLink, Node, bytes, fixed, open_text, text, writable};
 use crate::objects::vfs::{File, FileOps, FileType};
 use crate::process::task::{Process, Thread, current, remote};
-use crate::process::time::cpu::Times;
+use crate::process::time::used::Times;
 use crate::{Errno, Result, kernel, memory};
 
 /// The directory of a process, if it exists (threads too: /proc/TID is found but not listed).

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::personality::Arg::Int;
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
-use crate::process::life::exit::{do_group_exit, mark_exiting};
+use crate::process::life::ending::{do_group_exit, mark_exiting};
 
 /// Ending.
 pub const CALLS: &[Syscall] =

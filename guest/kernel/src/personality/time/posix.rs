@@ -16,8 +16,7 @@ use crate::personality::{Args, Syscall, call};
 use crate::process::signal::sig;
 use crate::process::task::rlimit;
 use crate::process::time::clocks;
-use crate::process::time::interval::{Base, IntervalTimer};
-use crate::process::time::posix::{PosixTimer, Sigevent};
+use crate::process::time::timers::{Base, IntervalTimer, PosixTimer, Sigevent};
 use crate::{Errno, Result, kernel};
 
 /// Rows of the system call table.

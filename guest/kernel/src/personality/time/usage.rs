@@ -11,7 +11,7 @@ use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
 use crate::process::time::cpu;
-use crate::process::time::cpu::Times;
+use crate::process::time::used::Times;
 use crate::{Errno, Result};
 
 const NOTE: &str = "no fault and switch counts";

@@ -8,15 +8,15 @@ mod helper;
 mod memory;
 pub(crate) mod name;
 mod notes;
+pub mod state;
 
 use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::caller::at;
 use crate::process::coredump::name::SETTINGS;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
-
-use doppel_machine::sync::SpinLock;
+use core::sync::atomic::Ordering;
+pub use state::Dump;
 
 use super::task::{Process, Thread, rlimit};
 use crate::core::sched::wait_until_uninterruptible;
@@ -46,15 +46,6 @@ const CORE_SIGNALS: SigSet = bit(sig::SIGQUIT)
 
 /// What a wait status has besides the signal if a core file was left.
 const DUMPED: i32 = 0x80;
-
-/// The state of a process' dump.
-#[derive(Default)]
-pub struct Dump {
-    /// A thread writes, the others must stand still.
-    under_way: AtomicBool,
-    /// Those that do.
-    still: SpinLock<Vec<i32>>,
-}
 
 impl Dump {
     /// Whether a core file is being written (`CoreDumping` in /proc/PID/status).

@@ -8,7 +8,8 @@ use crate::memory::PAGE;
 use crate::process::ptrace;
 use crate::process::signal::SigInfo;
 use crate::process::task::{Process, Thread};
-use crate::process::time::cpu::{self, Times};
+use crate::process::time::cpu;
+use crate::process::time::used::Times;
 
 const NT_PRSTATUS: u32 = 1;
 const NT_PRFPREG: u32 = 2;

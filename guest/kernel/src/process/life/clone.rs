@@ -3,6 +3,7 @@
 //! A new address space is a host process cloned by the calling vCPU, with no lock held; its first vCPU finds
 //! the child thread on the run queue of the new [`Space`]. A vfork child runs in its parent's space until exec.
 
+use super::vfork::Vfork;
 use crate::process::task::SPACES;
 use crate::process::task::SPARES;
 use crate::process::task::TASKS;
@@ -13,7 +14,7 @@ use doppel_machine::arena;
 use doppel_machine::cpu;
 use doppel_machine::user::UserPtr;
 
-use crate::core::sched::{WaitQueue, wait_until_uninterruptible};
+use crate::core::sched::wait_until_uninterruptible;
 use crate::process::ptrace;
 use crate::process::task::Space;
 use crate::process::task::{Process, Thread, current};
@@ -186,13 +187,6 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         ptrace::vfork_done(parent, tid);
     }
     Ok(tid as u64)
-}
-
-/// Completion of a vfork child's use of its parent's memory.
-#[derive(Default)]
-pub struct Vfork {
-    done: core::sync::atomic::AtomicBool,
-    queue: WaitQueue,
 }
 
 impl Vfork {

@@ -4,6 +4,7 @@
 
 use crate::core::part::Part;
 use crate::objects::vfs::FdTable;
+use crate::process::life::ending::end_process;
 use crate::process::task::SPARES;
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
@@ -30,27 +31,6 @@ pub static NO_FILES: Part<NoFiles> = Part::new();
 impl Default for NoFiles {
     fn default() -> Self {
         Self(Arc::new(FdTable::new(0)))
-    }
-}
-
-/// Ends one thread at its next chance.
-pub(crate) fn mark_exiting(t: &Thread) {
-    t.exiting.store(true, Ordering::SeqCst);
-    t.task.post_work();
-}
-
-/// Ends the whole process of `thread` with this wait status (exit code << 8 | signal | 0x80 if dumped).
-/// The first caller decides the status. Returns; each thread ends on its way back to its program.
-pub fn do_group_exit(thread: &Arc<Thread>, status: i32) {
-    end_process(&thread.process, status);
-}
-
-/// As [`do_group_exit`], for any process.
-pub fn end_process(p: &Process, status: i32) {
-    p.group_exit.lock().get_or_insert(status);
-    for t in p.threads() {
-        t.exiting.store(true, Ordering::SeqCst);
-        t.notify();
     }
 }
 

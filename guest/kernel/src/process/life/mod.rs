@@ -2,10 +2,12 @@
 
 pub mod clone;
 pub mod elf;
+pub mod ending;
 pub mod exec;
 pub mod exit;
 pub mod spare;
 pub mod stack;
 pub mod start;
 pub mod vdso;
+pub mod vfork;
 pub mod wait;

@@ -21,11 +21,6 @@ use crate::process::task::Space;
 use crate::process::task::{Cred, Process, Rlimit, Session, Thread, current, rlimit};
 use crate::{Result, memory};
 
-/// Pid of the domain's first guest process.
-pub const fn init_pid() -> i32 {
-    1
-}
-
 /// Limits a domain starts with, as Docker's defaults.
 fn default_rlimits() -> [Rlimit; rlimit::COUNT] {
     let mut l = [Rlimit { cur: rlimit::INFINITY, max: rlimit::INFINITY }; rlimit::COUNT];

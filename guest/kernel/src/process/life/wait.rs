@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use crate::process::ptrace;
 use crate::process::signal::sig;
 use crate::process::task::Process;
-use crate::process::time::cpu::Times;
+use crate::process::time::used::Times;
 use crate::{Errno, Result};
 pub(crate) const WUNTRACED: u32 = 2;
 pub(crate) const WEXITED: u32 = 4;

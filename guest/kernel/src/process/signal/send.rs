@@ -1,5 +1,6 @@
 //! Sending: who gets a signal, whether it is dropped, whom it wakes.
 
+use crate::process::life::ending;
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -9,7 +10,6 @@ use doppel_abi_linux::signal::{SIG_DFL, SIG_IGN};
 use super::queue::Queued;
 use super::{DEFAULT_STOP, SigInfo, SigSet, UNBLOCKABLE, bit, code, sig, stop};
 use crate::objects::vfs::file::poll;
-use crate::process::life::exit;
 use crate::process::task::{Process, Thread, current, rlimit};
 use crate::{Errno, Result};
 
@@ -149,7 +149,7 @@ fn dropped(p: &Process, only: Option<&Arc<Thread>>, info: &SigInfo) -> bool {
 /// Ends a process: every thread leaves its program at the next chance, with wait status `status`.
 pub fn terminate(p: &Process, status: i32) {
     p.signals.stopped.store(false, Ordering::SeqCst);
-    exit::end_process(p, status);
+    ending::end_process(p, status);
 }
 
 /// Whether the thread has a signal to act on (unblocked), or must stop.
@@ -211,7 +211,7 @@ fn take(t: &Thread, set: SigSet, shared: SigSet) -> Option<SigInfo> {
     let mine = if own != 0 { t.signals.with_queue(|q| q.take(set)) } else { None };
     let info = mine.or_else(|| t.process.signals.with_queue(|q| q.take(shared)));
     info.map(|mut i| {
-        crate::core::time::signal_taken(&t.process, &mut i);
+        crate::process::time::posix::signal_taken(&t.process, &mut i);
         i
     })
 }

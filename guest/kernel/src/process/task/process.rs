@@ -12,11 +12,11 @@ use doppel_machine::sync::SpinLock;
 use super::Thread;
 use crate::core::sched::WaitQueue;
 use crate::core::subject::{Cred, Rlimit, rlimit};
-use crate::core::time::ProcessTimers;
 use crate::objects::lookup::path::{FsContext, Path};
 use crate::objects::vfs::FdTable;
 use crate::process::signal::ProcessSignals;
 use crate::process::task::Space;
+use crate::process::time::timers::ProcessTimers;
 
 /// What a process was started for, which is told of its end.
 pub trait Carried: Send + Sync {
@@ -97,7 +97,7 @@ pub struct Process {
     /// The session it was started for (`crate::domain::sessions`), until it exits.
     pub exec: SpinLock<Option<Arc<dyn Carried>>>,
     /// The threads it traces.
-    pub tracer: crate::process::ptrace::Tracer,
+    pub tracer: crate::process::ptrace::state::Tracer,
     /// prctl(PR_SET_PDEATHSIG), PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, no_new_privs.
     pub pdeathsig: AtomicI32,
     /// See `prctl(2)`.
@@ -117,9 +117,9 @@ pub struct Process {
     /// Monotonic time of its start, nanoseconds.
     pub start_ns: u64,
     /// Its core file, while it is written.
-    pub dump: crate::process::coredump::Dump,
+    pub dump: crate::process::coredump::state::Dump,
     /// CPU time.
-    pub used: crate::process::time::cpu::ProcessUse,
+    pub used: crate::process::time::used::ProcessUse,
     /// Largest memory in bytes: of an ended process, and of reaped children.
     pub max_rss: AtomicU64,
     /// See [`Self::max_rss`].
@@ -170,7 +170,7 @@ impl Process {
             child_wait: Arc::default(),
             exit_wait: Arc::default(),
             exec: SpinLock::default(),
-            tracer: crate::process::ptrace::Tracer::default(),
+            tracer: crate::process::ptrace::state::Tracer::default(),
             pdeathsig: AtomicI32::new(0),
             subreaper: AtomicBool::new(false),
             dumpable: AtomicI32::new(1),
@@ -180,8 +180,8 @@ impl Process {
             oom_score_adj: AtomicI32::new(0),
             last_comm: SpinLock::new([0; 16]),
             start_ns: crate::core::time::monotonic_ns(),
-            dump: crate::process::coredump::Dump::default(),
-            used: crate::process::time::cpu::ProcessUse::default(),
+            dump: crate::process::coredump::state::Dump::default(),
+            used: crate::process::time::used::ProcessUse::default(),
             max_rss: AtomicU64::new(0),
             child_max_rss: AtomicU64::new(0),
         })

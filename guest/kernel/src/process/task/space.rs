@@ -2,7 +2,6 @@
 //!
 //! Key types: [`Space`] (one host process: memory, vCPUs, runnable threads), [`Spaces`] (all of them).
 
-use crate::process::time::cpu;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,11 +10,7 @@ use doppel_machine::sync::{Once, SpinLock};
 
 use super::Thread;
 use crate::core::part::Part;
-use crate::core::sched::{self, Entity, Runnable, Wake};
-use crate::kernel;
-use crate::memory::Mm;
-use crate::objects::net::outside::Network;
-use crate::process::{shadow, signal};
+use crate::core::sched::{self};
 
 /// One address space.
 pub type Space = sched::Space<Thread>;
@@ -66,45 +61,4 @@ pub fn current_space() -> Arc<Space> {
 /// Lets other runnable threads of this space run; the current one stays runnable.
 pub fn yield_now() {
     sched::yield_now::<Thread>();
-}
-
-impl Wake for Thread {
-    fn wake(&self, _events: u32) -> bool {
-        self.unpark();
-        true
-    }
-}
-
-impl Runnable for Thread {
-    type Memory = Mm;
-    type Outside = Network;
-
-    fn entity(&self) -> &Entity<Self> {
-        &self.entity
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.exiting.load(core::sync::atomic::Ordering::SeqCst) || signal::pending(self)
-    }
-
-    fn runs(&self, now: u64) {
-        cpu::runs(self, now);
-    }
-
-    fn stops(&self, now: u64) {
-        cpu::stops(self, now);
-    }
-
-    fn ends(&self) {
-        cpu::last_slice(self);
-    }
-
-    fn start_host(space: Arc<Space>) {
-        SPACES.requests.lock().push(space);
-        kernel().timekeeper.wake();
-    }
-
-    fn while_still(space: &Arc<Space>) {
-        shadow::leave(space);
-    }
 }

@@ -78,3 +78,8 @@ impl Tasks {
         self.processes.lock().values().cloned().collect()
     }
 }
+
+/// Pid of the domain's first guest process.
+pub const fn init_pid() -> i32 {
+    1
+}

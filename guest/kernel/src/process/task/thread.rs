@@ -18,7 +18,7 @@ use crate::objects::lookup::path::FsContext;
 use crate::objects::vfs::fdtable::{FdTable, FileRef, Files, FilesRef};
 use crate::objects::vfs::file::flags::O_PATH;
 use crate::process::signal::ThreadSignals;
-use crate::process::time::cpu::ThreadUse;
+use crate::process::time::used::ThreadUse;
 use crate::{Errno, Result, kernel};
 
 /// A guest thread: scheduled by the guest kernel on the vCPUs of its space.
@@ -50,9 +50,9 @@ pub struct Thread {
     /// Whether its system calls are logged (`--trace`).
     logged: bool,
     /// seccomp mode and filters.
-    pub seccomp: crate::process::seccomp::Seccomp,
+    pub seccomp: crate::process::filters::Seccomp,
     /// Its tracer, if any.
-    pub ptrace: crate::process::ptrace::Traced,
+    pub ptrace: crate::process::ptrace::state::Traced,
     /// Root, working directory and umask of its own, after unshare(CLONE_FS) in a process with other threads.
     own_fs: SpinLock<Option<Arc<FsContext>>>,
     has_own_fs: AtomicBool,
@@ -65,7 +65,7 @@ pub struct Thread {
     /// What the thread does first, before it enters its program.
     pub start: SpinLock<Option<StartHook>>,
     /// For vfork: the parent waits until this thread's process execs or exits.
-    pub vfork_done: SpinLock<Option<Arc<crate::process::life::clone::Vfork>>>,
+    pub vfork_done: SpinLock<Option<Arc<crate::process::life::vfork::Vfork>>>,
     /// CPU time.
     pub used: ThreadUse,
     /// Number of the system call being served plus 1, 0 when none (for /proc and tracing).
@@ -113,8 +113,8 @@ impl Thread {
             exiting: AtomicBool::new(false),
             attrs: super::attrs::ThreadAttrs::default(),
             logged: kernel().trace,
-            seccomp: crate::process::seccomp::Seccomp::default(),
-            ptrace: crate::process::ptrace::Traced::default(),
+            seccomp: crate::process::filters::Seccomp::default(),
+            ptrace: crate::process::ptrace::state::Traced::default(),
             own_fs: SpinLock::new(None),
             has_own_fs: AtomicBool::new(false),
             restart: SpinLock::new(None),

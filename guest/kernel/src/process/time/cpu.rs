@@ -10,13 +10,13 @@
 //! system calls make, so the larger counts.
 //! Lock order: a process' threads, its space's vCPUs, what was shown: leaves, one after the other.
 
+use super::used::{ProcessUse, ThreadUse, Times};
 use crate::core::part::Part;
 use crate::process::task::TASKS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::cpu;
 use doppel_machine::host;
-use doppel_machine::sync::SpinLock;
 
 use crate::core::time::monotonic_ns;
 use crate::process::task::Space;
@@ -38,15 +38,6 @@ pub struct Stolen {
 /// The domain's.
 pub static STOLEN: Part<Stolen> = Part::new();
 
-/// User and system time in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// In the program.
-    pub user: u64,
-    /// In the guest kernel and, for it, in the host's.
-    pub system: u64,
-}
-
 impl Times {
     /// Both together.
     pub fn total(self) -> u64 {
@@ -66,36 +57,6 @@ impl core::ops::AddAssign for Times {
         self.user += other.user;
         self.system += other.system;
     }
-}
-
-/// What one thread has used.
-#[derive(Default)]
-pub struct ThreadUse {
-    /// Charged for. Only the vCPU that runs the thread writes it.
-    charged: AtomicU64,
-    /// Since when it runs (domain monotonic), 0 while it does not. As `charged`.
-    since: AtomicU64,
-    /// System time by timed calls. As `charged`.
-    system: AtomicU64,
-    /// The largest total told.
-    total: AtomicU64,
-    /// The parts as they were told last.
-    shown: SpinLock<Times>,
-}
-
-/// What one process has used.
-#[derive(Default)]
-pub struct ProcessUse {
-    /// Charged to threads that have ended, and in spaces it has left.
-    dead: AtomicU64,
-    /// System time of threads that have ended.
-    dead_system: AtomicU64,
-    /// The largest total told.
-    total: AtomicU64,
-    /// The parts as they were told last; for a zombie, what it has used.
-    shown: SpinLock<Times>,
-    /// Of reaped children.
-    children: SpinLock<Times>,
 }
 
 impl ProcessUse {

@@ -4,56 +4,17 @@
 //! Timers on real time are armed with the Timekeeper; those on CPU time are watched by cpu.rs.
 //! Lock order: timer state → Timekeeper's timers or the process' CPU watch. The owner is called without locks.
 
+use super::timers::{Base, Elapsed, IntervalTimer, State};
 use alloc::sync::{Arc, Weak};
 
 use doppel_machine::sync::{SpinGuard, SpinLock};
 
 use super::cpu;
-use crate::core::time::{Expire, TimerId, monotonic_ns};
+use crate::core::time::{Expire, monotonic_ns};
 use crate::kernel;
-use crate::process::task::{Process, Thread};
 
 /// Shortest time between two expirations that are served one by one; shorter intervals are counted together.
 const MIN_GAP_NS: u64 = 50_000;
-
-/// What a timer counts.
-#[derive(Clone)]
-pub enum Base {
-    /// CLOCK_MONOTONIC (clocks of real time are converted when armed).
-    Monotonic,
-    /// CPU time of a process.
-    Process(Weak<Process>),
-    /// User time of a process.
-    User(Weak<Process>),
-    /// CPU time of a thread.
-    Thread(Weak<Thread>),
-}
-
-/// Owner of a timer.
-pub trait Elapsed: Send + Sync {
-    /// `n` periods have ended. True lets a periodic timer go on by itself; false holds it until
-    /// [`IntervalTimer::resume`]. Runs on PID 1 without locks: must not block.
-    fn elapsed(&self, n: u64) -> bool;
-}
-
-#[derive(Default)]
-struct State {
-    /// When the current period ends on the base; `None` while disarmed.
-    next: Option<u64>,
-    interval: u64,
-    id: Option<TimerId>,
-    /// Bumped by every setting, so that an expiration under way does not re-arm a changed timer.
-    setting: u64,
-    held: bool,
-}
-
-/// A one-shot or periodic timer.
-pub struct IntervalTimer {
-    me: Weak<IntervalTimer>,
-    base: Base,
-    owner: Weak<dyn Elapsed>,
-    state: SpinLock<State>,
-}
 
 impl IntervalTimer {
     /// A disarmed timer.

@@ -1,16 +1,13 @@
 //! The interval timers of a process.
 
+use crate::process::time::timers::{Base, Elapsed, IntervalTimer, ProcessTimers};
 use alloc::sync::{Arc, Weak};
 
 use doppel_abi_linux::time::itimer::{ITIMER_PROF, ITIMER_REAL, ITIMER_VIRTUAL};
 
-use super::interval::{Base, Elapsed, IntervalTimer};
-use super::posix::PosixTimers;
-use super::watch;
 use crate::process::signal::{self, SigInfo, sig};
 use crate::process::task::Process;
 use crate::{Errno, Result};
-use doppel_machine::sync::SpinLock;
 
 /// Sends the timer's signal to its process.
 struct Owner {
@@ -25,18 +22,6 @@ impl Elapsed for Owner {
         let _ = signal::send_process(&p, SigInfo::kernel(self.signo));
         true
     }
-}
-
-/// A timer with what it tells, which it refers to only weakly.
-type OwnedTimer = (Arc<IntervalTimer>, Arc<Owner>);
-
-/// Timers of one process (setitimer, timer_create).
-#[derive(Default)]
-pub struct ProcessTimers {
-    interval: SpinLock<[Option<OwnedTimer>; 3]>,
-    pub(crate) posix: PosixTimers,
-    /// Timers and limits on CPU time.
-    pub cpu: watch::CpuWatch,
 }
 
 impl ProcessTimers {

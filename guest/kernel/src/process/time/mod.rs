@@ -5,4 +5,6 @@ pub mod cpu;
 pub mod interval;
 pub mod itimer;
 pub mod posix;
+pub mod timers;
+pub mod used;
 pub mod watch;

@@ -3,49 +3,16 @@
 //! As on Linux, a periodic timer pauses from its signal's sending until that is taken ([`signal_taken`]);
 //! the periods that ended meanwhile are its overruns.
 
-use alloc::collections::BTreeMap;
-use alloc::sync::{Arc, Weak};
+use crate::process::time::timers::{Elapsed, PosixTimer, PosixTimers};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use doppel_abi_linux::time::sigev;
-use doppel_machine::pod_struct;
-use doppel_machine::sync::SpinLock;
 
-use super::interval::{Elapsed, IntervalTimer};
 use crate::process::signal::{self, SigInfo, code};
-use crate::process::task::{Process, Thread};
+use crate::process::task::Process;
 use crate::{Errno, Result};
-
-pod_struct! {
-    /// `struct sigevent`.
-    pub struct Sigevent {
-        /// `sigev_value`.
-        pub value: u64,
-        /// Signal number.
-        pub signo: i32,
-        /// SIGEV_SIGNAL, SIGEV_NONE, SIGEV_THREAD_ID.
-        pub notify: i32,
-        /// Thread id for SIGEV_THREAD_ID.
-        pub tid: i32,
-        /// Rest of the union.
-        pub pad: [i32; 11],
-    }
-}
-
-/// A timer made by timer_create.
-pub(crate) struct PosixTimer {
-    pub(crate) id: i32,
-    /// Distinguishes it from a former timer with the same id.
-    pub(crate) key: u64,
-    pub(crate) clock: i32,
-    pub(crate) event: Sigevent,
-    pub(crate) process: Weak<Process>,
-    pub(crate) thread: Option<Weak<Thread>>,
-    pub(crate) timer: Arc<IntervalTimer>,
-    /// Overruns of the signal that was taken last.
-    pub(crate) overrun: AtomicU64,
-}
 
 impl Elapsed for PosixTimer {
     fn elapsed(&self, n: u64) -> bool {
@@ -72,12 +39,6 @@ impl Elapsed for PosixTimer {
         // A full queue loses this expiration; the next may find room.
         sent.is_err()
     }
-}
-
-/// The timers of one process by id.
-#[derive(Default)]
-pub(crate) struct PosixTimers {
-    pub(crate) timers: SpinLock<BTreeMap<i32, Arc<PosixTimer>>>,
 }
 
 impl PosixTimers {

@@ -4,14 +4,13 @@
 //! could be used up.
 //! Lock order: watch list, alarm: leaves.
 
+use crate::process::time::timers::{CpuWatch, IntervalTimer};
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use doppel_machine::sync::SpinLock;
 
 use super::cpu::process_ns;
-use super::interval::IntervalTimer;
 use crate::core::time::{Expire, monotonic_ns};
 use crate::kernel;
 use crate::process::signal::{self, SigInfo, sig};
@@ -19,17 +18,6 @@ use crate::process::task::{Process, rlimit};
 
 /// Grain of CPU timers.
 const GRAIN_NS: u64 = 4_000_000;
-
-/// The CPU-time timers of a process, and when to look at them.
-pub struct CpuWatch {
-    timers: SpinLock<Vec<Arc<IntervalTimer>>>,
-    /// Nobody will look until a thread of the process is switched in.
-    dormant: AtomicBool,
-    /// A look is due.
-    armed: AtomicBool,
-    /// Seconds of CPU time at which RLIMIT_CPU was last complained about.
-    warned: AtomicU64,
-}
 
 impl Default for CpuWatch {
     fn default() -> Self {

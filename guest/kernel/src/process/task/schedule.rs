@@ -1,0 +1,53 @@
+//! Threads as the scheduler sees them.
+
+use crate::process::time::cpu;
+use alloc::sync::Arc;
+
+use super::Thread;
+use super::{SPACES, Space};
+use crate::core::sched::{Entity, Runnable, Wake};
+use crate::kernel;
+use crate::memory::Mm;
+use crate::objects::net::outside::Network;
+use crate::process::{shadow, signal};
+
+impl Wake for Thread {
+    fn wake(&self, _events: u32) -> bool {
+        self.unpark();
+        true
+    }
+}
+
+impl Runnable for Thread {
+    type Memory = Mm;
+    type Outside = Network;
+
+    fn entity(&self) -> &Entity<Self> {
+        &self.entity
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.exiting.load(core::sync::atomic::Ordering::SeqCst) || signal::pending(self)
+    }
+
+    fn runs(&self, now: u64) {
+        cpu::runs(self, now);
+    }
+
+    fn stops(&self, now: u64) {
+        cpu::stops(self, now);
+    }
+
+    fn ends(&self) {
+        cpu::last_slice(self);
+    }
+
+    fn start_host(space: Arc<Space>) {
+        SPACES.requests.lock().push(space);
+        kernel().timekeeper.wake();
+    }
+
+    fn while_still(space: &Arc<Space>) {
+        shadow::leave(space);
+    }
+}
