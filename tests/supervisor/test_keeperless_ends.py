@@ -10,8 +10,8 @@ from test_keeper_kills import check, follow, own, start, the_keeper  # noqa: F40
 
 # Less than a ring holds, so that it all is printed without anybody who takes it.
 LAST = "echo ready; read x; n=0; while [ $n -lt 2000 ]; do echo \"out $n\"; echo \"err $n\" >&2; n=$((n + 1)); done; %s"
-# Where the console's rings begin in a domain's control area, where they end, and its state (`common/abi/machine`); with a
-# network that is in the channel (`common/abi/service`).
+# Where the console's rings begin in a domain's control area, where they end, and its state (`common/abi/machine`); with
+# a network that is in the channel (`common/abi/service`).
 RINGS, END, STATE, CHANNEL_STATE, EXITED = 256 * 4096, 257 * 4096 + (4 << 16), 4096 + 12, (12 << 10) + 12, 2
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
