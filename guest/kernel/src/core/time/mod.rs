@@ -1,7 +1,6 @@
 //! Clocks and timers.
 //!
-//! Key types: [`Timekeeper`] (asynchronous timers and ticks, served by the domain's PID 1), [`TimerId`],
-//! [`crate::process::time::timers::IntervalTimer`] (what programs' timers are made of), [`ProcessTimers`].
+//! Key types: [`Timekeeper`] (asynchronous timers and ticks, served by the domain's PID 1), [`TimerId`].
 //! Blocking calls do not use timers: they give [`crate::core::sched::park`] a deadline.
 
 use alloc::collections::BTreeMap;
