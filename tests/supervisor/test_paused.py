@@ -88,6 +88,8 @@ def test_a_client_that_goes_away_cancels(supervisor, web):
         while f'POST {path}/exec","status":499' not in audited():
             assert time.monotonic() < deadline, audited()[-1000:]
             time.sleep(0.02)
+        # The keeper has heard of it when it answers what was asked behind it.
+        supervisor.get(f"{path}/stats").ok()
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)

@@ -283,6 +283,9 @@ impl Fleet {
     }
 }
 
+/// What `pidfd_getfd(2)` says of a process that has given its descriptors up.
+const ESRCH: i32 = 3;
+
 /// What is found again of a domain's memory.
 struct Memory {
     map: SharedMap,
@@ -305,7 +308,11 @@ fn find(record: &Record, birth: &Birth) -> Result<(OwnedFd, Memory), String> {
             Ok((process, memory))
         }
         // Nobody can speak for it.
-        Err(why) => Err(if end(&process) { ended() } else { format!("it could not be taken over: {why}") }),
+        Err(why) => {
+            // One that is dying has no descriptors any more before it is seen to have ended.
+            let dying = matches!(&why, Error::Host { error, .. } if error.raw_os_error() == Some(ESRCH));
+            Err(if end(&process) || dying { ended() } else { format!("it could not be taken over: {why}") })
+        }
     }
 }
 
@@ -347,8 +354,10 @@ fn settle_stop(record: &Record, birth: &Birth, map: &SharedMap) {
 
 /// Kills a process and waits for its end; true if it had ended before.
 fn end(process: &OwnedFd) -> bool {
-    let ended = rustix::process::pidfd_send_signal(process, Signal::KILL).is_err();
     let mut fds = [PollFd::new(process, PollFlags::IN)];
+    // A zombie takes signals, too.
+    let ended = rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(1)
+        || rustix::process::pidfd_send_signal(process, Signal::KILL).is_err();
     let patience = Timespec::try_from(PATIENCE).ok();
     // One that takes longer dies when it can.
     let _ = rustix::event::poll(&mut fds, patience.as_ref());
