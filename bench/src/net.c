@@ -11,6 +11,7 @@
 //   net fill IP PORT N          N connections, written to until none takes more; says "full", and waits
 //   net burn                    a CPU, without an end
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -141,8 +142,10 @@ static void deaf(const char *port) {
 static void fill(const char *ip, const char *port, int n) {
     struct sockaddr_in a = at(ntohl(inet_addr(ip)), port);
     for (int i = 0; i < n; i++) {
-        int s = socket(AF_INET, SOCK_STREAM, 0);
-        must(s >= 0 && connect(s, (void *)&a, sizeof a) == 0, "connect");
+        int s = socket(AF_INET, SOCK_STREAM, 0), tries = 0;
+        // The other one may not listen yet.
+        while (s >= 0 && connect(s, (void *)&a, sizeof a) && errno == ECONNREFUSED && tries++ < 500) usleep(10000);
+        must(s >= 0 && tries <= 500, "connect");
         while (send(s, buf, SIZE, MSG_DONTWAIT) > 0) continue;
     }
     puts("full");
