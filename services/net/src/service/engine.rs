@@ -24,7 +24,7 @@ use crate::flow::stream::Turn;
 use crate::names::directory::Directory;
 use crate::rules::locals::Locals;
 use crate::rules::{Direction, Rules};
-use crate::service::pressure::Strain;
+use crate::service::pressure::Pressure;
 use crate::service::reclaim::Ended;
 use crate::service::turns::Turns;
 
@@ -79,7 +79,7 @@ pub struct Engine {
     /// When those who were to look at their news have last been made to.
     insisted: Instant,
     /// Whether others would notice what burdens the service.
-    pub(crate) strain: Strain,
+    pub(crate) pressure: Pressure,
     heart: Option<Heart>,
     /// Rung by a watchdog that wants to see a step.
     watchdog: Option<OwnedFd>,
@@ -114,7 +114,7 @@ impl Engine {
             pools: Pools::of_host(),
             pace: Pace::new(Instant::now()),
             insisted: Instant::now(),
-            strain: Strain::new(Load::open()?),
+            pressure: Pressure::new(Load::open()?),
             heart: None,
             watchdog: None,
             scratch: vec![0; LONGEST],
@@ -259,16 +259,16 @@ impl Engine {
         let now = Instant::now();
         self.insist(now);
         let next = self.expire(now);
-        let strain = &mut self.strain;
-        let brief = strain.is_awaited(None, now);
-        let rest = self.ended.give_back(now, brief, || strain.is_felt(None, now));
+        let pressure = &mut self.pressure;
+        let brief = pressure.is_awaited(None, now);
+        let rest = self.ended.give_back(now, brief, || pressure.is_felt(None, now));
         if !self.turns.is_empty() {
             self.pace.works(now);
         }
         let stay = !self.turns.is_empty()
             || self.locals_change
             || rest == Some(now)
-            || self.pace.polls(now, || self.strain.is_crowded(now))
+            || self.pace.polls(now, || self.pressure.is_crowded(now))
             || !self.rest();
         let wait = if stay {
             Some(Duration::ZERO)
@@ -408,9 +408,9 @@ impl Engine {
             client.channel.stay_awake();
             self.awake.push(i);
         }
-        let strain = &mut self.strain;
-        let may_burden = client.burden.may(begun, || strain.is_felt(Some(i), begun));
-        let brief = strain.is_awaited(Some(i), begun);
+        let pressure = &mut self.pressure;
+        let may_burden = client.burden.may(begun, || pressure.is_felt(Some(i), begun));
+        let brief = pressure.is_awaited(Some(i), begun);
         let turn =
             client.turn(begun, brief, may_burden, if brief { BRIEF } else { BUDGET }, &mut self.scratch);
         for (at, until) in
@@ -432,7 +432,7 @@ impl Engine {
         }
         let more = turn == Ok(Turn::More) || !wishes.is_empty();
         if client.share.has_moved() {
-            self.strain.moved(i, begun, client.share.has_moved_few());
+            self.pressure.moved(i, begun, client.share.has_moved_few());
         }
         let burdens = wishes.iter().any(Wish::is_burden).then(Instant::now);
         for wish in wishes {

@@ -33,7 +33,7 @@ impl LastTwo {
 
 /// Of one service.
 #[derive(Debug)]
-pub(crate) struct Strain {
+pub(crate) struct Pressure {
     load: Load,
     crowded: Option<Instant>,
     /// Who has moved bytes, and who few of them.
@@ -44,7 +44,7 @@ pub(crate) struct Strain {
     pub always: bool,
 }
 
-impl Strain {
+impl Pressure {
     pub fn new(load: Load) -> Self {
         Self {
             load,
@@ -88,9 +88,11 @@ impl Strain {
         if self.always {
             return true;
         }
-        self.moved.has_others(by, now, WINDOW)
-            && (self.is_crowded(now)
-                || self.crowded.is_some_and(|at| now.saturating_duration_since(at) < CROWDED))
+        if !self.moved.has_others(by, now, WINDOW) {
+            return false;
+        }
+        self.is_crowded(now);
+        self.crowded.is_some_and(|at| now.saturating_duration_since(at) < CROWDED)
     }
 }
 
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn who_is_alone_is_no_strain_for_others() {
-        let mut s = Strain::new(Load::open().unwrap());
+        let mut s = Pressure::new(Load::open().unwrap());
         let now = Instant::now();
         s.crowded = Some(now);
         s.moved(1, now, false);
@@ -113,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_host_that_had_no_cpu_has_none_for_a_while() {
-        let mut s = Strain::new(Load::of_cpus(usize::MAX).unwrap());
+        let mut s = Pressure::new(Load::of_cpus(usize::MAX).unwrap());
         let now = Instant::now();
         s.crowded = Some(now);
         for (after, is) in [(CROWDED / 2, true), (CROWDED, false)] {
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn who_asks_is_expected_to_ask_again_soon() {
-        let mut s = Strain::new(Load::open().unwrap());
+        let mut s = Pressure::new(Load::open().unwrap());
         let now = Instant::now();
         s.moved(1, now, false);
         assert!(!s.is_awaited(Some(2), now), "it moves much");

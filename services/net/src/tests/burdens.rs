@@ -6,7 +6,7 @@ use super::*;
 /// An engine in which others would always notice.
 fn strained() -> Engine {
     let mut engine = Engine::new().unwrap();
-    engine.strain.always = true;
+    engine.pressure.always = true;
     engine
 }
 
@@ -65,7 +65,7 @@ fn who_moves_much_does_it_in_pieces_while_others_wait_for_answers() {
         let mut c = connected(&mut engine, &mut g, to);
         let (mut peer, _) = server.accept().unwrap();
         peer.set_nonblocking(true).unwrap();
-        engine.strain.always = awaited;
+        engine.pressure.always = awaited;
         let (mut before, mut most) = (0, 0);
         until(&mut engine, |_| {
             let sent = g.counts.read().sent.bytes;
