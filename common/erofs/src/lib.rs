@@ -67,7 +67,6 @@ pub struct Erofs<'a> {
     meta: u64,
     xattrs: u64,
     root_nid: u64,
-    inos: u64,
     build_time: (i64, u32),
     uuid: [u8; 16],
     blocks: u32,
@@ -111,7 +110,6 @@ impl<'a> Erofs<'a> {
             meta: u64::from(sb.meta_blkaddr) << abi::BLOCK_BITS,
             xattrs: u64::from(sb.xattr_blkaddr) << abi::BLOCK_BITS,
             root_nid: u64::from(sb.root_nid),
-            inos: sb.inos,
             build_time: (sb.build_time.cast_signed(), sb.build_time_nsec.min(999_999_999)),
             uuid: sb.uuid,
             blocks: sb.blocks,
@@ -126,12 +124,6 @@ impl<'a> Erofs<'a> {
     #[must_use]
     pub const fn root_nid(&self) -> u64 {
         self.root_nid
-    }
-
-    /// Number of inodes, as the superblock claims.
-    #[must_use]
-    pub const fn inode_count(&self) -> u64 {
-        self.inos
     }
 
     /// Number of 4096-byte blocks.

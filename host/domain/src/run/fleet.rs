@@ -508,12 +508,6 @@ impl Fleet {
         self.session(key, session, |s| s.signal(signal));
     }
 
-    /// Process number of a session's program in the domain, once it runs.
-    #[must_use]
-    pub fn session_pid(&self, key: Key, session: SessionKey) -> Option<i32> {
-        self.live.get(&key.0)?.sessions.get(&session.0)?.pid()
-    }
-
     /// Hangs up: the program goes on without streams and terminal, and nothing more is told of it.
     pub fn release_session(&mut self, key: Key, session: SessionKey) {
         if let Some(live) = self.live.get_mut(&key.0) {

@@ -285,12 +285,6 @@ impl Pipe {
         !s.ring.is_empty() || s.writers == 0
     }
 
-    /// Whether a write would not block (or would fail).
-    pub fn can_write(&self) -> bool {
-        let s = self.state.lock();
-        s.free() >= PIPE_BUF || s.readers == 0
-    }
-
     /// Whether anybody could read.
     pub fn has_reader(&self) -> bool {
         self.state.lock().readers != 0

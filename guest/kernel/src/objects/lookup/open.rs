@@ -281,25 +281,6 @@ pub fn put_kernel(name: &[u8], text: &[u8]) -> Result<()> {
     file.ops().write(&file, &mut crate::objects::vfs::Input::kernel(text), 0).map(drop)
 }
 
-/// Finds a program to execute (`execveat(2)`): checks that it is a regular file that may be executed.
-pub fn lookup_exec(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
-    let caller = Caller::current();
-    let super::caller::Target::Path(p) = caller.target(dirfd, name, flags)? else {
-        return Err(Errno::EACCES);
-    };
-    match p.dentry().kind() {
-        FileType::Symlink => return Err(Errno::ELOOP),
-        FileType::Regular => {}
-        _ => return Err(Errno::EACCES),
-    }
-    if p.mount().flags() & ms::NOEXEC != 0 {
-        return Err(Errno::EACCES);
-    }
-    perm::check(&caller.cred, &**p.inode(), MAY_EXEC)?;
-    let ops = p.inode().open(O_RDONLY)?;
-    Ok(File::new(ops, p.inode().clone(), p, O_RDONLY))
-}
-
 impl File {
     /// Reads at an offset into a kernel buffer; short only at the end of the file.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -115,12 +115,6 @@ impl FdTable {
         self.slots.lock().get(index(fd)?).cloned().ok_or(Errno::EBADF)
     }
 
-    /// As [`Self::get`], but O_PATH descriptors are EBADF: for calls that act on the open file.
-    pub fn get_io(&self, fd: i32) -> Result<Arc<File>> {
-        let f = self.get(fd)?;
-        if f.flags() & super::file::flags::O_PATH != 0 { Err(Errno::EBADF) } else { Ok(f) }
-    }
-
     /// Whether `fd` is closed on exec.
     pub fn cloexec(&self, fd: i32) -> Result<bool> {
         let t = self.slots.lock();
