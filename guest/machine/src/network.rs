@@ -6,6 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use doppel_abi_machine::{fd, layout::NETWORK_BASE, resume_flags};
+use doppel_abi_service::net::pages::PAGE;
 use doppel_abi_service::net::{BUFFER, SIZE, SOCKETS, SocketHeader, down_buffer, up_buffer};
 use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests, layout};
 use doppel_ring::Span;
@@ -93,7 +94,6 @@ pub fn get(n: u32, span: Span, bytes: &mut [u8]) {
 /// domain's account. Their bytes stay, also those that the service domain writes meanwhile. False: the host does not, or not now.
 pub fn touch(n: u32, first: usize, count: usize) -> bool {
     const MADV_POPULATE_WRITE: u64 = 23;
-    const PAGE: usize = 4096;
     assert!(n < OBJECTS && (first + count) * PAGE <= BUFFER as usize, "outside a buffer");
     let from = NETWORK_BASE + down_buffer(n) + (first * PAGE) as u64;
     // SAFETY: inside the channel; no byte changes.

@@ -379,6 +379,13 @@ pub mod ring {
     pub const LOG: usize = 3;
 }
 
+/// The limit of a domain's control group for the limit of its programs' memory, in bytes: the guest kernel's own memory (page
+/// tables, stacks, its heap) comes on top, so that programs get ENOMEM from it before the host kills anything.
+#[must_use]
+pub const fn group_limit(guest: u64) -> u64 {
+    guest.saturating_add(guest / 8).saturating_add(64 << 20)
+}
+
 /// Number of console rings.
 pub const CONSOLE_RINGS: usize = 4;
 /// Data bytes of one ring, a power of two.

@@ -13,6 +13,7 @@ use doppel_ring::{Entry, Header, Stream, Ticket};
 
 use crate::{OBJECTS, layout};
 
+pub mod pages;
 mod urgent;
 
 pub use urgent::Urgent;

@@ -9,12 +9,11 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use doppel_abi_machine::{NO_SHADOWS, control, event};
+use doppel_abi_machine::{NO_SHADOWS, control, event, group_limit};
 use doppel_freezer::{Load, scan};
 use rustix::thread::futex;
 
 use crate::io::ring::{post, registers};
-use crate::launch::start::host_limit;
 use crate::run::state::Core;
 
 /// How long a domain may take to make them, and to end them.
@@ -33,7 +32,7 @@ pub(crate) struct Shadows<'a> {
 /// Whether there is room for a second copy of what a domain may write while it has shadows, and a third in the image.
 pub(crate) fn room(core: &Core, load: &Load) -> bool {
     let guest = core.born.memory_limit.load(Ordering::Relaxed);
-    let inside = guest == 0 || load.total.saturating_add(load.bytes) <= host_limit(guest);
+    let inside = guest == 0 || load.total.saturating_add(load.bytes) <= group_limit(guest);
     let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
         line.split_ascii_whitespace().next()?.parse::<u64>().ok()

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use doppel_abi_machine::boot_flags;
+use doppel_abi_machine::{boot_flags, group_limit};
 use doppel_sys::signal::SignalFd;
 use rustix::event::EventfdFlags;
 
@@ -283,7 +283,7 @@ pub(crate) fn limits(
 ) -> cgroup::Limits {
     let memory = memory.map(|bytes| match kind {
         _ if bytes == UNBOUNDED => u64::MAX,
-        Kind::Para => host_limit(bytes),
+        Kind::Para => group_limit(bytes),
         Kind::Paene => bytes.saturating_add(ATTENDANT_MEMORY),
     });
     if kind == Kind::Para {
@@ -300,9 +300,3 @@ pub(crate) fn limits(
 const KERNEL_TASKS: u32 = 16;
 /// What an attendant may need on top of its domain's memory.
 const ATTENDANT_MEMORY: u64 = 16 << 20;
-
-/// The control group's limit for a guest limit: the guest kernel's own memory (page tables, stacks, its
-/// heap) comes on top, so that programs get ENOMEM from it before the host kills anything.
-pub(crate) fn host_limit(guest: u64) -> u64 {
-    guest.saturating_add(guest / 8).saturating_add(64 << 20)
-}

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use doppel_abi_service::net::pages;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -210,8 +211,8 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Pages that the next socket of a number finds in any case: the first two, in which most end.
-    pub const FIRST: u64 = 3;
+    /// Pages that the next socket of a number finds in any case.
+    pub const FIRST: u64 = (1 << pages::FIRST) - 1;
 
     fn beyond(self) -> u32 {
         ((self.there | self.lent) & !Self::FIRST).count_ones()

@@ -8,14 +8,13 @@
 
 use std::sync::Arc;
 
+use doppel_abi_service::net::pages::{self, PAGE, PAGES, bytes, pages};
 use doppel_abi_service::net::{BUFFER, down_buffer};
 use doppel_sys::shared::SharedMap;
 
 use crate::channel::quota::{Account, Left};
 use crate::flow::stream::at;
 
-const PAGE: usize = 4096;
-const PAGES: usize = BUFFER as usize / PAGE;
 /// Buffers of sockets that are no more, given back at once.
 const LEFT: usize = 16;
 /// Pages that a stream takes at once where something waits.
@@ -24,7 +23,6 @@ const STEP: usize = 16;
 const UNTAKEN: usize = 64 << 10;
 /// Pages that the shortest datagrams may need, which come in any case where nothing waits.
 const LEAST: u32 = 2;
-const _: () = assert!(PAGES == 64, "a bit a page");
 
 /// Pages of a socket's down buffer, a bit each.
 #[derive(Debug)]
@@ -39,23 +37,6 @@ pub(crate) struct Room {
     /// Where the first bytes went, and whether any were taken since.
     first: Option<usize>,
     taken: bool,
-}
-
-/// The pages of `len` bytes from `offset` on, which may go round the end.
-fn pages(offset: usize, len: usize) -> u64 {
-    if len == 0 {
-        return 0;
-    }
-    let (first, last) = (offset / PAGE, (offset + len - 1) / PAGE);
-    if last - first + 1 >= PAGES {
-        return u64::MAX;
-    }
-    let ones = (1u64 << (last - first + 1)) - 1;
-    ones.rotate_left(u32::try_from(first % PAGES).expect("below 64"))
-}
-
-fn bytes(pages: u64) -> u64 {
-    u64::from(pages.count_ones()) * PAGE as u64
 }
 
 impl Room {
@@ -144,7 +125,7 @@ impl Room {
 
     /// How many of `len` bytes from an offset on lie in pages that are there.
     fn run(&self, offset: usize, len: usize) -> usize {
-        let from = u32::try_from(offset / PAGE % PAGES).expect("below 64");
+        let from = u32::try_from(offset / PAGE % PAGES as usize).expect("below 64");
         let run = self.has().rotate_right(from).trailing_ones() as usize;
         (run * PAGE).saturating_sub(offset % PAGE).min(len)
     }
@@ -156,7 +137,7 @@ impl Room {
             return;
         }
         let (first, last) = (wanted.trailing_zeros() as usize, 63 - wanted.leading_zeros() as usize);
-        let mut found = [0; PAGES];
+        let mut found = [0; PAGES as usize];
         let from = at(down_buffer(self.number)) + first * PAGE;
         if memory.resident(from, &mut found[first..=last]).is_ok() {
             let lent = found.iter().enumerate().map(|(n, there)| u64::from(there & 1) << n).sum::<u64>();
@@ -185,7 +166,7 @@ impl Room {
         if beyond == 0 && (received as usize) < PAGE || self.account.may_leave(beyond.count_ones()) {
             return;
         }
-        let first = Left::FIRST.trailing_ones() as usize * PAGE;
+        let first = pages::FIRST as usize * PAGE;
         if memory.free(at(down_buffer(self.number)) + first, BUFFER as usize - first).is_ok() {
             self.account.give_memory(bytes(self.there & !Left::FIRST));
             self.there &= Left::FIRST;
@@ -196,16 +177,12 @@ impl Room {
 
 /// Gives pages of a socket's buffer back to the host, run by run; those that stay, and stay counted.
 fn give_back(account: &Account, memory: &SharedMap, number: u32, there: u64, these: u64) -> u64 {
-    let (mut kept, mut these) = (there, there & these);
-    while these != 0 {
-        let first = these.trailing_zeros();
-        let run = (these >> first).trailing_ones();
-        let mask = if run == 64 { u64::MAX } else { ((1 << run) - 1) << first };
-        these &= !mask;
-        let from = at(down_buffer(number)) + first as usize * PAGE;
-        if memory.free(from, run as usize * PAGE).is_ok() {
-            kept &= !mask;
-            account.give_memory(bytes(mask));
+    let mut kept = there;
+    for (first, count) in pages::runs(there & these) {
+        if memory.free(at(down_buffer(number)) + first * PAGE, count * PAGE).is_ok() {
+            let given = pages(first * PAGE, count * PAGE);
+            kept &= !given;
+            account.give_memory(bytes(given));
         }
     }
     kept
@@ -224,13 +201,6 @@ mod tests {
 
     use super::*;
     use crate::channel::quota::{Pools, Quota};
-
-    #[test]
-    fn pages_of_a_ring() {
-        assert_eq!((pages(0, 0), pages(0, 1), pages(0, 4097), pages(4095, 2)), (0, 1, 3, 3));
-        assert_eq!(pages(63 * PAGE, 2 * PAGE), 1 << 63 | 1);
-        assert_eq!(pages(320, BUFFER as usize), u64::MAX);
-    }
 
     const SIZE: u64 = PAGE as u64;
 
@@ -306,7 +276,7 @@ mod tests {
     fn what_sockets_leave_is_little() {
         let (memory, account) = of(300);
         let held = |number: u32| {
-            let mut found = [0; PAGES];
+            let mut found = [0; PAGES as usize];
             memory.resident(at(down_buffer(number)), &mut found).unwrap();
             found.map(|p| usize::from(p & 1)).iter().sum::<usize>()
         };

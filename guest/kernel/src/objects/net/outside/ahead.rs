@@ -8,15 +8,12 @@ use crate::memory::commit::COMMIT;
 use crate::objects::net::outside::NETWORK;
 use core::sync::atomic::Ordering;
 
+use doppel_abi_machine::group_limit;
 use doppel_abi_service::OBJECTS;
-use doppel_abi_service::net::{ACCEPTED, BUFFER};
+use doppel_abi_service::net::ACCEPTED;
+use doppel_abi_service::net::pages::{FIRST, PAGE, PAGES, bytes, pages, runs};
 use doppel_machine::{boot, network as channel};
 
-const PAGE: usize = 4096;
-const PAGES: u32 = BUFFER / PAGE as u32;
-const _: () = assert!(PAGES == 64, "a bit a page");
-/// Pages of a new socket. The service leaves them there at its end.
-const FIRST: u32 = 2;
 /// The part of the domain's memory limit that pages ahead may take, and what they must leave free of it.
 const PART: u64 = 4;
 const FREE: u64 = 8;
@@ -34,17 +31,11 @@ pub(super) struct Ahead {
     charged: u64,
 }
 
-/// `count` pages from the one with this offset on, which may go round the end.
-fn pages(offset: usize, count: u32) -> u64 {
-    let ones = if count >= PAGES { u64::MAX } else { (1 << count) - 1 };
-    ones.rotate_left((offset / PAGE) as u32 % PAGES)
-}
-
 /// Of how many sockets that this kernel numbers, and as many others, the first pages are charged to nothing: they stay when a
-/// socket ends, and fit a quarter of what the control group's limit has beyond the domain's (`host/domain/src/launch`).
+/// socket ends, and fit a quarter of what the control group's limit has beyond the domain's ([`group_limit`]).
 fn first_sockets(limit: u64) -> u32 {
     let each = 2 * u64::from(FIRST) * PAGE as u64;
-    if limit == 0 { OBJECTS } else { (((64 << 20) + limit / 8) / 4 / each).min(OBJECTS.into()) as u32 }
+    if limit == 0 { OBJECTS } else { ((group_limit(limit) - limit) / 4 / each).min(OBJECTS.into()) as u32 }
 }
 
 /// Charges bytes, if they are not too many.
@@ -73,7 +64,7 @@ impl Ahead {
         let mut new = Self { number, window: FIRST, touched: 0, charged: 0 };
         let nth = number.checked_sub(ACCEPTED).unwrap_or(number);
         if nth < first_sockets(boot::memory_limit()) {
-            new.touch(pages(0, FIRST));
+            new.touch(pages(0, FIRST as usize * PAGE));
         } else {
             new.reach(0, 0);
         }
@@ -87,13 +78,13 @@ impl Ahead {
             self.window *= 2;
         }
         loop {
-            let wanted = pages(offset, self.window) & !self.touched;
+            // Whole ones, from that of the offset on.
+            let wanted = pages(offset / PAGE * PAGE, self.window as usize * PAGE) & !self.touched;
             if wanted == 0 {
                 return false;
             }
-            let bytes = u64::from(wanted.count_ones()) * PAGE as u64;
-            if charge(bytes) {
-                self.charged += bytes;
+            if charge(bytes(wanted)) {
+                self.charged += bytes(wanted);
                 return self.touch(wanted);
             }
             if self.window == FIRST {
@@ -103,17 +94,10 @@ impl Ahead {
         }
     }
 
-    /// Touches pages, run by run.
-    fn touch(&mut self, mut these: u64) -> bool {
+    /// Touches pages, run by run: whether all are there.
+    fn touch(&mut self, these: u64) -> bool {
         self.touched |= these;
-        let mut all = true;
-        while these != 0 {
-            let first = these.trailing_zeros();
-            let run = (these >> first).trailing_ones();
-            all &= channel::touch(self.number, first as usize, run as usize);
-            these &= !pages(first as usize * PAGE, run);
-        }
-        all
+        runs(these).fold(true, |all, (first, count)| channel::touch(self.number, first, count) && all)
     }
 }
 
