@@ -32,3 +32,17 @@ need_venv() {
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq -y \
         install --no-install-recommends python3-venv >/dev/null
 }
+
+# Makes target/NAME-venv with packages from PyPI, for scripts/setup-NAME. Quick when all is there; safe to run again.
+# Usage: make_venv NAME PACKAGE..., in the repository's folder
+make_venv() {
+    local name=$1 venv=target/$1-venv
+    shift
+    [ -e "$venv/.done" ] && [ ! sdk/python/pyproject.toml -nt "$venv/.done" ] &&
+        [ ! "scripts/setup-$name" -nt "$venv/.done" ] && return
+    need_venv "setup-$name"
+    echo "setup-$name: installing $* in $venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"
+    touch "$venv/.done"
+}
