@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import h11
 import pytest
 
 from doppel import AsyncSandbox, Sandbox
@@ -62,6 +63,20 @@ def test_ctrl_c_ends_the_command(server):
             user.kill()
         assert gone(sandbox, "sleep 9753")
         assert sandbox.is_running(), "it was only connected to"
+
+
+def test_interrupt_between_two_requests_breaks_nothing(server):
+    # httpcore marks a connection as idle, then begins h11's next cycle; an interrupt may come between the two.
+    with Sandbox.create("busybox") as sandbox:
+        sandbox.is_running()
+        pool = sandbox.commands._client._http._transport._pool
+        assert pool.connections
+        for connection in pool.connections:
+            ended = h11.Connection(our_role=h11.CLIENT)
+            ended.send(h11.Request(method="GET", target="/", headers=[("host", "doppel")]))
+            ended.send(h11.EndOfMessage())
+            connection._connection._h11_state = ended
+        assert sandbox.commands.run(["echo", "on"]).stdout == "on\n"
 
 
 def test_ctrl_c_before_the_supervisor_has_answered(server, monkeypatch):

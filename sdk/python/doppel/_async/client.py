@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import IO, Any
 
+import h11
 import httpx
 
 from .._wire import address
@@ -27,6 +28,9 @@ from .tasks import AsyncLimit, in_thread, sleep
 CHUNK = 256 * 1024
 #: Pauses before a request is sent again, in seconds.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
+#: What a broken connection raises. h11's own error is that of a connection that an interrupt (Ctrl-C) met between two
+#: requests: httpcore counts it as idle, h11 does not, and nothing of the request was sent.
+BROKEN = (httpx.TransportError, h11.LocalProtocolError)
 
 
 class AsyncClient:
@@ -125,7 +129,7 @@ class AsyncClient:
                 )
             except (httpx.TimeoutException, TimeoutError) as error:
                 raise DoppelTimeout(f"no answer from {self.host} to {method} {path}") from error
-            except httpx.TransportError as error:
+            except BROKEN as error:
                 if not again or attempt == len(PAUSES) or _over(end):
                     raise self._unreachable(error) from error
             else:
@@ -182,7 +186,7 @@ class AsyncClient:
                     return
             except httpx.TimeoutException:
                 raise
-            except httpx.TransportError as error:
+            except BROKEN as error:
                 if opened or attempt == len(PAUSES) or _over(end):
                     raise self._unreachable(error) from error
             await sleep(PAUSES[attempt])

@@ -18,6 +18,7 @@ from ipaddress import ip_address
 from types import TracebackType
 from typing import IO, Any
 
+import h11
 import httpx
 
 from .._wire import address
@@ -28,6 +29,9 @@ from .tasks import Limit, in_thread, sleep
 CHUNK = 256 * 1024
 #: Pauses before a request is sent again, in seconds.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
+#: What a broken connection raises. h11's own error is that of a connection that an interrupt (Ctrl-C) met between two
+#: requests: httpcore counts it as idle, h11 does not, and nothing of the request was sent.
+BROKEN = (httpx.TransportError, h11.LocalProtocolError)
 
 
 class Client:
@@ -126,7 +130,7 @@ class Client:
                 )
             except (httpx.TimeoutException, TimeoutError) as error:
                 raise DoppelTimeout(f"no answer from {self.host} to {method} {path}") from error
-            except httpx.TransportError as error:
+            except BROKEN as error:
                 if not again or attempt == len(PAUSES) or _over(end):
                     raise self._unreachable(error) from error
             else:
@@ -183,7 +187,7 @@ class Client:
                     return
             except httpx.TimeoutException:
                 raise
-            except httpx.TransportError as error:
+            except BROKEN as error:
                 if opened or attempt == len(PAUSES) or _over(end):
                     raise self._unreachable(error) from error
             sleep(PAUSES[attempt])
