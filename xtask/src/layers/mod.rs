@@ -26,6 +26,8 @@ struct Count<'a> {
     inner: usize,
     against: Vec<String>,
     circle: Vec<String>,
+    /// Each file of the circle with those of it that it uses.
+    inside: Vec<String>,
 }
 
 /// Prints arrows against the table and the largest circle by crate. With `list` it names them all.
@@ -70,7 +72,7 @@ fn check(workspace: &Workspace, table: &Table, list: bool) -> Result<(String, Ve
         );
         if list {
             count.against.iter().for_each(|line| report += &format!("    {line}\n"));
-            count.circle.iter().for_each(|file| report += &format!("    circle: {file}\n"));
+            count.inside.iter().for_each(|line| report += &format!("    circle: {line}\n"));
         }
         faults.extend(above(table, &count));
     }
@@ -85,12 +87,18 @@ fn count<'a>(
 ) -> Result<Count<'a>, String> {
     let files = &workspace.crates[krate].files;
     let circle = circle::largest(files.len(), arrows);
+    let inside = circle.iter().map(|&file| {
+        let used = circle.iter().filter(|&&other| arrows.contains(&(file, other)));
+        let used: Vec<_> = used.map(|&other| files[other].as_str()).collect();
+        format!("{} -> {}", files[file], used.join(" "))
+    });
     Ok(Count {
         krate: &workspace.crates[krate].dir,
         files: files.len(),
         inner: arrows.len(),
         against: table.inside_crate(&workspace.crates[krate], arrows)?,
-        circle: circle.into_iter().map(|file| files[file].clone()).collect(),
+        inside: inside.collect(),
+        circle: circle.iter().map(|&file| files[file].clone()).collect(),
     })
 }
 
