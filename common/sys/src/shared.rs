@@ -45,6 +45,15 @@ unsafe impl SharedLayout for Pulse {}
 // SAFETY: atomics and padding that nobody reads.
 unsafe impl SharedLayout for CallCounts {}
 
+/// Place of something in a mapping, of a contract's constants (`common/abi`), which are for 64 bits.
+///
+/// # Panics
+/// Beyond what this machine can address; constants are not.
+#[must_use]
+pub fn offset(constant: u64) -> usize {
+    usize::try_from(constant).expect("inside a mapping")
+}
+
 /// A shared, writable mapping of a whole descriptor.
 #[derive(Debug)]
 pub struct SharedMap {

@@ -6,10 +6,13 @@
 //! signals and exits between that and the rings. Everything above (fleets, the supervisor, logs, exec, copies) cannot tell
 //! the two kinds apart, and control groups, names and ends are those of any domain.
 //!
-//! * `request`: what the host asks for. `lower`: the image, shared and read-only. `confined`: what it gives up. `check`: that the host's kernel can be given it. `root`: a layer of the domain's own over it.
-//!   `bundle`: the container as OCI describes one. `container`: made by libcontainer.
-//!   `groups`: its control groups. `network`: its device, and who moves that one's packets. `program`: becoming a program inside. `session`, `enter`: further programs. `builtin`: the host's own commands.
-//! * `ring`, `streams`: the guest kernel's ends of the rings. `attendant`: the loop around all of it.
+//! * `attendant`: the loop around all of it, its `container` (made by libcontainer) with its `groups`, `session`s of further
+//!   programs, and the rights it gives up (`confined`).
+//! * `root`: the image, shared and read-only (`lower`; `check`: that the host's kernel can be given it), a layer of the
+//!   domain's own over it (`tree`), and whose the files are (`owners`).
+//! * `program`: what the host asks for (`request`), the container as OCI describes one (`bundle`), becoming a program inside
+//!   (`start`, `enter`), the host's own commands (`builtin`), the guest kernel's ends of the rings (`ring`, `streams`).
+//! * `network`: its device, and who moves that one's packets.
 //!
 //! Boundary: the attendant is root on the host, in PID and mount namespaces of its own; nothing of it is in reach of the
 //! container, whose user namespace maps root to an id that owns nothing. The domain's processes are in its PID namespace:
@@ -17,22 +20,12 @@
 #![forbid(unsafe_code)]
 
 mod attendant;
-mod builtin;
-mod bundle;
-mod check;
-pub mod confined;
-mod container;
-mod enter;
-mod groups;
-mod lower;
+mod failure;
 mod network;
 mod program;
-mod request;
-mod ring;
 mod root;
-mod session;
-mod streams;
-mod talk;
+
+pub use attendant::confined;
 
 use std::process::ExitCode;
 
@@ -51,9 +44,9 @@ pub fn attend() -> Option<ExitCode> {
     }
     let first = args.next()?;
     Some(match first.to_str() {
-        Some(enter::VERB) => enter::run(),
-        Some(check::VERB) => check::run(args.next().as_deref().and_then(|user| user.to_str())),
+        Some(program::enter::VERB) => program::enter::run(),
+        Some(root::check::VERB) => root::check::run(args.next().as_deref().and_then(|user| user.to_str())),
         Some(network::process::VERB) => network::process::run(),
-        _ => attendant::run(&first, args),
+        _ => attendant::run::run(&first, args),
     })
 }

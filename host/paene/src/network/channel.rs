@@ -12,9 +12,7 @@ use doppel_abi_service::net::{
 };
 use doppel_abi_service::{Answers, Bells, ChannelHeader, Requests, layout, sleeps};
 use doppel_ring::{Consumer, Producer, Reader, Span, Stream, Ticket, Tickets, Writer};
-use doppel_sys::shared::{SharedLayout, SharedMap};
-
-use crate::attendant::place;
+use doppel_sys::shared::{SharedLayout, SharedMap, offset};
 
 /// A request under way, and what its answer concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,12 +75,12 @@ pub(super) fn address(end: &End) -> SocketAddr {
 
 /// Maps a channel.
 pub(super) fn map(memory: &OwnedFd) -> io::Result<Arc<SharedMap>> {
-    Ok(Arc::new(SharedMap::new(memory.as_fd(), place(SIZE))?))
+    Ok(Arc::new(SharedMap::new(memory.as_fd(), offset(SIZE))?))
 }
 
 /// Its first page.
 pub(super) fn header(map: &SharedMap) -> &ChannelHeader {
-    map.get(place(layout::HEADER))
+    map.get(offset(layout::HEADER))
 }
 
 impl Channel {
@@ -105,8 +103,8 @@ impl Channel {
         self.epoch != 0
     }
 
-    fn get<T: SharedLayout>(&self, offset: u64) -> &T {
-        self.map.get(place(offset))
+    fn get<T: SharedLayout>(&self, at: u64) -> &T {
+        self.map.get(offset(at))
     }
 
     /// What both sides know of a socket.
@@ -126,7 +124,7 @@ impl Channel {
             return news;
         }
         let map = self.map.clone();
-        let ring = map.get::<Answers>(place(layout::ANSWERS)).ring();
+        let ring = map.get::<Answers>(offset(layout::ANSWERS)).ring();
         // A broken ring says nothing any more; the service domain that broke it will be replaced.
         while let Ok(Some(entry)) = self.answers.pop(&ring) {
             match Answer::decode(&entry) {
@@ -194,7 +192,7 @@ impl Channel {
             return false;
         }
         let map = self.map.clone();
-        let ring = map.get::<Requests>(place(layout::REQUESTS)).ring();
+        let ring = map.get::<Requests>(offset(layout::REQUESTS)).ring();
         let mut some = false;
         while let Some((request, ticket)) = self.queued.front() {
             if self.requests.push(&ring, &request.encode(*ticket)) != Ok(true) {
@@ -248,12 +246,12 @@ impl Channel {
 
     /// Copies bytes to where they go up.
     pub fn put(&self, n: u32, span: Span, bytes: &[u8]) {
-        self.map.write(place(up_buffer(n)) + span.offset, bytes);
+        self.map.write(offset(up_buffer(n)) + span.offset, bytes);
     }
 
     /// Copies bytes that came down.
     pub fn get_bytes(&self, n: u32, span: Span, bytes: &mut [u8]) {
-        self.map.read(place(down_buffer(n)) + span.offset, bytes);
+        self.map.read(offset(down_buffer(n)) + span.offset, bytes);
     }
 
     /// Puts bytes `skip` bytes after the next, which have room there.

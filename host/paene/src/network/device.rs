@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use super::Addresses;
+use super::addresses::Addresses;
 use super::netlink::Netlink;
 
 /// Its name.

@@ -12,12 +12,13 @@ use rustix::event::EventfdFlags;
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::Addresses;
+use doppel_sys::shared::offset;
+
+use super::addresses::Addresses;
 use super::channel::{self, Channel};
 use super::device::MTU;
 use super::stack::Stack;
 use super::tunnel::Tunnel;
-use crate::attendant::place;
 
 const IP4: Ipv4Addr = Ipv4Addr::new(10, 88, 1, 2);
 const IP6: Ipv6Addr = Ipv6Addr::new(0xfd88, 0xd0bb, 0xe1, 0, 0, 0, 0, 0x102);
@@ -80,7 +81,7 @@ pub fn packets(bytes: &[u8]) {
     let mut stack = Stack::new(Channel::new(map.clone(), doorbell), Tunnel::new(packets), addresses);
     // A service is there.
     map.write(
-        place(layout::HEADER) + std::mem::offset_of!(doppel_abi_service::ChannelHeader, epoch),
+        offset(layout::HEADER) + std::mem::offset_of!(doppel_abi_service::ChannelHeader, epoch),
         &1u32.to_le_bytes(),
     );
     let mut rest = bytes;
@@ -97,7 +98,7 @@ pub fn packets(bytes: &[u8]) {
                     2 => SOCKETS + at % 4096,
                     _ => layout::TO_GUEST + at % 4096,
                 };
-                map.write(place(at) & !3, &[d, e, f, g]);
+                map.write(offset(at) & !3, &[d, e, f, g]);
             }
             1 => {
                 let (raw, more) = rest.split_at(rest.len().min(a.into()));

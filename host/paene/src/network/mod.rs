@@ -12,6 +12,7 @@
 //! Boundary: the helper trusts neither packets nor channel. It has ids that own nothing, no capabilities and a filter of
 //! some twenty calls, none of which opens anything. Packets whose source is not the domain's own address are dropped.
 
+mod addresses;
 mod channel;
 mod device;
 #[cfg(feature = "fuzz")]
@@ -26,7 +27,6 @@ mod stream;
 mod tunnel;
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -34,14 +34,9 @@ use std::process::{Command, Stdio};
 use doppel_abi_machine::ATTENDANT;
 use rustix::process::Pid;
 
-use crate::talk;
+use crate::program::talk;
 
-/// A domain's addresses in its virtual network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Addresses {
-    pub ip4: Ipv4Addr,
-    pub ip6: Ipv6Addr,
-}
+pub(crate) use addresses::Addresses;
 
 /// What a domain with a network is born with.
 #[derive(Debug)]

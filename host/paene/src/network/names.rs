@@ -8,8 +8,8 @@ use doppel_abi_service::net::address::RESOLVER4;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, fchown, open, openat2, unlinkat};
 use rustix::io::Errno;
 
-use super::Addresses;
-use crate::root::Owners;
+use super::addresses::Addresses;
+use crate::root::owners::Owners;
 
 /// Writes both below a root file system.
 pub(crate) fn write(root: &Path, owners: Owners, addresses: Addresses, name: &str) -> io::Result<()> {

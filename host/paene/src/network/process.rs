@@ -15,11 +15,11 @@ use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, futex};
 
-use super::Addresses;
+use super::addresses::Addresses;
 use super::channel::{self, Channel};
 use super::stack::Stack;
 use super::tunnel::Tunnel;
-use crate::talk;
+use crate::program::talk;
 
 /// Argument that makes this program the helper.
 pub(crate) const VERB: &str = "network";

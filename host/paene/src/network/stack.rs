@@ -8,7 +8,7 @@ use doppel_abi_service::net::{End, Request, SocketOption};
 use rustix::io::Errno;
 use smoltcp::time::Instant;
 
-use super::Addresses;
+use super::addresses::Addresses;
 use super::channel::{Channel, News, Pending, end};
 use super::grams::{Grams, Place};
 use super::packet::{self, Packet, What};

@@ -15,23 +15,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use doppel_abi_machine::{StartInfo, UNPACKED, VirtualRegisters, control, event, fd, layout, ring, state};
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{SharedMap, offset};
 use doppel_sys::signal::SignalFd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Signal, WaitOptions};
 use rustix::thread::futex;
 
-use crate::confined;
-use crate::container::{self, Container};
-use crate::lower::{Form, Lower};
+use crate::attendant::confined;
+use crate::attendant::container::{self, Container};
+use crate::attendant::host::Host;
+use crate::attendant::session::Session;
+use crate::attendant::signals::signals;
+use crate::failure::{Failure, cannot};
 use crate::network::{Addresses, Link};
-use crate::program::set_size;
-use crate::request::Request;
-use crate::ring::Ring;
-use crate::root::{self, Failure, Owners, Quota, cannot};
-use crate::session::Session;
-use crate::streams::Streams;
-use crate::talk::Stage;
+use crate::program::request::Request;
+use crate::program::ring::Ring;
+use crate::program::start::set_size;
+use crate::program::streams::Streams;
+use crate::program::talk::Stage;
+use crate::root::lower::{Form, Lower};
+use crate::root::owners::{CLAIMS, Owners};
+use crate::root::tree::{self, Quota};
 
 /// SIGCHLD.
 const CHILD: i32 = 17;
@@ -40,47 +44,11 @@ const OOM_SCORES: [&str; 2] = ["-500", "0"];
 /// Exit code for a domain that could not be made.
 const TOOL_ERROR: i32 = 125;
 
-/// What the host and the attendant have in common.
-#[derive(Debug)]
-pub(crate) struct Host {
-    pub map: Arc<SharedMap>,
-    doorbell: OwnedFd,
-    _control: OwnedFd,
-}
-
-impl Host {
-    /// Tells the host to look.
-    pub fn ring(&self) {
-        // A counter at its maximum has rung already.
-        let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
-    }
-
-    pub fn registers(&self) -> &VirtualRegisters {
-        self.map.get(place(control::VREGS))
-    }
-
-    /// Says something on the domain's log.
-    fn log(&self, text: &str) {
-        let _ = Ring::console(ring::LOG).produce(&self.map, format!("doppel: {text}\n").as_bytes());
-        self.ring();
-    }
-
-    fn ended(&self, status: i32) {
-        self.registers().exit_status.store(status, Ordering::Release);
-        self.registers().state.store(state::EXITED, Ordering::Release);
-        self.ring();
-    }
-}
-
 /// A field of the start info.
-fn start_info<const N: usize>(map: &SharedMap, offset: usize) -> [u8; N] {
+fn start_info<const N: usize>(map: &SharedMap, field: usize) -> [u8; N] {
     let mut bytes = [0; N];
-    map.read(place(control::START_INFO) + offset, &mut bytes);
+    map.read(offset(control::START_INFO) + field, &mut bytes);
     bytes
-}
-
-pub(crate) fn place(offset: u64) -> usize {
-    usize::try_from(offset).expect("inside the control area")
 }
 
 /// The attendant of the domain with this name; `args` are the limits of its layer, bytes and files, how the image is to be there, then the directories of
@@ -118,7 +86,7 @@ fn born() -> io::Result<(Host, File, Option<Link>)> {
     if control.as_raw_fd() != fd::ATTENDANT_CONTROL {
         return Err(io::Error::other("it was born with other descriptors"));
     }
-    let mut map = SharedMap::new(control.as_fd(), place(control::SIZE))?;
+    let mut map = SharedMap::new(control.as_fd(), offset(control::SIZE))?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -126,7 +94,7 @@ fn born() -> io::Result<(Host, File, Option<Link>)> {
     let link = match (channel, service) {
         (Ok(memory), Ok(doorbell)) => {
             // Registers are where the service posts events too.
-            let (at, page) = (place(control::VREGS), place(layout::PAGE));
+            let (at, page) = (offset(control::VREGS), offset(layout::PAGE));
             map.overlay(at, page, memory.as_fd(), doppel_abi_service::layout::REGISTERS)?;
             let ip4 = start_info::<4>(&map, std::mem::offset_of!(StartInfo, ip4)).into();
             let ip6 = Ipv6Addr::from(start_info::<16>(&map, std::mem::offset_of!(StartInfo, ip6)));
@@ -146,7 +114,7 @@ fn attend(
     link: Option<&Link>,
 ) -> Result<i32, Failure> {
     let len = u32::from_le_bytes(start_info(&host.map, std::mem::offset_of!(StartInfo, boot_args_len)));
-    let request = Request::read(&host.map, place(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
+    let request = Request::read(&host.map, offset(control::BOOT_ARGS), len, control::BOOT_ARGS_MAX)
         .ok_or("the boot arguments are none")?;
     let rings = [ring::STDIN, ring::STDOUT, ring::STDERR].map(Ring::console);
     let (mut streams, theirs) = Streams::new(rings, &request).map_err(cannot("make streams"))?;
@@ -154,8 +122,8 @@ fn attend(
     let children = SignalFd::new(&[CHILD]).map_err(cannot("watch processes"))?;
     // Held as long as this process lives.
     let (owners, _claim) =
-        Owners::claim(Path::new(root::CLAIMS)).map_err(cannot("claim users for the container"))?;
-    root::see_processes()?;
+        Owners::claim(Path::new(CLAIMS)).map_err(cannot("claim users for the container"))?;
+    tree::see_processes()?;
     let lower = Lower::open(image, owners, form)?;
     let container = container::make(&request, owners, &lower, quota, groups, theirs, link)?;
     // What the container was made with is behind us; its processes have their own.
@@ -195,7 +163,7 @@ fn attend(
 /// Passes the host's events on to a descriptor.
 fn listen(map: Arc<SharedMap>, wake: Arc<OwnedFd>) -> io::Result<()> {
     doppel_sys::signal::spawn_blocked("events", move || {
-        let registers: &VirtualRegisters = map.get(place(control::VREGS));
+        let registers: &VirtualRegisters = map.get(offset(control::VREGS));
         loop {
             let seen = registers.event_seq.load(Ordering::SeqCst);
             if registers.pending.load(Ordering::SeqCst) != 0 {
@@ -319,18 +287,4 @@ impl Attendant<'_> {
             }
         }
     }
-}
-
-/// The signals of a set, bit n-1 for signal n.
-pub(crate) fn signals(set: u64) -> impl Iterator<Item = Signal> {
-    (1..=64i32).filter(move |n| set & (1 << (n - 1)) != 0).filter_map(Signal::from_named_raw)
-}
-
-/// Sends a process (or, negative, a group) a signal; one that is gone needs none.
-pub(crate) fn send(pid: Pid, group: bool, signal: Signal) {
-    let _ = if group {
-        rustix::process::kill_process_group(pid, signal)
-    } else {
-        rustix::process::kill_process(pid, signal)
-    };
 }

@@ -13,7 +13,8 @@ use std::path::Path;
 use rustix::fs::CWD;
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, mount_remount, move_mount, open_tree};
 
-use crate::root::{Failure, Owners, cannot};
+use crate::failure::{Failure, cannot};
+use crate::root::owners::Owners;
 
 /// Where programs look for them.
 const PLACE: &str = "/sys/fs/cgroup";

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
 
-use crate::request::Request;
+use crate::program::request::Request;
 
 mod files;
 mod processes;

@@ -8,8 +8,8 @@ use rustix::process::Resource;
 use rustix::thread::CapabilitySet;
 use serde_json::{Value, json};
 
-use crate::request::Request;
-use crate::root::Owners;
+use crate::program::request::Request;
+use crate::root::owners::Owners;
 
 /// What root in a domain may do, to what is its own: Docker's default set.
 pub(crate) const CAPABILITIES: &[(&str, CapabilitySet)] = &[

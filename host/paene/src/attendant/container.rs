@@ -12,15 +12,17 @@ use libcontainer::syscall::syscall::SyscallType;
 use libcontainer::workload::{Executor, ExecutorError, ExecutorValidationError};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::attendant::send;
-use crate::groups::{self, Group};
-use crate::lower::Lower;
+use crate::attendant::groups::{self, Group};
+use crate::attendant::signals::send;
+use crate::failure::{Failure, cannot};
 use crate::network::{Link, names};
-use crate::request::Request;
-use crate::root::{self, Failure, Owners, Quota, cannot};
-use crate::streams::Theirs;
-use crate::talk::{self, Stage, Word};
-use crate::{bundle, program};
+use crate::program::request::Request;
+use crate::program::streams::Theirs;
+use crate::program::talk::{self, Stage, Word};
+use crate::program::{bundle, start};
+use crate::root::lower::Lower;
+use crate::root::owners::Owners;
+use crate::root::tree::{self, Quota};
 
 /// A container with its first process, which waits to become the program or is it.
 pub(crate) struct Container {
@@ -48,7 +50,7 @@ struct Become {
 
 impl Executor for Become {
     fn exec(&self, _: &Spec) -> Result<(), ExecutorError> {
-        std::process::exit(program::become_it(&self.request, &self.report).into())
+        std::process::exit(start::become_it(&self.request, &self.report).into())
     }
 
     fn validate(&self, _: &Spec) -> Result<(), ExecutorValidationError> {
@@ -69,22 +71,22 @@ pub(crate) fn make(
 ) -> Result<Container, Failure> {
     // Before they are out of sight.
     let groups = groups.iter().map(|dir| Group::open(dir)).collect::<Result<Vec<_>, _>>()?;
-    root::view()?;
-    let rootfs = root::make(image, quota)?;
+    tree::view()?;
+    let rootfs = tree::make(image, quota)?;
     // The program says if it is not there.
-    let _ = root::make_directory(&rootfs, Path::new(&request.cwd), owners);
+    let _ = tree::make_directory(&rootfs, Path::new(&request.cwd), owners);
     if let Some(link) = link {
         let name = request.hostname.to_string_lossy();
         names::write(&rootfs, owners, link.addresses, &name)
             .map_err(cannot("write /etc/resolv.conf and /etc/hosts"))?;
     }
-    let dir = Path::new(root::RUN).join("bundle");
+    let dir = Path::new(tree::RUN).join("bundle");
     bundle::write(&dir, &rootfs, request, owners).map_err(cannot("describe the container"))?;
     let (report, theirs_report) = talk::pair().map_err(cannot("make a socket"))?;
     let executor = Become { request: Arc::new(request.clone()), report: Arc::new(theirs_report) };
     let build = || {
         ContainerBuilder::new("domain".to_owned(), SyscallType::default())
-            .with_root_path(Path::new(root::RUN).join("state"))?
+            .with_root_path(Path::new(tree::RUN).join("state"))?
             .with_executor(executor)
             .with_stdin(theirs.stdin)
             .with_stdout(theirs.stdout)

@@ -15,8 +15,9 @@ use std::process::{Command, ExitCode, Stdio};
 use doppel_abi_machine::ATTENDANT;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::failure::{Failure, cannot};
 use crate::network::process::{drop_rights, filter};
-use crate::root::{Failure, Owners, cannot};
+use crate::root::owners::Owners;
 
 /// Argument that makes this program the one who looks.
 pub(crate) const VERB: &str = "check";

@@ -13,13 +13,15 @@ use doppel_abi_machine::{ATTENDANT, control, ring};
 use rustix::event::PollFlags;
 use rustix::process::{Pid, Signal};
 
-use crate::attendant::{Host, place, send, signals};
-use crate::enter;
-use crate::program::set_size;
-use crate::request::Request;
-use crate::ring::Ring;
-use crate::streams::{Pumped, Streams};
-use crate::talk::{self, Word};
+use crate::attendant::host::Host;
+use crate::attendant::signals::{send, signals};
+use crate::program::enter;
+use crate::program::request::Request;
+use crate::program::ring::Ring;
+use crate::program::start::set_size;
+use crate::program::streams::{Pumped, Streams};
+use crate::program::talk::{self, Word};
+use doppel_sys::shared::offset;
 
 /// SIGKILL as a wait status.
 const KILLED: i32 = 9;
@@ -41,7 +43,7 @@ pub(crate) struct Session {
 }
 
 fn header(host: &Host, slot: usize) -> &SessionHeader {
-    host.map.get(place(control::SESSIONS + slot as u64 * SESSION_STRIDE))
+    host.map.get(offset(control::SESSIONS + slot as u64 * SESSION_STRIDE))
 }
 
 impl Session {
@@ -57,7 +59,7 @@ impl Session {
             return None;
         }
         let len = h.request_len.load(Ordering::Relaxed);
-        let at = place(control::SESSIONS + slot as u64 * SESSION_STRIDE + SESSION_REQUEST);
+        let at = offset(control::SESSIONS + slot as u64 * SESSION_STRIDE + SESSION_REQUEST);
         let mut session = Request::read(&host.map, at, len, SESSION_REQUEST_MAX)
             .ok_or(rustix::io::Errno::INVAL)
             .and_then(|request| Self::start(slot, host, request, at, len, container));

@@ -3,50 +3,18 @@
 //! The layer is a tmpfs, whose size and number of files are limited; its pages count as the domain's memory.
 //! All is mounted in the attendant's own mount namespace and goes with it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MoveMountFlags, UnmountFlags, mount, move_mount, unmount};
 
-use crate::lower::Lower;
-
-/// The host ids that a container's ids are, from 0 on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owners {
-    pub first: u32,
-    pub count: u32,
-}
-
-/// Ids of one container.
-const COUNT: u32 = 1 << 16;
-/// Where the first container's begin, and how many containers have some: below those of para domains.
-const FIRST: u32 = 0x2000_0000;
-const CONTAINERS: u32 = 1 << 14;
-
-impl Owners {
-    /// Claims ids that no other container has, for as long as the file is open: it is locked. The files stay, as many as
-    /// there were containers at a time.
-    pub fn claim(dir: &Path) -> io::Result<(Self, File)> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        for place in 0..CONTAINERS {
-            let path = dir.join(place.to_string());
-            let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok((Self { first: FIRST + place * COUNT, count: COUNT }, file)),
-                Err(Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(io::Error::other("all are taken"))
-    }
-}
-
-/// Where who has which ids is kept.
-pub(crate) const CLAIMS: &str = "/run/doppel/users";
+use crate::failure::{Failure, cannot};
+use crate::root::lower::Lower;
+use crate::root::owners::Owners;
 
 /// How much a container may change.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,14 +27,6 @@ pub(crate) struct Quota {
 
 /// Most files without a limit of one's own.
 const INODES: u64 = 1 << 20;
-
-/// Why something could not be done, in words.
-pub(crate) type Failure = String;
-
-/// Says what an error is about.
-pub(crate) fn cannot<E: std::fmt::Display>(doing: &str) -> impl FnOnce(E) -> Failure + '_ {
-    move |error| format!("cannot {doing}: {error}")
-}
 
 /// Directory of everything here, in the attendant's own view.
 pub(crate) const RUN: &str = "/run";
@@ -151,21 +111,4 @@ pub(crate) fn make_directory(root: &Path, dir: &Path, owners: Owners) -> io::Res
         };
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn containers_have_ids_of_their_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let (a, file) = Owners::claim(dir.path()).unwrap();
-        let (b, _other) = Owners::claim(dir.path()).unwrap();
-        assert_eq!((a.first, b.first), (FIRST, FIRST + COUNT));
-        drop(file);
-        assert_eq!(Owners::claim(dir.path()).unwrap().0, a, "free again");
-        let last = FIRST + (CONTAINERS - 1) * COUNT + (COUNT - 1);
-        assert!(last < doppel_confine::limits::SERVICE_UID);
-    }
 }

@@ -14,8 +14,9 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, open_tree,
 };
 
-use crate::check;
-use crate::root::{Failure, Owners, cannot};
+use crate::failure::{Failure, cannot};
+use crate::root::check;
+use crate::root::owners::Owners;
 
 /// How the image's files come to be below the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

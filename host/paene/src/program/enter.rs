@@ -15,10 +15,10 @@ use rustix::process::{Pid, Resource, Rlimit, WaitOptions};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::bundle::{CAPABILITIES, LIMITS, OOM_SCORE};
-use crate::program;
-use crate::request::Request;
-use crate::talk::{self, Stage, Word};
+use crate::program::bundle::{CAPABILITIES, LIMITS, OOM_SCORE};
+use crate::program::request::Request;
+use crate::program::start;
+use crate::program::talk::{self, Stage, Word};
 
 /// Argument that makes this program the helper.
 pub(crate) const VERB: &str = "enter";
@@ -53,7 +53,7 @@ fn start(socket: &OwnedFd) -> io::Result<ExitCode> {
             let code = match confine(&request, &streams) {
                 Ok(()) => {
                     drop((ours, streams, init));
-                    program::become_it(&request, &theirs)
+                    start::become_it(&request, &theirs)
                 }
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());

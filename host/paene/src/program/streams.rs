@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-use crate::request::Request;
-use crate::ring::Ring;
+use crate::program::request::Request;
+use crate::program::ring::Ring;
 
 /// Most bytes moved at a time.
 const CHUNK: usize = 32 << 10;

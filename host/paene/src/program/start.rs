@@ -13,9 +13,9 @@ use std::sync::Arc;
 use rustix::pty::OpenptFlags;
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use crate::builtin;
-use crate::request::Request;
-use crate::talk::{Stage, Word};
+use crate::program::builtin;
+use crate::program::request::Request;
+use crate::program::talk::{Stage, Word};
 
 /// Where programs are looked for unless the environment says otherwise.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
