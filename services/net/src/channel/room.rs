@@ -10,10 +10,9 @@ use std::sync::Arc;
 
 use doppel_abi_service::net::pages::{self, PAGE, PAGES, bytes, pages};
 use doppel_abi_service::net::{BUFFER, down_buffer};
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 
 use crate::channel::quota::{Account, Left};
-use crate::flow::stream::at;
 
 /// Buffers of sockets that are no more, given back at once.
 const LEFT: usize = 16;
@@ -138,7 +137,7 @@ impl Room {
         }
         let (first, last) = (wanted.trailing_zeros() as usize, 63 - wanted.leading_zeros() as usize);
         let mut found = [0; PAGES as usize];
-        let from = at(down_buffer(self.number)) + first * PAGE;
+        let from = shared::offset(down_buffer(self.number)) + first * PAGE;
         if memory.resident(from, &mut found[first..=last]).is_ok() {
             let lent = found.iter().enumerate().map(|(n, there)| u64::from(there & 1) << n).sum::<u64>();
             self.lent |= lent & wanted;
@@ -167,7 +166,7 @@ impl Room {
             return;
         }
         let first = pages::FIRST as usize * PAGE;
-        if memory.free(at(down_buffer(self.number)) + first, BUFFER as usize - first).is_ok() {
+        if memory.free(shared::offset(down_buffer(self.number)) + first, BUFFER as usize - first).is_ok() {
             self.account.give_memory(bytes(self.there & !Left::FIRST));
             self.there &= Left::FIRST;
             self.lent &= Left::FIRST;
@@ -179,7 +178,7 @@ impl Room {
 fn give_back(account: &Account, memory: &SharedMap, number: u32, there: u64, these: u64) -> u64 {
     let mut kept = there;
     for (first, count) in pages::runs(there & these) {
-        if memory.free(at(down_buffer(number)) + first * PAGE, count * PAGE).is_ok() {
+        if memory.free(shared::offset(down_buffer(number)) + first * PAGE, count * PAGE).is_ok() {
             let given = pages(first * PAGE, count * PAGE);
             kept &= !given;
             account.give_memory(bytes(given));
@@ -207,7 +206,7 @@ mod tests {
     /// Memory of some sockets, and of a domain that may have so many pages.
     fn of(pages: u64) -> (SharedMap, Arc<Account>) {
         let (file, _bell) = doppel_service::make(doppel_abi_service::net::SIZE).unwrap();
-        let memory = SharedMap::new(file.as_fd(), at(down_buffer(9)) + BUFFER as usize).unwrap();
+        let memory = SharedMap::new(file.as_fd(), shared::offset(down_buffer(9)) + BUFFER as usize).unwrap();
         let quota = Quota { memory: pages * SIZE, ..Quota::default() };
         (memory, Account::new(quota, Pools::new(1 << 20, 1 << 15, 1 << 30)))
     }
@@ -215,7 +214,7 @@ mod tests {
     /// A domain touches these pages of a socket.
     fn touch(memory: &SharedMap, number: u32, pages: std::ops::Range<usize>) {
         for n in pages {
-            memory.write(at(down_buffer(number)) + n * PAGE, &[0]);
+            memory.write(shared::offset(down_buffer(number)) + n * PAGE, &[0]);
         }
     }
 
@@ -247,13 +246,13 @@ mod tests {
         assert!(account.take_memory(24 * SIZE) && !account.take_memory(1));
         assert_eq!(b.stream(&memory, (100, 10 * PAGE), 0), PAGE - 100);
         assert_eq!(b.stream(&memory, (PAGE, PAGE), 100), 0, "while something waits");
-        memory.write(at(down_buffer(0)) + PAGE, &[7; 100]);
+        memory.write(shared::offset(down_buffer(0)) + PAGE, &[7; 100]);
         // What has been taken is given back, and reads as nothing.
         account.give_memory(24 * SIZE);
         assert_eq!(a.stream(&memory, (9 * PAGE, 5 * PAGE), 0), PAGE);
         assert_eq!(a.stream(&memory, (10 * PAGE, 4 * PAGE), PAGE as u32), 4 * PAGE);
         let mut found = [1; 100];
-        memory.read(at(down_buffer(0)) + PAGE, &mut found);
+        memory.read(shared::offset(down_buffer(0)) + PAGE, &mut found);
         assert_eq!(found, [0; 100]);
     }
 
@@ -277,7 +276,7 @@ mod tests {
         let (memory, account) = of(300);
         let held = |number: u32| {
             let mut found = [0; PAGES as usize];
-            memory.resident(at(down_buffer(number)), &mut found).unwrap();
+            memory.resident(shared::offset(down_buffer(number)), &mut found).unwrap();
             found.map(|p| usize::from(p & 1)).iter().sum::<usize>()
         };
         // Four leave all of their buffer, 62 pages beyond the first two, the fifth finds that enough.

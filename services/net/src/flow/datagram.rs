@@ -16,7 +16,7 @@ use doppel_abi_service::net::{BUFFER, DatagramHeader, End, SocketHeader, down_bu
 use doppel_ring::{Reader, Stream, Ticket, Writer};
 use doppel_service::{Broken, Channel};
 use doppel_sys::datagram::Marks;
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 use rustix::io::Errno;
 
 use crate::channel::client::{Published, Settings, Shared, Wish};
@@ -27,7 +27,7 @@ use crate::flow::address;
 use crate::flow::address_cache::Recent;
 use crate::flow::egress::Outlet;
 use crate::flow::route::Way;
-use crate::flow::stream::{Turn, at};
+use crate::flow::stream::Turn;
 use crate::rules::ledger::Counts;
 use crate::rules::policy::{Flow, Policy};
 use crate::rules::{Direction, Protocol, Transport};
@@ -334,7 +334,9 @@ impl Datagrams {
             if n == 0 {
                 return Err(Broken);
             }
-            channel.memory().read(at(up_buffer(self.number)) + span.offset, &mut to[done..done + n]);
+            channel
+                .memory()
+                .read(shared::offset(up_buffer(self.number)) + span.offset, &mut to[done..done + n]);
             done += n;
         }
         Ok(())
@@ -474,7 +476,7 @@ impl Datagrams {
                 if now.is_empty() {
                     return Err(Broken);
                 }
-                channel.memory().write(at(down_buffer(self.number)) + span.offset, now);
+                channel.memory().write(shared::offset(down_buffer(self.number)) + span.offset, now);
                 skip += u32::try_from(now.len()).unwrap_or(BUFFER);
                 part = rest;
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use doppel_abi_service::net::{BUFFER, SocketHeader, down_buffer, up_buffer};
 use doppel_ring::{Reader, Ticket, Writer};
 use doppel_service::{Broken, Channel};
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 use rustix::net::Shutdown;
 
 use crate::channel::client::Caller;
@@ -159,7 +159,7 @@ impl Stream {
             if most == 0 {
                 return Ok(Turn::Held);
             }
-            let offset = at(up_buffer(self.number)) + span.offset;
+            let offset = shared::offset(up_buffer(self.number)) + span.offset;
             let want = span.len.min(budget - done).min(most);
             let sent = match self.before_urgent(channel, want) {
                 Next::Bytes(n) => channel.memory().write_to(self.link.as_fd(), offset, n),
@@ -203,7 +203,7 @@ impl Stream {
                 }
                 break;
             }
-            let offset = at(down_buffer(self.number)) + span.offset;
+            let offset = shared::offset(down_buffer(self.number)) + span.offset;
             let most = share.most(Direction::In);
             if most == 0 {
                 return Ok(Turn::Held);
@@ -286,8 +286,4 @@ impl Stream {
         self.down_ended = true;
         self.mark(channel);
     }
-}
-
-pub(crate) fn at(offset: u64) -> usize {
-    usize::try_from(offset).expect("a 64-bit host")
 }

@@ -7,7 +7,9 @@ use doppel_service::{Broken, Channel};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::flow::stream::{Stream, at};
+use doppel_sys::shared;
+
+use crate::flow::stream::Stream;
 
 /// What to send of the bytes that come next.
 pub(crate) enum Next {
@@ -36,7 +38,7 @@ impl Stream {
     /// Sends the next byte, which is urgent.
     pub(crate) fn send_urgent(&mut self, channel: &Channel, offset: usize) -> Result<(), Errno> {
         let mut byte = [0];
-        channel.memory().read(at(up_buffer(self.number)) + offset, &mut byte);
+        channel.memory().read(shared::offset(up_buffer(self.number)) + offset, &mut byte);
         let flags = SendFlags::OOB | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match rustix::net::send(self.link(), &byte, flags) {
             // A connection between domains, on a host that knows of no urgent bytes there.

@@ -11,9 +11,10 @@ use doppel_abi_service::OBJECTS;
 use doppel_abi_service::net::{BUFFER, up_buffer};
 use doppel_service::Channel;
 
+use doppel_sys::shared;
+
 use crate::channel::client::Entity;
 use crate::channel::quota::Account;
-use crate::flow::stream::at;
 use crate::service::burden::{Burden, LEFT};
 
 /// How long a turn may give back: about what one client's turn may take, also while others wait for answers.
@@ -91,7 +92,7 @@ impl Ended {
         if one.freed == OBJECTS {
             self.closed.pop_front();
         } else {
-            let _ = one.channel.memory().free(at(up_buffer(one.freed)), 2 * BUFFER as usize);
+            let _ = one.channel.memory().free(shared::offset(up_buffer(one.freed)), 2 * BUFFER as usize);
             one.freed += 1;
         }
         true
