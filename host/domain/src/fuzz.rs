@@ -10,7 +10,8 @@ use doppel_abi_machine::{
 use crate::Output;
 use crate::io::console::Console;
 use crate::peer::Peer;
-use crate::session::{ExecConfig, Session};
+use crate::session::Session;
+use crate::session::config::ExecConfig;
 
 /// Words near the borders of what makes sense.
 fn word(byte: u8, raw: u32) -> u32 {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use doppel_freezer::FrozenImage;
 
 use crate::Error;
-use crate::run::state::lock;
+use crate::lock::lock;
 
 /// An image, locked while it is opened.
 type Place = Arc<Mutex<Weak<FrozenImage>>>;

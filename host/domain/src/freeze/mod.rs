@@ -1,5 +1,6 @@
 //! Freezing, going on from frozen images, and page sharing among clones.
 
+pub mod domain;
 pub mod frozen;
 pub mod images;
 pub mod shadow;

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::limits::bounds::LEAST_MEMORY;
+use crate::limits::bounds::MOST_CPUS;
+use crate::limits::bounds::UNBOUNDED;
 use crate::{Error, Resources};
 
 /// What a domain's programs run on.
@@ -117,17 +120,6 @@ pub struct NetworkLink {
     /// A domain that wakes had this channel when it was hibernated.
     pub same: bool,
 }
-
-/// Least memory limit: below this not even the guest kernel fits.
-pub const LEAST_MEMORY: u64 = 8 << 20;
-
-/// The memory limit of a domain that wants none, nor the one that all have by default.
-pub const UNBOUNDED: u64 = 0;
-
-/// The limit on processes and threads of a domain that wants none, as if it said nothing.
-pub const NO_PIDS_LIMIT: u32 = 0;
-/// Most CPUs of one domain.
-pub const MOST_CPUS: f64 = 256.0;
 
 impl DomainConfig {
     /// Runs `argv` on `image` as root in `/`, with no environment, no limits and no input.
@@ -245,4 +237,18 @@ pub(crate) fn check_memory(memory: Option<u64>) -> Result<(), Error> {
 fn is_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.len() <= 63 && name.chars().all(good) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// Fills in what follows from the domain's name: the host name and its environment variable.
+pub(crate) fn completed(config: &DomainConfig, label: String) -> DomainConfig {
+    let mut config = config.clone();
+    if config.hostname.is_empty() {
+        config.hostname = label.into();
+    }
+    if !config.env.iter().any(|e| e.as_encoded_bytes().starts_with(b"HOSTNAME=")) {
+        let mut variable = OsString::from("HOSTNAME=");
+        variable.push(&config.hostname);
+        config.env.push(variable);
+    }
+    config
 }

@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::launch::elf::{self, Gates};
 use crate::launch::kernel_cache::KernelCache;
-use crate::run::state::lock;
+use crate::lock::lock;
 use crate::{DomainConfig, Error, Kind};
 
 /// The guest kernel built with this program, trimmed; empty in debug builds without `DOPPEL_EMBED_KERNEL=1`.

@@ -1,30 +1,32 @@
 //! Starting a domain: memory, identity, control group, then its first process.
 
-use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use doppel_abi_machine::{boot_flags, group_limit};
+use doppel_abi_machine::boot_flags;
 use doppel_sys::signal::SignalFd;
 use rustix::event::EventfdFlags;
 
+use crate::Keep;
 use crate::freeze::frozen::{CloneConfig, Resume, image_digest};
 use crate::freeze::share::Member;
 use crate::io::console::Console;
 use crate::io::terminal::winsize;
+use crate::launch::config::completed;
 use crate::launch::control::{Facts, Memory, open_image};
 use crate::launch::first_process::FirstProcess;
 use crate::launch::kernel::First;
-use crate::limits::cgroup::{self, Cgroup};
+use crate::limits::cgroup::Cgroup;
+use crate::limits::group_limits::limits;
+use crate::lock::lock;
 use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Origin, Recorded};
 use crate::run::foreground::{FORWARDED, WINCH};
-use crate::run::state::{Born, Core, Guests, lock};
-use crate::{
-    Domain, DomainConfig, Error, Kind, NO_PIDS_LIMIT, Output, Resources, Sharing, StartTimes, UNBOUNDED,
-};
+use crate::run::state::{Born, Core, Guests};
+use crate::{Domain, DomainConfig, Error, NO_PIDS_LIMIT, Output, Resources, Sharing, StartTimes, UNBOUNDED};
 
 impl Domain {
     /// Builds a domain and starts its guest kernel.
@@ -88,8 +90,8 @@ impl Domain {
             resume.image.check_fit(&first.digest, &image_digest(&config.image)?)?;
         }
         let identity = Identity::claim(config.name.as_deref())?;
-        let record = config.keep.as_ref().map(|keep| Recorded::begin(keep, &identity)).transpose()?;
-        let config = &completed(config, &identity);
+        let record = config.keep.as_ref().map(|keep| recorded(keep, &identity)).transpose()?;
+        let config = &completed(config, identity.label());
         let facts = facts(config, &identity, image_size, resume.as_ref());
         let memory = Memory::new(config, &first.filter, &facts)?;
         times.memory = begun.elapsed();
@@ -224,18 +226,12 @@ impl Domain {
     }
 }
 
-/// Fills in what follows from the identity: the host name and its environment variable.
-pub(crate) fn completed(config: &DomainConfig, identity: &Identity) -> DomainConfig {
-    let mut config = config.clone();
-    if config.hostname.is_empty() {
-        config.hostname = identity.label().into();
-    }
-    if !config.env.iter().any(|e| e.as_encoded_bytes().starts_with(b"HOSTNAME=")) {
-        let mut variable = OsString::from("HOSTNAME=");
-        variable.push(&config.hostname);
-        config.env.push(variable);
-    }
-    config
+/// Writes down that a domain is about to be started.
+fn recorded(keep: &Keep, identity: &Identity) -> Result<Recorded, Error> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&keep.dir);
+    made.map_err(Error::host(format!("make {}", keep.dir.display())))?;
+    identity.kept_in(&keep.dir)?;
+    Recorded::begin(keep, identity.id, identity.name(), identity.holder())
 }
 
 fn make_cgroup(
@@ -272,31 +268,3 @@ fn make_cgroup(
         }
     }
 }
-
-/// The control group's limits.
-pub(crate) fn limits(
-    kind: Kind,
-    vcpus: u32,
-    memory: Option<u64>,
-    cpus: Option<f64>,
-    mut resources: Resources,
-) -> cgroup::Limits {
-    let memory = memory.map(|bytes| match kind {
-        _ if bytes == UNBOUNDED => u64::MAX,
-        Kind::Para => group_limit(bytes),
-        Kind::Paene => bytes.saturating_add(ATTENDANT_MEMORY),
-    });
-    if kind == Kind::Para {
-        // A guest kernel keeps the limit itself (`VirtualRegisters::task_limit`); the host's bounds one that does not.
-        resources.pids = resources.pids.map(|tasks| match tasks {
-            NO_PIDS_LIMIT => tasks,
-            _ => tasks.saturating_mul(vcpus).saturating_add(KERNEL_TASKS),
-        });
-    }
-    cgroup::Limits { memory, by_default: None, cpus, resources, pauses: kind == Kind::Paene, service: false }
-}
-
-/// Host tasks of a guest kernel besides its programs' vCPUs: PID 1's, and address spaces kept ready for exec.
-const KERNEL_TASKS: u32 = 16;
-/// What an attendant may need on top of its domain's memory.
-const ATTENDANT_MEMORY: u64 = 16 << 20;

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::mpsc::Sender;
 
-use crate::run::state::lock;
+use crate::lock::lock;
 use crate::run::workers::{Job, workers};
 
 /// As many as help: a start is work for one CPU, here and in the host kernel.

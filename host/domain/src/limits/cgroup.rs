@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
 
-use crate::NO_PIDS_LIMIT;
 use crate::limits::arbiter::Seat;
+use crate::limits::bounds::NO_PIDS_LIMIT;
 
 mod io_limits;
 mod service;

@@ -17,23 +17,22 @@ use doppel_freezer::FrozenImage;
 use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use rustix::thread::futex;
 use serde_json::Value;
 
 use crate::freeze::frozen::Resume;
 use crate::io::console::Console;
 use crate::io::ring::{post, registers};
-use crate::launch::start::limits;
-use crate::limits::cgroup::{self, Cgroup, Usage};
+use crate::limits::cgroup::{Cgroup, Usage};
 use crate::registry::Holder;
 use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Record, Recorded};
-use crate::run::fleet::Key;
+use crate::run::key::Key;
 use crate::run::outcome;
 use crate::run::state::{Born, Core, Guests};
-use crate::session::Slots;
-use crate::{Domain, Error, Fleet, Kind, Outcome, Output, Resources, StartTimes, Stream};
+use crate::session::slots::Slots;
+use crate::{Domain, Error, Kind, Outcome, Output, Resources, StartTimes, Stream};
 
 /// How long what is left of a domain nobody wants may take to die.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A domain whose process has died.
 #[derive(Debug)]
 pub struct Orphan {
-    path: PathBuf,
-    record: Record,
+    pub(crate) path: PathBuf,
+    pub(crate) record: Record,
 }
 
 impl Orphan {
@@ -100,10 +99,10 @@ pub struct Gone {
 
 /// Whose ids and names the adopted domains have.
 #[derive(Debug, Default)]
-pub(crate) struct Predecessors(HashMap<String, Arc<Holder>>);
+pub(crate) struct Predecessors(pub HashMap<String, Arc<Holder>>);
 
 impl Predecessors {
-    fn identity(&mut self, record: &Record) -> Result<Identity, Error> {
+    pub fn identity(&mut self, record: &Record) -> Result<Identity, Error> {
         let holder = match self.0.get(&record.holder) {
             Some(holder) => holder.clone(),
             None => {
@@ -126,17 +125,17 @@ pub enum Adopted {
 }
 
 /// What a dead process has left of a domain.
-struct Left {
-    record: Record,
-    birth: Birth,
-    recorded: Recorded,
-    cgroup: Option<Cgroup>,
-    identity: Identity,
+pub(crate) struct Left {
+    pub record: Record,
+    pub birth: Birth,
+    pub recorded: Recorded,
+    pub cgroup: Option<Cgroup>,
+    pub identity: Identity,
 }
 
 impl Left {
     /// The end of one that does not live any more.
-    fn gone(self, adoption: Adoption, why: &str) -> Gone {
+    pub fn gone(self, adoption: Adoption, why: &str) -> Gone {
         let Self { record, birth, recorded, cgroup, identity } = self;
         let asleep = record.asleep;
         let usage = cgroup.as_ref().map(|group| group.usage()).unwrap_or_default();
@@ -154,7 +153,7 @@ impl Left {
     }
 
     /// One that lives, as ours; and its channel to a network service, if it has one.
-    fn go_on(
+    pub fn go_on(
         self,
         process: OwnedFd,
         memory: Memory,
@@ -211,83 +210,11 @@ impl Left {
     }
 }
 
-impl Fleet {
-    /// Takes a domain over; one that lives and cannot be is ended. [`Self::adopted`] is for when all have been.
-    ///
-    /// # Errors
-    /// What the host says; the domain is left as it is.
-    pub fn adopt(&mut self, orphan: Orphan, adoption: Adoption) -> Result<Adopted, Error> {
-        let Orphan { path, record } = orphan;
-        let identity = self.predecessors.identity(&record)?;
-        let Some(birth) = record.birth.clone() else {
-            return Err(Error::Ended("its start was not completed".into()));
-        };
-        let resources = adoption.resources.clone();
-        let limits = limits(birth.kind, birth.vcpus, adoption.memory, adoption.cpus, resources);
-        // Without its group it has no limits, and goes on.
-        let cgroup = birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok());
-        let found = find(&record, &birth);
-        let recorded = Recorded::at(path, record.clone());
-        let left = Left { record, birth, recorded, cgroup, identity };
-        match found {
-            Ok((process, memory)) => {
-                let (stopping, output) = (left.record.stopping, adoption.output);
-                let (domain, network) = left.go_on(process, memory, adoption.taken, adoption.memory);
-                let key = self.add(domain, output)?;
-                if stopping {
-                    self.settle(key);
-                }
-                Ok(Adopted::Lives(key, network))
-            }
-            Err(why) => Ok(Adopted::Gone(Box::new(left.gone(adoption, &why)))),
-        }
-    }
-
-    /// Ends what is left of a domain that nobody wants: one whose start was not completed, or that was nobody's yet.
-    ///
-    /// # Errors
-    /// What the host says.
-    pub fn discard(&mut self, orphan: Orphan) -> Result<(), Error> {
-        let Orphan { path, record } = orphan;
-        let identity = self.predecessors.identity(&record)?;
-        let group = match &record.birth {
-            Some(birth) => {
-                if let Ok(Some(process)) = birth.process.open() {
-                    end(&process);
-                }
-                let limits = limits(birth.kind, birth.vcpus, None, None, Resources::default());
-                birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok())
-            }
-            None => {
-                // It may have been forked, and not been written down.
-                let pids = cgroup::tasks_of(record.id).into_iter().chain(processes_of(&identity));
-                for pid in pids.filter_map(Pid::from_raw) {
-                    // One that is gone is what is wanted.
-                    let _ = rustix::process::kill_process(pid, Signal::KILL);
-                }
-                None
-            }
-        };
-        drop(group);
-        cgroup::remove_left_over(|id| id == record.id, &mut true);
-        drop(Recorded::at(path, record));
-        drop(identity);
-        Ok(())
-    }
-
-    /// All have been adopted: names and ids of those that were not are free.
-    pub fn adopted(&mut self) {
-        for holder in std::mem::take(&mut self.predecessors.0).into_values() {
-            holder.release_unused();
-        }
-    }
-}
-
 /// What `pidfd_getfd(2)` says of a process that has given its descriptors up.
 const ESRCH: i32 = 3;
 
 /// What is found again of a domain's memory.
-struct Memory {
+pub(crate) struct Memory {
     map: SharedMap,
     doorbell: OwnedFd,
     resume: Option<Resume>,
@@ -295,7 +222,7 @@ struct Memory {
 }
 
 /// The domain's first process and its memory, or why it is not to be adopted; then it is dead.
-fn find(record: &Record, birth: &Birth) -> Result<(OwnedFd, Memory), String> {
+pub(crate) fn find(record: &Record, birth: &Birth) -> Result<(OwnedFd, Memory), String> {
     let ended = || "its first process ended while it had no keeper".to_owned();
     let process = match birth.process.open() {
         Ok(Some(process)) => process,
@@ -353,7 +280,7 @@ fn settle_stop(record: &Record, birth: &Birth, map: &SharedMap) {
 }
 
 /// Kills a process and waits for its end; true if it had ended before.
-fn end(process: &OwnedFd) -> bool {
+pub(crate) fn end(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     // A zombie takes signals, too.
     let ended = rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(1)
@@ -365,7 +292,7 @@ fn end(process: &OwnedFd) -> bool {
 }
 
 /// First processes of the domain with this identity, by what they are called.
-fn processes_of(identity: &Identity) -> Vec<i32> {
+pub(crate) fn processes_of(identity: &Identity) -> Vec<i32> {
     let para = format!("doppel:{}", identity.label());
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

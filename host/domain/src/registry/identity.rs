@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Error;
+use crate::lock::lock;
 use crate::registry::Holder;
-use crate::run::state::{Core, lock};
+use crate::run::state::Core;
 
 /// A live domain's id, and its name if it was given one; released when dropped.
 #[derive(Debug)]

@@ -15,6 +15,7 @@
 
 pub mod adopt;
 pub mod identity;
+pub mod messages;
 pub mod record;
 pub mod requests;
 
@@ -32,7 +33,8 @@ use doppel_confine::limits::UID_COUNT;
 use rustix::fs::FlockOperation;
 
 use crate::Error;
-use crate::run::state::{Core, lock};
+use crate::lock::lock;
+use crate::run::state::Core;
 use crate::run::workers;
 
 /// Ids of a block.

@@ -9,7 +9,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -18,8 +17,7 @@ use serde_json::Value;
 
 pub(crate) use doppel_service::Born as Process;
 
-use crate::registry::identity::Identity;
-use crate::run::state::lock;
+use crate::lock::lock;
 use crate::{Error, Keep, Kind};
 
 /// Version of the format; a record of another one is nobody's.
@@ -81,16 +79,13 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Writes down that a domain is about to be started.
-    pub fn begin(keep: &Keep, identity: &Identity) -> Result<Self, Error> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&keep.dir);
-        made.map_err(Error::host(format!("make {}", keep.dir.display())))?;
-        identity.kept_in(&keep.dir)?;
+    /// Writes down that a domain is about to be started, as `holder` has claimed its id and name; the directory is there.
+    pub fn begin(keep: &Keep, id: u32, name: Option<&str>, holder: &str) -> Result<Self, Error> {
         let record = Record {
             version: VERSION,
-            id: identity.id,
-            holder: identity.holder().to_owned(),
-            name: identity.name().map(str::to_owned),
+            id,
+            holder: holder.to_owned(),
+            name: name.map(str::to_owned),
             hostname: String::new(),
             birth: None,
             stopping: false,
@@ -99,7 +94,7 @@ impl Recorded {
             served: 0,
             note: keep.note.clone(),
         };
-        let recorded = Self::at(keep.dir.join(identity.id.to_string()), record);
+        let recorded = Self::at(keep.dir.join(id.to_string()), record);
         recorded.change(|_| ())?;
         Ok(recorded)
     }

@@ -5,85 +5,29 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::freeze::frozen::FreezeReport;
+use crate::Error;
+use crate::lock::lock;
+use crate::registry::messages::Answer;
+use crate::registry::messages::Letter;
+use crate::registry::messages::PATIENCE;
+use crate::registry::messages::Reply;
+use crate::registry::messages::Request;
 use crate::registry::{self, Doors};
-use crate::run::state::lock;
+use crate::run::state::Core;
 use crate::run::workers;
 use crate::session::relay;
-use crate::{DomainStats, Error, ExecConfig};
 
-/// How long a connected peer may take to send its line.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an answer may take: that of a freeze comes when all memory has been written.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 /// The refusal for a domain that is not this process'.
 const NOT_HERE: &str = "no such domain here";
 const NO_THREAD: &str = "the host has no thread left for a session; try again";
-/// Longest request in bytes.
-const LONGEST: u64 = 1 << 20;
-
-/// What can be asked of a running domain.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Request {
-    /// Write its memory to a frozen image.
-    Freeze {
-        /// The image's file.
-        to: PathBuf,
-        /// End the domain afterwards.
-        stop: bool,
-    },
-    /// Write its memory to a frozen image and end it. An image that it woke from is replaced.
-    Hibernate {
-        /// The image's file.
-        to: PathBuf,
-    },
-    /// Tell what memory it has.
-    Stats,
-    /// Change the memory its programs may have and the balloon's target, in bytes.
-    Memory {
-        /// Most memory; none for no limit.
-        limit: Option<u64>,
-        /// What it should try to stay under.
-        target: Option<u64>,
-    },
-    /// Start a program in it; frames follow the answer (`relay.rs`).
-    Exec(Box<ExecConfig>),
-}
-
-/// What is written: the domain's name and what is asked of it, or nothing to learn which there are.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Letter {
-    domain: Option<String>,
-    request: Option<Request>,
-}
-
-/// The answer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reply {
-    /// It was frozen.
-    Frozen(FreezeReport),
-    /// Its memory.
-    Stats(DomainStats),
-    /// It was done.
-    Done,
-    /// The session is there.
-    Session,
-    /// It was not done; the text says why.
-    Refused(String),
-    /// The domains of this process.
-    Domains(Vec<String>),
-}
-
 /// Asks the domain called `name`.
 ///
 /// # Errors
@@ -197,7 +141,7 @@ fn answer(visitor: UnixStream, doors: &Doors, lasting: bool) {
                 request => {
                     // Held until the answer is out: the domain's end waits for that.
                     let guest = core.receive();
-                    answer.give(&guest.serve(request));
+                    answer.give(&serve(&guest, request));
                 }
             }
         }
@@ -206,30 +150,15 @@ fn answer(visitor: UnixStream, doors: &Doors, lasting: bool) {
     }
 }
 
-/// Where to answer a request.
-#[derive(Debug)]
-pub(crate) struct Answer(UnixStream);
-
-impl Answer {
-    /// The connection, for a conversation.
-    pub fn into_stream(self) -> UnixStream {
-        self.0
-    }
-
-    fn read(&self) -> Result<Letter, String> {
-        let text = |e: &dyn std::fmt::Display| e.to_string();
-        self.0.set_read_timeout(Some(PATIENCE)).map_err(|e| text(&e))?;
-        self.0.set_write_timeout(Some(PATIENCE)).map_err(|e| text(&e))?;
-        let mut line = String::new();
-        BufReader::new(std::io::Read::take(&self.0, LONGEST)).read_line(&mut line).map_err(|e| text(&e))?;
-        serde_json::from_str(&line).map_err(|e| text(&e))
-    }
-
-    /// Answers; a peer that has gone away does not want to know.
-    pub fn give(&self, reply: &Reply) {
-        if let Ok(mut line) = serde_json::to_vec(reply) {
-            line.push(b'\n');
-            let _ = (&self.0).write_all(&line);
-        }
-    }
+/// Does what somebody outside asks for.
+fn serve(core: &Core, request: Request) -> Reply {
+    let reply = match request {
+        Request::Freeze { to, stop } => core.freeze(&to, stop).map(Reply::Frozen),
+        Request::Hibernate { to } => core.freeze(&to, true).map(Reply::Frozen),
+        Request::Stats => core.stats().map(Reply::Stats),
+        Request::Memory { limit, target } => core.set_memory(limit, target).map(|()| Reply::Done),
+        // Those have a conversation of their own.
+        Request::Exec(_) => Err(Error::Misuse("a session cannot be asked for here")),
+    };
+    reply.unwrap_or_else(|error| Reply::Refused(error.to_string()))
 }

@@ -13,27 +13,17 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 use crate::freeze::frozen::{CloneConfig, FreezeReport};
 use crate::io::console::{Console, End, Step};
 use crate::io::ring::{post, registers};
+use crate::launch::config::completed;
 use crate::launch::control::boot_args;
-use crate::launch::start::{completed, limits};
 use crate::limits::cgroup::{Cgroup, Usage};
+use crate::limits::group_limits::limits;
+use crate::lock::lock;
 use crate::registry::identity::Identity;
 use crate::registry::record::Recorded;
-use crate::run::state::{Core, lock};
+use crate::run::exit::Outcome;
+use crate::run::state::Core;
+use crate::session::slots::ring_bells;
 use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources, UNBOUNDED};
-
-/// How a domain ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The program ended: its exit code, or 128 + the signal that ended it.
-    Exited(u8),
-    /// The domain ended without the program ending.
-    Ended {
-        /// Why, in words.
-        reason: String,
-        /// The host killed it for want of memory.
-        out_of_memory: bool,
-    },
-}
 
 /// How long the parts of a domain's start took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +88,7 @@ impl Domain {
 
     /// Lets what is held go with the command, environment and so on of `config`.
     fn go(&mut self, config: &DomainConfig) -> Result<(), Error> {
-        let config = completed(config, &self.identity);
+        let config = completed(config, self.identity.label());
         let bytes = boot_args(&config, 0)?;
         *lock(&self.core.hostname) = config.hostname.to_string_lossy().into_owned();
         let map = &self.core.map;
@@ -130,7 +120,7 @@ impl Domain {
     pub(crate) fn become_one(&mut self, wanted: &DomainConfig) -> Result<(), Error> {
         wanted.check()?;
         self.identity.take_name(wanted.name.as_deref(), &self.core)?;
-        let hostname = completed(wanted, &self.identity).hostname.to_string_lossy().into_owned();
+        let hostname = completed(wanted, self.identity.label()).hostname.to_string_lossy().into_owned();
         let note = wanted.keep.as_ref().and_then(|keep| keep.note.clone());
         self.core.note(|r| {
             r.name.clone_from(&wanted.name);
@@ -172,7 +162,7 @@ impl Domain {
 
     /// Moves output and sees what the domain says.
     pub(crate) fn step(&mut self) -> Step {
-        crate::session::ring_bells(&self.core);
+        ring_bells(&self.core.sessions, &self.core.map);
         self.console.step(&self.core.map)
     }
 
@@ -355,42 +345,9 @@ impl Drop for Domain {
         // Both fail only if the domain is dead and reaped, which is what is wanted.
         let _ = self.kill();
         let _ = self.reap();
-        crate::session::ring_bells(&self.core);
+        ring_bells(&self.core.sessions, &self.core.map);
         self.core.see_off();
         // Before its id is another's.
         let _ = self.core.record.as_ref().map(Recorded::remove);
-    }
-}
-
-/// A shell's view of a wait status.
-pub(crate) fn exit_code(status: i32) -> u8 {
-    let [low, high, ..] = status.to_le_bytes();
-    match low & 0x7f {
-        0 => high,
-        signal => 128 + signal,
-    }
-}
-
-/// A wait status in words.
-pub(crate) fn describe(status: i32) -> String {
-    let [low, high, ..] = status.to_le_bytes();
-    match low & 0x7f {
-        0 => format!("ended with exit code {high}"),
-        signal => format!("killed by signal {signal}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statuses() {
-        assert_eq!(exit_code(0), 0);
-        assert_eq!(exit_code(3 << 8), 3);
-        assert_eq!(exit_code(127 << 8), 127);
-        assert_eq!(exit_code(9), 137);
-        assert_eq!(exit_code(11 | 0x80), 139);
-        assert_eq!(describe(9), "killed by signal 9");
     }
 }

@@ -27,20 +27,20 @@ use crate::freeze::sharer::Sharer;
 use crate::io::console::End;
 use crate::launch::start_threads;
 use crate::limits::cgroup::Usage;
+use crate::limits::group_limits::NewLimits;
+use crate::lock::lock;
 use crate::registry::Holder;
 use crate::registry::adopt::Predecessors;
+use crate::run::key::Key;
 use crate::run::reaper::Reaper;
-use crate::run::state::{Core, lock};
+use crate::run::state::Core;
 use crate::run::workers;
-use crate::session::{ExecConfig, Session, SessionEnd};
-use crate::{Captured, Domain, DomainConfig, Error, Images, Outcome, Output, Resources};
+use crate::session::config::ExecConfig;
+use crate::session::{Session, SessionEnd};
+use crate::{Captured, Domain, DomainConfig, Error, Images, Outcome, Output};
 
 /// Most events of the host taken at a time.
 const BATCH: usize = 256;
-
-/// A domain of a fleet; never used again for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(pub(crate) u64);
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -178,19 +178,6 @@ enum Done {
     Limited(Key, Result<Box<NewLimits>, Error>),
     Other(Event),
     Settled(Key, Result<(), Error>),
-}
-
-/// Limits as [`Fleet::set_limits`] has them.
-#[derive(Clone, Debug)]
-pub struct NewLimits {
-    /// Most memory in bytes; none leaves the control group's as it is, and the guest kernel without one.
-    pub memory: Option<u64>,
-    /// What it should try to stay under.
-    pub memory_target: Option<u64>,
-    /// CPUs; none leaves it as it is.
-    pub cpus: Option<f64>,
-    /// The rest.
-    pub resources: Resources,
 }
 
 /// Freezes that a domain's own programs ask for, one after the other.

@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::io::console::{Console, End};
 use crate::io::ring::registers;
 use crate::registry::record::{Birth, Record};
-use crate::run::domain::{describe, exit_code};
+use crate::run::exit::{describe, exit_code};
 use crate::{Error, Kind, Outcome, Output, Stream};
 
 /// SIGKILL as a wait status.

@@ -6,37 +6,31 @@
 //! file are opened through `/proc/PID/fd` when a freeze wants them: the first process holds them for ever, since the
 //! filter permits no call that closes, makes or moves descriptors.
 
-use std::cell::Cell;
-use std::fs::File;
 use std::ops::Deref;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use doppel_abi_machine::{event, fd, state};
+use doppel_abi_machine::{event, state};
 use doppel_sys::child::Child;
 use doppel_sys::shared::SharedMap;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
-use crate::freeze::frozen::{FreezeReport, Resume, image_digest};
-use crate::freeze::shadow;
+use crate::freeze::frozen::Resume;
 use crate::freeze::share::{self, Member};
 use crate::io::ring::{post, registers};
 use crate::launch::config::check_memory;
-use crate::launch::start::limits;
 use crate::limits::cgroup::View;
+use crate::limits::group_limits::limits;
+use crate::lock::lock;
 use crate::registry::record::{Record, Recorded};
-use crate::registry::requests::{Reply, Request};
-use crate::session::Slots;
+use crate::session::slots::Slots;
 use crate::{DomainStats, Error, Kind, NewLimits};
 
 /// How long a domain may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-const EPERM: i32 = 1;
-const EIO: i32 = 5;
 
 /// A domain's processes and memory.
 #[derive(Debug)]
@@ -111,15 +105,10 @@ pub(crate) struct Born {
     pub freeze_stop: bool,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these protect is whole at any moment.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The domain standing still; goes on when dropped, if it is to.
-struct Stopped<'a> {
-    core: &'a Core,
-    go_on: bool,
+pub(crate) struct Stopped<'a> {
+    pub core: &'a Core,
+    pub go_on: bool,
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -129,46 +118,6 @@ impl Drop for Stopped<'_> {
             post(&self.core.map, event::THAW);
             self.core.wait_thawed();
             self.core.stopped();
-        }
-    }
-}
-
-/// A domain whose memory is being written.
-struct Frozen<'a> {
-    standing: Option<Stopped<'a>>,
-    /// It will not go on.
-    stop: bool,
-    /// See [`Core::freeze_for`].
-    ask: &'a Cell<bool>,
-    shadows: Option<shadow::Shadows<'a>>,
-}
-
-impl Frozen<'_> {
-    fn thaw(&mut self, written: bool) {
-        let Some(standing) = self.standing.take() else { return };
-        if self.ask.replace(false) && !written {
-            registers(&standing.core.map).freeze_error.store(EIO, Ordering::SeqCst);
-        }
-    }
-}
-
-impl doppel_freezer::Standing for Frozen<'_> {
-    fn leave(&mut self, load: &doppel_freezer::Load) -> Option<doppel_freezer::Shadows> {
-        // A program that asks may end as soon as it goes on, and its domain, and all that the shadows keep.
-        let Some(Stopped { core, go_on: true, .. }) = self.standing else { return None };
-        if self.stop || self.ask.get() || !shadow::room(core, load) {
-            return None;
-        }
-        let mut shadows = shadow::Shadows::cast(core)?;
-        let of = shadows.of(&load.pids)?;
-        self.shadows = Some(shadows);
-        self.standing = None;
-        Some(of)
-    }
-
-    fn go_on(&mut self, written: bool) {
-        if !self.stop {
-            self.thaw(written);
         }
     }
 }
@@ -248,7 +197,7 @@ impl Core {
     }
 
     /// Has the guest kernel stop everything, and waits for it.
-    fn stop(&self) -> Result<Stopped<'_>, Error> {
+    pub fn stop(&self) -> Result<Stopped<'_>, Error> {
         let turn = lock(&self.stops);
         if self.paused.load(Ordering::SeqCst) {
             return Ok(Stopped { core: self, go_on: false, _turn: turn });
@@ -417,145 +366,6 @@ impl Core {
         group.set_limits(&all).map_err(Error::host("change the limits"))
     }
 
-    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
-    pub fn freeze(&self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
-        self.freeze_for(to, stop, &Cell::new(false))
-    }
-
-    /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
-    fn freeze_for(&self, to: &Path, stop: bool, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
-        let begun = Instant::now();
-        if self.born.kind == Kind::Paene {
-            return Err(Error::Unsupported(format!(
-                "{} is a paene domain, whose programs run on the host's kernel: only para domains can be frozen, cloned \
-                 and hibernated",
-                self.label()
-            )));
-        }
-        if to.exists() && !(stop && self.woke_from(to)) {
-            return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
-        }
-        let born = &self.born;
-        let image = image_digest(&born.image)?;
-        let (arena, pagefile) = (self.reopen(fd::ARENA)?, self.reopen(fd::PAGEFILE)?);
-        let hostname = lock(&self.hostname).clone();
-        doppel_freezer::prepare()?;
-        let share = lock(&self.share);
-        let standing = self.stop()?;
-        if self.asleep.load(Ordering::SeqCst) {
-            return Err(ended());
-        }
-        let stopped = begun.elapsed();
-        let map = &self.map;
-        let subject = doppel_freezer::Subject {
-            pid: self.child.pid,
-            arena: arena.as_fd(),
-            pagefile: pagefile.as_fd(),
-            parent: born.resume.as_ref().map(|r| r.image.file()),
-            share: share.as_ref().map(Member::file),
-            kernel: born.kernel,
-            image,
-            image_path: &born.image.to_string_lossy(),
-            name: &self.label(),
-            hostname: &hostname,
-            domain_id: self.id,
-            generation: born.generation,
-            vcpus: born.vcpus,
-            memory_limit: born.memory_limit.load(Ordering::Relaxed),
-            monotonic_offset: registers(map).monotonic_offset.load(Ordering::Relaxed),
-            boot_flags: born.boot_flags,
-            winsize: registers(map).winsize.load(Ordering::Relaxed),
-            owner: born.owner,
-        };
-        let mut frozen = Frozen { standing: Some(standing), stop, ask, shadows: None };
-        let report = doppel_freezer::freeze(&subject, to, &mut frozen);
-        let report = report.map_err(|error| {
-            let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
-            frozen.thaw(false);
-            if ended_meanwhile { ended() } else { error.into() }
-        })?;
-        if stop {
-            self.note(|r| r.asleep = true)?;
-            self.asleep.store(true, Ordering::SeqCst);
-            self.kill()?;
-            if let Some(mut standing) = frozen.standing.take() {
-                standing.go_on = false;
-            }
-        }
-        Ok(FreezeReport::new(begun, stopped, &report))
-    }
-
-    /// A memory file of the domain.
-    fn reopen(&self, number: i32) -> Result<File, Error> {
-        let path = format!("/proc/{}/fd/{number}", self.child.pid);
-        let file = File::open(path).map_err(|error| match error.kind() {
-            // It has just died.
-            std::io::ErrorKind::NotFound => ended(),
-            _ => Error::host("open the domain's memory")(error),
-        })?;
-        // The number of a process that has been reaped may belong to another.
-        if self.is_dead() {
-            return Err(ended());
-        }
-        Ok(file)
-    }
-
-    /// Whether it is this image that the domain woke from.
-    fn woke_from(&self, path: &Path) -> bool {
-        self.born.resume.as_ref().is_some_and(|r| r.wake && r.image.path() == path)
-    }
-
-    /// Serves a program that has asked for its domain to be frozen: what became of it; none if it may not ask.
-    pub fn freeze_itself(&self) -> Option<Result<(), Error>> {
-        let ask = Cell::new(true);
-        let Some(to) = &self.born.freeze_to else {
-            self.refuse_freeze(EPERM);
-            return None;
-        };
-        let result = self
-            .freeze_for(to, self.born.freeze_stop, &ask)
-            .map(drop)
-            .map_err(|error| Error::State(format!("domain {} cannot freeze itself: {error}", self.label())));
-        // The program gets a number only.
-        if result.is_err() && ask.get() {
-            self.refuse_freeze(EIO);
-        }
-        // If that cannot be written, a successor serves it again, which fails.
-        let asked = registers(&self.map).freeze_requests.load(Ordering::Acquire);
-        let _ = self.note(|r| r.served = asked);
-        Some(result)
-    }
-
-    /// Tells the program that has asked that its domain is not frozen, and an errno.
-    pub fn refuse_freeze(&self, errno: i32) {
-        registers(&self.map).freeze_error.store(errno, Ordering::SeqCst);
-        post(&self.map, event::KERNEL);
-    }
-
-    /// One round of page sharing. What does not succeed is tried again in a later one.
-    pub fn share_round(&self) {
-        let mut share = lock(&self.share);
-        let Some(member) = share.as_mut() else { return };
-        let found = member.look();
-        if found.is_empty() {
-            return;
-        }
-        if let Ok(standing) = self.stop() {
-            let begun = Instant::now();
-            if member.offer(&self.map, &found) > 0 {
-                post(&self.map, event::SHARE);
-            }
-            drop(standing);
-            member.paused(begun.elapsed());
-        }
-    }
-
-    /// When a round of page sharing is due; never if it does not share.
-    pub fn share_due(&self) -> Option<Instant> {
-        // While a round runs none is due.
-        self.share.try_lock().ok()?.as_ref().map(Member::due)
-    }
-
     /// Somebody works with it whose work has to be done (a freeze that has let the domain go on, an answer), although
     /// the domain may end meanwhile: giving it up waits until this is dropped.
     pub fn receive(self: &Arc<Self>) -> Guest {
@@ -594,21 +404,8 @@ impl Core {
         }
         share::stats(self.label(), self.child.pid, lock(&self.share).as_ref())
     }
-
-    /// Does what somebody outside asks for.
-    pub fn serve(&self, request: Request) -> Reply {
-        let reply = match request {
-            Request::Freeze { to, stop } => self.freeze(&to, stop).map(Reply::Frozen),
-            Request::Hibernate { to } => self.freeze(&to, true).map(Reply::Frozen),
-            Request::Stats => self.stats().map(Reply::Stats),
-            Request::Memory { limit, target } => self.set_memory(limit, target).map(|()| Reply::Done),
-            // Those have a conversation of their own.
-            Request::Exec(_) => Err(Error::Misuse("a session cannot be asked for here")),
-        };
-        reply.unwrap_or_else(|error| Reply::Refused(error.to_string()))
-    }
 }
 
-fn ended() -> Error {
+pub(crate) fn ended() -> Error {
     Error::Ended("the domain ended before it could be frozen".into())
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use doppel_sys::signal::spawn_blocked;
 
-use crate::run::state::lock;
+use crate::lock::lock;
 
 /// Threads made beforehand.
 const RESERVE: usize = 2;

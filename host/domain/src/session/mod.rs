@@ -5,101 +5,27 @@
 //! doorbell ([`crate::Fleet`]), or, on another thread, from the session's own descriptor, which who drives the domain
 //! rings ([`ring_bells`]). What a domain says about a session concerns that session only: nonsense ends it.
 
-use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
-use doppel_abi_machine::session::{
-    SESSION_NOTE, SESSION_NOTE_MAX, SESSION_REQUEST, SESSION_REQUEST_MAX, SESSION_STRIDE, SESSIONS,
-    SessionHeader, session_state,
-};
-use doppel_abi_machine::{boot_flags, control, event, ring, state};
+use doppel_abi_machine::session::{SESSION_NOTE, SESSION_NOTE_MAX, SESSION_REQUEST, SESSIONS, session_state};
+use doppel_abi_machine::{event, ring, state};
 use doppel_sys::shared::SharedMap;
 use rustix::event::EventfdFlags;
-use serde::{Deserialize, Serialize};
 
 use crate::io::forward::{Captured, Forwarders};
 use crate::io::ring::{Broken, InputRing, OutputRing, post, registers};
-use crate::launch::control::encode_args;
-use crate::run::state::{Core, lock};
-use crate::{Domain, DomainConfig, Error, Output, Stream};
+use crate::lock::lock;
+use crate::run::state::Core;
+use crate::session::config::ExecConfig;
+use crate::session::config::size;
+use crate::session::slots::header;
+use crate::session::slots::offset;
+use crate::{Domain, Error, Output, Stream};
 
 /// Largest process number a domain can have.
 const PID_MAX: i32 = 1 << 22;
-
-/// What to run in a domain that runs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ExecConfig {
-    /// The program and its arguments; with `builtin`, a command of the guest kernel and its arguments.
-    pub argv: Vec<OsString>,
-    /// Its environment, `NAME=value` each.
-    pub env: Vec<OsString>,
-    /// Its working directory.
-    pub cwd: OsString,
-    /// Its user id inside the domain.
-    pub uid: u32,
-    /// Its group id inside the domain.
-    pub gid: u32,
-    /// Its supplementary groups inside the domain.
-    pub groups: Vec<u32>,
-    /// Give it a terminal of this size: rows and columns.
-    pub tty: Option<(u16, u16)>,
-    /// Connect standard input.
-    pub stdin: bool,
-    /// Run a command of the guest kernel itself, which needs nothing in the image (docs/sessions.md).
-    pub builtin: bool,
-}
-
-impl ExecConfig {
-    /// Runs `argv` as root in `/`, with no environment and no input.
-    #[must_use]
-    pub fn new(argv: Vec<OsString>) -> Self {
-        Self {
-            argv,
-            env: Vec::new(),
-            cwd: "/".into(),
-            uid: 0,
-            gid: 0,
-            groups: Vec::new(),
-            tty: None,
-            stdin: false,
-            builtin: false,
-        }
-    }
-
-    fn encode(&self) -> Result<Vec<u8>, Error> {
-        if self.argv.is_empty() {
-            return Err(Error::Config("no command given".into()));
-        }
-        if !self.cwd.as_encoded_bytes().starts_with(b"/") {
-            return Err(Error::Config(format!(
-                "the working directory {:?} must be an absolute path",
-                self.cwd
-            )));
-        }
-        let config = DomainConfig {
-            env: self.env.clone(),
-            cwd: self.cwd.clone(),
-            uid: self.uid,
-            gid: self.gid,
-            groups: self.groups.clone(),
-            ..DomainConfig::new(PathBuf::new(), self.argv.clone())
-        };
-        let flags = [
-            (self.tty.is_some(), boot_flags::TTY),
-            (self.stdin, boot_flags::STDIN),
-            (self.builtin, boot_flags::BUILTIN),
-        ];
-        let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag);
-        encode_args(&config, flags, size(self.tty.unwrap_or_default()), SESSION_REQUEST_MAX)
-    }
-}
-
-fn size((rows, columns): (u16, u16)) -> u32 {
-    u32::from(rows) << 16 | u32::from(columns)
-}
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,73 +68,10 @@ pub struct SessionStep {
     pub end: Option<SessionEnd>,
 }
 
-/// Which slots of a domain are taken.
-#[derive(Debug, Default)]
-pub(crate) struct Slots {
-    used: u128,
-    /// Given up by us, not yet by the domain.
-    leaving: u128,
-    /// Who is to be told that the doorbell rang.
-    bells: Vec<(usize, Weak<OwnedFd>)>,
-    /// Those that another process has left to us, with its note of each.
-    left: Vec<(usize, String)>,
-}
-
-const _: () = assert!(SESSIONS <= 128, "the sets above have 128 bits");
-
-impl Slots {
-    /// Takes back the slots that the domain has left.
-    fn sweep(&mut self, map: &SharedMap) {
-        let leaving = self.leaving;
-        for slot in (0..SESSIONS).filter(|slot| leaving & 1 << slot != 0) {
-            if header(map, slot).left.load(Ordering::Acquire) == 0 {
-                continue;
-            }
-            // With its old bytes it could not be used again: it stays as it is.
-            if map.free(offset(slot, 0), stride()).is_ok() {
-                self.leaving &= !(1 << slot);
-                self.used &= !(1 << slot);
-            }
-        }
-    }
-
-    fn take(&mut self, map: &SharedMap) -> Option<usize> {
-        self.sweep(map);
-        let slot = (0..SESSIONS).find(|slot| self.used & 1 << slot == 0)?;
-        self.used |= 1 << slot;
-        Some(slot)
-    }
-}
-
-fn offset(slot: usize, within: u64) -> usize {
-    usize::try_from(control::SESSIONS + slot as u64 * SESSION_STRIDE + within)
-        .expect("inside the control area")
-}
-
-fn stride() -> usize {
-    usize::try_from(SESSION_STRIDE).expect("fits the control area")
-}
-
-fn header(map: &SharedMap, slot: usize) -> &SessionHeader {
-    map.get(offset(slot, 0))
-}
-
 /// Tells the domain that a session wants something.
 fn tell(map: &SharedMap, slot: usize) {
     registers(map).sessions[slot / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
     post(map, event::SESSION);
-}
-
-/// The domain's doorbell rang, or it ended: those who drive sessions on other threads are to look.
-pub(crate) fn ring_bells(core: &Core) {
-    let mut slots = lock(&core.sessions);
-    if slots.leaving != 0 {
-        slots.sweep(&core.map);
-    }
-    for bell in slots.bells.iter().filter_map(|(_, bell)| bell.upgrade()) {
-        // A counter at its maximum has rung already.
-        let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
-    }
 }
 
 /// The host's end of a session. Dropping it hangs up: the program's reads end, its writes fail, its terminal is gone;
@@ -329,7 +192,7 @@ impl Session {
         }
         let end = match state {
             session_state::ENDED => Some(match h.error.load(Ordering::Relaxed) {
-                0 => SessionEnd::Exited(crate::run::domain::exit_code(h.status.load(Ordering::Relaxed))),
+                0 => SessionEnd::Exited(crate::run::exit::exit_code(h.status.load(Ordering::Relaxed))),
                 error => SessionEnd::Failed(error),
             }),
             _ if gone => Some(SessionEnd::DomainEnded),
@@ -440,9 +303,11 @@ impl Domain {
     }
 }
 
+pub mod config;
 mod persistent;
 pub mod piped;
 pub mod relay;
 pub mod remote;
+pub mod slots;
 #[cfg(test)]
 mod tests;

@@ -11,11 +11,15 @@ use doppel_abi_machine::ring;
 use doppel_abi_machine::session::{SESSION_NOTE, SESSION_NOTE_MAX, SESSIONS, session_state};
 use doppel_sys::shared::SharedMap;
 
-use super::{ExecConfig, Session, Slots, header, offset, stride, tell};
+use super::config::ExecConfig;
+use super::slots::{Slots, header, offset, stride};
+use super::{Session, tell};
 use crate::io::forward::Forwarders;
 use crate::io::ring::{InputRing, OutputRing};
-use crate::run::fleet::{Fleet, Key, SessionKey};
-use crate::run::state::{Core, lock};
+use crate::lock::lock;
+use crate::run::fleet::{Fleet, SessionKey};
+use crate::run::key::Key;
+use crate::run::state::Core;
 use crate::{Error, Output, Stream};
 
 /// What was noted of a session. The domain can write it too: it is about that session only.

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::registry::requests::{Answer, Reply};
-use crate::run::state::{Core, lock};
+use crate::lock::lock;
+use crate::registry::messages::{Answer, Reply};
+use crate::run::state::Core;
 use crate::session::SessionEnd;
 use crate::{Error, ExecConfig, Output, Session, Sink, Stream};
 

@@ -1,10 +1,15 @@
 //! The host's end of sessions against a domain that writes whatever it likes wherever it can.
 
+use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS};
 use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_STRIDE, RingHeader};
 
 use super::*;
 use crate::peer::Peer;
+use crate::session::config::ExecConfig;
+use crate::session::slots::Slots;
+use crate::session::slots::header;
+use crate::session::slots::offset;
 
 impl Peer {
     fn open(&self) -> Result<Session, Error> {

@@ -10,6 +10,7 @@ use doppel_abi_machine::session::{
     SESSION_REQUEST, SESSION_REQUEST_MAX, SESSION_STRIDE, SessionHeader, session_state,
 };
 use doppel_abi_machine::{ATTENDANT, control, ring};
+use doppel_sys::shared::offset;
 use rustix::event::PollFlags;
 use rustix::process::{Pid, Signal};
 
@@ -21,7 +22,6 @@ use crate::program::ring::Ring;
 use crate::program::start::set_size;
 use crate::program::streams::{Pumped, Streams};
 use crate::program::talk::{self, Word};
-use doppel_sys::shared::offset;
 
 /// SIGKILL as a wait status.
 const KILLED: i32 = 9;

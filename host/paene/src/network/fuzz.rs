@@ -7,12 +7,11 @@ use std::sync::Arc;
 use doppel_abi_service::layout;
 use doppel_abi_service::net::{SIZE, SOCKETS};
 use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::offset;
 use doppel_sys::tunnel::HEADER;
 use rustix::event::EventfdFlags;
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-
-use doppel_sys::shared::offset;
 
 use super::addresses::Addresses;
 use super::channel::{self, Channel};

@@ -1,0 +1,202 @@
+//! Freezing a running domain: from outside, or as its own programs ask; rounds of page sharing.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use doppel_abi_machine::{event, fd};
+
+use crate::freeze::frozen::{FreezeReport, image_digest};
+use crate::freeze::shadow;
+use crate::freeze::share::Member;
+use crate::io::ring::{post, registers};
+use crate::lock::lock;
+use crate::run::state::{Core, Stopped, ended};
+use crate::{Error, Kind};
+
+const EPERM: i32 = 1;
+const EIO: i32 = 5;
+
+/// A domain whose memory is being written.
+struct Frozen<'a> {
+    standing: Option<Stopped<'a>>,
+    /// It will not go on.
+    stop: bool,
+    /// See [`Core::freeze_for`].
+    ask: &'a Cell<bool>,
+    shadows: Option<shadow::Shadows<'a>>,
+}
+
+impl Frozen<'_> {
+    fn thaw(&mut self, written: bool) {
+        let Some(standing) = self.standing.take() else { return };
+        if self.ask.replace(false) && !written {
+            registers(&standing.core.map).freeze_error.store(EIO, Ordering::SeqCst);
+        }
+    }
+}
+
+impl doppel_freezer::Standing for Frozen<'_> {
+    fn leave(&mut self, load: &doppel_freezer::Load) -> Option<doppel_freezer::Shadows> {
+        // A program that asks may end as soon as it goes on, and its domain, and all that the shadows keep.
+        let Some(Stopped { core, go_on: true, .. }) = self.standing else { return None };
+        if self.stop || self.ask.get() || !shadow::room(core, load) {
+            return None;
+        }
+        let mut shadows = shadow::Shadows::cast(core)?;
+        let of = shadows.of(&load.pids)?;
+        self.shadows = Some(shadows);
+        self.standing = None;
+        Some(of)
+    }
+
+    fn go_on(&mut self, written: bool) {
+        if !self.stop {
+            self.thaw(written);
+        }
+    }
+}
+
+impl Core {
+    /// Stops the domain, writes its memory to the frozen image `to`, and lets it go on, or ends it if `stop`.
+    pub fn freeze(&self, to: &Path, stop: bool) -> Result<FreezeReport, Error> {
+        self.freeze_for(to, stop, &Cell::new(false))
+    }
+
+    /// As [`Self::freeze`]; `ask`: a program of the domain waits for the outcome and has not been told it yet.
+    fn freeze_for(&self, to: &Path, stop: bool, ask: &Cell<bool>) -> Result<FreezeReport, Error> {
+        let begun = Instant::now();
+        if self.born.kind == Kind::Paene {
+            return Err(Error::Unsupported(format!(
+                "{} is a paene domain, whose programs run on the host's kernel: only para domains can be frozen, cloned \
+                 and hibernated",
+                self.label()
+            )));
+        }
+        if to.exists() && !(stop && self.woke_from(to)) {
+            return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));
+        }
+        let born = &self.born;
+        let image = image_digest(&born.image)?;
+        let (arena, pagefile) = (self.reopen(fd::ARENA)?, self.reopen(fd::PAGEFILE)?);
+        let hostname = lock(&self.hostname).clone();
+        doppel_freezer::prepare()?;
+        let share = lock(&self.share);
+        let standing = self.stop()?;
+        if self.asleep.load(Ordering::SeqCst) {
+            return Err(ended());
+        }
+        let stopped = begun.elapsed();
+        let map = &self.map;
+        let subject = doppel_freezer::Subject {
+            pid: self.child.pid,
+            arena: arena.as_fd(),
+            pagefile: pagefile.as_fd(),
+            parent: born.resume.as_ref().map(|r| r.image.file()),
+            share: share.as_ref().map(Member::file),
+            kernel: born.kernel,
+            image,
+            image_path: &born.image.to_string_lossy(),
+            name: &self.label(),
+            hostname: &hostname,
+            domain_id: self.id,
+            generation: born.generation,
+            vcpus: born.vcpus,
+            memory_limit: born.memory_limit.load(Ordering::Relaxed),
+            monotonic_offset: registers(map).monotonic_offset.load(Ordering::Relaxed),
+            boot_flags: born.boot_flags,
+            winsize: registers(map).winsize.load(Ordering::Relaxed),
+            owner: born.owner,
+        };
+        let mut frozen = Frozen { standing: Some(standing), stop, ask, shadows: None };
+        let report = doppel_freezer::freeze(&subject, to, &mut frozen);
+        let report = report.map_err(|error| {
+            let ended_meanwhile = frozen.shadows.as_ref().is_some_and(shadow::Shadows::any_gone);
+            frozen.thaw(false);
+            if ended_meanwhile { ended() } else { error.into() }
+        })?;
+        if stop {
+            self.note(|r| r.asleep = true)?;
+            self.asleep.store(true, Ordering::SeqCst);
+            self.kill()?;
+            if let Some(mut standing) = frozen.standing.take() {
+                standing.go_on = false;
+            }
+        }
+        Ok(FreezeReport::new(begun, stopped, &report))
+    }
+
+    /// A memory file of the domain.
+    fn reopen(&self, number: i32) -> Result<File, Error> {
+        let path = format!("/proc/{}/fd/{number}", self.child.pid);
+        let file = File::open(path).map_err(|error| match error.kind() {
+            // It has just died.
+            std::io::ErrorKind::NotFound => ended(),
+            _ => Error::host("open the domain's memory")(error),
+        })?;
+        // The number of a process that has been reaped may belong to another.
+        if self.is_dead() {
+            return Err(ended());
+        }
+        Ok(file)
+    }
+
+    /// Whether it is this image that the domain woke from.
+    fn woke_from(&self, path: &Path) -> bool {
+        self.born.resume.as_ref().is_some_and(|r| r.wake && r.image.path() == path)
+    }
+
+    /// Serves a program that has asked for its domain to be frozen: what became of it; none if it may not ask.
+    pub fn freeze_itself(&self) -> Option<Result<(), Error>> {
+        let ask = Cell::new(true);
+        let Some(to) = &self.born.freeze_to else {
+            self.refuse_freeze(EPERM);
+            return None;
+        };
+        let result = self
+            .freeze_for(to, self.born.freeze_stop, &ask)
+            .map(drop)
+            .map_err(|error| Error::State(format!("domain {} cannot freeze itself: {error}", self.label())));
+        // The program gets a number only.
+        if result.is_err() && ask.get() {
+            self.refuse_freeze(EIO);
+        }
+        // If that cannot be written, a successor serves it again, which fails.
+        let asked = registers(&self.map).freeze_requests.load(Ordering::Acquire);
+        let _ = self.note(|r| r.served = asked);
+        Some(result)
+    }
+
+    /// Tells the program that has asked that its domain is not frozen, and an errno.
+    pub fn refuse_freeze(&self, errno: i32) {
+        registers(&self.map).freeze_error.store(errno, Ordering::SeqCst);
+        post(&self.map, event::KERNEL);
+    }
+
+    /// One round of page sharing. What does not succeed is tried again in a later one.
+    pub fn share_round(&self) {
+        let mut share = lock(&self.share);
+        let Some(member) = share.as_mut() else { return };
+        let found = member.look();
+        if found.is_empty() {
+            return;
+        }
+        if let Ok(standing) = self.stop() {
+            let begun = Instant::now();
+            if member.offer(&self.map, &found) > 0 {
+                post(&self.map, event::SHARE);
+            }
+            drop(standing);
+            member.paused(begun.elapsed());
+        }
+    }
+
+    /// When a round of page sharing is due; never if it does not share.
+    pub fn share_due(&self) -> Option<Instant> {
+        // While a round runs none is due.
+        self.share.try_lock().ok()?.as_ref().map(Member::due)
+    }
+}
