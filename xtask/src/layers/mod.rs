@@ -45,6 +45,31 @@ pub fn run(list: bool) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
+/// Prints the largest circle of the crate in folder `dir`: its files, each with those of the circle that it uses.
+///
+/// # Errors
+/// There is no such crate, or a source cannot be read.
+pub fn show_circle(dir: &str) -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask has no parent folder")?;
+    print!("{}", circle_of(&Workspace::read(root)?, dir)?);
+    Ok(())
+}
+
+fn circle_of(workspace: &Workspace, dir: &str) -> Result<String, String> {
+    let found = workspace.crates.iter().position(|krate| krate.dir == dir);
+    let krate = found.ok_or_else(|| format!("no crate stands in {dir}"))?;
+    let files = &workspace.crates[krate].files;
+    let arrows = &Arrows::draw(workspace).files[krate];
+    let circle = circle::largest(files.len(), arrows);
+    let mut report = String::new();
+    for from in &circle {
+        let inner = circle.iter().filter(|to| arrows.contains(&(*from, **to)));
+        let used: Vec<&str> = inner.map(|to| files[*to].as_str()).collect();
+        report += &format!("{} → {}\n", files[*from], used.join(" "));
+    }
+    Ok(report)
+}
+
 /// The report, and what is above its limit.
 fn check(workspace: &Workspace, table: &Table, list: bool) -> Result<(String, Vec<String>), String> {
     let arrows = Arrows::draw(workspace);
@@ -113,7 +138,7 @@ fn above(table: &Table, count: &Count<'_>) -> Vec<String> {
         if have > allowed {
             let krate = count.krate;
             faults.push(format!(
-                "{krate}: {have} {what}, allowed are {allowed} (`xtask layers --arrows` names them)"
+                "{krate}: {have} {what}, allowed are {allowed} (`xtask layers --arrows` and `--circle {krate}` name them)"
             ));
         }
     }

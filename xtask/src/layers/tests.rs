@@ -180,6 +180,21 @@ fn the_largest_circle_is_found() {
 }
 
 #[test]
+fn a_circle_is_shown_with_who_uses_whom_in_it() {
+    let fixture = Fixture::new(
+        "circle",
+        &[
+            ("a/low/src/lib.rs", "mod a; mod b; mod c;"),
+            ("a/low/src/a.rs", "use crate::b::B; use crate::c::C; pub struct A;"),
+            ("a/low/src/b.rs", "use crate::a::A; pub struct B;"),
+            ("a/low/src/c.rs", "pub struct C;"),
+        ],
+    );
+    let shown = super::circle_of(&fixture.read(), "a/low").unwrap();
+    assert_eq!(shown, "a.rs → b.rs\nb.rs → a.rs\n");
+}
+
+#[test]
 fn the_table_of_this_repository_is_short_and_allows_nothing_between_crates() {
     let text = include_str!("../../layers.txt");
     assert!(text.lines().count() <= 40);
