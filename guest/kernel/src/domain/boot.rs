@@ -91,13 +91,13 @@ static PARTS: &[&dyn Fill] = &[
     &crate::memory::image_patch::PATCHES,
     &crate::objects::vfs::devices::REGISTRY,
     &crate::objects::vfs::kinds::TYPES,
-    &crate::objects::vfs::locks::WAIT_GRAPH,
+    &crate::objects::vfs::attach::locks::WAIT_GRAPH,
     &crate::objects::vfs::mount::KEPT,
     &crate::objects::pages::KEPT,
     &crate::process::task::load::LOAD,
     &crate::core::random::GENERATOR,
     &crate::objects::ipc::epoll::NESTING,
-    &crate::objects::ipc::inotify::COUNTERS,
+    &crate::objects::vfs::attach::notify::COUNTERS,
     &crate::objects::ipc::memfd::MEM_FS,
     &crate::process::descriptors::mqueue::NAMES,
     &crate::objects::ipc::sysv::msg::QUEUES,
@@ -133,6 +133,7 @@ fn make() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     doppel_machine::xstate::init();
     doppel_machine::shield::init();
     task::subject::run();
+    crate::objects::ipc::inotify::run();
     kernel::init(data.hostname, data.args.flags, PARTS);
     let space = Space::new(memory::Mm::default());
     space.host_pid.store(1, Ordering::SeqCst);
@@ -146,6 +147,7 @@ fn resume() -> (&'static dyn Personality, Arc<dyn ThreadObject>) {
     // Nobody reads or writes in a domain that stands still.
     doppel_machine::shield::init();
     task::subject::run();
+    crate::objects::ipc::inotify::run();
     kernel::adopt(PARTS);
     vfs::adopt();
     FREEZER.adopt();

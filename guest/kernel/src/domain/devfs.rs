@@ -6,12 +6,12 @@ use alloc::sync::Arc;
 
 use crate::objects::rootfs::{TmpfsOptions, makedev, tmpfs};
 use crate::objects::vfs::inode::Inode;
-use crate::objects::vfs::mount::{self, ms, vfs};
+use crate::objects::vfs::mount::{ms, vfs};
 use crate::{Errno, Result};
 
 const CHAR: u32 = 0o020000;
 const DIR: u32 = 0o040000;
-/// Device numbers of the synthetic file systems: others than that of the root, and below those of [`mount::new_dev`].
+/// Device numbers of the synthetic file systems: others than that of the root, and below those of `vfs::mount::new_dev`.
 const PROC_DEV: u64 = 0x16;
 const SYS_DEV: u64 = 0x17;
 const CGROUP_DEV: u64 = 0x18;
@@ -58,7 +58,7 @@ pub fn mount_point(
     root_dir(name)?;
     let mut path = alloc::vec![b'/'];
     path.extend_from_slice(name);
-    mount::mount_at(&path, root, fstype, source, flags)
+    crate::objects::lookup::walk::mount_at(&path, root, fstype, source, flags)
 }
 
 fn populate() -> Result<()> {
@@ -73,11 +73,23 @@ fn populate() -> Result<()> {
     dev.create(b"shm", DIR | 0o755, 0, 0, 0)?;
     let exec = ms::NOSUID | ms::RELATIME;
     mount_point(b"dev", dev, "devtmpfs", b"dev", exec)?;
-    mount::mount_at(b"/dev/shm", tmpfs(TmpfsOptions::default()), "tmpfs", b"shm", exec | ms::NODEV)?;
+    crate::objects::lookup::walk::mount_at(
+        b"/dev/shm",
+        tmpfs(TmpfsOptions::default()),
+        "tmpfs",
+        b"shm",
+        exec | ms::NODEV,
+    )?;
     let nothing = ms::NOSUID | ms::NODEV | ms::NOEXEC | ms::RELATIME;
     mount_point(b"proc", super::procfs::root(PROC_DEV), "proc", b"proc", nothing)?;
     mount_point(b"sys", super::sysfs::root(SYS_DEV), "sysfs", b"sysfs", nothing)?;
-    mount::mount_at(b"/sys/fs/cgroup", super::cgroupfs::root(CGROUP_DEV), "cgroup2", b"cgroup", nothing)?;
+    crate::objects::lookup::walk::mount_at(
+        b"/sys/fs/cgroup",
+        super::cgroupfs::root(CGROUP_DEV),
+        "cgroup2",
+        b"cgroup",
+        nothing,
+    )?;
     root_dir(b"tmp").map(drop)
 }
 

@@ -128,7 +128,7 @@ pub(super) fn open_peer(tty: &Arc<Tty>, flags: u32) -> Result<u64> {
     let Kind::Pty(n) = tty.kind else { return Err(Errno::ENOTTY) };
     let name = alloc::format!("/dev/pts/{n}");
     let slave = Slave::open(tty, flags)?;
-    let file = match crate::objects::lookup::path::resolve(name.as_bytes()) {
+    let file = match crate::objects::lookup::caller::resolve(name.as_bytes()) {
         Ok(p) => File::new(slave, p.inode().clone(), p, flags),
         Err(_) => File::anon(slave, name, flags),
     };

@@ -40,7 +40,9 @@ pub fn init() {
     devices::register(138, 0..=255, |minor, flags| devpts::open_slave(512 + minor, flags));
     devices::register(139, 0..=255, |minor, flags| devpts::open_slave(768 + minor, flags));
     let flags = mount::ms::NOSUID | mount::ms::NOEXEC | mount::ms::RELATIME;
-    if let Err(e) = mount::mount_at(b"/dev/pts", devpts::root(), "devpts", b"devpts", flags) {
+    if let Err(e) =
+        crate::objects::lookup::walk::mount_at(b"/dev/pts", devpts::root(), "devpts", b"devpts", flags)
+    {
         panic!("boot: cannot mount /dev/pts: {}", e.name());
     }
 }

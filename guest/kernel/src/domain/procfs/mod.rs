@@ -4,6 +4,7 @@
 //! Everything shown belongs to the domain: its processes, its CPUs (`--cpus`), its memory (`--memory`).
 
 mod cpuinfo;
+mod locks;
 mod mem;
 mod net;
 mod pid;

@@ -12,6 +12,8 @@ use core::sync::atomic::Ordering;
 
 use super::net;
 use crate::objects::lookup::path::Path;
+use crate::objects::vfs::attach::Attachments;
+use crate::objects::vfs::attach::locks::Locks;
 use crate::objects::vfs::synthetic::{Directory, MagicLink, Node, bytes, fixed, open_text, text, writable};
 use crate::objects::vfs::{File, FileOps, FileType};
 use crate::process::task::{Process, Thread, current, remote};
@@ -206,8 +208,8 @@ impl PidDir {
             "maps" => self.of(|p| Ok(memory::maps_text(&p.space().mm))),
             "smaps" => self.of(|p| Ok(memory::smaps_text(&p.space().mm))),
             "smaps_rollup" => self.of(|p| Ok(memory::smaps_rollup_text(&p.space().mm))),
-            "mounts" => mount_table(crate::objects::vfs::mount::mounts_text),
-            "mountinfo" => mount_table(crate::objects::vfs::mount::mountinfo_text),
+            "mounts" => mount_table(crate::objects::vfs::mount::table::mounts_text),
+            "mountinfo" => mount_table(crate::objects::vfs::mount::table::mountinfo_text),
             "net" => net::dir_node(),
             "ns" => Node::Dir(Arc::new(NsDir)),
             "oom_adj" | "oom_score" => fixed("0\n"),
@@ -390,8 +392,9 @@ fn stat(p: &Process, t: Option<&Thread>, used: Times) -> Result<String> {
 
 /// A file that shows the mount table and tells of its changes.
 fn mount_table(f: fn() -> String) -> Node {
-    let open =
-        move || -> Result<Arc<dyn FileOps>> { Ok(crate::objects::vfs::mount::Table::new(open_text(f))) };
+    let open = move || -> Result<Arc<dyn FileOps>> {
+        Ok(crate::objects::vfs::mount::table::Table::new(open_text(f)))
+    };
     Node::File { mode: 0o444, open: Arc::new(open) }
 }
 
@@ -608,7 +611,9 @@ impl Directory for FdDir {
             let mut s =
                 format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", file.pos.get(), file.id);
             file.ops().fdinfo(&file, &mut s);
-            crate::objects::vfs::locks::describe(&file, pid, &mut s);
+            if let Some(l) = file.attachments().and_then(Attachments::get::<Locks>) {
+                l.describe(file.id, pid, &mut s);
+            }
             Ok(s)
         }))
     }

@@ -33,7 +33,7 @@ pub fn entries() -> Entries {
         )),
         ("interrupts", || fixed("")),
         ("loadavg", || text(|| Ok(loadavg()))),
-        ("locks", || text(|| Ok(crate::objects::vfs::locks::all(
+        ("locks", || text(|| Ok(super::locks::text(
             TASKS.all_processes().iter().map(|p| (p.pid, p.files()))
         )))),
         ("meminfo", || text(|| Ok(meminfo()))),

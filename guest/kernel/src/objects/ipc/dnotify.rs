@@ -1,7 +1,7 @@
 //! Directory notification (`F_NOTIFY` of `fcntl(2)`): a signal for what happens to a directory and the files in it.
 //!
 //! Key type: [`Note`], what one process has asked of an open directory. Notes hang on the directory's inode, as the watches
-//! of [`super::inotify`] do, which tells of the events and counts them both. The signal is that of the file's owner
+//! of `inotify` do, which tells of the events; `vfs::notify` counts them both. The signal is that of the file's owner
 //! (`vfs::sigio`). Lock order: an inode's list of notes → nothing.
 
 use alloc::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use doppel_machine::sync::SpinLock;
 
-use super::inotify::{self, event};
+use crate::objects::vfs::attach::notify::{self, event};
 use crate::objects::vfs::{File, FileType, Inode};
 use crate::{Errno, Result};
 
@@ -49,7 +49,7 @@ pub fn set(file: &Arc<File>, fd: i32, mask: u32) -> Result<()> {
     }
     let inode = file.inode.as_ref().filter(|i| i.kind() == FileType::Directory).ok_or(Errno::ENOTDIR)?;
     let pid = crate::core::subject::pid();
-    file.sigio.own(file);
+    file.sigio.own(&**file);
     // What never changes has no place for notes, and nothing to tell.
     let Some(notes) = inode.attachments().map(|a| a.get_or_insert(Notes::default)) else { return Ok(()) };
     let mut list = notes.0.lock();
@@ -57,7 +57,7 @@ pub fn set(file: &Arc<File>, fd: i32, mask: u32) -> Result<()> {
         Some(n) => (n.fd, n.mask) = (fd, n.mask | mask),
         None => {
             list.push(Note { file: Arc::downgrade(file), id: file.id, pid, fd, mask });
-            inotify::count(1);
+            notify::count(1);
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ pub fn tell(dir: &Arc<dyn Inode>, mask: u32) {
             }
             !wanted || n.mask & dn::MULTISHOT != 0
         });
-        inotify::uncount(before - list.len());
+        notify::uncount(before - list.len());
     }
     for n in told {
         if let Some(file) = n.file.upgrade() {
@@ -106,5 +106,5 @@ pub fn closed(file: &File) {
     let mut list = notes.0.lock();
     let before = list.len();
     list.retain(|n| n.id != file.id || n.pid != pid);
-    inotify::uncount(before - list.len());
+    notify::uncount(before - list.len());
 }

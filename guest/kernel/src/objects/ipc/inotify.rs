@@ -8,46 +8,20 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use super::dnotify;
-use crate::core::part::Part;
 use crate::core::sched::{PollTable, WaitQueue, wait_until};
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::file::{Splice, flags, poll};
+pub use crate::objects::vfs::attach::notify::event;
+use crate::objects::vfs::attach::notify::{count, uncount, watching};
+use crate::objects::vfs::file::{Splice, WATCHERS, Watchers, flags, poll};
 use crate::objects::vfs::{File, FileOps, FileType, Inode, Output};
 use crate::{Errno, Result};
 
-/// Events and flags (`inotify(7)`).
-#[allow(missing_docs)]
-pub mod event {
-    pub const IN_ACCESS: u32 = 0x1;
-    pub const IN_MODIFY: u32 = 0x2;
-    pub const IN_ATTRIB: u32 = 0x4;
-    pub const IN_CLOSE_WRITE: u32 = 0x8;
-    pub const IN_CLOSE_NOWRITE: u32 = 0x10;
-    pub const IN_OPEN: u32 = 0x20;
-    pub const IN_MOVED_FROM: u32 = 0x40;
-    pub const IN_MOVED_TO: u32 = 0x80;
-    pub const IN_CREATE: u32 = 0x100;
-    pub const IN_DELETE: u32 = 0x200;
-    pub const IN_DELETE_SELF: u32 = 0x400;
-    pub const IN_MOVE_SELF: u32 = 0x800;
-    pub const IN_ALL_EVENTS: u32 = 0xfff;
-    pub const IN_UNMOUNT: u32 = 0x2000;
-    pub const IN_Q_OVERFLOW: u32 = 0x4000;
-    pub const IN_IGNORED: u32 = 0x8000;
-    pub const IN_ONLYDIR: u32 = 0x0100_0000;
-    pub const IN_DONT_FOLLOW: u32 = 0x0200_0000;
-    pub const IN_EXCL_UNLINK: u32 = 0x0400_0000;
-    pub const IN_MASK_CREATE: u32 = 0x1000_0000;
-    pub const IN_MASK_ADD: u32 = 0x2000_0000;
-    pub const IN_ISDIR: u32 = 0x4000_0000;
-    pub const IN_ONESHOT: u32 = 0x8000_0000;
-}
 use event::*;
 
 /// Most events of one instance that wait to be read (`/proc/sys/fs/inotify/max_queued_events`).
@@ -57,16 +31,6 @@ const MAX_WATCHES: usize = 65_536;
 /// Size of `struct inotify_event` without its name.
 const HEADER: usize = 16;
 const FIONREAD: u32 = 0x541b;
-
-/// Number of watches in the domain and the next rename cookie.
-#[derive(Default)]
-pub struct Counters {
-    watches: AtomicUsize,
-    cookie: AtomicU32,
-}
-
-/// The domain's.
-pub static COUNTERS: Part<Counters> = Part::new();
 
 #[derive(Clone, PartialEq, Eq)]
 struct Event {
@@ -109,29 +73,9 @@ pub struct Inotify {
     readable: Arc<WaitQueue>,
 }
 
-fn counters() -> &'static Counters {
-    &COUNTERS
-}
-
-/// There is so much more to tell of changes ([`super::dnotify`]).
-pub fn count(n: usize) {
-    counters().watches.fetch_add(n, Ordering::Relaxed);
-}
-
-/// See [`count`].
-pub fn uncount(n: usize) {
-    counters().watches.fetch_sub(n, Ordering::Relaxed);
-}
-
-/// Whether anything in the domain is watched.
-#[inline]
-pub fn watching() -> bool {
-    counters().watches.load(Ordering::Relaxed) != 0
-}
-
-/// A number that ties IN_MOVED_FROM to IN_MOVED_TO.
-pub fn next_cookie() -> u32 {
-    counters().cookie.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+/// Has files tell of what happens to them. Once in each process of the domain.
+pub fn run() {
+    WATCHERS.set(Watchers { closed: dnotify::closed, event: tell_file });
 }
 
 /// Something happened to an open file that has a name.
@@ -227,7 +171,7 @@ impl Watch {
         if let Some(l) = list {
             l.0.lock().retain(|w| !Arc::ptr_eq(w, self));
         }
-        counters().watches.fetch_sub(1, Ordering::Relaxed);
+        uncount(1);
     }
 }
 
@@ -285,7 +229,7 @@ impl Inotify {
         });
         s.watches.insert(wd, w.clone());
         drop(s);
-        counters().watches.fetch_add(1, Ordering::Relaxed);
+        count(1);
         if let Some(l) = list {
             l.0.lock().push(w);
         }

@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 
 use doppel_machine::user::UserPtr;
 
+use super::context::FsContext;
 use super::opener::{Opener, opener};
-use super::path::{FsContext, Path};
+use super::path::Path;
 use super::walk::Walker;
 use crate::core::subject::Cred;
 use crate::objects::vfs::file::File;
@@ -198,4 +199,11 @@ impl Caller {
         }
         Ok(Target::Path(p))
     }
+}
+
+/// Finds `name` from the current process' root or working directory, following symbolic links.
+pub fn resolve(name: &[u8]) -> Result<Path> {
+    let t = opener();
+    let fs = t.fs();
+    Walker::new(&fs, t.cred()).resolve(&fs.cwd(), name, true)
 }

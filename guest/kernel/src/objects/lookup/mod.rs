@@ -1,6 +1,7 @@
 //! Finding, opening, making and removing files by name.
 
 pub mod caller;
+pub mod context;
 pub mod fast;
 pub mod names;
 pub mod open;

@@ -190,7 +190,7 @@ pub fn rename(
     let Some((child, victim)) = rename_locked(caller, (from, old), (to, new), flags, slashes)? else {
         return Ok(());
     };
-    let cookie = inotify::next_cookie();
+    let cookie = crate::objects::vfs::attach::notify::next_cookie();
     let is_dir = child.kind() == FileType::Directory;
     inotify::name_event(from.inode(), old, is_dir, event::IN_MOVED_FROM, cookie);
     inotify::name_event(to.inode(), new, is_dir, event::IN_MOVED_TO, cookie);

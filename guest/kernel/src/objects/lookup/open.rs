@@ -111,8 +111,12 @@ fn create(caller: &Caller, dir: &Path, name: &[u8], flags: u32, mode: u32) -> Re
 fn busy_guard(
     inode: &Arc<dyn crate::objects::vfs::Inode>,
     flags: u32,
-) -> Result<Option<crate::objects::vfs::busy::Guard>> {
-    if access(flags) & MAY_WRITE == 0 { Ok(None) } else { crate::objects::vfs::busy::Guard::write(inode) }
+) -> Result<Option<crate::objects::vfs::attach::busy::Guard>> {
+    if access(flags) & MAY_WRITE == 0 {
+        Ok(None)
+    } else {
+        crate::objects::vfs::attach::busy::Guard::write(inode.attachments())
+    }
 }
 
 fn tmpfile(

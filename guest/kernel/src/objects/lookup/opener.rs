@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 
 use doppel_machine::shield::Reading;
 
-use super::path::FsContext;
+use super::context::FsContext;
 use crate::Result;
 use crate::core::hook::Hook;
 use crate::core::subject::{Cred, Subject};

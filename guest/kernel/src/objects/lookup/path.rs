@@ -1,17 +1,11 @@
-//! Paths: resolved places, and where a process stands.
+//! Paths: resolved places.
 //!
-//! Key types: [`Path`] (a mount and a cached name in it), [`FsContext`] (root, working directory, umask).
-//! How names are resolved is in walk.rs.
+//! Key type: [`Path`] (a mount and a cached name in it). How names are resolved is in walk.rs.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, Ordering};
 
-use doppel_machine::shield::{self, Reading, Shielded};
-
-use super::opener::opener;
-use super::walk::Walker;
-use crate::Result;
+use crate::core::hook::Hook;
 use crate::objects::vfs::dentry::Dentry;
 use crate::objects::vfs::inode::Inode;
 use crate::objects::vfs::mount::{Mount, vfs};
@@ -22,6 +16,9 @@ pub struct Path {
     mount: Arc<Mount>,
     dentry: Arc<Dentry>,
 }
+
+/// The root directory of the current process; set by the layer of processes.
+pub static ROOT: Hook<fn() -> Path> = Hook::new();
 
 impl Path {
     pub(crate) fn new(mount: Arc<Mount>, dentry: Arc<Dentry>) -> Self {
@@ -95,7 +92,7 @@ impl Path {
 
     /// The absolute name as the current process sees it, with " (deleted)" if unlinked.
     pub fn name(&self) -> Vec<u8> {
-        let root = opener().fs().root();
+        let root = (ROOT.get())();
         let mut n = self.name_from(&root).or_else(|| self.name_from(vfs().root())).unwrap_or_else(|| {
             let mut n = b"/".to_vec();
             n.extend_from_slice(&self.dentry.name());
@@ -106,81 +103,4 @@ impl Path {
         }
         n
     }
-}
-
-struct Places {
-    root: Path,
-    cwd: Path,
-}
-
-/// Root, working directory and umask of a process.
-pub struct FsContext {
-    places: Shielded<Places>,
-    umask: AtomicU32,
-}
-
-impl Default for FsContext {
-    /// At the root of the domain, umask 022.
-    fn default() -> Self {
-        let root = vfs().root().clone();
-        Self { places: Shielded::new(Places { cwd: root.clone(), root }), umask: AtomicU32::new(0o022) }
-    }
-}
-
-impl FsContext {
-    /// A copy for a new process.
-    #[must_use]
-    pub fn fork(&self) -> Self {
-        let r = shield::read();
-        let p = self.places.get(&r);
-        Self {
-            places: Shielded::new(Places { root: p.root.clone(), cwd: p.cwd.clone() }),
-            umask: AtomicU32::new(self.umask()),
-        }
-    }
-
-    /// The root directory.
-    pub fn root(&self) -> Path {
-        self.places.get(&shield::read()).root.clone()
-    }
-
-    /// The working directory.
-    pub fn cwd(&self) -> Path {
-        self.places.get(&shield::read()).cwd.clone()
-    }
-
-    /// Root and working directory, for a walk.
-    pub(crate) fn places_in<'g>(&'g self, r: &'g Reading) -> (&'g Path, &'g Path) {
-        let p = self.places.get(r);
-        (&p.root, &p.cwd)
-    }
-
-    /// Changes the working directory; the caller checked it.
-    pub fn set_cwd(&self, p: Path) {
-        let old = core::mem::replace(&mut self.places.get_mut(&mut shield::write()).cwd, p);
-        drop(old);
-    }
-
-    /// Changes the root directory; the caller checked it.
-    pub fn set_root(&self, p: Path) {
-        let old = core::mem::replace(&mut self.places.get_mut(&mut shield::write()).root, p);
-        drop(old);
-    }
-
-    /// The file mode creation mask.
-    pub fn umask(&self) -> u32 {
-        self.umask.load(Ordering::Relaxed)
-    }
-
-    /// Sets the mask; returns the old one.
-    pub fn set_umask(&self, mask: u32) -> u32 {
-        self.umask.swap(mask & 0o777, Ordering::Relaxed)
-    }
-}
-
-/// Finds `name` from the current process' root or working directory, following symbolic links.
-pub fn resolve(name: &[u8]) -> Result<Path> {
-    let t = opener();
-    let fs = t.fs();
-    Walker::new(&fs, t.cred()).resolve(&fs.cwd(), name, true)
 }

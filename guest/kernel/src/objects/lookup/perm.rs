@@ -1,7 +1,9 @@
 //! Permission checks: mode bits against identity (`path_resolution(7)`, `capabilities(7)`).
 
 use crate::core::subject::Cred;
-use crate::objects::vfs::inode::{FileType, Inode};
+use crate::objects::vfs::attr::FileType;
+pub use crate::objects::vfs::attr::Perm;
+use crate::objects::vfs::inode::Inode;
 use crate::{Errno, Result};
 
 /// Wanted access, as in `access(2)`.
@@ -25,17 +27,6 @@ pub mod cap {
     pub const SYS_RESOURCE: u32 = 24;
     pub const MKNOD: u32 = 27;
     pub const LEASE: u32 = 28;
-}
-
-/// Owner and mode: what a permission check needs.
-#[derive(Clone, Copy, Debug)]
-pub struct Perm {
-    /// Type and permission bits.
-    pub mode: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
 }
 
 /// Whether `cred` may access `inode` in all the ways of `mask`: EACCES if not.

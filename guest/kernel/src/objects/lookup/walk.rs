@@ -8,12 +8,13 @@ use alloc::vec::Vec;
 
 use doppel_machine::shield;
 
+use super::context::FsContext;
 use super::fast::{Glide, Glider, Spot};
-use super::path::{FsContext, Path};
+use super::path::Path;
 use crate::core::subject::Cred;
 use crate::objects::lookup::perm::{self, MAY_EXEC};
 use crate::objects::vfs::dentry::{Dentry, MOUNTPOINT};
-use crate::objects::vfs::inode::FileType;
+use crate::objects::vfs::inode::{FileType, Inode};
 use crate::objects::vfs::mount::vfs;
 use crate::{Errno, Result};
 
@@ -308,4 +309,16 @@ impl Walker {
 /// The first position at or behind `pos` that is not (or is) a slash.
 pub(crate) fn skip(text: &[u8], pos: usize, slashes: bool) -> usize {
     text[pos..].iter().position(|&b| (b == b'/') != slashes).map_or(text.len(), |i| pos + i)
+}
+
+/// Mounts a new file system on an existing directory, named from the root (boot).
+pub fn mount_at(
+    path: &[u8],
+    root: Arc<dyn Inode>,
+    fstype: &'static str,
+    source: &[u8],
+    flags: u32,
+) -> Result<()> {
+    let at = Walker::kernel().resolve(vfs().root(), path, true)?;
+    vfs().mount(&at, Dentry::root(root), fstype, source, flags)
 }

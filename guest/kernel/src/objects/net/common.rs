@@ -121,6 +121,12 @@ impl Common {
         }
     }
 
+    /// Queues an error or completion, and wakes who waits for such. When there are too many it is lost.
+    pub fn report(&self, p: Problem) {
+        self.errors.push(p);
+        self.wake_all(poll::POLLERR);
+    }
+
     /// Options an accepted connection takes over from its listener.
     pub fn inherit(&self, from: &Self) {
         self.switches.store(from.switches.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -12,11 +12,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use doppel_algo::net::sockaddr::{AF_INET, Addr, MAX};
 use doppel_machine::sync::SpinLock;
 
-use super::common::Common;
-use super::consts::{self as c, MSG_ERRQUEUE, MSG_TRUNC};
-use super::socket::Received;
-use crate::objects::vfs::Output;
-use crate::objects::vfs::file::poll;
 use crate::{Errno, Result};
 
 /// Most of them that wait.
@@ -56,7 +51,7 @@ pub struct Problem {
 
 impl Problem {
     /// The control message's bytes.
-    fn bytes(&self, family: u16) -> Vec<u8> {
+    pub(super) fn bytes(&self, family: u16) -> Vec<u8> {
         let mut b = Vec::with_capacity(48);
         b.extend(self.errno.to_ne_bytes());
         b.extend([self.origin, self.kind, self.code, 0]);
@@ -99,6 +94,30 @@ impl ErrorQueue {
         drop(all);
     }
 
+    /// Queues an error or completion. When there are too many it is lost.
+    pub(super) fn push(&self, p: Problem) {
+        let mut all = self.queue.lock();
+        let q = &mut all.get_or_insert_default().problems;
+        // Completions in a row are told as one.
+        if let Some(last) = q.back_mut().filter(|l| l.origin == origin::ZEROCOPY && l.origin == p.origin)
+            && last.data.wrapping_add(1) == p.info
+        {
+            last.data = p.data;
+        } else if q.len() < MOST {
+            q.push_back(p);
+        }
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the oldest, and tells the error of the next; EAGAIN if there is none.
+    pub(super) fn pop(&self) -> Result<(Problem, Option<u32>)> {
+        let mut all = self.queue.lock();
+        let q = &mut all.as_mut().ok_or(Errno::EAGAIN)?.problems;
+        let p = q.pop_front().ok_or(Errno::EAGAIN)?;
+        self.any.store(!q.is_empty(), Ordering::Relaxed);
+        Ok((p, q.front().map(|p| p.errno)))
+    }
+
     /// Counts a send with MSG_ZEROCOPY; value: its number.
     pub(super) fn next_copy(&self) -> u32 {
         let mut q = self.queue.lock();
@@ -106,57 +125,3 @@ impl ErrorQueue {
         core::mem::replace(copies, copies.wrapping_add(1))
     }
 }
-
-impl Common {
-    /// Queues an error or completion, and wakes who waits for such. When there are too many it is lost.
-    pub fn report(&self, p: Problem) {
-        {
-            let mut all = self.errors.queue.lock();
-            let q = &mut all.get_or_insert_default().problems;
-            // Completions in a row are told as one.
-            if let Some(last) = q.back_mut().filter(|l| l.origin == origin::ZEROCOPY && l.origin == p.origin)
-                && last.data.wrapping_add(1) == p.info
-            {
-                last.data = p.data;
-            } else if q.len() < MOST {
-                q.push_back(p);
-            }
-            self.errors.any.store(true, Ordering::Relaxed);
-        }
-        self.wake_all(poll::POLLERR);
-    }
-
-    /// A receive with MSG_ERRQUEUE: the oldest of the queue; EAGAIN if there is none.
-    pub fn receive_error(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-        let (p, next) = {
-            let mut all = self.errors.queue.lock();
-            let q = &mut all.as_mut().ok_or(Errno::EAGAIN)?.problems;
-            let p = q.pop_front().ok_or(Errno::EAGAIN)?;
-            self.errors.any.store(!q.is_empty(), Ordering::Relaxed);
-            (p, q.front().map(|p| p.errno))
-        };
-        if p.errno != 0 {
-            // SO_ERROR is the next one's.
-            self.replace_error(next.unwrap_or(0));
-        }
-        let n = p.payload.len().min(out.remaining());
-        if n > 0 && out.write(&p.payload[..n])? < n {
-            return Err(Errno::EFAULT);
-        }
-        let what = if self.domain == AF_INET { (c::SOL_IP, IP_RECVERR) } else { (c::SOL_IPV6, IPV6_RECVERR) };
-        let mut r = Received { len: n, addr: p.to.clone(), flags: MSG_ERRQUEUE, ..Received::default() };
-        r.control.push((what.0, what.1, p.bytes(self.domain)));
-        if n < p.payload.len() {
-            r.flags |= MSG_TRUNC;
-            if flags & MSG_TRUNC != 0 {
-                r.len = p.payload.len();
-            }
-        }
-        Ok(r)
-    }
-}
-
-/// The control message of an error.
-const IP_RECVERR: i32 = 11;
-/// See [`IP_RECVERR`].
-const IPV6_RECVERR: i32 = 25;

@@ -207,6 +207,10 @@ impl FileOps for Socket {
         self.ops.poll(table)
     }
 
+    fn urgent(&self) -> bool {
+        true
+    }
+
     fn ioctl(&self, file: &File, cmd: u32, arg: u64) -> Result<u64> {
         let int = |v: i32| File::copy_out(arg, &v);
         match cmd {

@@ -8,60 +8,23 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
-use super::inode::{Inode, Stat};
+use super::attach::Attachments;
+use super::attach::locks::Locks;
+use super::attach::notify::{self, event};
+use super::attr::Stat;
+use super::inode::Inode;
 use super::io::{Input, Output};
+use super::sigio::{Async, Sigio};
+pub use super::{flags, poll};
+use crate::core::hook::Hook;
 use crate::core::sched::PollTable;
 use crate::core::subject::CURRENT;
 use crate::memory::{MapSource, Mapped};
 use crate::objects::lookup::path::Path;
 use crate::{Errno, Result};
 
-/// Open flags kept in [`File::flags`] (`open(2)`), and those fcntl may change.
-#[allow(missing_docs)]
-pub mod flags {
-    pub const O_ACCMODE: u32 = 3;
-    pub const O_RDONLY: u32 = 0;
-    pub const O_WRONLY: u32 = 1;
-    pub const O_RDWR: u32 = 2;
-    pub const O_CREAT: u32 = 0o100;
-    pub const O_EXCL: u32 = 0o200;
-    pub const O_NOCTTY: u32 = 0o400;
-    pub const O_TRUNC: u32 = 0o1000;
-    pub const O_APPEND: u32 = 0o2000;
-    pub const O_NONBLOCK: u32 = 0o4000;
-    pub const O_DSYNC: u32 = 0o10000;
-    pub const O_ASYNC: u32 = 0o20000;
-    pub const O_DIRECT: u32 = 0o40000;
-    pub const O_LARGEFILE: u32 = 0o100000;
-    pub const O_DIRECTORY: u32 = 0o200000;
-    pub const O_NOFOLLOW: u32 = 0o400000;
-    pub const O_NOATIME: u32 = 0o1000000;
-    pub const O_CLOEXEC: u32 = 0o2000000;
-    pub const O_SYNC: u32 = 0o4010000;
-    pub const O_PATH: u32 = 0o10000000;
-    pub const O_TMPFILE: u32 = 0o20200000;
-    /// What F_SETFL may change.
-    pub const SETFL: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
-}
-
-/// Poll event bits (`poll(2)`, the same values in epoll).
-#[allow(missing_docs)]
-pub mod poll {
-    pub const POLLIN: u32 = 0x1;
-    pub const POLLPRI: u32 = 0x2;
-    pub const POLLOUT: u32 = 0x4;
-    pub const POLLERR: u32 = 0x8;
-    pub const POLLHUP: u32 = 0x10;
-    pub const POLLNVAL: u32 = 0x20;
-    pub const POLLRDNORM: u32 = 0x40;
-    pub const POLLRDBAND: u32 = 0x80;
-    pub const POLLWRNORM: u32 = 0x100;
-    pub const POLLWRBAND: u32 = 0x200;
-    pub const POLLRDHUP: u32 = 0x2000;
-}
-
 /// Receives one directory entry (inode number, position after it, type, name); false stops the listing.
-pub type DirSink<'a> = dyn FnMut(u64, u64, super::FileType, &[u8]) -> bool + 'a;
+pub type DirSink<'a> = dyn FnMut(u64, u64, super::attr::FileType, &[u8]) -> bool + 'a;
 
 /// See [`FileOps::splice`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,6 +85,11 @@ pub trait FileOps: Any + Send + Sync {
     /// Which ways splice and sendfile move its bytes; others give EINVAL at once.
     fn splice(&self) -> Splice {
         Splice::Both
+    }
+
+    /// Whether it may have urgent data, of which an owner (F_SETOWN) gets SIGURG.
+    fn urgent(&self) -> bool {
+        false
     }
 
     /// Whether epoll may watch it (regular files and directories: EPERM).
@@ -234,9 +202,9 @@ pub struct File {
     /// Name shown in /proc/PID/fd for files without a path: `pipe:[12]`, `anon_inode:[eventpoll]`.
     pub anon_name: Option<alloc::string::String>,
     /// Keeps a program's file from being written while it runs, and the other way round.
-    pub guard: SpinLock<Option<super::busy::Guard>>,
+    pub guard: SpinLock<Option<super::attach::busy::Guard>>,
     /// Whom to signal when it becomes ready.
-    pub sigio: super::sigio::Sigio,
+    pub sigio: Sigio,
     /// Descriptors referring to this file, over all tables; `release` runs when it falls to zero.
     fds: AtomicU64,
     /// Who must know when the last descriptor has gone (epoll items).
@@ -248,6 +216,18 @@ pub trait OnClose: Send + Sync {
     /// The file is closed. Called without locks held.
     fn closed(self: Arc<Self>);
 }
+
+/// Those who are told of what happens to files, while [`notify::watching`] says that there is one.
+#[derive(Clone, Copy)]
+pub struct Watchers {
+    /// The current process has closed a descriptor of it.
+    pub closed: fn(&File),
+    /// An [`event`] of it, for it and the directory it was opened in.
+    pub event: fn(&File, u32),
+}
+
+/// Set by inotify and directory notification.
+pub static WATCHERS: Hook<Watchers> = Hook::new();
 
 impl File {
     /// An open file with a name in a file system.
@@ -289,7 +269,7 @@ impl File {
             inode,
             anon_name,
             guard: SpinLock::new(None),
-            sigio: super::sigio::Sigio::default(),
+            sigio: Sigio::default(),
             fds: AtomicU64::new(0),
             closing: SpinLock::default(),
         })
@@ -329,6 +309,16 @@ impl File {
     pub fn set_flags(&self, new: u32) {
         let old = self.flags();
         self.flags.store((old & !flags::SETFL) | (new & flags::SETFL), Ordering::Relaxed);
+    }
+
+    /// F_SETFL and the ioctls: new status flags given through descriptor `fd`.
+    pub fn change_flags(&self, fd: i32, new: u32) {
+        let before = self.flags();
+        self.set_flags(new);
+        let now = self.flags();
+        if (before ^ now) & flags::O_ASYNC != 0 {
+            self.sigio.set_async(self, (now & flags::O_ASYNC != 0).then_some(fd));
+        }
     }
 
     /// Whether O_NONBLOCK is set.
@@ -376,7 +366,7 @@ impl File {
         self.ops.parting(self);
         self.quiet();
         let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
-        super::locks::closed(self, last);
+        self.unlock(true, last);
         self.released(last);
     }
 
@@ -384,14 +374,26 @@ impl File {
     pub fn fd_closed(&self) {
         self.ops.flush(self);
         self.quiet();
-        super::locks::closed(self, false);
+        self.unlock(true, false);
+    }
+
+    /// What other subsystems keep with its inode, if it can have any.
+    pub fn attachments(&self) -> Option<&Attachments> {
+        self.inode.as_ref()?.attachments()
+    }
+
+    /// Drops locks on the file: the current process' if it has closed a descriptor, the file's own with the last one.
+    fn unlock(&self, closed: bool, last: bool) {
+        if let Some(locks) = self.attachments().and_then(Attachments::get::<Locks>) {
+            locks.drop_of(closed.then(crate::core::subject::pid), last.then_some(self.id));
+        }
     }
 
     /// A process that closes a directory hears no more of it.
     #[inline]
     fn quiet(&self) {
-        if crate::objects::ipc::inotify::watching() {
-            crate::objects::ipc::dnotify::closed(self);
+        if notify::watching() {
+            (WATCHERS.get().closed)(self);
         }
     }
 
@@ -400,7 +402,7 @@ impl File {
         self.ops.parting(self);
         let last = self.fds.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
-            super::locks::released(self);
+            self.unlock(false, true);
         }
         self.released(last);
     }
@@ -413,10 +415,9 @@ impl File {
             for c in closing.into_iter().filter_map(|c| c.upgrade()) {
                 c.closed();
             }
-            if self.flags() & flags::O_PATH == 0 {
-                use crate::objects::ipc::inotify::{event, file_event};
+            if notify::watching() && self.flags() & flags::O_PATH == 0 {
                 let how = if self.writable() { event::IN_CLOSE_WRITE } else { event::IN_CLOSE_NOWRITE };
-                file_event(self, how);
+                (WATCHERS.get().event)(self, how);
             }
             self.ops.release(self);
         }
@@ -433,6 +434,20 @@ impl File {
     pub fn copy_out<T: doppel_machine::user::Pod>(arg: u64, v: &T) -> Result<u64> {
         UserPtr(arg).write(v)?;
         Ok(0)
+    }
+}
+
+impl Async for File {
+    fn directions(&self) -> (bool, bool) {
+        (self.readable(), self.writable())
+    }
+
+    fn urgent(&self) -> bool {
+        self.ops.urgent()
+    }
+
+    fn register(&self, table: &mut PollTable) {
+        self.poll(Some(table));
     }
 }
 

@@ -3,17 +3,19 @@
 //! Key types: [`File`] (an open file description) over [`FileOps`]; [`FdTable`]; [`Inode`] (one object of a
 //! file system). Boundary: `FileOps` and `Inode` are the two traits everything that can be opened implements.
 
-pub mod busy;
+pub mod attach;
+pub mod attr;
 pub mod dentry;
 pub mod devices;
 pub mod fdtable;
 pub mod file;
 pub mod file_map;
+pub mod flags;
 pub mod inode;
 pub mod io;
 pub mod kinds;
-pub mod locks;
 pub mod mount;
+pub mod poll;
 pub mod rw;
 pub mod sigio;
 pub mod synthetic;

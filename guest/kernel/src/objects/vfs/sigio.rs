@@ -1,6 +1,6 @@
 //! Signal-driven input and output: O_ASYNC, F_SETOWN, F_SETSIG (`fcntl(2)`).
 //!
-//! Key types: [`Sigio`], what an open file knows of it. While O_ASYNC is set (for sockets as long as there is an
+//! Key types: [`Sigio`], what an open file knows of it; [`Async`], the open file. While O_ASYNC is set (for sockets as long as there is an
 //! owner, who also gets SIGURG) its [`Sender`] is registered on the file's wait queues and sends the signal from
 //! the wake-up itself.
 //! Lock order: the file's state → its wait queue → `Sender::to` → signal queues. [`Sigio`]'s table is changed with
@@ -11,10 +11,9 @@ use alloc::sync::Arc;
 
 use doppel_machine::sync::SpinLock;
 
-use super::file::{File, flags, poll};
+use super::poll;
 use crate::core::hook::Hook;
 use crate::core::sched::{PollTable, Wake};
-use crate::objects::net::socket::Socket;
 use crate::process::signal::SigInfo;
 use crate::{Errno, Result};
 use doppel_abi_linux::signal::{code, sig};
@@ -160,6 +159,18 @@ impl To {
     }
 }
 
+/// An open file that can signal its owner.
+pub trait Async {
+    /// Whether it was opened for reading, and for writing.
+    fn directions(&self) -> (bool, bool);
+
+    /// Whether it may have urgent data.
+    fn urgent(&self) -> bool;
+
+    /// Registers on the queues that are woken when it becomes ready.
+    fn register(&self, table: &mut PollTable);
+}
+
 /// What an open file knows of its asynchronous owner.
 #[derive(Default)]
 pub struct Sigio {
@@ -182,12 +193,13 @@ impl Sigio {
         self.hook.lock().as_ref().map_or_else(To::default, |h| *h.to.lock())
     }
 
-    fn change(&self, file: &File, f: impl FnOnce(&mut To)) {
+    fn change(&self, file: &dyn Async, f: impl FnOnce(&mut To)) {
         let hook = self
             .hook
             .lock()
             .get_or_insert_with(|| {
-                Arc::new(Sender { reads: file.readable(), writes: file.writable(), ..Sender::default() })
+                let (reads, writes) = file.directions();
+                Arc::new(Sender { reads, writes, ..Sender::default() })
             })
             .clone();
         let to = {
@@ -195,10 +207,10 @@ impl Sigio {
             f(&mut to);
             *to
         };
-        let urgent = to.owner != Owner::None && file.downcast::<Socket>().is_some();
+        let urgent = to.owner != Owner::None && file.urgent();
         let new = (to.fd.is_some() || urgent).then(|| {
             let mut table = PollTable::new(hook);
-            file.poll(Some(&mut table));
+            file.register(&mut table);
             table
         });
         let old = core::mem::replace(&mut *self.table.lock(), new);
@@ -206,13 +218,13 @@ impl Sigio {
     }
 
     /// F_SETOWN and its relatives.
-    pub fn set_owner(&self, file: &File, owner: Owner) {
+    pub fn set_owner(&self, file: &dyn Async, owner: Owner) {
         let c = subject().cred();
         self.change(file, |to| *to = To { owner, ruid: c.ruid, euid: c.euid, ..*to });
     }
 
     /// The current process is the owner, if there is none yet.
-    pub fn own(&self, file: &File) {
+    pub fn own(&self, file: &dyn Async) {
         if self.owner() == Owner::None {
             self.set_owner(file, Owner::Process(crate::core::subject::pid()));
         }
@@ -226,12 +238,12 @@ impl Sigio {
     }
 
     /// F_SETSIG.
-    pub fn set_signal(&self, file: &File, signal: i32) {
+    pub fn set_signal(&self, file: &dyn Async, signal: i32) {
         self.change(file, |to| to.signal = signal);
     }
 
     /// O_ASYNC has been set by descriptor `fd`, or cleared.
-    pub fn set_async(&self, file: &File, fd: Option<i32>) {
+    pub fn set_async(&self, file: &dyn Async, fd: Option<i32>) {
         self.change(file, |to| to.fd = fd);
     }
 
@@ -239,15 +251,5 @@ impl Sigio {
     pub fn closed(&self) {
         let table = self.table.lock().take();
         drop(table);
-    }
-}
-
-/// F_SETFL and the ioctls: new status flags given through descriptor `fd`.
-pub fn set_flags(file: &File, fd: i32, new: u32) {
-    let before = file.flags();
-    file.set_flags(new);
-    let now = file.flags();
-    if (before ^ now) & flags::O_ASYNC != 0 {
-        file.sigio.set_async(file, (now & flags::O_ASYNC != 0).then_some(fd));
     }
 }

@@ -4,10 +4,10 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
+use crate::objects::vfs::attach::locks;
+use crate::objects::vfs::attach::locks::{Owner, Range};
 use crate::objects::vfs::file::{File, flags};
 use crate::objects::vfs::inode::FileType;
-use crate::objects::vfs::locks;
-use crate::objects::vfs::locks::{Owner, Range};
 use crate::objects::vfs::sigio;
 use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
@@ -101,7 +101,7 @@ fn get_lock(a: &Args, file: &File, owner: Owner) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let want = range(file, &l, owner)?;
-    let locks = locks::of(file)?;
+    let locks = locks::of(file.attachments())?;
     // F_UNLCK asks what the open file itself has locked.
     match if own { locks.own(&want) } else { locks.conflict(&want) } {
         None => l.kind = F_UNLCK,
@@ -132,7 +132,7 @@ fn set_lock(a: &Args, file: &File, owner: Owner, block: bool) -> Result<u64> {
         _ => return Err(Errno::EINVAL),
     }
     let want = range(file, &l, owner)?;
-    let locks = locks::of(file)?;
+    let locks = locks::of(file.attachments())?;
     locks.set(want, l.kind == F_UNLCK, block)?;
     // Closed while it waited: no later close would give the process' lock up.
     let closed = !a.thread.raw_file(a.i32(0)).is_ok_and(|f| f.id == file.id);
@@ -182,7 +182,7 @@ fn fcntl(a: &Args) -> Result<u64> {
             {
                 crate::objects::lookup::perm::owner(&a.thread.cred(), &**i)?;
             }
-            sigio::set_flags(&file, fd, a.u32(2));
+            file.change_flags(fd, a.u32(2));
             Ok(0)
         }
         f::GETLK => get_lock(a, &file, process),
@@ -202,7 +202,7 @@ fn fcntl(a: &Args) -> Result<u64> {
             if a.u64(2) > 64 {
                 return Err(Errno::EINVAL);
             }
-            file.sigio.set_signal(&file, a.i32(2));
+            file.sigio.set_signal(&**file, a.i32(2));
             Ok(0)
         }
         f::GETSIG => Ok(u64::from(file.sigio.signal().unsigned_abs())),
@@ -231,7 +231,7 @@ fn flock(a: &Args) -> Result<u64> {
         UN => None,
         _ => return Err(Errno::EINVAL),
     };
-    locks::of(&file)?.flock(file.id, lock, a.u32(1) & NB == 0)?;
+    locks::of(file.attachments())?.flock(file.id, lock, a.u32(1) & NB == 0)?;
     Ok(0)
 }
 
@@ -245,7 +245,7 @@ fn ioctl(a: &Args) -> Result<u64> {
     let flag = |bit: u32| -> Result<u64> {
         let on: i32 = a.ptr(2).read()?;
         let old = file.flags();
-        sigio::set_flags(&file, a.i32(0), if on != 0 { old | bit } else { old & !bit });
+        file.change_flags(a.i32(0), if on != 0 { old | bit } else { old & !bit });
         Ok(0)
     };
     match a.u32(1) {

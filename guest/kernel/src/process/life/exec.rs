@@ -19,7 +19,7 @@ use super::stack::{Auxv, Strings};
 use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Target, at};
 use crate::objects::lookup::perm::{self, MAY_EXEC};
-use crate::objects::vfs::busy::Guard;
+use crate::objects::vfs::attach::busy::Guard;
 use crate::objects::vfs::file::flags::O_RDONLY;
 use crate::objects::vfs::mount::ms;
 use crate::objects::vfs::{File, FileType, Inode};
@@ -145,7 +145,7 @@ fn deny_writes(file: &Arc<File>) -> Result<()> {
         let mut guard = file.guard.lock();
         // A descriptor that is executed itself may be open for writing.
         if guard.is_none() {
-            *guard = Guard::execute(inode)?;
+            *guard = Guard::execute(inode.attachments())?;
         }
     }
     Ok(())

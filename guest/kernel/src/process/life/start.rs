@@ -14,7 +14,7 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::xstate::XSave;
 
 use crate::memory::Mm;
-use crate::objects::lookup::path::FsContext;
+use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::FdTable;
 use crate::process::signal::{self, ProcessSignals, SigInfo, ThreadSignals};
 use crate::process::task::Space;

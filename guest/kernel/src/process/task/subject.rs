@@ -9,8 +9,9 @@ use doppel_machine::shield::Reading;
 use super::{Thread, current, try_current};
 use crate::Result;
 use crate::core::subject::{CURRENT, Cred, Current, Subject};
+use crate::objects::lookup::context::FsContext;
 use crate::objects::lookup::opener::{OPENER, Opener};
-use crate::objects::lookup::path::FsContext;
+use crate::objects::lookup::path::ROOT;
 use crate::objects::vfs::File;
 use crate::objects::vfs::fdtable::{FileRef, FilesRef};
 use crate::process::signal::{SigInfo, send_thread};
@@ -78,6 +79,7 @@ pub fn run() {
         size_limit: || current_ref().map_or(u64::MAX, |t| t.process.size_limit.load(Ordering::Relaxed)),
     });
     OPENER.set(|| current());
+    ROOT.set(|| current().fs().root());
     super::remote::offer();
     crate::process::signal::owner::offer();
 }

@@ -14,7 +14,7 @@ use doppel_machine::xstate::XSave;
 
 use super::{Cred, Process, Space};
 use crate::core::sched::{Entity, Runnable};
-use crate::objects::lookup::path::FsContext;
+use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::fdtable::{FdTable, FileRef, Files, FilesRef};
 use crate::objects::vfs::file::flags::O_PATH;
 use crate::process::signal::ThreadSignals;

@@ -3,6 +3,8 @@
 //! Key types: [`Mount`] (a file system, or part of one, attached somewhere), [`Vfs`] (all of them).
 //! The table is shielded; its changes follow each other under `changing`.
 
+pub mod table;
+
 use crate::core::part::Part;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,11 +13,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use doppel_machine::shield::{self, Reading, Shielded};
 use doppel_machine::sync::{Once, SpinLock};
 
-use super::dentry::{Dentry, MOUNTPOINT};
-use super::inode::{FileType, Inode};
-use super::{File, FileOps, Output, file::poll};
-use crate::core::sched::{PollTable, WaitQueue};
+use crate::core::sched::WaitQueue;
 use crate::objects::lookup::path::Path;
+use crate::objects::vfs::dentry::{Dentry, MOUNTPOINT};
+use crate::objects::vfs::inode::{FileType, Inode};
+use crate::objects::vfs::poll;
 use crate::{Errno, Result, kernel};
 
 /// Mount flags (`mount(2)`).
@@ -97,11 +99,11 @@ pub struct Vfs {
     mounts: Shielded<Vec<Arc<Mount>>>,
     changing: SpinLock<()>,
     /// How often the table has changed, and who waits for the next time.
-    changes: AtomicU64,
-    changed: Arc<WaitQueue>,
+    pub(in crate::objects::vfs) changes: AtomicU64,
+    pub(in crate::objects::vfs) changed: Arc<WaitQueue>,
     /// Held while a directory changes its place, so that ancestry can be judged.
     pub(crate) rename: SpinLock<()>,
-    pub(super) cached: AtomicUsize,
+    pub(in crate::objects::vfs) cached: AtomicUsize,
 }
 
 static VFS: Once<&'static Vfs> = Once::new();
@@ -118,7 +120,7 @@ pub fn vfs() -> &'static Vfs {
 }
 
 /// Mounts the root file system; once, at boot.
-pub(super) fn init(root: Arc<dyn Inode>) {
+pub(in crate::objects::vfs) fn init(root: Arc<dyn Inode>) {
     let mount = Arc::new(Mount {
         id: kernel().next_id(),
         root: Dentry::root(root),
@@ -142,7 +144,7 @@ pub(super) fn init(root: Arc<dyn Inode>) {
 }
 
 /// In a clone: the mount table is in the arena.
-pub(super) fn adopt() {
+pub(in crate::objects::vfs) fn adopt() {
     let kept = KEPT.get().get();
     assert!(kept.is_some_and(|v| VFS.set(v).is_ok()), "no frozen mount table");
 }
@@ -170,7 +172,7 @@ impl Vfs {
         self.mounts.load()
     }
 
-    pub(super) fn root_dentries(&self) -> Vec<Arc<Dentry>> {
+    pub(in crate::objects::vfs) fn root_dentries(&self) -> Vec<Arc<Dentry>> {
         self.mounts.load().iter().map(|m| m.root.clone()).collect()
     }
 
@@ -257,101 +259,4 @@ impl Vfs {
         let here = |p: &Path| Arc::ptr_eq(p.dentry(), dentry) && Arc::ptr_eq(p.mount(), mount);
         self.mounts.get(r).iter().rev().find(|m| m.at.as_ref().is_some_and(here))
     }
-}
-
-/// An open /proc/PID/mounts or mountinfo: its text, and whether the table has changed since it was last asked.
-pub(crate) struct Table {
-    text: Arc<dyn FileOps>,
-    seen: AtomicU64,
-}
-
-impl Table {
-    /// `text` shows the table.
-    pub(crate) fn new(text: Arc<dyn FileOps>) -> Arc<Self> {
-        Arc::new(Self { text, seen: AtomicU64::new(vfs().changes.load(Ordering::SeqCst)) })
-    }
-}
-
-impl FileOps for Table {
-    fn read(&self, file: &File, out: &mut Output<'_>, offset: u64) -> Result<usize> {
-        self.text.read(file, out, offset)
-    }
-
-    fn seekable(&self) -> bool {
-        true
-    }
-
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
-        self.text.seek(file, offset, whence)
-    }
-
-    fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
-        if let Some(t) = table {
-            t.add(&vfs().changed);
-        }
-        let now = vfs().changes.load(Ordering::SeqCst);
-        let ready = poll::POLLIN | poll::POLLRDNORM;
-        if self.seen.swap(now, Ordering::SeqCst) == now {
-            ready
-        } else {
-            ready | poll::POLLPRI | poll::POLLERR
-        }
-    }
-}
-
-/// Mounts a new file system on an existing directory, named from the root (boot).
-pub fn mount_at(
-    path: &[u8],
-    root: Arc<dyn Inode>,
-    fstype: &'static str,
-    source: &[u8],
-    flags: u32,
-) -> Result<()> {
-    let at = crate::objects::lookup::walk::Walker::kernel().resolve(vfs().root(), path, true)?;
-    vfs().mount(&at, Dentry::root(root), fstype, source, flags)
-}
-
-/// /proc/mounts.
-pub fn mounts_text() -> alloc::string::String {
-    use alloc::string::String;
-    let mut out = String::new();
-    for m in vfs().list() {
-        let at = m.at.as_ref().map_or_else(|| b"/".to_vec(), Path::name);
-        let (source, at) = (escape(&m.source), escape(&at));
-        out += &alloc::format!("{source} {at} {} {} 0 0\n", m.fstype, m.options());
-    }
-    out
-}
-
-/// /proc/PID/mountinfo.
-pub fn mountinfo_text() -> alloc::string::String {
-    use alloc::string::String;
-    let mut out = String::new();
-    for m in vfs().list() {
-        let at = m.at.as_ref().map_or_else(|| b"/".to_vec(), Path::name);
-        let parent = m.at.as_ref().map_or(1, |p| p.mount().id);
-        let dev = m.root.inode().stat().dev;
-        let (source, at) = (escape(&m.source), escape(&at));
-        out += &alloc::format!(
-            "{} {parent} {}:{} / {at} {} - {} {source} rw\n",
-            m.id,
-            dev >> 8 & 0xfff,
-            dev & 0xff,
-            m.options(),
-            m.fstype,
-        );
-    }
-    out
-}
-
-/// Space, tab, newline and backslash as octal, as the mount tables have them.
-fn escape(name: &[u8]) -> alloc::string::String {
-    let mut out = alloc::string::String::new();
-    for c in alloc::string::String::from_utf8_lossy(name).chars() {
-        match c {
-            ' ' | '\t' | '\n' | '\\' => out += &alloc::format!("\\{:03o}", u32::from(c)),
-            _ => out.push(c),
-        }
-    }
-    out
 }

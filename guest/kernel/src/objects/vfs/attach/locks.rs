@@ -3,7 +3,6 @@
 //! Key type: [`Locks`], attached to an inode. Record locks (POSIX and OFD) share one set of ranges; flock has
 //! a set of its own. Lock order: a file's locks → the wait graph.
 
-use super::FdTable;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -13,7 +12,7 @@ use core::fmt::Write;
 use doppel_algo::record_locks::{self, RecordLocks};
 use doppel_machine::sync::SpinLock;
 
-use super::file::File;
+use super::Attachments;
 use crate::core::part::Part;
 use crate::core::sched::{WaitQueue, wait_until};
 use crate::{Errno, Result};
@@ -60,10 +59,9 @@ pub(crate) static WAIT_GRAPH: Part<WaitGraph> = Part::new();
 /// Most locks on one file.
 const LOCKS_MAX: usize = 1 << 16;
 
-/// The locks of a file's inode: EINVAL if it cannot have any.
-pub fn of(file: &File) -> Result<Arc<Locks>> {
-    let slot = file.inode.as_ref().and_then(|i| i.attachments()).ok_or(Errno::EINVAL)?;
-    Ok(slot.get_or_insert(Locks::default))
+/// The locks of a file with these attachments: EINVAL if it cannot have any.
+pub fn of(slot: Option<&Attachments>) -> Result<Arc<Locks>> {
+    Ok(slot.ok_or(Errno::EINVAL)?.get_or_insert(Locks::default))
 }
 
 impl Locks {
@@ -153,7 +151,26 @@ impl Locks {
         }
     }
 
-    fn describe(&self, file: u64, pid: i32, out: &mut String) {
+    /// Drops the record locks of a process, and all of an open file.
+    pub fn drop_of(&self, pid: Option<i32>, file: Option<u64>) {
+        let owners = [pid.map(Owner::Process), file.map(Owner::File)];
+        self.drop_where(|r| owners.contains(&Some(r.owner)), |f| file == Some(f));
+    }
+
+    /// Every lock for /proc/locks: kind, process (-1 if none), whether exclusive, first and last byte. `pid` is who is
+    /// said to hold those of flock.
+    pub fn rows(&self, pid: i32) -> Vec<(&'static str, i32, bool, u64, u64)> {
+        let s = self.state.lock();
+        let records = s.records.iter().map(|r| match r.owner {
+            Owner::Process(p) => ("POSIX", p, r.exclusive, r.start, r.end),
+            Owner::File(_) => ("OFDLCK", -1, r.exclusive, r.start, r.end),
+        });
+        let whole = s.whole.iter().map(|(_, exclusive)| ("FLOCK", pid, *exclusive, 0, i64::MAX as u64));
+        records.chain(whole).collect()
+    }
+
+    /// Lines of /proc/PID/fdinfo/N: the locks that the process or the open file holds.
+    pub fn describe(&self, file: u64, pid: i32, out: &mut String) {
         let s = self.state.lock();
         for r in s.records.iter() {
             let (kind, who) = match r.owner {
@@ -242,64 +259,4 @@ impl WaitGraph {
     fn stop(&self, me: i32) {
         self.edges.lock().remove(&me);
     }
-}
-
-/// Lines of /proc/PID/fdinfo/N: the locks on the file that the process or the open file holds.
-pub fn describe(file: &File, pid: i32, out: &mut String) {
-    let slot = file.inode.as_ref().and_then(|i| i.attachments());
-    if let Some(l) = slot.and_then(super::inode::Attachments::get::<Locks>) {
-        l.describe(file.id, pid, out);
-    }
-}
-
-/// /proc/locks: the locks of these files, which are open in these processes.
-pub fn all(tables: impl Iterator<Item = (i32, Arc<FdTable>)>) -> String {
-    let mut out = String::new();
-    let mut seen: Vec<*const Locks> = Vec::new();
-    let mut n = 0;
-    for (pid, files) in tables {
-        for (_, file) in files.list() {
-            let Some(inode) = file.inode.as_ref() else { continue };
-            let slot = inode.attachments();
-            let Some(l) = slot.and_then(super::inode::Attachments::get::<Locks>) else { continue };
-            if seen.contains(&Arc::as_ptr(&l)) {
-                continue;
-            }
-            seen.push(Arc::as_ptr(&l));
-            let st = inode.stat();
-            let place = alloc::format!("{:02x}:{:02x}:{}", st.dev >> 8 & 0xfff, st.dev & 0xff, st.ino);
-            let s = l.state.lock();
-            let records = s.records.iter().map(|r| match r.owner {
-                Owner::Process(p) => ("POSIX", p, r.exclusive, r.start, r.end),
-                Owner::File(_) => ("OFDLCK", -1, r.exclusive, r.start, r.end),
-            });
-            let whole = s.whole.iter().map(|(_, exclusive)| ("FLOCK", pid, *exclusive, 0, i64::MAX as u64));
-            for (kind, who, exclusive, start, end) in records.chain(whole) {
-                n += 1;
-                let rw = if exclusive { "WRITE" } else { "READ" };
-                // Writing to a String cannot fail.
-                let _ = write!(out, "{n}: {kind:<6} ADVISORY  {rw:<5} {who} {place} {start} ");
-                let _ = if end == i64::MAX as u64 { writeln!(out, "EOF") } else { writeln!(out, "{end}") };
-            }
-        }
-    }
-    out
-}
-
-/// A descriptor of `file` was closed by the current process; `last` if no descriptor is left anywhere.
-pub(super) fn closed(file: &File, last: bool) {
-    let slot = file.inode.as_ref().and_then(|i| i.attachments());
-    let Some(locks) = slot.and_then(super::inode::Attachments::get::<Locks>) else { return };
-    let pid = crate::core::subject::pid();
-    locks.drop_where(
-        |r| r.owner == Owner::Process(pid) || (last && r.owner == Owner::File(file.id)),
-        |f| last && f == file.id,
-    );
-}
-
-/// The file is released, by the end of a call that used it longer than its last descriptor.
-pub(super) fn released(file: &File) {
-    let slot = file.inode.as_ref().and_then(|i| i.attachments());
-    let Some(locks) = slot.and_then(super::inode::Attachments::get::<Locks>) else { return };
-    locks.drop_where(|r| r.owner == Owner::File(file.id), |f| f == file.id);
 }
