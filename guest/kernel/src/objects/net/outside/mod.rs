@@ -10,7 +10,7 @@ mod far;
 pub mod files;
 mod grams;
 mod link;
-pub mod tcp;
+mod resume;
 pub mod udp;
 mod watch;
 
@@ -24,24 +24,22 @@ use doppel_abi_service::sleeps;
 use doppel_machine::network as channel;
 use doppel_machine::sync::SpinLock;
 
-use super::inet::tcp::Tcp;
-use super::inet::udp::Udp;
 use crate::Errno;
 use crate::core::part::Part;
 
 pub use far::Far;
 pub use grams::Grams;
 use link::Link;
+pub use resume::resumed;
 pub(crate) use watch::used;
 
 /// A request under way, and whom its answer concerns.
 enum Pending {
-    Connect(Weak<Tcp>),
-    Peer(Weak<Udp>),
+    Connect(Weak<dyn Outside>),
     Listen,
     Set,
     /// The number is free then, and whoever lingers may go.
-    Close(u32, Option<Arc<Tcp>>),
+    Close(u32, Option<Arc<dyn Outside>>),
 }
 
 /// What has a socket in the service.
@@ -57,6 +55,12 @@ pub trait Outside: Send + Sync {
 
     /// The service domain that had it is no more.
     fn lost(&self);
+
+    /// It has got the peer that the service was asked for, or could not.
+    fn connected(&self, _result: Result<(), Errno>) {}
+
+    /// The service has sent all that was left when it was closed.
+    fn parted(&self) {}
 
     /// A listener is given a connection; false if it does not listen any more.
     fn accepted(&self, _far: Arc<Far>, _peer: End) -> bool {
@@ -133,20 +137,15 @@ impl Network {
         for (request, error) in news.done {
             let result = if error == 0 { Ok(()) } else { Err(Errno(error)) };
             match request {
-                Pending::Connect(tcp) => {
-                    if let Some(t) = tcp.upgrade() {
-                        t.far_connected(result);
-                    }
-                }
-                Pending::Peer(udp) => {
-                    if let Some(u) = udp.upgrade() {
-                        u.far_connected(result);
+                Pending::Connect(socket) => {
+                    if let Some(s) = socket.upgrade() {
+                        s.connected(result);
                     }
                 }
                 Pending::Close(n, lingering) => {
                     self.link.lock().give_back(n);
                     if let Some(t) = lingering {
-                        t.far_closed();
+                        t.parted();
                     }
                 }
                 Pending::Listen | Pending::Set => {}
@@ -234,13 +233,13 @@ impl Network {
     }
 
     /// Enters who has a connection that was accepted.
-    pub fn enter(&self, n: u32, tcp: Weak<Tcp>) {
-        self.sockets.lock().insert(n, tcp);
+    pub fn enter(&self, n: u32, socket: Weak<dyn Outside>) {
+        self.sockets.lock().insert(n, socket);
     }
 
     /// Begins to connect.
-    pub fn connect(&self, n: u32, tcp: Weak<Tcp>, from: End, to: End) {
-        self.ask(Pending::Connect(tcp), Request::Connect { socket: n, from, to });
+    pub fn connect(&self, n: u32, socket: Weak<dyn Outside>, from: End, to: End) {
+        self.ask(Pending::Connect(socket), Request::Connect { socket: n, from, to });
     }
 
     /// Takes connections from now on.
@@ -262,8 +261,8 @@ impl Network {
     }
 
     /// Gives a datagram socket a peer; it is told what became of that.
-    pub fn peer(&self, n: u32, udp: Weak<Udp>, to: End) {
-        self.ask(Pending::Peer(udp), Request::Peer { socket: n, to });
+    pub fn peer(&self, n: u32, socket: Weak<dyn Outside>, to: End) {
+        self.ask(Pending::Connect(socket), Request::Peer { socket: n, to });
     }
 
     /// Takes a datagram socket's peer away.
@@ -277,7 +276,7 @@ impl Network {
     }
 
     /// The same; `lingering` is told when all has been sent.
-    pub fn part(&self, n: u32, reset: bool, lingering: Option<Arc<Tcp>>) {
+    pub fn part(&self, n: u32, reset: bool, lingering: Option<Arc<dyn Outside>>) {
         self.sockets.lock().remove(&n);
         self.ask(Pending::Close(n, lingering), Request::Close { socket: n, reset });
     }
@@ -286,28 +285,6 @@ impl Network {
     pub fn set(&self, n: u32, option: doppel_abi_service::net::SocketOption, value: u32) {
         self.ask(Pending::Set, Request::Set { socket: n, option, value });
     }
-}
-
-/// A domain made from a frozen image, before its threads run. One that wakes may have its channel still, in which all is
-/// as it was, unless the service domain is another, which is noticed as ever. Otherwise what was connected outside is not
-/// any more, and the channel, if there is one, is another.
-pub fn resumed() {
-    let n = NETWORK.get();
-    // Whoever watched stayed behind.
-    n.watched.store(false, Ordering::SeqCst);
-    if channel::is_same() {
-        event();
-        return;
-    }
-    n.link.lock().restart();
-    // What stays is registered again when the service is there (`lose`).
-    n.reset_all(channel::is_there());
-    if channel::is_there() {
-        // It may have had no network before.
-        super::inet::offer_outside();
-    }
-    files::rewrite();
-    event();
 }
 
 /// A thread that finds nothing to do looks whether the service has said something.

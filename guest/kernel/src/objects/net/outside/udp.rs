@@ -98,12 +98,6 @@ impl Udp {
         Ok(())
     }
 
-    /// What became of [`Self::connect_far`].
-    pub fn far_connected(&self, result: Result<()>) {
-        self.inner.lock().told = Some(result);
-        self.common.wake_write(poll::POLLOUT);
-    }
-
     /// It has no peer outside any more.
     pub(crate) fn disconnect_far(&self) {
         let (far, asked) = {
@@ -187,6 +181,12 @@ impl Udp {
 }
 
 impl Outside for Udp {
+    /// What became of [`Self::connect_far`].
+    fn connected(&self, result: Result<()>) {
+        self.inner.lock().told = Some(result);
+        self.common.wake_write(poll::POLLOUT);
+    }
+
     fn news(&self) {
         let Some(far) = self.inner.lock().far.clone() else { return };
         if let Some(e) = far.take_error() {

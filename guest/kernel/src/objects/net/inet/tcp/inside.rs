@@ -1,4 +1,4 @@
-//! The bytes of TCP connections.
+//! The bytes of TCP connections inside the domain.
 //!
 //! As on AF_UNIX streams, a writer fills a chunk outside every lock and queues it at the receiver; a reader
 //! takes references under the lock and copies afterwards.
@@ -9,13 +9,12 @@ use core::sync::atomic::Ordering;
 
 use doppel_algo::net::stream::{Chunk, SMALL};
 
-use super::tcp::{State, Tcp};
+use super::transport::Transport;
+use super::{BOTH, Inner, RCVBUF, State, Tcp};
 use crate::objects::net::common::wait;
 use crate::objects::net::consts::{
-    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_ZEROCOPY, RCV_SHUTDOWN,
-    SEND_SHUTDOWN, SO_OOBINLINE,
+    MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN, SO_OOBINLINE,
 };
-use crate::objects::net::outside::tcp;
 use crate::objects::net::socket::{Received, SendMsg};
 use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
@@ -25,19 +24,69 @@ use crate::{Errno, Result};
 const CHUNK: usize = 32 * 1024;
 const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
 
-/// Sends all of `input`.
-pub(super) fn send(s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
-    let r = send_all(s, input, msg);
-    if msg.flags & MSG_ZEROCOPY != 0 && r.is_ok() {
-        s.common.copied(msg.flags);
+/// Both ends are in this domain.
+pub(super) struct Inside;
+
+impl Transport for Inside {
+    fn send(&self, s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
+        send(s, input, msg)
     }
-    r
+
+    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+        recv(s, out, flags)
+    }
+
+    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+        recv_urgent(s, out, flags)
+    }
+
+    fn events(&self, s: &Tcp, i: &Inner) -> u32 {
+        let mut ev = 0;
+        if i.shut == BOTH || matches!(i.state, State::Closed | State::Dead) {
+            ev |= poll::POLLHUP;
+        }
+        if i.shut & RCV_SHUTDOWN != 0 {
+            ev |= READABLE | poll::POLLRDHUP;
+        }
+        if i.state != State::Connecting {
+            let lowat = s.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
+            if i.recv.len() >= lowat.min(RCVBUF) {
+                ev |= READABLE;
+            }
+            if i.shut & SEND_SHUTDOWN != 0 || s.common.writable() {
+                ev |= poll::POLLOUT | poll::POLLWRNORM;
+            }
+            if i.urgent.is_some() {
+                ev |= poll::POLLPRI;
+            }
+        }
+        ev
+    }
+
+    fn readable_bytes(&self, _s: &Tcp, i: &Inner) -> usize {
+        i.recv.len()
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        // Everything is acknowledged as soon as it is in the peer's queue.
+        0
+    }
+
+    fn bytes_before_mark(&self, i: &Inner) -> Option<usize> {
+        i.mark
+    }
+
+    fn ended(&self, i: &Inner) -> bool {
+        i.fin
+    }
+
+    fn shut(&self, _how: u8) {
+        // The other end reads it from this one.
+    }
 }
 
-fn send_all(s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
-    if let Some(far) = s.far() {
-        return tcp::send(s, &far, input, msg);
-    }
+/// Sends all of `input`.
+fn send(s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
     let nonblock = msg.flags & MSG_DONTWAIT != 0;
     let deadline = s.common.send_deadline();
     if input.remaining() == 0 {
@@ -127,27 +176,9 @@ fn send_some(
 }
 
 /// Receives up to what `out` takes.
-pub(super) fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+fn recv(s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
     let mut r = Received::default();
-    if flags & MSG_OOB != 0 {
-        return match s.far() {
-            Some(far) => tcp::recv_urgent(s, &far, out, flags),
-            None => recv_urgent(s, out, flags),
-        };
-    }
-    if flags & MSG_ERRQUEUE != 0 {
-        return s.common.receive_error(out, flags);
-    }
     let want = out.remaining();
-    if s.inner.lock().state == State::Listening {
-        return Err(Errno::ENOTCONN);
-    }
-    if want == 0 {
-        return Ok(r);
-    }
-    if let Some(far) = s.far() {
-        return tcp::recv(s, &far, out, flags);
-    }
     let nonblock = flags & MSG_DONTWAIT != 0;
     let lowat = s.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
     let target = if flags & MSG_WAITALL != 0 { want } else { lowat.min(want) };

@@ -1,8 +1,14 @@
 //! TCP endpoints: binding, listening, connecting, closing.
 //!
-//! Key type: [`Tcp`]. tcpio.rs moves the bytes. A connection exists from the moment the listener has room for
+//! Key types: [`Tcp`]; [`Transport`], which carries the bytes: inside.rs or outside.rs. A connection exists from the moment the listener has room for
 //! it in its backlog; until then the connecting end waits in the listener's `pending` list, as a SYN would be
-//! resent. tcpend.rs keeps addresses in use after the end (TIME_WAIT), and ends back before the beginning.
+//! resent. end.rs keeps addresses in use after the end (TIME_WAIT), and ends back before the beginning.
+
+mod end;
+mod inside;
+mod options;
+mod outside;
+mod transport;
 
 use crate::objects::net::inet::PORTS;
 use alloc::collections::VecDeque;
@@ -14,23 +20,20 @@ use doppel_algo::net::sockaddr::{AF_INET6, Addr};
 use doppel_algo::net::stream::Stream;
 use doppel_machine::sync::SpinLock;
 
-use super::ipopts::IpOptions;
-use super::tcpopts::TcpOptions;
-use super::{
-    End, binding, check_bind, claim, ipopts, is_local, share_anew, source_for, spread, tcpio, tcpopts,
-    to_loopback,
-};
+use super::ipopts::{self, IpOptions};
+use super::{End, binding, check_bind, claim, is_local, share_anew, source_for, spread, to_loopback};
 use crate::core::sched::PollTable;
 use crate::core::time;
 use crate::objects::net::common::{Common, wait};
 use crate::objects::net::consts as c;
 use crate::objects::net::consts::{RCV_SHUTDOWN, SEND_SHUTDOWN, SOCK_STREAM};
-use crate::objects::net::outside::tcp;
-use crate::objects::net::outside::{self, Far};
+use crate::objects::net::outside::{Far, network};
 use crate::objects::net::socket::{Received, SendMsg, SocketOps};
 use crate::objects::vfs::file::poll;
 use crate::objects::vfs::{Input, Output};
 use crate::{Errno, Result};
+use options::TcpOptions;
+use transport::Transport;
 
 /// Default send buffer (`net.ipv4.tcp_wmem`), what it is once there is a connection, and receive buffer (`tcp_rmem`).
 const SNDBUF: usize = 16_384;
@@ -318,7 +321,7 @@ impl Tcp {
         }
         let to = to_loopback(to);
         if !is_local(&to.ip) {
-            let network = outside::network().ok_or(Errno::ENETUNREACH)?;
+            let network = network().ok_or(Errno::ENETUNREACH)?;
             if self.common.device.load(Ordering::Relaxed) == 1 {
                 // Bound to the loopback device.
                 return Err(Errno::ENETUNREACH);
@@ -560,6 +563,13 @@ impl Tcp {
     }
 }
 
+impl Inner {
+    /// What carries the bytes.
+    fn transport(&self) -> &dyn Transport {
+        transport::of(self.far.as_deref())
+    }
+}
+
 impl SocketOps for Tcp {
     fn common(&self) -> &Common {
         &self.common
@@ -682,11 +692,32 @@ impl SocketOps for Tcp {
     }
 
     fn send(&self, input: &mut Input<'_>, msg: SendMsg) -> Result<usize> {
-        tcpio::send(self, input, &msg)
+        let far = self.far();
+        let sent = transport::of(far.as_deref()).send(self, input, &msg);
+        if msg.flags & c::MSG_ZEROCOPY != 0 && sent.is_ok() {
+            self.common.copied(msg.flags);
+        }
+        sent
     }
 
     fn recv(&self, out: &mut Output<'_>, flags: u32) -> Result<Received> {
-        tcpio::recv(self, out, flags)
+        if flags & c::MSG_OOB != 0 {
+            return transport::of(self.far().as_deref()).receive_urgent(self, out, flags);
+        }
+        if flags & c::MSG_ERRQUEUE != 0 {
+            return self.common.receive_error(out, flags);
+        }
+        let far = {
+            let i = self.inner.lock();
+            if i.state == State::Listening {
+                return Err(Errno::ENOTCONN);
+            }
+            i.far.clone()
+        };
+        if out.remaining() == 0 {
+            return Ok(Received::default());
+        }
+        transport::of(far.as_deref()).receive(self, out, flags)
     }
 
     fn shutdown(&self, how: u8) -> Result<()> {
@@ -703,19 +734,11 @@ impl SocketOps for Tcp {
                 }
                 State::Closed | State::Dead => return Err(Errno::ENOTCONN),
             }
-            if let Some(far) = &i.far {
-                if how & SEND_SHUTDOWN != 0 {
-                    far.end();
-                }
-                if how & RCV_SHUTDOWN != 0 {
-                    far.hang_up();
-                }
-            }
+            i.transport().shut(how);
             let fin = how & SEND_SHUTDOWN != 0 && i.shut & SEND_SHUTDOWN == 0;
             i.shut |= how;
             if fin {
-                let over = i.fin || i.far.as_ref().is_some_and(|f| f.ended());
-                i.first = !over;
+                i.first = !(i.fin || i.transport().ended(&i));
             }
             (i.state == State::Listening, if fin { i.peer.clone() } else { None })
         };
@@ -752,37 +775,13 @@ impl SocketOps for Tcp {
             i.admit();
             return if i.backlog.is_empty() { 0 } else { poll::POLLIN | poll::POLLRDNORM };
         }
-        if let Some(far) = &i.far {
-            return tcp::events(self, far, &i);
-        }
-        let mut ev = 0;
-        if i.shut == BOTH || matches!(i.state, State::Closed | State::Dead) {
-            ev |= poll::POLLHUP;
-        }
-        if i.shut & RCV_SHUTDOWN != 0 {
-            ev |= poll::POLLIN | poll::POLLRDNORM | poll::POLLRDHUP;
-        }
-        if i.state != State::Connecting {
-            let lowat = self.common.rcvlowat.load(Ordering::Relaxed).max(1) as usize;
-            if i.recv.len() >= lowat.min(RCVBUF) {
-                ev |= poll::POLLIN | poll::POLLRDNORM;
-            }
-            if i.shut & SEND_SHUTDOWN != 0 || self.common.writable() {
-                ev |= poll::POLLOUT | poll::POLLWRNORM;
-            }
-            if i.urgent.is_some() {
-                ev |= poll::POLLPRI;
-            }
-        }
-        if self.common.has_error() {
-            ev |= poll::POLLERR;
-        }
-        ev
+        let error = if self.common.has_error() { poll::POLLERR } else { 0 };
+        i.transport().events(self, &i) | error
     }
 
     fn get_option(&self, level: i32, name: i32) -> Result<Vec<u8>> {
         if level == c::SOL_TCP {
-            tcpopts::get(self, name)
+            options::get(self, name)
         } else {
             let i = self.inner.lock();
             let peer = (i.state == State::Established).then_some(&i.remote);
@@ -792,14 +791,14 @@ impl SocketOps for Tcp {
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
         if level == c::SOL_TCP {
-            return tcpopts::set(self, name, value);
+            return options::set(self, name, value);
         }
         {
             let mut i = self.inner.lock();
             let fixed = i.port.is_some();
             ipopts::set(&mut i.ip, &self.common, fixed, level, name, value)?;
         }
-        tcpopts::tell_marks(self);
+        options::tell_marks(self);
         Ok(())
     }
 
@@ -812,25 +811,24 @@ impl SocketOps for Tcp {
         if i.state == State::Listening {
             return Err(Errno::EINVAL);
         }
-        Ok(i.far.as_ref().map_or(i.recv.len(), |f| tcp::readable_bytes(self, f)))
+        Ok(i.transport().readable_bytes(self, &i))
     }
 
     fn unsent_bytes(&self) -> Result<usize> {
         if self.listening() {
             return Err(Errno::EINVAL);
         }
-        // Everything is acknowledged as soon as it is in the peer's queue.
-        Ok(self.far().map_or(0, |f| f.unsent()))
+        Ok(transport::of(self.far().as_deref()).unsent_bytes())
     }
 
     fn at_mark(&self) -> Result<bool> {
         let i = self.inner.lock();
-        Ok(i.far.as_ref().map_or(i.mark, |f| f.before_mark()) == Some(0))
+        Ok(i.transport().bytes_before_mark(&i) == Some(0))
     }
 
     fn switched(&self, option: i32) {
         if option == c::SO_KEEPALIVE {
-            tcpopts::tell_keepalive(self);
+            options::tell_keepalive(self);
         }
         let port = self.inner.lock().port;
         if let (c::SO_REUSEADDR | c::SO_REUSEPORT, Some(port)) = (option, port) {

@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering;
 
 use doppel_abi_service::net as abi;
 
+use super::transport::Transport;
+use super::{BOTH, Inner, State, Tcp, Told, options};
 use crate::core::time;
 use crate::objects::net::common::wait;
 use crate::objects::net::consts::{
     MSG_DONTWAIT, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RCV_SHUTDOWN, SEND_SHUTDOWN, SO_OOBINLINE,
 };
-use crate::objects::net::inet::tcp::{BOTH, Inner, State, Tcp, Told};
-use crate::objects::net::inet::tcpopts;
 use crate::objects::net::inet::{End, own_address};
 use crate::objects::net::outside::{self, Far, Network, Outside};
 use crate::objects::net::socket::{Received, SendMsg};
@@ -21,18 +21,6 @@ use crate::{Errno, Result};
 
 const READABLE: u32 = poll::POLLIN | poll::POLLRDNORM;
 const WRITABLE: u32 = poll::POLLOUT | poll::POLLWRNORM;
-
-impl From<End> for abi::End {
-    fn from(e: End) -> Self {
-        Self { ip: e.ip, port: e.port }
-    }
-}
-
-impl From<abi::End> for End {
-    fn from(e: abi::End) -> Self {
-        Self { ip: e.ip, port: e.port }
-    }
-}
 
 impl Tcp {
     /// The stream outside, if this endpoint has one.
@@ -63,36 +51,6 @@ impl Tcp {
             return Err(Errno::EINPROGRESS);
         }
         self.await_connection()
-    }
-
-    /// The service has connected it, or could not.
-    pub fn far_connected(&self, result: Result<()>) {
-        let Some(network) = outside::network() else { return };
-        let far = {
-            let mut i = self.inner.lock();
-            if i.state != State::Connecting {
-                return;
-            }
-            match result {
-                Ok(()) => {
-                    i.state = State::Established;
-                    i.far.clone()
-                }
-                Err(_) => i.far.take(),
-            }
-        };
-        let Some(far) = far else { return };
-        match result {
-            Ok(()) => {
-                self.widen();
-                tcpopts::tell(self, network, &far);
-                self.common.wake_all(WRITABLE);
-            }
-            Err(e) => {
-                network.forget(far.number());
-                self.reset(e);
-            }
-        }
     }
 
     /// Whether it takes connections from outside.
@@ -129,7 +87,11 @@ impl Tcp {
         let Some(network) = outside::network() else { return };
         if let Some(f) = far {
             let lingers = matches!(self.common.linger(), (true, 1..));
-            network.part(f.number(), abort || f.available() > 0, lingers.then(|| self.me()));
+            network.part(
+                f.number(),
+                abort || f.available() > 0,
+                lingers.then(|| -> Arc<dyn Outside> { self.me() }),
+            );
         }
         if let Some(n) = listener {
             network.close(n, true);
@@ -138,12 +100,6 @@ impl Tcp {
 }
 
 impl Tcp {
-    /// The service has sent all that was left.
-    pub fn far_closed(&self) {
-        self.inner.lock().parted = true;
-        self.common.wake_write(WRITABLE);
-    }
-
     /// SO_LINGER: has the closing thread wait until all has been sent, a signal comes or the time is over. It is sent
     /// in any case.
     pub(crate) fn linger(&self) {
@@ -154,10 +110,44 @@ impl Tcp {
 }
 
 impl Outside for Tcp {
+    fn connected(&self, result: Result<()>) {
+        let Some(network) = outside::network() else { return };
+        let far = {
+            let mut i = self.inner.lock();
+            if i.state != State::Connecting {
+                return;
+            }
+            match result {
+                Ok(()) => {
+                    i.state = State::Established;
+                    i.far.clone()
+                }
+                Err(_) => i.far.take(),
+            }
+        };
+        let Some(far) = far else { return };
+        match result {
+            Ok(()) => {
+                self.widen();
+                options::tell(self, network, &far);
+                self.common.wake_all(WRITABLE);
+            }
+            Err(e) => {
+                network.forget(far.number());
+                self.reset(e);
+            }
+        }
+    }
+
+    fn parted(&self) {
+        self.inner.lock().parted = true;
+        self.common.wake_write(WRITABLE);
+    }
+
     fn accepted(&self, far: Arc<Far>, peer: abi::End) -> bool {
         let Some(network) = outside::network() else { return false };
         let server = self.server();
-        network.enter(far.number(), Arc::downgrade(&server));
+        network.enter(far.number(), server.weak());
         {
             let mut i = self.inner.lock();
             if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
@@ -174,7 +164,7 @@ impl Outside for Tcp {
             server.widen();
             i.backlog.push_back(server.clone());
         }
-        tcpopts::tell(&server, network, &far);
+        options::tell(&server, network, &far);
         self.common.wake_read(READABLE);
         true
     }
@@ -219,8 +209,51 @@ impl Outside for Tcp {
     }
 }
 
+impl Transport for Far {
+    fn send(&self, s: &Tcp, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
+        send(s, self, input, msg)
+    }
+
+    fn receive(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+        recv(s, self, out, flags)
+    }
+
+    fn receive_urgent(&self, s: &Tcp, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+        recv_urgent(s, self, out, flags)
+    }
+
+    fn events(&self, s: &Tcp, i: &Inner) -> u32 {
+        events(s, self, i)
+    }
+
+    fn readable_bytes(&self, s: &Tcp, _i: &Inner) -> usize {
+        readable_bytes(s, self)
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.unsent()
+    }
+
+    fn bytes_before_mark(&self, _i: &Inner) -> Option<usize> {
+        self.before_mark()
+    }
+
+    fn ended(&self, _i: &Inner) -> bool {
+        Self::ended(self)
+    }
+
+    fn shut(&self, how: u8) {
+        if how & SEND_SHUTDOWN != 0 {
+            self.end();
+        }
+        if how & RCV_SHUTDOWN != 0 {
+            self.hang_up();
+        }
+    }
+}
+
 /// Sends all of `input`.
-pub(crate) fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
+fn send(s: &Tcp, far: &Far, input: &mut Input<'_>, msg: &SendMsg) -> Result<usize> {
     outside::used();
     let nonblock = msg.flags & MSG_DONTWAIT != 0;
     let deadline = s.common.send_deadline();
@@ -261,7 +294,7 @@ fn waits(ask: impl Fn() -> bool) -> bool {
 }
 
 /// Receives up to what `out` takes.
-pub(crate) fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+fn recv(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
     outside::used();
     let mut r = Received::default();
     let want = out.remaining();
@@ -336,7 +369,7 @@ fn readable(s: &Tcp, far: &Far) -> usize {
 }
 
 /// Receives the urgent byte.
-pub(crate) fn recv_urgent(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
+fn recv_urgent(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) -> Result<Received> {
     if s.common.on(SO_OOBINLINE) {
         return Err(Errno::EINVAL);
     }
@@ -346,13 +379,13 @@ pub(crate) fn recv_urgent(s: &Tcp, far: &Far, out: &mut Output<'_>, flags: u32) 
 }
 
 /// Bytes before the urgent one, or all that are there (FIONREAD).
-pub(crate) fn readable_bytes(s: &Tcp, far: &Far) -> usize {
+fn readable_bytes(s: &Tcp, far: &Far) -> usize {
     let there = far.available();
     far.before_mark().filter(|_| !s.common.on(SO_OOBINLINE)).map_or(there, |before| before.min(there))
 }
 
-/// Events that hold for a connection.
-pub(crate) fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
+/// Events that hold for a connection, but for an error.
+fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
     let mut ev = 0;
     let over = i.shut & RCV_SHUTDOWN != 0 || far.ended();
     if over {
@@ -375,9 +408,6 @@ pub(crate) fn events(s: &Tcp, far: &Far, i: &Inner) -> u32 {
         if i.shut & SEND_SHUTDOWN != 0 || writable() || (!far.wait_for_room() && writable()) {
             ev |= WRITABLE;
         }
-    }
-    if s.common.has_error() {
-        ev |= poll::POLLERR;
     }
     ev
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use doppel_abi_service::net::SocketOption;
 use doppel_algo::net::ports::unmapped;
 
-use super::tcp::{State, Tcp};
+use super::{State, Tcp};
 use crate::core::time;
 use crate::objects::net::consts::{SO_KEEPALIVE, SOMAXCONN};
 use crate::objects::net::options::int;

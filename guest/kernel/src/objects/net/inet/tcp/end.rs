@@ -5,13 +5,12 @@
 //! table holds who waits ([`Waiting`]) until a time that is looked at when the address is wanted; only who is kept back has a timer.
 //! Lock order: a listener's `inner` → its server ends' `inner`.
 
-use crate::objects::net::inet::PORTS;
+use crate::objects::net::inet::{End, PORTS};
 use alloc::sync::{Arc, Weak};
 
 use doppel_algo::net::ports::Waiting;
 
-use super::End;
-use super::tcp::{Inner, Tcp};
+use super::{Inner, Tcp};
 use crate::core::time;
 use crate::core::time::Expire;
 use crate::kernel;
