@@ -1,7 +1,7 @@
 //! Path resolution (`path_resolution(7)`, `openat2(2)`).
 //!
 //! Key types: [`Walker`] (who resolves, from which root, under which restrictions), [`Found`] (where a walk
-//! ended). Names the cache knows are walked by glide.rs; what remains is done here, one component at a time.
+//! ended). Names the cache knows are walked by fast.rs; what remains is done here, one component at a time.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -3,7 +3,7 @@
 //! A directory's names are held strongly, and each child holds its parent, so a cached name stays until it is
 //! unlinked or [`prune`] drops it. Names known to be absent are kept too, where only this cache makes names
 //! ([`Inode::in_memory`]). The tree is shielded (`doppel_machine::shield`): walks read it without locks or
-//! counts (glide.rs). Names change only under their directory's `children` lock, which is also held over the inode
+//! counts (`lookup::fast`). Names change only under their directory's `children` lock, which is also held over the inode
 //! operation that makes the change, so cache and file system never disagree.
 //! Lock order: rename lock → children (of two directories: by address) → inode → shield.
 
