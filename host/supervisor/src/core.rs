@@ -14,19 +14,20 @@ use doppel_freezer::FrozenStore;
 use doppel_image::Store;
 use tokio::sync::{mpsc, watch};
 
+use crate::config::Config;
+use crate::config::Replacement;
 use crate::domains::execs::Execs;
 use crate::domains::{DomainTable, Entry, Row};
 use crate::frozen::origins::Notes;
 use crate::http::idempotency::IdempotencyKeys;
 use crate::images::image_cache::ImageCache;
+use crate::jobs::failed;
 use crate::keeper::protocol::{Ask, Kept, Said};
 use crate::keepers::held_memory::HeldMemory;
 use crate::keepers::keeper_client::{Happening, KeeperClient, Setup};
-use crate::keepers::upgrade::Replacement;
 use crate::keepers::{Keepers, Plan};
 use crate::operations::Operations;
 use crate::state::{StateStore, Table};
-use crate::supervisor::Config;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::events::Events;
 use crate::telemetry::stages::Stages;
@@ -276,7 +277,7 @@ impl Core {
 
     /// Directory of a domain's log.
     pub fn domain_dir(&self, id: &str) -> PathBuf {
-        keeper::domain_dir(&self.store, id)
+        keeper::config::domain_dir(&self.store, id)
     }
 
     /// Removes directories of domains that are no more.
@@ -298,45 +299,5 @@ impl Core {
             }
             _ => {}
         }
-    }
-}
-
-/// Whether the disk is full, wherever that was noticed first.
-pub(crate) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
-    let chain = std::iter::successors(Some(error), |e| e.source());
-    chain.filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::StorageFull)
-}
-
-/// A failure of the host.
-pub(crate) fn failed<'a>(doing: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Problem + 'a {
-    move |error| {
-        let code = match error.kind() {
-            io::ErrorKind::StorageFull => Code::StorageFull,
-            io::ErrorKind::PermissionDenied => Code::Forbidden,
-            _ => Code::Internal,
-        };
-        let hint =
-            if code == Code::Forbidden { "; run doppeld as root or name a store of your own" } else { "" };
-        Problem::new(code, format!("cannot {doing} {}: {error}{hint}", path.display()))
-    }
-}
-
-/// Does something that blocks, on another thread.
-pub(crate) async fn blocking<T: Send + 'static>(
-    job: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    match tokio::task::spawn_blocking(job).await {
-        Ok(result) => result,
-        Err(error) => Err(Problem::new(Code::Internal, format!("a thread failed: {error}"))),
-    }
-}
-
-/// Does something whole although whoever asked may go away.
-pub(crate) async fn whole<T: Send + 'static>(
-    job: impl Future<Output = Result<T, Problem>> + Send + 'static,
-) -> Result<T, Problem> {
-    match tokio::spawn(job).await {
-        Ok(result) => result,
-        Err(error) => Err(Problem::new(Code::Internal, format!("a task failed: {error}"))),
     }
 }

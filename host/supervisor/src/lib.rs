@@ -9,13 +9,17 @@
 //! Boundary: requests are validated here, at the edge; whatever a domain wrote reaches this process as bytes only.
 #![forbid(unsafe_code)]
 
+mod asker;
+mod config;
 mod core;
 mod domains;
 mod frozen;
 pub mod http;
 mod images;
+mod jobs;
 pub mod keeper;
 mod keepers;
+mod operate;
 mod operations;
 mod state;
 mod streams;
@@ -23,9 +27,10 @@ mod supervisor;
 mod telemetry;
 mod time;
 
-pub use keepers::upgrade::{Replacement, version};
+pub use config::{Config, Replacement};
+pub use keepers::upgrade::version;
 pub use streams::{ByteStream, LineStream};
-pub use supervisor::{Config, Supervisor};
+pub use supervisor::Supervisor;
 
 fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Nothing that these protect is ever left half done: no code between lock and unlock panics but by a bug, which

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use doppel_api::{Code, Operation, OperationState, Problem, Progress};
 use tokio::sync::watch;
 
-use crate::domains::names;
 use crate::locked;
 use crate::state::{StateStore, Table};
 
@@ -17,7 +16,7 @@ use crate::state::{StateStore, Table};
 const KEPT: usize = 1000;
 
 #[derive(Debug)]
-struct Known {
+pub(crate) struct Known {
     order: u64,
     status: watch::Sender<Operation>,
     cancel: watch::Sender<bool>,
@@ -32,6 +31,11 @@ pub(crate) struct Operations(Mutex<(u64, BTreeMap<String, Arc<Known>>)>);
 pub(crate) struct Handle(Arc<Known>);
 
 impl Handle {
+    /// Of an operation that runs.
+    pub fn new(known: &Arc<Known>) -> Self {
+        Self(known.clone())
+    }
+
     /// Says how far it is.
     pub fn progress(&self, progress: Progress) {
         self.0.status.send_modify(|operation| operation.progress = progress);
@@ -67,7 +71,8 @@ impl Operations {
         operations
     }
 
-    fn add(&self, operation: Operation) -> Arc<Known> {
+    /// One more.
+    pub fn add(&self, operation: Operation) -> Arc<Known> {
         let mut all = locked(&self.0);
         all.0 += 1;
         let id = operation.id.clone();
@@ -80,7 +85,8 @@ impl Operations {
         known
     }
 
-    fn get(&self, id: &str) -> Result<Arc<Known>, Problem> {
+    /// The one with this id.
+    pub fn get(&self, id: &str) -> Result<Arc<Known>, Problem> {
         let none = || Problem::new(Code::OperationNotFound, format!("no operation {id:?}"));
         locked(&self.0).1.get(id).cloned().ok_or_else(none)
     }
@@ -123,46 +129,9 @@ impl Operations {
         let operation = known.status.borrow().clone();
         Ok(operation)
     }
-}
 
-impl crate::core::Core {
-    /// Starts an operation; `job` does it, and says what it gave.
-    pub async fn operate<F>(
-        self: &Arc<Self>,
-        kind: &str,
-        job: impl FnOnce(Handle) -> F,
-    ) -> Result<Operation, Problem>
-    where
-        F: Future<Output = Result<serde_json::Value, Problem>> + Send + 'static,
-    {
-        let operation = Operation {
-            id: names::id(),
-            kind: kind.into(),
-            state: OperationState::Running,
-            progress: Progress::default(),
-            result: None,
-            problem: None,
-        };
-        self.state.put(Table::Operations, &operation.id, &operation).await?;
-        let known = self.operations.add(operation.clone());
-        let job = job(Handle(known.clone()));
-        let core = self.clone();
-        tokio::spawn(async move {
-            let result = job.await;
-            core.conclude_known(&known, result);
-        });
-        Ok(operation)
-    }
-
-    /// Notes how an operation ended that the program before has begun.
-    pub fn conclude(&self, id: &str, result: Result<serde_json::Value, Problem>) {
-        match self.operations.get(id) {
-            Ok(known) => self.conclude_known(&known, result),
-            Err(problem) => tracing::error!("{problem}"),
-        }
-    }
-
-    fn conclude_known(&self, known: &Known, result: Result<serde_json::Value, Problem>) {
+    /// Notes how one ended; the oldest beyond what is kept are forgotten.
+    pub fn conclude(&self, state: &StateStore, known: &Known, result: Result<serde_json::Value, Problem>) {
         known.status.send_modify(|o| match result {
             Ok(value) => {
                 o.state = OperationState::Succeeded;
@@ -175,12 +144,12 @@ impl crate::core::Core {
             }
         });
         let done = known.status.borrow().clone();
-        self.state.put_soon(Table::Operations, &done.id, &done);
-        self.forget_operations();
+        state.put_soon(Table::Operations, &done.id, &done);
+        self.forget_old(state);
     }
 
-    fn forget_operations(&self) {
-        let mut all = locked(&self.operations.0);
+    fn forget_old(&self, state: &StateStore) {
+        let mut all = locked(&self.0);
         let ended = |k: &&Arc<Known>| k.status.borrow().state != OperationState::Running;
         let mut orders: Vec<u64> = all.1.values().filter(ended).map(|k| k.order).collect();
         if orders.len() <= KEPT {
@@ -191,7 +160,7 @@ impl crate::core::Core {
         all.1.retain(|id, known| {
             let keep = known.order >= oldest || known.status.borrow().state == OperationState::Running;
             if !keep {
-                self.state.remove_soon(Table::Operations, id);
+                state.remove_soon(Table::Operations, id);
             }
             keep
         });

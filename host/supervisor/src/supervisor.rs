@@ -1,74 +1,17 @@
 //! What can be asked of domain 0.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use doppel_api as api;
 use doppel_api::Problem;
 
-use crate::core::{Core, whole};
+use crate::asker::Asker;
+use crate::config::Config;
+use crate::config::Replacement;
+use crate::core::Core;
 use crate::domains::{Entry, is_live};
-use crate::keepers::upgrade::Replacement;
+use crate::jobs::whole;
 use crate::streams::{ByteStream, LineStream};
-
-tokio::task_local! {
-    /// Who sent the request that is carried out, and its idempotency key and digest. What it makes is marked with that,
-    /// so that it is not made twice if this process dies before it could keep the answer.
-    pub(crate) static REQUEST: String;
-    /// On whose behalf it is carried out.
-    pub(crate) static OWNER: String;
-}
-
-/// The owner of what nobody says whose it is.
-pub(crate) fn root() -> String {
-    "uid 0".into()
-}
-
-/// Who wants something made.
-#[derive(Clone, Debug)]
-pub(crate) struct Asker {
-    /// A user of this host, or whose a token is.
-    pub owner: String,
-    /// The request, if it may come again.
-    pub request: Option<String>,
-}
-
-impl Asker {
-    /// Of the request that is carried out.
-    fn now() -> Self {
-        let owner = OWNER.try_with(Clone::clone).unwrap_or_else(|_| root());
-        Self { owner, request: REQUEST.try_with(Clone::clone).ok() }
-    }
-}
-
-/// How the supervisor is set up (`/etc/doppel/doppeld.toml`).
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Directory of images, frozen images and state.
-    pub store: PathBuf,
-    /// Directory of sockets and other things of this boot.
-    pub runtime: PathBuf,
-    /// How long after a start another domain of the same image is kept ready for the next; 0: never.
-    pub spare_seconds: u32,
-    /// Network services of a keeper among which networks are spread, when it is started.
-    pub network_shards: usize,
-    /// Most domains of a keeper.
-    pub keeper_domains: usize,
-    /// How long a keeper without domains stays.
-    pub keeper_idle: Duration,
-    /// What all domains of a keeper that is started have in common.
-    pub defaults: doppel_domain::Defaults,
-    /// What a domain that is started may have of the network service.
-    pub network: doppel_net::Quotas,
-    /// The program whose `keep` command is the keeper; this one if missing.
-    pub program: Option<PathBuf>,
-    /// What this process' program was called with, if it may go on as another one ([`Supervisor::replaced`]).
-    pub arguments: Option<Vec<OsString>>,
-    /// How this process came to be this program, if it was another one before.
-    pub replacement: Option<Replacement>,
-}
 
 /// Domain 0.
 #[derive(Debug)]

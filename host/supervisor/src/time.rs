@@ -13,6 +13,11 @@ pub(crate) fn nanoseconds() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Seconds since 1970.
+pub(crate) fn seconds_now() -> f64 {
+    nanoseconds() as f64 / 1e9
+}
+
 /// Seconds since 1970 as text.
 pub(crate) fn of_seconds(seconds: f64) -> String {
     text(UNIX_EPOCH + Duration::try_from_secs_f64(seconds).unwrap_or_default())

@@ -1,19 +1,20 @@
 //! New domains: the image they run, defaults, admission.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
-
 use doppel_image::{ImageConfig, identity, small_file};
 
-use crate::core::{Core, blocking, is_full};
+use crate::asker::Asker;
+use crate::core::Core;
 use crate::domains::{DomainTable, Entry, Origin, Row, User};
 use crate::domains::{names, spec};
+use crate::images::root::Root;
+use crate::jobs::{blocking, is_full};
 use crate::keeper::protocol::Usage;
-use crate::supervisor::Asker;
 use crate::telemetry::stages::What;
 use crate::{locked, time};
 
@@ -52,15 +53,6 @@ pub(crate) fn admit(
         ));
     }
     Ok(())
-}
-
-/// A root image found.
-#[derive(Clone, Debug)]
-pub(crate) struct Root {
-    pub path: PathBuf,
-    pub digest: String,
-    /// How its programs are run.
-    pub config: ImageConfig,
 }
 
 /// The image of this name in the store. Paths are not taken: the file would be opened with our rights, could be changed

@@ -10,7 +10,8 @@ use doppel_api::{self as api, Code, FileChangeKind, FileKind, Problem};
 use doppel_image::{IDENTITY_FILE_MAX, identity};
 
 use crate::core::Core;
-use crate::domains::execs::{AHEAD, Exec, Piece, Program};
+use crate::domains::execs::{AHEAD, Exec, Piece};
+use crate::domains::run_exec::Program;
 use crate::domains::spec;
 use crate::domains::{Entry, User};
 use crate::keeper::protocol::Stream;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use doppel_api::{EventKind, HealthCheck, HealthState};
 
 use crate::core::Core;
-use crate::domains::execs::Program;
+use crate::domains::run_exec::Program;
 use crate::domains::spec;
 use crate::domains::{Entry, is_live};
 use crate::keeper::protocol::{Ask, ExecAsk};

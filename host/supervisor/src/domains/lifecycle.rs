@@ -16,6 +16,7 @@ use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
 use crate::keepers::Homeless;
 use crate::state::Table;
 use crate::telemetry::stages::What;
+use crate::time::seconds_now;
 use crate::{locked, time};
 
 /// How long a killed domain may take to end.
@@ -552,9 +553,4 @@ fn rename_in(domains: &mut crate::domains::DomainTable, entry: &Entry, from: &st
     let mut row = locked(&entry.row);
     row.name = to.to_owned();
     row.config.name = Some(to.to_owned());
-}
-
-/// Seconds since 1970.
-pub(crate) fn seconds_now() -> f64 {
-    time::nanoseconds() as f64 / 1e9
 }

@@ -7,6 +7,8 @@
 pub mod create;
 pub mod execs;
 pub mod files;
+pub mod followers;
+pub mod given;
 pub mod health;
 pub mod input;
 pub mod lifecycle;
@@ -14,6 +16,7 @@ pub mod names;
 pub mod network;
 pub mod output;
 pub mod reconcile;
+pub mod run_exec;
 pub mod spec;
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,8 +28,8 @@ use doppel_net::Traffic;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::domains::input::Given;
-use crate::domains::output::Followers;
+use crate::domains::followers::Followers;
+use crate::domains::given::Given;
 use crate::keeper::protocol::{Exit, Usage};
 use crate::locked;
 
@@ -64,12 +67,12 @@ pub(crate) struct Row {
     /// What it used in its former runs.
     pub used: Usage,
     /// On whose behalf it is there.
-    #[serde(default = "crate::supervisor::root")]
+    #[serde(default = "crate::asker::root")]
     pub owner: String,
     /// Number of the keeper that holds it, or held it last.
     #[serde(default)]
     pub keeper: Option<u64>,
-    /// The request that made it, if that may come again ([`crate::supervisor::REQUEST`]).
+    /// The request that made it, if that may come again ([`crate::asker::REQUEST`]).
     #[serde(default)]
     pub request: Option<String>,
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use doppel_api::{Code, DomainState, EventKind, RestartPolicy};
 
 use crate::core::Core;
-use crate::domains::lifecycle::seconds_now;
 use crate::domains::network;
 use crate::domains::{Ending, Entry, Row, add_usage, is_live};
+use crate::keeper::config::read_exit;
 use crate::keeper::protocol::{Ask, Exit, Kept, News};
-use crate::keeper::read_exit;
+use crate::time::seconds_now;
 use crate::{locked, time};
 
 /// First and longest pause before a domain is started again.
@@ -116,7 +116,7 @@ impl Core {
 
     /// Without a keeper nobody else removes what it has written down.
     fn forget_exit(&self, id: &str) {
-        let file = crate::keeper::exit_file(&self.store, id);
+        let file = crate::keeper::config::exit_file(&self.store, id);
         match std::fs::remove_file(&file) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 tracing::warn!("cannot remove {}: {e}", file.display());

@@ -9,10 +9,11 @@ use std::time::Duration;
 use doppel_api::{self as api, Code, Problem};
 use doppel_freezer::{FrozenImage, Place};
 
-use crate::core::{Core, blocking};
+use crate::core::Core;
 use crate::domains::Origin;
-use crate::domains::lifecycle::seconds_now;
+use crate::jobs::blocking;
 use crate::locked;
+use crate::time::seconds_now;
 
 /// Between two looks for temporary images.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use doppel_api::{self as api, Code, DomainState, EventKind, Problem};
 use doppel_freezer::{FrozenImage, Place};
 
-use crate::core::{Core, blocking};
+use crate::asker::Asker;
+use crate::core::Core;
 use crate::domains::{Entry, Origin, User, is_live};
 use crate::domains::{names, network, spec};
+use crate::jobs::blocking;
 use crate::keeper::protocol::{Ask, Said};
-use crate::supervisor::Asker;
 use crate::telemetry::stages::What;
 use crate::{locked, time};
 

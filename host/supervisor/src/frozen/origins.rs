@@ -10,9 +10,9 @@ use doppel_api::Problem;
 use doppel_freezer::FrozenImage;
 use serde::{Deserialize, Serialize};
 
-use crate::domains::lifecycle::seconds_now;
 use crate::locked;
 use crate::state::{StateStore, Table};
+use crate::time::seconds_now;
 
 /// What is noted of a frozen image.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

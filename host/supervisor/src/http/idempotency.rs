@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use doppel_api::{Code, Problem};
 use serde::{Deserialize, Serialize};
 
-use crate::domains::lifecycle::seconds_now;
 use crate::locked;
 use crate::state::{StateStore, Table};
+use crate::time::seconds_now;
 
 /// How long they are kept, in seconds.
 const KEPT: f64 = 86_400.0;

@@ -19,7 +19,7 @@ use super::answer::{Answer, Incoming, Response};
 use super::route::{BodyKind, Called, MAX_JSON, Route, Taken};
 use super::token::Tokens;
 use crate::ByteStream;
-use crate::supervisor::{OWNER, REQUEST};
+use crate::asker::{OWNER, REQUEST};
 
 /// A body that is read whole must be there by then.
 const BODY_TIME: Duration = Duration::from_secs(30);

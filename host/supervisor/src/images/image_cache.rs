@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use doppel_image::{NameVersion, Store};
 
 use crate::domains::User;
-use crate::domains::create::Root;
+use crate::images::root::Root;
 use crate::locked;
 
 /// Most images, and most users, that are remembered; with more, all are looked for again.

@@ -1,6 +1,7 @@
 //! Root images.
 
 pub mod image_cache;
+pub mod root;
 
 use std::collections::HashMap;
 use std::io::Seek;
@@ -9,12 +10,12 @@ use std::time::Duration;
 
 use doppel_api::{self as api, Code, EventKind, Problem};
 use doppel_image::{Record, Source, Store, Watcher};
-
 use tokio::io::AsyncWriteExt;
 
-use crate::core::{Core, blocking, failed, is_full};
+use crate::core::Core;
 use crate::domains::create::{image_health, image_problem};
 use crate::domains::spec;
+use crate::jobs::{blocking, failed, is_full};
 use crate::operations::Handle;
 use crate::streams::{ByteStream, next};
 use crate::{locked, time};

@@ -11,18 +11,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use doppel_domain::{Adopted, Adoption, Gone, Keep, Key, Orphan, Output, Start};
-use doppel_net::{Attachment, Part, Traffic};
+use doppel_domain::{Adopted, Adoption, Gone, Key, Orphan, Output};
+use doppel_net::Attachment;
 use rustix::fs::FlockOperation;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 
+use super::config::{domain_dir, records};
 use super::log::Journal;
-use super::protocol::{Exit, Fault, Limits, Log, Said, Usage, Word};
+use super::protocol::{Exit, Fault, Said, Usage, Word};
+use super::records::{Note, now};
 use super::serve;
-use super::{Domain, Keeper, KeeperConfig, Sink, Tap, domain_dir, locked, records};
+use super::{Domain, Keeper, Sink, Tap, locked};
 use crate::time;
 
 /// How long the lock of one that has died may still be held: by a process it was just making.
@@ -31,85 +32,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOST: u8 = 137;
 /// Bytes of a page, for page-seconds.
 const PAGE: f64 = 4096.0;
-
-/// What a successor has to know of a domain.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Note {
-    id: String,
-    run: u64,
-    started_at: String,
-    log: Log,
-    limits: Limits,
-    woke: bool,
-    killed: bool,
-    page_seconds: f64,
-    /// When that was counted, in seconds since 1970.
-    counted: f64,
-    /// Bytes it had printed then.
-    printed: u64,
-    calls: u64,
-    /// Its part in the network, and what of that was counted.
-    #[serde(default)]
-    network: Option<Part>,
-    #[serde(default)]
-    traffic: Option<Traffic>,
-    /// It is being hibernated, and keeps its connections.
-    #[serde(default)]
-    keeps_network: bool,
-}
-
-impl Note {
-    pub fn new(
-        id: &str,
-        run: u64,
-        log: Log,
-        limits: &Limits,
-        woke: bool,
-        network: Option<&Attachment>,
-    ) -> Self {
-        Self {
-            id: id.to_owned(),
-            run,
-            started_at: time::now(),
-            log,
-            limits: limits.clone(),
-            woke,
-            killed: false,
-            page_seconds: 0.0,
-            counted: now(),
-            printed: 0,
-            calls: 0,
-            network: network.and_then(Attachment::part),
-            traffic: None,
-            keeps_network: false,
-        }
-    }
-
-    pub fn to_value(&self) -> Option<Value> {
-        // It is plain data: it always serializes.
-        serde_json::to_value(self).ok()
-    }
-}
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-/// How a domain is written down with this note.
-pub(super) fn keep(config: &KeeperConfig, note: Option<Value>) -> Keep {
-    Keep { dir: records(&config.runtime), note }
-}
-
-/// The same start, of a domain that is written down.
-pub(super) fn kept(mut start: Start, keep: &Keep) -> Start {
-    match &mut start {
-        Start::Boot(config) => config.keep = Some(keep.clone()),
-        Start::Resume(_, config) | Start::Clone { config, .. } | Start::Wake(_, config) => {
-            config.keep = Some(keep.clone());
-        }
-    }
-    start
-}
 
 /// Takes the lock.
 pub(super) fn wait_for(lock: &File) -> rustix::io::Result<()> {

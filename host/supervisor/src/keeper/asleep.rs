@@ -10,8 +10,9 @@ use std::path::PathBuf;
 
 use doppel_net::{Attachment, Bells, Manager, Part, Sleeper};
 
+use super::Keeper;
+use super::config::{KeeperConfig, records};
 use super::protocol::{News, Word};
-use super::{Keeper, KeeperConfig, records};
 
 #[derive(Debug)]
 struct Asleep {

@@ -10,6 +10,7 @@
 
 mod adopt;
 mod asleep;
+pub(crate) mod config;
 mod events;
 mod exec;
 #[cfg(feature = "fuzz")]
@@ -18,6 +19,7 @@ pub(crate) mod log;
 mod network;
 mod peer;
 pub(crate) mod protocol;
+mod records;
 mod serve;
 mod spares;
 mod start;
@@ -27,60 +29,25 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use doppel_domain::{Fleet, Key, SessionKey};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::keeper::config::socket;
+use crate::keeper::config::write_exit;
+
+pub use config::KeeperConfig;
 use log::Journal;
 use peer::Peer;
 use protocol::{Exit, Limits, News, Usage, Word};
-
-/// How a keeper is set up.
-#[derive(Clone, Debug)]
-pub struct KeeperConfig {
-    /// Directory of images, frozen images and state.
-    pub store: PathBuf,
-    /// Directory of its socket.
-    pub runtime: PathBuf,
-    /// How many network services there are to be.
-    pub network_shards: usize,
-    /// The supervisor that starts it says on standard input what it has of its domains' memory.
-    pub held: bool,
-}
 
 /// How long a keeper that has nothing to keep waits for a supervisor.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// How long it waits when the host is short of something.
 const SHORTAGE: Duration = Duration::from_millis(10);
-
-/// Where the keeper listens.
-pub(crate) fn socket(runtime: &Path) -> PathBuf {
-    runtime.join("keeper.sock")
-}
-
-/// The file whose lock a keeper holds as long as it lives.
-pub(crate) fn lock(runtime: &Path) -> PathBuf {
-    runtime.join("keeper.lock")
-}
-
-/// Where it writes its domains down for its successor.
-pub(crate) fn records(runtime: &Path) -> PathBuf {
-    runtime.join("kept")
-}
-
-/// Directory of a domain's log and exit.
-pub(crate) fn domain_dir(store: &Path, id: &str) -> PathBuf {
-    store.join("domains").join(id)
-}
-
-/// The file that says how a domain ended.
-pub(crate) fn exit_file(store: &Path, id: &str) -> PathBuf {
-    domain_dir(store, id).join("exit.json")
-}
 
 /// What the keeper knows of a domain.
 #[derive(Debug)]
@@ -244,7 +211,8 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
     // Fails if we lead a session already, which is as good.
     let _ = rustix::process::setsid();
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.runtime)?;
-    let lock = File::options().create(true).truncate(false).write(true).open(self::lock(&config.runtime))?;
+    let lock =
+        File::options().create(true).truncate(false).write(true).open(config::lock(&config.runtime))?;
     adopt::wait_for(&lock).map_err(|_| {
         io::Error::new(io::ErrorKind::AlreadyExists, format!("{} has a keeper", config.runtime.display()))
     })?;
@@ -479,19 +447,6 @@ impl Domain {
         self.input.forget_calls();
         self.tap.0.store(false, std::sync::atomic::Ordering::Relaxed);
     }
-}
-
-/// Writes `exit.json`, whole or not at all.
-fn write_exit(store: &Path, exit: &Exit) -> io::Result<()> {
-    let path = exit_file(store, &exit.id);
-    let new = path.with_extension("new");
-    fs::write(&new, serde_json::to_vec(exit)?)?;
-    fs::rename(new, path)
-}
-
-/// Reads `exit.json`; none if there is none or it is damaged.
-pub(crate) fn read_exit(store: &Path, id: &str) -> Option<Exit> {
-    serde_json::from_slice(&fs::read(exit_file(store, id)).ok()?).ok()
 }
 
 impl From<doppel_domain::Usage> for Usage {

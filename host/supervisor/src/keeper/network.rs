@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use doppel_domain::{NetworkLink, ServiceGroups};
 use doppel_net::{Attachment, Manager, Part, Rules, Traffic, Wanted};
 
+use super::Keeper;
+use super::config::{KeeperConfig, records};
 use super::protocol::{Fault, News, Said, Word};
 use super::serve::{gone, refused};
-use super::{Keeper, KeeperConfig, records};
 
 /// Lines of the service's log taken in a turn.
 const LINES: usize = 64;

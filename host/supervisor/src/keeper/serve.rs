@@ -9,8 +9,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use doppel_domain::{Error, NewLimits, Outcome};
 
+use super::config::exit_file;
 use super::protocol::{Ask, Call, Fault, Kept, KnownExec, Limits, PROTOCOL, Refusal, Said, Usage, Word};
-use super::{Domain, Keeper, exit_file, locked};
+use super::{Domain, Keeper, locked};
 
 /// Exit codes for domains whose program did not end by itself.
 const OUT_OF_MEMORY: u8 = 137;

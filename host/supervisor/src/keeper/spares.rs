@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use doppel_domain::{DomainConfig, Event, Fleet, Key, Output, Start};
 
-use super::{KeeperConfig, adopt};
+use super::config::KeeperConfig;
+use super::records;
 
 /// How long nothing must have been started or have ended before one is made: it would be in the way.
 const QUIET: Duration = Duration::from_millis(4);
@@ -93,7 +94,7 @@ impl Spares {
             let mut config = DomainConfig::new(image.clone(), vec!["held".into()]);
             config.store = Some(keeper.store.clone());
             // Nobody's, so that a successor of this keeper ends it.
-            config.keep = Some(adopt::keep(keeper, None));
+            config.keep = Some(records::keep(keeper, None));
             config.resources.account = true;
             config.hold = true;
             spare.key = Some(fleet.start(Start::Boot(Box::new(config)), Output::Kept));

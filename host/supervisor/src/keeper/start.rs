@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use doppel_domain::{CloneConfig, DomainConfig, Error, NetworkLink, Output, Start};
 
+use super::config::domain_dir;
 use super::log::Journal;
 use super::protocol::{Boot, Fault, Log, News, Resume, Said, Spec, Word};
+use super::records;
 use super::serve::{failed, refused};
-use super::{Domain, Keeper, Sink, Tap, adopt, domain_dir, network};
+use super::{Domain, Keeper, Sink, Tap, network};
 use crate::time;
 
 impl Keeper {
@@ -45,8 +47,8 @@ impl Keeper {
             Spec::Resume(resume) => self.resume(label, resume, link),
         };
         let woke = matches!(start, Start::Wake(..));
-        let note = adopt::Note::new(&id, run, log, &limits, woke, network.as_ref());
-        let start = adopt::kept(start, &adopt::keep(&self.config, note.to_value()));
+        let note = records::Note::new(&id, run, log, &limits, woke, network.as_ref());
+        let start = records::kept(start, &records::keep(&self.config, note.to_value()));
         let tap = Tap::default();
         tap.0.store(follow, Ordering::Relaxed);
         let sink =

@@ -218,7 +218,7 @@ async fn stay_connected(setup: Setup, connection: watch::Sender<Option<Connectio
 
 /// Connects to the keeper there is, or starts one.
 async fn connect(setup: &Setup, number: u64) -> std::io::Result<UnixStream> {
-    let path = keeper::socket(&setup.runtime);
+    let path = keeper::config::socket(&setup.runtime);
     if let Ok(stream) = UnixStream::connect(&path).await {
         return Ok(stream);
     }

@@ -8,6 +8,7 @@
 //! Lock order: `table` is taken last.
 
 pub mod held_memory;
+pub mod hold;
 pub mod keeper_client;
 pub mod pulse;
 pub mod services;
@@ -296,11 +297,11 @@ fn owner_file(dir: &Path) -> PathBuf {
 
 /// Whether there is a keeper, or one that died without cleaning up, or domains without one.
 fn in_use(dir: &Path) -> bool {
-    let orphans = || fs::read_dir(keeper::records(dir)).is_ok_and(|mut all| all.next().is_some());
-    if keeper::socket(dir).exists() || orphans() {
+    let orphans = || fs::read_dir(keeper::config::records(dir)).is_ok_and(|mut all| all.next().is_some());
+    if keeper::config::socket(dir).exists() || orphans() {
         return true;
     }
-    let Ok(lock) = fs::File::open(keeper::lock(dir)) else { return false };
+    let Ok(lock) = fs::File::open(keeper::config::lock(dir)) else { return false };
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
@@ -356,13 +357,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let one = dir.path().join("1");
         assert!(!in_use(&one));
-        fs::create_dir_all(keeper::records(&one)).expect("its directory");
-        fs::write(keeper::lock(&one), "").expect("its lock");
+        fs::create_dir_all(keeper::config::records(&one)).expect("its directory");
+        fs::write(keeper::config::lock(&one), "").expect("its lock");
         assert!(!in_use(&one));
-        fs::write(keeper::records(&one).join("7"), "{}").expect("a record");
+        fs::write(keeper::config::records(&one).join("7"), "{}").expect("a record");
         assert!(in_use(&one));
-        fs::remove_file(keeper::records(&one).join("7")).expect("a record");
-        let lock = fs::File::open(keeper::lock(&one)).expect("its lock");
+        fs::remove_file(keeper::config::records(&one).join("7")).expect("a record");
+        let lock = fs::File::open(keeper::config::lock(&one)).expect("its lock");
         rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("it is free");
         assert!(in_use(&one));
     }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use doppel_api::{self as api, Code, Problem};
-use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
+use crate::config::Replacement;
 use crate::core::Core;
 use crate::keeper::protocol::Ask;
 use crate::keepers::services::installed;
@@ -23,19 +23,6 @@ use crate::operations::Handle;
 const TRIAL: Duration = Duration::from_secs(10);
 /// The kind of an upgrade's operation.
 const KIND: &str = "upgrade";
-
-/// A process that goes on as another program.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Replacement {
-    /// The program.
-    pub program: PathBuf,
-    /// The operation that is told how it went.
-    pub operation: String,
-    /// What it was before.
-    pub before: api::Version,
-    /// Why it is the program before again.
-    pub failed: Option<String>,
-}
 
 /// What this program is.
 #[must_use]

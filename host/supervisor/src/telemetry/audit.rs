@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use doppel_api::Problem;
 use serde::Serialize;
 
-use crate::core::failed;
+use crate::jobs::failed;
 use crate::{locked, time};
 
 /// A file that has grown to this becomes `audit.log.1`.
