@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use index::Counts;
-use index::{Index, Spot};
+use index::{Index, IndexPosition};
 
 use crate::write::is_zero;
 
@@ -91,7 +91,7 @@ enum State {
     #[default]
     Out,
     /// In the index under these keys.
-    Listed(Spot),
+    Listed(IndexPosition),
     /// Shared; when it is seen again as a page of its own, it was written.
     Shared,
     /// Left alone for ever.
@@ -120,7 +120,7 @@ enum Entry<I> {
 #[derive(Debug)]
 enum Met<I> {
     /// It is still in the index, under more keys.
-    Moved(I, Spot),
+    Moved(I, IndexPosition),
     /// It was written since it was listed, or is gone: not in the index any more.
     Stale(I),
     /// It was equal, and its place is taken by the kept page.

@@ -132,11 +132,11 @@ fn plain_file(store: &Store, mut file: File, limits: Limits, path: &Path) -> Res
 /// Where the files of a layout or archive are.
 enum Bundle {
     Directory(PathBuf),
-    Archive { file: File, index: HashMap<String, Place> },
+    Archive { file: File, index: HashMap<String, EntryKind> },
 }
 
 /// What an entry of an archive is.
-enum Place {
+enum EntryKind {
     Data { at: u64, size: u64 },
     Link(String),
 }
@@ -165,9 +165,9 @@ impl Bundle {
             let name = name.strip_prefix("./").unwrap_or(&name).trim_end_matches('/').to_owned();
             let target = || header.link_name_bytes().map(|l| String::from_utf8_lossy(&l).into_owned());
             let place = match header.entry_type() {
-                EntryType::Regular | EntryType::Continuous => Some(Place::Data { at: data, size }),
-                EntryType::Link => target().map(Place::Link),
-                EntryType::Symlink => target().and_then(|t| join(&name, &t)).map(Place::Link),
+                EntryType::Regular | EntryType::Continuous => Some(EntryKind::Data { at: data, size }),
+                EntryType::Link => target().map(EntryKind::Link),
+                EntryType::Symlink => target().and_then(|t| join(&name, &t)).map(EntryKind::Link),
                 _ => None,
             };
             if let Some(place) = place {
@@ -202,12 +202,14 @@ impl Bundle {
             }
             Self::Archive { file, index } => {
                 let place = match index.get(name).ok_or_else(missing)? {
-                    Place::Link(to) => index.get(to).ok_or_else(missing)?,
+                    EntryKind::Link(to) => index.get(to).ok_or_else(missing)?,
                     place => place,
                 };
                 match place {
-                    Place::Data { at, size } => Ok((Box::new(Section { file, at: *at, left: *size }), *size)),
-                    Place::Link(_) => Err(missing()),
+                    EntryKind::Data { at, size } => {
+                        Ok((Box::new(Section { file, at: *at, left: *size }), *size))
+                    }
+                    EntryKind::Link(_) => Err(missing()),
                 }
             }
         }

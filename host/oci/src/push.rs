@@ -96,7 +96,7 @@ fn send(
             }
             let (file, size) = blobs.get(digest)?;
             progress.event(Event::Begin { blob: digest, size, have: 0 });
-            client.upload(digest, size, Told { file, digest, done: 0, progress })?;
+            client.upload(digest, size, ProgressReader { file, digest, done: 0, progress })?;
             progress.event(Event::Done { blob: digest, existed: false });
             Ok(true)
         };
@@ -112,14 +112,14 @@ fn send(
 }
 
 /// A file that tells how much of it was read.
-struct Told<'a> {
+struct ProgressReader<'a> {
     file: File,
     digest: &'a Digest,
     done: u64,
     progress: &'a dyn Progress,
 }
 
-impl Read for Told<'_> {
+impl Read for ProgressReader<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.file.read(buf)?;
         self.done += n as u64;

@@ -39,7 +39,7 @@ const START: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy)]
 enum Beside {
     Nobody,
-    Busy,
+    ReadyQueue,
     Byzantine,
 }
 
@@ -79,7 +79,7 @@ fn measure(beside: Beside, seed: u64) -> u64 {
         good
     });
     let ends = over.clone();
-    let busy = matches!(beside, Beside::Busy).then(|| {
+    let busy = matches!(beside, Beside::ReadyQueue).then(|| {
         std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -124,7 +124,9 @@ fn main() {
     let repeats = std::env::args().nth(1).map_or(5, |n| n.parse().expect("REPEATS: a number"));
     let mut found = [const { Vec::new() }; 3];
     for seed in 0..repeats {
-        for (beside, found) in [Beside::Nobody, Beside::Busy, Beside::Byzantine].into_iter().zip(&mut found) {
+        for (beside, found) in
+            [Beside::Nobody, Beside::ReadyQueue, Beside::Byzantine].into_iter().zip(&mut found)
+        {
             found.push(measure(beside, seed) as f64 / TIME.as_secs_f64());
         }
     }

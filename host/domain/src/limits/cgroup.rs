@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
 
-use crate::limits::arbiter::Seat;
+use crate::limits::arbiter::ArbiterEntry;
 use crate::limits::bounds::NO_PIDS_LIMIT;
 
 mod io_limits;
@@ -244,7 +244,7 @@ pub fn tasks_bound() -> Option<u64> {
 pub(crate) struct Cgroup {
     view: View,
     /// Of a domain that is accounted for.
-    seat: Option<Seat>,
+    seat: Option<ArbiterEntry>,
 }
 
 /// The same for those who may look at it and change it as long as it is there.
@@ -323,7 +323,7 @@ impl Cgroup {
         group.set_limits(&limits)?;
         group.weigh_parent();
         if limits.resources.account {
-            group.seat = Some(Seat::take(group.view(), &limits));
+            group.seat = Some(ArbiterEntry::take(group.view(), &limits));
         }
         Ok(group)
     }
@@ -365,7 +365,7 @@ impl Cgroup {
             group.unlimit_cpu(limits.cpus)?;
             group.weigh_cpu(f64::from(weight))?;
             crate::limits::arbiter::let_run(&group.tasks());
-            group.seat = Some(Seat::take(group.view(), limits));
+            group.seat = Some(ArbiterEntry::take(group.view(), limits));
         }
         Ok(group)
     }

@@ -25,7 +25,7 @@ use crate::freeze::frozen::Resume;
 use crate::io::console::Console;
 use crate::io::ring::{post, registers};
 use crate::limits::cgroup::{Cgroup, Usage};
-use crate::registry::Holder;
+use crate::registry::Registry;
 use crate::registry::identity::Identity;
 use crate::registry::record::{self, Birth, Record, Recorded};
 use crate::run::key::Key;
@@ -99,14 +99,14 @@ pub struct Gone {
 
 /// Whose ids and names the adopted domains have.
 #[derive(Debug, Default)]
-pub(crate) struct Predecessors(pub HashMap<String, Arc<Holder>>);
+pub(crate) struct Predecessors(pub HashMap<String, Arc<Registry>>);
 
 impl Predecessors {
     pub fn identity(&mut self, record: &Record) -> Result<Identity, Error> {
         let holder = match self.0.get(&record.holder) {
             Some(holder) => holder.clone(),
             None => {
-                let holder = Holder::take_over(&record.holder)?;
+                let holder = Registry::take_over(&record.holder)?;
                 self.0.insert(record.holder.clone(), holder.clone());
                 holder
             }
@@ -125,7 +125,7 @@ pub enum Adopted {
 }
 
 /// What a dead process has left of a domain.
-pub(crate) struct Left {
+pub(crate) struct Leftover {
     pub record: Record,
     pub birth: Birth,
     pub recorded: Recorded,
@@ -133,7 +133,7 @@ pub(crate) struct Left {
     pub identity: Identity,
 }
 
-impl Left {
+impl Leftover {
     /// The end of one that does not live any more.
     pub fn gone(self, adoption: Adoption, why: &str) -> Gone {
         let Self { record, birth, recorded, cgroup, identity } = self;

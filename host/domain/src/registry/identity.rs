@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::lock::lock;
-use crate::registry::Holder;
+use crate::registry::Registry;
 use crate::run::state::Core;
 
 /// A live domain's id, and its name if it was given one; released when dropped.
@@ -13,13 +13,13 @@ use crate::run::state::Core;
 pub(crate) struct Identity {
     pub id: u32,
     name: Option<String>,
-    holder: Arc<Holder>,
+    holder: Arc<Registry>,
 }
 
 impl Identity {
     /// Claims a free id, and `name` for it.
     pub fn claim(name: Option<&str>) -> Result<Self, Error> {
-        let holder = Holder::get()?;
+        let holder = Registry::get()?;
         if let Some(name) = name
             && !holder.claim_name(name)?
         {
@@ -32,7 +32,7 @@ impl Identity {
     }
 
     /// That of a domain that is taken over, which `holder` has claimed.
-    pub fn adopt(id: u32, name: Option<String>, holder: Arc<Holder>) -> Self {
+    pub fn adopt(id: u32, name: Option<String>, holder: Arc<Registry>) -> Self {
         holder.retake(id, name.as_deref());
         Self { id, name, holder }
     }

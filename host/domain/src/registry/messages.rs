@@ -47,7 +47,7 @@ pub enum Request {
 
 /// What is written: the domain's name and what is asked of it, or nothing to learn which there are.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Letter {
+pub(crate) struct Envelope {
     pub domain: Option<String>,
     pub request: Option<Request>,
 }
@@ -81,7 +81,7 @@ impl Answer {
     }
 
     /// Reads what is wanted, within [`PATIENCE`].
-    pub fn read(&self) -> Result<Letter, String> {
+    pub fn read(&self) -> Result<Envelope, String> {
         let text = |e: &dyn std::fmt::Display| e.to_string();
         self.0.set_read_timeout(Some(PATIENCE)).map_err(|e| text(&e))?;
         self.0.set_write_timeout(Some(PATIENCE)).map_err(|e| text(&e))?;

@@ -43,19 +43,19 @@ const BLOCK: u32 = 64;
 const FEW: usize = 64;
 
 /// Domains by name, for those who ask.
-pub(crate) type Doors = Arc<Mutex<HashMap<String, Weak<Core>>>>;
+pub(crate) type DomainsByName = Arc<Mutex<HashMap<String, Weak<Core>>>>;
 
 /// This process, as long as it runs domains.
 #[derive(Debug)]
-pub(crate) struct Holder {
+pub(crate) struct Registry {
     base: PathBuf,
     name: String,
     // Held for its lock. Says where records are of domains that outlive this process, if any do.
     lock: File,
     listener: Result<UnixListener, String>,
-    doors: Doors,
+    doors: DomainsByName,
     ids: Mutex<Ids>,
-    /// Names of those that were taken over ([`Holder::take_over`]).
+    /// Names of those that were taken over ([`Registry::take_over`]).
     names: Mutex<HashSet<String>>,
 }
 
@@ -70,9 +70,9 @@ struct Ids {
     taken: Vec<u32>,
 }
 
-static HOLDER: Mutex<Weak<Holder>> = Mutex::new(Weak::new());
+static HOLDER: Mutex<Weak<Registry>> = Mutex::new(Weak::new());
 
-impl Holder {
+impl Registry {
     /// This process' own, which lasts as long as somebody has it.
     pub fn get() -> Result<Arc<Self>, Error> {
         let mut holder = lock(&HOLDER);
@@ -94,7 +94,7 @@ impl Holder {
         workers::prepare().map_err(failed("start threads"))?;
         let (name, file) = enroll(base).map_err(failed("enroll this process"))?;
         let socket = socket_path(base, &name);
-        let doors = Doors::default();
+        let doors = DomainsByName::default();
         let listener = requests::listen(&socket, doors.clone()).map_err(|e| e.to_string());
         sweep(base, &name, FEW);
         Ok(Arc::new(Self {
@@ -130,7 +130,7 @@ impl Holder {
         };
         let socket = socket_path(base, name);
         let _ = fs::remove_file(&socket);
-        let doors = Doors::default();
+        let doors = DomainsByName::default();
         let listener = requests::listen(&socket, doors.clone()).map_err(|e| e.to_string());
         let blocks = links_of(base, "ids", name).filter_map(|link| link.file_name()?.to_str()?.parse().ok());
         let taken: Vec<u32> = blocks.collect();
@@ -283,7 +283,7 @@ impl Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for Registry {
     fn drop(&mut self) {
         if let Ok(listener) = &self.listener {
             // Ends the thread that waits there.
@@ -502,13 +502,13 @@ mod tests {
     #[test]
     fn what_was_taken_over_stays_until_all_domains_are_found() {
         let base = tempfile();
-        let one = Holder::new(&base).unwrap();
+        let one = Registry::new(&base).unwrap();
         let (spare, domain) = (one.take_id().unwrap(), one.take_id().unwrap());
         assert_eq!(spare / BLOCK, domain / BLOCK);
         let name = one.name().to_owned();
         // As if it had died: its links stay.
         rustix::fs::flock(&one.lock, FlockOperation::Unlock).unwrap();
-        let next = Holder::take_over_in(&base, &name).unwrap();
+        let next = Registry::take_over_in(&base, &name).unwrap();
         next.retake(spare, None);
         next.give_id(spare);
         assert_eq!(count(&base, "ids"), 1, "another domain of the block lives, and is found next");
@@ -524,7 +524,7 @@ mod tests {
     #[test]
     fn ids_and_names_are_unique_until_given_back() {
         let base = tempfile();
-        let (one, two) = (Holder::new(&base).unwrap(), Holder::new(&base).unwrap());
+        let (one, two) = (Registry::new(&base).unwrap(), Registry::new(&base).unwrap());
         let ids: Vec<u32> = (0..100).map(|_| one.take_id().unwrap()).collect();
         assert!(ids.windows(2).all(|w| w[0] < w[1]));
         assert!(!ids.contains(&two.take_id().unwrap()));
@@ -547,12 +547,12 @@ mod tests {
     #[test]
     fn a_dead_process_leaves_nothing() {
         let base = tempfile();
-        drop(Holder::new(&base).unwrap());
+        drop(Registry::new(&base).unwrap());
         fs::write(base.join("holders/77-0"), "").unwrap();
         fs::write(base.join("holders/77-0.sock"), "").unwrap();
         symlink("77-0", base.join("names/old")).unwrap();
         symlink("77-0", base.join("ids/262143")).unwrap();
-        let holder = Holder::new(&base).unwrap();
+        let holder = Registry::new(&base).unwrap();
         assert_eq!(["holders", "ids", "names"].map(|d| count(&base, d)), [2, 0, 0]);
         // One whose sweep was interrupted.
         symlink("78-0", base.join("names/older")).unwrap();
@@ -566,19 +566,19 @@ mod tests {
         let base = tempfile();
         fs::create_dir(&base).unwrap();
         fs::set_permissions(&base, fs::Permissions::from_mode(0o777)).unwrap();
-        let refused = Holder::new(&base).unwrap_err().to_string();
+        let refused = Registry::new(&base).unwrap_err().to_string();
         assert!(refused.contains("mode 777"), "{refused}");
         fs::set_permissions(&base, fs::Permissions::from_mode(0o700)).unwrap();
         let link = tempfile();
         symlink(&base, &link).unwrap();
-        assert!(Holder::new(&link).unwrap_err().to_string().contains("no directory"));
+        assert!(Registry::new(&link).unwrap_err().to_string().contains("no directory"));
         fs::create_dir(base.join("holders")).unwrap();
         fs::set_permissions(base.join("holders"), fs::Permissions::from_mode(0o707)).unwrap();
-        assert!(Holder::new(&base).is_err());
+        assert!(Registry::new(&base).is_err());
         if rustix::process::geteuid().is_root() {
             fs::remove_dir(base.join("holders")).unwrap();
             std::os::unix::fs::chown(&base, Some(65534), None).unwrap();
-            assert!(Holder::new(&base).unwrap_err().to_string().contains("user 65534"));
+            assert!(Registry::new(&base).unwrap_err().to_string().contains("user 65534"));
         }
         fs::remove_file(&link).unwrap();
         fs::remove_dir_all(&base).unwrap();
@@ -587,7 +587,7 @@ mod tests {
     #[test]
     fn what_a_process_had_is_its_successors() {
         let base = tempfile();
-        let first = Holder::new(&base).unwrap();
+        let first = Registry::new(&base).unwrap();
         let (name, id) = (first.name().to_owned(), first.take_id().unwrap());
         assert!(first.claim_name("web").unwrap() && first.claim_name("idle").unwrap());
         let records = base.join("records");
@@ -598,10 +598,10 @@ mod tests {
         let unlocked = File::open(base.join("holders").join(&name)).unwrap();
         rustix::fs::flock(&first.lock, FlockOperation::Unlock).unwrap();
         std::mem::forget(first);
-        let other = Holder::new(&base).unwrap();
+        let other = Registry::new(&base).unwrap();
         assert!(!other.claim_name("web").unwrap() && count(&base, "ids") == 1);
         drop(unlocked);
-        let second = Holder::take_over_in(&base, &name).unwrap();
+        let second = Registry::take_over_in(&base, &name).unwrap();
         second.retake(id, Some("web"));
         second.release_unused();
         assert!(!other.claim_name("web").unwrap() && other.claim_name("idle").unwrap());

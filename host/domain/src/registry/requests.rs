@@ -14,11 +14,11 @@ use std::time::Duration;
 use crate::Error;
 use crate::lock::lock;
 use crate::registry::messages::Answer;
-use crate::registry::messages::Letter;
+use crate::registry::messages::Envelope;
 use crate::registry::messages::PATIENCE;
 use crate::registry::messages::Reply;
 use crate::registry::messages::Request;
-use crate::registry::{self, Doors};
+use crate::registry::{self, DomainsByName};
 use crate::run::state::Core;
 use crate::run::workers;
 use crate::session::relay;
@@ -44,7 +44,7 @@ pub(crate) fn converse(name: &str, request: &Request) -> Result<(Reply, UnixStre
     }
     registry::check().map_err(Error::host(format!("ask domain {name}")))?;
     let socket = registry::socket_of(name).ok_or_else(none)?;
-    let letter = Letter { domain: Some(name.to_owned()), request: Some(request.clone()) };
+    let letter = Envelope { domain: Some(name.to_owned()), request: Some(request.clone()) };
     let ended = || Error::Ended(format!("domain {name} ended before it answered"));
     match exchange(&socket, &letter) {
         Ok(Some((Reply::Refused(why), _))) if why == NOT_HERE => Err(none()),
@@ -72,7 +72,7 @@ pub fn running() -> Vec<String> {
     }
     for socket in registry::sockets() {
         // Who does not answer has just ended, or died suddenly.
-        if let Ok(Some((Reply::Domains(more), _))) = exchange(&socket, &Letter::default()) {
+        if let Ok(Some((Reply::Domains(more), _))) = exchange(&socket, &Envelope::default()) {
             names.extend(more);
         }
     }
@@ -81,7 +81,7 @@ pub fn running() -> Vec<String> {
 }
 
 /// Sends a letter; none if the other side ends before it answers.
-fn exchange(socket: &Path, letter: &Letter) -> std::io::Result<Option<(Reply, UnixStream)>> {
+fn exchange(socket: &Path, letter: &Envelope) -> std::io::Result<Option<(Reply, UnixStream)>> {
     let stream = UnixStream::connect(socket)?;
     registry::check_peer(&stream)?;
     stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
@@ -96,7 +96,7 @@ fn exchange(socket: &Path, letter: &Letter) -> std::io::Result<Option<(Reply, Un
 }
 
 /// Listens at `path` for who wants something of the domains behind `doors`, until the listener is shut down.
-pub(crate) fn listen(path: &Path, doors: Doors) -> std::io::Result<UnixListener> {
+pub(crate) fn listen(path: &Path, doors: DomainsByName) -> std::io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     let door = listener.try_clone()?;
     doppel_sys::signal::spawn_blocked("door", move || {
@@ -118,7 +118,7 @@ pub(crate) fn listen(path: &Path, doors: Doors) -> std::io::Result<UnixListener>
 
 /// Hears a visitor on a thread of its own. If the host has none left, one of those made beforehand answers; only a
 /// conversation, which may last, is refused then.
-fn receive(visitor: UnixStream, doors: Doors) {
+fn receive(visitor: UnixStream, doors: DomainsByName) {
     let lasting = Arc::new(AtomicBool::new(true));
     let its = lasting.clone();
     let job = Box::new(move || answer(visitor, &doors, its.load(Ordering::Relaxed)));
@@ -129,10 +129,10 @@ fn receive(visitor: UnixStream, doors: Doors) {
 }
 
 /// Hears one visitor. Who sends nonsense is told so. `lasting`: it may become a conversation.
-fn answer(visitor: UnixStream, doors: &Doors, lasting: bool) {
+fn answer(visitor: UnixStream, doors: &DomainsByName, lasting: bool) {
     let answer = Answer(visitor);
     match answer.read() {
-        Ok(Letter { domain: Some(domain), request: Some(request) }) => {
+        Ok(Envelope { domain: Some(domain), request: Some(request) }) => {
             let core = lock(doors).get(&domain).and_then(Weak::upgrade);
             let Some(core) = core else { return answer.give(&Reply::Refused(NOT_HERE.into())) };
             match request {

@@ -29,7 +29,7 @@ use crate::launch::start_threads;
 use crate::limits::cgroup::Usage;
 use crate::limits::group_limits::NewLimits;
 use crate::lock::lock;
-use crate::registry::Holder;
+use crate::registry::Registry;
 use crate::registry::adopt::Predecessors;
 use crate::run::key::Key;
 use crate::run::reaper::Reaper;
@@ -228,7 +228,7 @@ pub struct Fleet {
     sharer: Sharer,
     reaper: Reaper,
     /// Not given up between one domain and the next.
-    _holder: Arc<Holder>,
+    _holder: Arc<Registry>,
 }
 
 // What an event of the host is about: a domain's key in the upper bits, one of these in the lower two. Keys begin
@@ -273,7 +273,7 @@ impl Fleet {
             results,
             sharer: Sharer::default(),
             reaper,
-            _holder: Holder::get()?,
+            _holder: Registry::get()?,
         })
     }
 

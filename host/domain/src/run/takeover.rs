@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::limits::cgroup::{self, Cgroup};
 use crate::limits::group_limits::limits;
-use crate::registry::adopt::{Left, end, find, processes_of};
+use crate::registry::adopt::{Leftover, end, find, processes_of};
 use crate::registry::record::Recorded;
 use crate::{Adopted, Adoption, Error, Fleet, Orphan, Resources};
 
@@ -25,7 +25,7 @@ impl Fleet {
         let cgroup = birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok());
         let found = find(&record, &birth);
         let recorded = Recorded::at(path, record.clone());
-        let left = Left { record, birth, recorded, cgroup, identity };
+        let left = Leftover { record, birth, recorded, cgroup, identity };
         match found {
             Ok((process, memory)) => {
                 let (stopping, output) = (left.record.stopping, adoption.output);

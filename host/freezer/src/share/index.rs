@@ -10,12 +10,12 @@ use super::{Entry, Hasher, LEVELS, Memory, Met, PAGE, Page};
 
 /// Where a page is listed: its keys down to the level at which it stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct IndexPosition {
     keys: [u32; LEVELS],
     depth: usize,
 }
 
-impl Spot {
+impl IndexPosition {
     /// Whether the page still has these keys.
     pub fn holds(&self, hasher: Hasher, page: &Page) -> bool {
         (0..self.depth).all(|level| hasher(level, page) == self.keys[level])
@@ -64,7 +64,7 @@ impl<I> Default for Index<I> {
 #[derive(Debug)]
 pub(super) enum Found {
     /// Nothing equal; the page is listed now.
-    Listed(Spot),
+    Listed(IndexPosition),
     /// This kept page is equal.
     Equal(u64),
     /// An equal one is there, but could not be kept.
@@ -94,7 +94,7 @@ impl<I: Copy + Eq + Debug> Index<I> {
         let mut floor = &mut self.root;
         for level in 0..LEVELS {
             keys[level] = hasher(level, page);
-            let spot = Spot { keys, depth: level + 1 };
+            let spot = IndexPosition { keys, depth: level + 1 };
             counts.lookups[level] += 1;
             let node = match floor.entry(keys[level]) {
                 Slot::Vacant(slot) => {
@@ -119,7 +119,7 @@ impl<I: Copy + Eq + Debug> Index<I> {
                 if level + 1 < LEVELS {
                     let next = hasher(level + 1, &other);
                     *node = Node::More(BTreeMap::from([(next, Node::One(entry))]));
-                    let mut moved = Spot { keys, depth: level + 2 };
+                    let mut moved = IndexPosition { keys, depth: level + 2 };
                     moved.keys[level + 1] = next;
                     if let Entry::Own(i) = entry {
                         met.push(Met::Moved(i, moved));
@@ -141,7 +141,7 @@ impl<I: Copy + Eq + Debug> Index<I> {
     }
 
     /// Takes a page out.
-    pub fn remove(&mut self, spot: Spot, entry: Entry<I>) {
+    pub fn remove(&mut self, spot: IndexPosition, entry: Entry<I>) {
         remove(&mut self.root, &spot.keys[..spot.depth], entry);
     }
 }
@@ -154,7 +154,7 @@ fn alike<M: Memory>(
     hasher: Hasher,
     id: M::Id,
     page: &Page,
-    spot: &Spot,
+    spot: &IndexPosition,
     counts: &mut Counts,
     met: &mut Vec<Met<M::Id>>,
 ) -> Found {
@@ -196,7 +196,7 @@ fn read<M: Memory>(
     memory: &mut M,
     hasher: Hasher,
     entry: Entry<M::Id>,
-    spot: &Spot,
+    spot: &IndexPosition,
     into: &mut Page,
 ) -> Look {
     let there = match entry {

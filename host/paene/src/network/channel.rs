@@ -29,7 +29,7 @@ pub(super) enum Pending {
 
 /// What the service has said.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct ServiceNews {
     /// The service is another one: whatever it had been told is gone.
     pub anew: bool,
     /// Connections that are made (0), or why not.
@@ -113,8 +113,8 @@ impl Channel {
     }
 
     /// Takes all that the service has said.
-    pub fn hear(&mut self) -> News {
-        let mut news = News::default();
+    pub fn hear(&mut self) -> ServiceNews {
+        let mut news = ServiceNews::default();
         let epoch = header(&self.map).epoch.load(Ordering::Acquire);
         if epoch != self.epoch {
             self.begin(epoch);

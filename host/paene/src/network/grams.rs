@@ -11,7 +11,7 @@ use super::channel::{Channel, Pending, address, end};
 
 /// What a datagram socket of the channel is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct DatagramUse {
     /// The domain's port.
     pub port: u16,
     /// To whom alone it sends, if that is so.
@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub echo: bool,
 }
 
-impl Place {
+impl DatagramUse {
     /// That of every port which no other one has.
     pub const EVERY: Self = Self { port: 0, peer: None, echo: false };
 }
@@ -40,7 +40,11 @@ pub(super) struct Grams {
 impl Grams {
     /// One at a port of the domain; port 0: at every port that no other one has. With a peer it hears that one alone, and
     /// of errors. None if there are too many sockets.
-    pub fn new(channel: &mut Channel, Place { port, peer, echo }: Place, now: Instant) -> Option<Self> {
+    pub fn new(
+        channel: &mut Channel,
+        DatagramUse { port, peer, echo }: DatagramUse,
+        now: Instant,
+    ) -> Option<Self> {
         let socket = channel.number()?;
         // The IPv6 wildcard takes IPv4 too.
         let at = End { ip: [0; 16], port };

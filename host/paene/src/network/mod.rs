@@ -63,7 +63,7 @@ impl Link {
             .env_clear()
             .stdin(Stdio::from(helpers))
             .spawn()?;
-        let wanted = process::Wanted { addresses: self.addresses, user };
+        let wanted = process::HelperConfig { addresses: self.addresses, user };
         talk::send(
             &ours,
             &wanted.to_bytes(),

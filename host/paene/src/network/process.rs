@@ -26,13 +26,13 @@ pub(crate) const VERB: &str = "network";
 
 /// What it is told, in one message with the device's packets, the channel and the service's doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct HelperConfig {
     pub addresses: Addresses,
     /// Its user and group.
     pub user: u32,
 }
 
-impl Wanted {
+impl HelperConfig {
     pub fn to_bytes(self) -> Vec<u8> {
         let Addresses { ip4, ip6 } = self.addresses;
         [&ip4.octets()[..], &ip6.octets()[..], &self.user.to_le_bytes()[..]].concat()
@@ -55,7 +55,7 @@ pub(crate) fn run() -> ExitCode {
 
 fn serve(socket: &OwnedFd) -> io::Result<()> {
     let (bytes, fds) = talk::receive(socket)?;
-    let wanted = Wanted::parse(&bytes).ok_or(io::ErrorKind::InvalidData)?;
+    let wanted = HelperConfig::parse(&bytes).ok_or(io::ErrorKind::InvalidData)?;
     let [packets, memory, doorbell] =
         <[OwnedFd; 3]>::try_from(fds).map_err(|_| io::ErrorKind::InvalidData)?;
     let map = channel::map(&memory)?;
@@ -138,8 +138,8 @@ mod tests {
     #[test]
     fn what_is_told_is_heard() {
         let addresses = Addresses { ip4: Ipv4Addr::new(10, 88, 1, 2), ip6: Ipv6Addr::LOCALHOST };
-        let wanted = Wanted { addresses, user: 0x2000_ffff };
-        assert_eq!(Wanted::parse(&wanted.to_bytes()), Some(wanted));
-        assert_eq!(Wanted::parse(&wanted.to_bytes()[1..]), None);
+        let wanted = HelperConfig { addresses, user: 0x2000_ffff };
+        assert_eq!(HelperConfig::parse(&wanted.to_bytes()), Some(wanted));
+        assert_eq!(HelperConfig::parse(&wanted.to_bytes()[1..]), None);
     }
 }

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use smoltcp::time::Instant;
 
 use super::addresses::Addresses;
-use super::channel::{Channel, News, Pending, end};
-use super::grams::{Grams, Place};
+use super::channel::{Channel, Pending, ServiceNews, end};
+use super::grams::{DatagramUse, Grams};
 use super::packet::{self, Packet, What};
 use super::stream::{Connection, Turn};
 use super::tunnel::Tunnel;
@@ -56,9 +56,9 @@ enum Flow {
 
 /// Who has a socket of the channel.
 #[derive(Clone, Copy, Debug)]
-enum Whose {
+enum SocketOwner {
     Flow(Ends),
-    Grams(Place),
+    Grams(DatagramUse),
 }
 
 pub(super) struct Stack {
@@ -68,12 +68,12 @@ pub(super) struct Stack {
     begun: std::time::Instant,
     flows: HashMap<Ends, Flow>,
     timers: BTreeSet<(Instant, Ends)>,
-    grams: HashMap<Place, Grams>,
+    grams: HashMap<DatagramUse, Grams>,
     /// Who has called at a port that only that one has, and so is answered by it.
     callers: HashSet<(SocketAddr, u16)>,
-    whose: HashMap<u32, Whose>,
+    whose: HashMap<u32, SocketOwner>,
     /// Datagram sockets that may have more, for the next look.
-    later: Vec<Place>,
+    later: Vec<DatagramUse>,
     room: Vec<u8>,
 }
 
@@ -119,12 +119,13 @@ impl Stack {
         }
         let now = self.now();
         let timer = self.timers.first().map(|(at, _)| *at);
-        let idle = self.grams.iter().filter(|(p, _)| **p != Place::EVERY).map(|(_, g)| g.used + IDLE).min();
+        let idle =
+            self.grams.iter().filter(|(p, _)| **p != DatagramUse::EVERY).map(|(_, g)| g.used + IDLE).min();
         let next = [timer, idle].into_iter().flatten().min();
         Ok(next.map(|at| if at > now { (at - now).into() } else { Duration::ZERO }))
     }
 
-    fn heed(&mut self, news: News) {
+    fn heed(&mut self, news: ServiceNews) {
         if news.anew {
             self.begin();
         }
@@ -139,8 +140,8 @@ impl Stack {
         }
         for number in news.marked {
             match self.whose.get(&number) {
-                Some(Whose::Flow(ends)) => self.turn_of(*ends, None),
-                Some(Whose::Grams(place)) => self.deliver(*place),
+                Some(SocketOwner::Flow(ends)) => self.turn_of(*ends, None),
+                Some(SocketOwner::Grams(place)) => self.deliver(*place),
                 None => {}
             }
         }
@@ -163,7 +164,7 @@ impl Stack {
             let at = End { ip: [0; 16], port: 0 };
             self.channel.ask(Pending::Other, Request::Listen { socket, at, backlog: BACKLOG });
         }
-        self.grams_at(Place::EVERY);
+        self.grams_at(DatagramUse::EVERY);
     }
 
     fn own_address(&self, far: SocketAddr) -> IpAddr {
@@ -172,7 +173,7 @@ impl Stack {
 
     /// The service has made a connection, or not.
     fn connected(&mut self, number: u32, error: u16) {
-        let Some(Whose::Flow(ends)) = self.whose.get(&number).copied() else { return };
+        let Some(SocketOwner::Flow(ends)) = self.whose.get(&number).copied() else { return };
         let Some(Flow::Asked(first)) = self.flows.remove(&ends) else { return };
         if error != 0 {
             self.whose.remove(&number);
@@ -193,7 +194,7 @@ impl Stack {
         if self.flows.contains_key(&ends) || !packet::is_somebodys(far) {
             return self.close(number, true);
         }
-        self.whose.insert(number, Whose::Flow(ends));
+        self.whose.insert(number, SocketOwner::Flow(ends));
         self.call(number, ends, SOON);
     }
 
@@ -291,8 +292,9 @@ impl Stack {
         for ends in due {
             self.turn_of(ends, None);
         }
-        let idle = |(p, g): (&Place, &Grams)| (*p != Place::EVERY && g.used + IDLE <= now).then_some(*p);
-        let idle: Vec<Place> = self.grams.iter().filter_map(idle).collect();
+        let idle =
+            |(p, g): (&DatagramUse, &Grams)| (*p != DatagramUse::EVERY && g.used + IDLE <= now).then_some(*p);
+        let idle: Vec<DatagramUse> = self.grams.iter().filter_map(idle).collect();
         for place in idle {
             self.forget_grams(place);
         }
@@ -355,7 +357,7 @@ impl Stack {
         let Some(socket) = self.channel.number() else {
             return packet::refuse(&self.tunnel, first, Errno::CONNREFUSED);
         };
-        self.whose.insert(socket, Whose::Flow(ends));
+        self.whose.insert(socket, SocketOwner::Flow(ends));
         self.flows.insert(ends, Flow::Asked(first.to_vec()));
         let request = Request::Connect { socket, from: end(ends.own), to: end(ends.far) };
         self.channel.ask(Pending::Connect(socket), request);
@@ -364,10 +366,10 @@ impl Stack {
     fn sent_datagram(&mut self, port: u16, to: SocketAddr, data: &[u8]) {
         let now = self.now();
         let by = if self.callers.contains(&(to, port)) {
-            Place::EVERY
+            DatagramUse::EVERY
         } else {
             // Who asks for names wants to know at once that nobody answers.
-            Place { port, peer: (to.port() == NAMES).then_some(to), echo: false }
+            DatagramUse { port, peer: (to.port() == NAMES).then_some(to), echo: false }
         };
         if self.grams_at(by)
             && let Some(grams) = self.grams.get_mut(&by)
@@ -379,7 +381,7 @@ impl Stack {
 
     fn sent_echo(&mut self, id: u16, to: SocketAddr, request: &[u8]) {
         let now = self.now();
-        let by = Place { port: id, peer: None, echo: true };
+        let by = DatagramUse { port: id, peer: None, echo: true };
         if self.grams_at(by)
             && let Some(grams) = self.grams.get_mut(&by)
         {
@@ -390,24 +392,25 @@ impl Stack {
     }
 
     /// Sees to a datagram socket at a port; false if there cannot be one.
-    fn grams_at(&mut self, place: Place) -> bool {
+    fn grams_at(&mut self, place: DatagramUse) -> bool {
         if self.grams.contains_key(&place) {
             return true;
         }
         if self.grams.len() >= MOST_GRAMS {
-            let oldest = self.grams.iter().filter(|(p, _)| **p != Place::EVERY).min_by_key(|(_, g)| g.used);
+            let oldest =
+                self.grams.iter().filter(|(p, _)| **p != DatagramUse::EVERY).min_by_key(|(_, g)| g.used);
             if let Some(oldest) = oldest.map(|(place, _)| *place) {
                 self.forget_grams(oldest);
             }
         }
         let now = self.now();
         let Some(grams) = Grams::new(&mut self.channel, place, now) else { return false };
-        self.whose.insert(grams.number(), Whose::Grams(place));
+        self.whose.insert(grams.number(), SocketOwner::Grams(place));
         self.grams.insert(place, grams);
         true
     }
 
-    fn forget_grams(&mut self, place: Place) {
+    fn forget_grams(&mut self, place: DatagramUse) {
         if let Some(grams) = self.grams.remove(&place) {
             self.whose.remove(&grams.number());
             grams.close(&mut self.channel);
@@ -416,7 +419,7 @@ impl Stack {
 
     /// Tells the domain's kernel that a datagram socket's peer cannot be reached.
     fn tell(&mut self, number: u32, error: u16) {
-        let Some(Whose::Grams(place)) = self.whose.get(&number).copied() else { return };
+        let Some(SocketOwner::Grams(place)) = self.whose.get(&number).copied() else { return };
         if let Some((far, request)) = self.grams.get_mut(&place).and_then(|g| g.asked.take()) {
             let own = self.own_address(SocketAddr::new(far, 0));
             packet::unasked(&self.tunnel, own, far, &request, Errno::from_raw_os_error(error.into()));
@@ -429,7 +432,7 @@ impl Stack {
     }
 
     /// Gives the domain's kernel the datagrams that came.
-    fn deliver(&mut self, place: Place) {
+    fn deliver(&mut self, place: DatagramUse) {
         let now = self.now();
         for _ in 0..DATAGRAMS {
             let Some(grams) = self.grams.get_mut(&place) else { return };
@@ -445,8 +448,8 @@ impl Stack {
                 packet::echo(&self.tunnel, from.ip(), self.own_address(from), &data);
                 continue;
             }
-            let own = if place == Place::EVERY { at } else { place.port };
-            if place == Place::EVERY {
+            let own = if place == DatagramUse::EVERY { at } else { place.port };
+            if place == DatagramUse::EVERY {
                 if self.callers.len() >= CALLERS {
                     self.callers.clear();
                 }

@@ -15,14 +15,14 @@ use doppel_sys::datagram::Marks;
 use rustix::io::Errno;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::channel::quota::{Account, Ports, Quota, Taken};
-use crate::channel::ready::Busy;
+use crate::channel::quota::{Account, Ports, Quota, SocketLease};
+use crate::channel::ready::ReadyQueue;
 use crate::channel::room::Room;
 use crate::channel::share::Share;
 use crate::flow::address::{self, errno};
-use crate::flow::datagram::{Around, Datagrams};
+use crate::flow::datagram::{Datagrams, TurnContext};
 use crate::flow::options::set;
-use crate::flow::route::Way;
+use crate::flow::route::Route;
 use crate::flow::stream::{Stream, Turn};
 use crate::names::directory::Directory;
 use crate::rules::ledger::Counts;
@@ -95,9 +95,9 @@ const JUDGED: usize = 8;
 #[derive(Debug)]
 pub(crate) enum Entity {
     /// A connection of the host that is being made.
-    Connecting { socket: Socket, held: Taken, ticket: Ticket, to: SocketAddr },
+    Connecting { socket: Socket, held: SocketLease, ticket: Ticket, to: SocketAddr },
     /// A connection to another domain, which that one has not taken yet.
-    Joining { link: OwnedFd, held: Taken, ticket: Ticket, to: SocketAddr },
+    Joining { link: OwnedFd, held: SocketLease, ticket: Ticket, to: SocketAddr },
     /// A connection.
     Stream(Box<Stream>),
     /// Takes connections at a port.
@@ -117,7 +117,7 @@ pub(crate) struct Caller {
 
 /// What a client wants that its engine has to do: it concerns the poll, or another client.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum EngineRequest {
     /// Tell me of this socket's events.
     Watch(u32),
     /// Tell me of the events of this datagram socket's outlet for IPv4 or IPv6.
@@ -125,19 +125,19 @@ pub(crate) enum Wish {
     /// A connection to another domain.
     Peer { socket: u32, ticket: Ticket, to: SocketAddr, from_port: u16 },
     /// A connection of another domain has been taken.
-    Taken(Caller),
+    SocketLease(Caller),
     /// A datagram for another domain.
     Datagram { socket: u32, to: SocketAddr, from_port: u16, marks: Marks, bytes: Box<[u8]> },
     /// A request for an echo of another domain; `new`: its first to that.
     Echo { socket: u32, to: SocketAddr, new: bool, bytes: Box<[u8]> },
 }
 
-impl Wish {
+impl EngineRequest {
     /// Whether the service does it for a client that has not been called by others (`burden`).
     pub fn is_burden(&self) -> bool {
         match self {
             Self::Watch(number) => *number < ACCEPTED,
-            Self::Taken(_) => false,
+            Self::SocketLease(_) => false,
             Self::WatchDatagrams { .. } | Self::Peer { .. } | Self::Datagram { .. } | Self::Echo { .. } => {
                 true
             }
@@ -165,7 +165,7 @@ pub(crate) struct Client {
     /// Answers for which the ring had no room, and whether a program may wait for them.
     pub answers: VecDeque<(Entry, bool)>,
     /// Sockets with something to do.
-    busy: Busy,
+    busy: ReadyQueue,
     pub share: Share,
     /// What it burdens the service with; whether it may in this turn, and how long it has.
     pub burden: Burden,
@@ -174,13 +174,13 @@ pub(crate) struct Client {
     /// Nothing came of its turns: it has none for a while.
     pub paused: Option<Instant>,
     /// Sockets whose bytes wait for their rate, and those that wait as a burden; and when they go on.
-    held: Busy,
-    burdens: Busy,
+    held: ReadyQueue,
+    burdens: ReadyQueue,
     pub resumes: Option<Instant>,
     pub deferred: Option<Instant>,
     /// Published ports at which something may wait.
     pub callers: Vec<usize>,
-    pub wishes: Vec<Wish>,
+    pub wishes: Vec<EngineRequest>,
     /// Its doorbell is not rung: its engine looks at the channel.
     pub awake: bool,
 }
@@ -214,14 +214,14 @@ impl Client {
             free: Vec::new(),
             fresh: ACCEPTED,
             answers: VecDeque::new(),
-            busy: Busy::default(),
+            busy: ReadyQueue::default(),
             share,
             burden,
             may_burden: true,
             burdened: Duration::ZERO,
             paused: None,
-            held: Busy::default(),
-            burdens: Busy::default(),
+            held: ReadyQueue::default(),
+            burdens: ReadyQueue::default(),
             resumes: None,
             deferred: None,
             callers,
@@ -425,7 +425,7 @@ impl Client {
             Request::Take { socket } => {
                 let result = match self.sockets.get_mut(&socket) {
                     Some(Entity::Stream(s)) => {
-                        self.wishes.extend(s.caller.take().map(Wish::Taken));
+                        self.wishes.extend(s.caller.take().map(EngineRequest::SocketLease));
                         Ok(End::default())
                     }
                     _ => Err(Errno::BADF),
@@ -447,7 +447,7 @@ impl Client {
         match sockets.get_mut(&socket) {
             Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
                 to,
-                &mut Around {
+                &mut TurnContext {
                     channel,
                     settings,
                     policy,
@@ -537,11 +537,11 @@ impl Client {
     fn connect(&mut self, number: u32, ticket: Ticket, from_port: u16, to: SocketAddr) {
         let way = self.settings.way(to);
         let host = match self.policy.send(way, to, Protocol::Tcp, true).map(|()| way) {
-            Ok(Way::Host(host) | Way::Names(Some(host))) => host,
-            Ok(Way::Names(None)) => return self.done(ticket, Err(Errno::CONNREFUSED)),
+            Ok(Route::Host(host) | Route::Names(Some(host))) => host,
+            Ok(Route::Names(None)) => return self.done(ticket, Err(Errno::CONNREFUSED)),
             // Within the virtual networks the engine knows the way.
-            Ok(Way::Domain) => {
-                return self.wishes.push(Wish::Peer { socket: number, ticket, to, from_port });
+            Ok(Route::Domain) => {
+                return self.wishes.push(EngineRequest::Peer { socket: number, ticket, to, from_port });
             }
             Err(e) => {
                 self.settings.counts.sent().dropped();
@@ -555,7 +555,7 @@ impl Client {
         match begun {
             Ok(entity) => {
                 self.sockets.insert(number, entity);
-                self.wishes.push(Wish::Watch(number));
+                self.wishes.push(EngineRequest::Watch(number));
             }
             Err(e) => self.done(ticket, Err(e)),
         }
@@ -582,13 +582,20 @@ impl Client {
     }
 
     /// From now on `number`, which the guest kernel chose, is this connection.
-    pub fn begin_stream(&mut self, number: u32, link: OwnedFd, held: Taken, ticket: Ticket, to: SocketAddr) {
+    pub fn begin_stream(
+        &mut self,
+        number: u32,
+        link: OwnedFd,
+        held: SocketLease,
+        ticket: Ticket,
+        to: SocketAddr,
+    ) {
         self.settings.counts.sent().began();
         self.insert_stream(number, link, held, Flow::Out(to));
         self.done(ticket, Ok(End::default()));
     }
 
-    fn insert_stream(&mut self, number: u32, link: OwnedFd, held: Taken, flow: Flow) {
+    fn insert_stream(&mut self, number: u32, link: OwnedFd, held: SocketLease, flow: Flow) {
         let room = Room::new(self.account.clone(), number);
         let stream = Stream::new(number, link, held, room, flow, self.settings.counts.clone());
         self.sockets.insert(number, Entity::Stream(Box::new(stream)));
@@ -600,7 +607,7 @@ impl Client {
         &mut self,
         number: u32,
         link: OwnedFd,
-        held: Taken,
+        held: SocketLease,
         ticket: Ticket,
         to: SocketAddr,
     ) {
@@ -631,7 +638,7 @@ impl Client {
         &mut self,
         listener: u32,
         link: OwnedFd,
-        held: Taken,
+        held: SocketLease,
         peer: SocketAddr,
         port: u16,
     ) -> Option<u32> {
@@ -646,7 +653,7 @@ impl Client {
         socket_header(&self.channel, number).reset();
         self.settings.counts.received().began();
         self.insert_stream(number, link, held, Flow::In(peer, port));
-        self.wishes.push(Wish::Watch(number));
+        self.wishes.push(EngineRequest::Watch(number));
         self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer), port });
         Some(number)
     }
@@ -694,7 +701,7 @@ impl Client {
         let (turn, over, ticket) = match sockets.get_mut(&number) {
             Some(Entity::Stream(s)) => (s.turn(channel, budget, share)?, s.is_over(), s.closed_by),
             Some(Entity::Datagrams(d)) => {
-                let around = &mut Around {
+                let around = &mut TurnContext {
                     channel,
                     settings,
                     policy,
@@ -713,7 +720,7 @@ impl Client {
         };
         if turn == Turn::More {
             self.busy.push(number);
-        } else if turn == Turn::Held {
+        } else if turn == Turn::HeldDescriptors {
             self.held.push(number);
         } else if turn == Turn::Deferred || over && !may_burden && number < ACCEPTED {
             self.burdens.push(number);

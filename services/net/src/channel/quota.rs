@@ -221,7 +221,7 @@ impl Left {
 
 /// A socket of the host that a domain has, until it is dropped: its descriptor, and perhaps a port.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct SocketLease {
     account: Arc<Account>,
     port: Option<Ports>,
 }
@@ -245,7 +245,7 @@ impl Account {
     ///
     /// # Errors
     /// As Linux says it: its own limit of sockets, those of all, no port.
-    pub fn take(self: &Arc<Self>, port: Option<Ports>) -> Result<Taken, Errno> {
+    pub fn take(self: &Arc<Self>, port: Option<Ports>) -> Result<SocketLease, Errno> {
         let has = self.sockets.load(Ordering::Relaxed);
         if has >= self.quota.sockets {
             return Err(Errno::MFILE);
@@ -262,7 +262,7 @@ impl Account {
             return Err(Errno::NFILE);
         }
         self.sockets.fetch_add(1, Ordering::Relaxed);
-        Ok(Taken { account: self.clone(), port })
+        Ok(SocketLease { account: self.clone(), port })
     }
 
     fn give_port(&self, port: Option<Ports>) {
@@ -369,7 +369,7 @@ impl Drop for Account {
     }
 }
 
-impl Drop for Taken {
+impl Drop for SocketLease {
     fn drop(&mut self) {
         self.account.sockets.fetch_sub(1, Ordering::Relaxed);
         self.account.pools.descriptors.give(1);
@@ -381,7 +381,7 @@ impl Drop for Taken {
 mod tests {
     use super::*;
 
-    fn greedy(account: &Arc<Account>, port: Option<Ports>) -> (Vec<Taken>, Errno) {
+    fn greedy(account: &Arc<Account>, port: Option<Ports>) -> (Vec<SocketLease>, Errno) {
         let mut all = Vec::new();
         loop {
             match account.take(port) {

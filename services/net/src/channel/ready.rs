@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 /// A queue of socket numbers without repetition: its length is bounded by their number, not by what a peer says.
 #[derive(Debug, Default)]
-pub(crate) struct Busy {
+pub(crate) struct ReadyQueue {
     queue: VecDeque<u32>,
     /// A bit a number: whether it is in the queue.
     queued: Vec<u64>,
 }
 
-impl Busy {
+impl ReadyQueue {
     fn place(number: u32) -> (usize, u64) {
         ((number / 64) as usize, 1 << (number % 64))
     }
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn each_is_there_once_and_in_order() {
-        let mut b = Busy::default();
+        let mut b = ReadyQueue::default();
         for n in [5, 28_671, 5, 0, 5, 28_671] {
             b.push(n);
         }

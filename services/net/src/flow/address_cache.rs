@@ -3,20 +3,20 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// Values by address. The [`Recent::KEEP`] latest stay, those before them go some time.
+/// Values by address. The [`AddressCache::KEEP`] latest stay, those before them go some time.
 #[derive(Debug)]
-pub(crate) struct Recent<V> {
+pub(crate) struct AddressCache<V> {
     new: HashMap<SocketAddr, V>,
     old: HashMap<SocketAddr, V>,
 }
 
-impl<V> Default for Recent<V> {
+impl<V> Default for AddressCache<V> {
     fn default() -> Self {
         Self { new: HashMap::new(), old: HashMap::new() }
     }
 }
 
-impl<V: Copy> Recent<V> {
+impl<V: Copy> AddressCache<V> {
     /// Least number of addresses that are remembered; at most twice as many are.
     pub const KEEP: usize = 512;
 
@@ -44,9 +44,9 @@ mod tests {
 
     #[test]
     fn the_latest_are_remembered_and_memory_is_bounded() {
-        let mut r = Recent::default();
+        let mut r = AddressCache::default();
         let address = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
-        let keep = u16::try_from(Recent::<u16>::KEEP).unwrap();
+        let keep = u16::try_from(AddressCache::<u16>::KEEP).unwrap();
         for port in 0..10 * keep {
             r.put(address(port), port);
             assert!(r.new.len() + r.old.len() <= 2 * usize::from(keep));

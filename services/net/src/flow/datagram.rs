@@ -19,14 +19,14 @@ use doppel_sys::datagram::Marks;
 use doppel_sys::shared::{self, SharedMap};
 use rustix::io::Errno;
 
-use crate::channel::client::{Published, Settings, Shared, Wish};
-use crate::channel::quota::{Account, Ports, Taken};
+use crate::channel::client::{EngineRequest, Published, Settings, Shared};
+use crate::channel::quota::{Account, Ports, SocketLease};
 use crate::channel::room::Room;
 use crate::channel::share::Share;
 use crate::flow::address;
-use crate::flow::address_cache::Recent;
-use crate::flow::egress::Outlet;
-use crate::flow::route::Way;
+use crate::flow::address_cache::AddressCache;
+use crate::flow::egress::EgressSocket;
+use crate::flow::route::Route;
 use crate::flow::stream::Turn;
 use crate::rules::ledger::Counts;
 use crate::rules::policy::{Flow, Policy};
@@ -53,16 +53,16 @@ pub(crate) struct Datagrams {
     /// Whom alone it wants to hear.
     peer: Option<SocketAddr>,
     /// For IPv4 and for IPv6.
-    outlets: [Option<(Outlet, Taken)>; 2],
+    outlets: [Option<(EgressSocket, SocketLease)>; 2],
     /// What it has received.
     room: Room,
     /// A program wants to know the marks of what comes.
     tells_marks: bool,
     /// To whom it has sent: the address the domain knows.
-    flows: Recent<SocketAddr>,
-    callers: Recent<Caller>,
+    flows: AddressCache<SocketAddr>,
+    callers: AddressCache<Caller>,
     /// Domains to which it has sent, or which have sent to it.
-    peers: Recent<()>,
+    peers: AddressCache<()>,
     counts: Counts,
     up: Reader,
     down: Writer,
@@ -72,13 +72,13 @@ pub(crate) struct Datagrams {
 }
 
 /// What a turn of a socket needs of its client.
-pub(crate) struct Around<'a> {
+pub(crate) struct TurnContext<'a> {
     pub channel: &'a mut Channel,
     pub settings: &'a Settings,
     pub policy: &'a mut Policy,
     pub account: &'a Arc<Account>,
     pub directory: &'a Shared,
-    pub wishes: &'a mut Vec<Wish>,
+    pub wishes: &'a mut Vec<EngineRequest>,
     pub share: &'a mut Share,
     /// Whether it may send, and how long that took.
     pub may_burden: bool,
@@ -97,9 +97,9 @@ impl Datagrams {
             outlets: [None, None],
             room,
             tells_marks: false,
-            flows: Recent::default(),
-            callers: Recent::default(),
-            peers: Recent::default(),
+            flows: AddressCache::default(),
+            callers: AddressCache::default(),
+            peers: AddressCache::default(),
             counts,
             up: Reader::default(),
             down: Writer::default(),
@@ -143,10 +143,10 @@ impl Datagrams {
     }
 
     /// Takes another peer, or none.
-    pub fn set_peer(&mut self, to: Option<SocketAddr>, around: &mut Around<'_>) -> Result<(), Errno> {
+    pub fn set_peer(&mut self, to: Option<SocketAddr>, around: &mut TurnContext<'_>) -> Result<(), Errno> {
         if self.peer.take().is_some() {
             // A socket of the host that is connected is of no use for anything else.
-            (self.outlets, self.flows) = ([None, None], Recent::default());
+            (self.outlets, self.flows) = ([None, None], AddressCache::default());
         }
         let Some(to) = to else { return Ok(()) };
         if self.callers.get(&to).is_none()
@@ -163,12 +163,12 @@ impl Datagrams {
 
     /// Asks the rules whether it may send there, and remembers that it did. The host's form of the address; none: it is
     /// another domain's.
-    fn allowed(&mut self, to: SocketAddr, around: &mut Around<'_>) -> Result<Option<SocketAddr>, Errno> {
+    fn allowed(&mut self, to: SocketAddr, around: &mut TurnContext<'_>) -> Result<Option<SocketAddr>, Errno> {
         let way = self.way(to, around.settings);
         let real = match way {
-            Way::Host(real) => Some(real),
-            Way::Names(real) => real,
-            Way::Domain => None,
+            Route::Host(real) => Some(real),
+            Route::Names(real) => real,
+            Route::Domain => None,
         };
         let new = match real {
             Some(real) => self.flows.get(&real).is_none(),
@@ -233,7 +233,7 @@ impl Datagrams {
             policy.keeps(settings, Flow::In(*real, port), Protocol::Udp)
         });
         // Judged again at the next datagram.
-        self.peers = Recent::default();
+        self.peers = AddressCache::default();
         if let Some(peer) = self.peer
             && self.callers.get(&peer).is_none()
             && !keeps(peer)
@@ -244,24 +244,24 @@ impl Datagrams {
     }
 
     /// The host's socket towards an address, made when it is first wanted.
-    fn outlet(&mut self, to: SocketAddr, around: &mut Around<'_>) -> Result<&mut Outlet, Errno> {
+    fn outlet(&mut self, to: SocketAddr, around: &mut TurnContext<'_>) -> Result<&mut EgressSocket, Errno> {
         let v6 = to.is_ipv6();
         let place = &mut self.outlets[usize::from(v6)];
         if place.is_none() {
             // An echo's identifier is no port, but there are as few.
             let held = around.account.take(Some(Ports::Udp))?;
-            let made = Outlet::new(to, self.protocol).map_err(|e| address::errno(&e))?;
+            let made = EgressSocket::new(to, self.protocol).map_err(|e| address::errno(&e))?;
             if self.tells_marks {
                 made.tell_marks();
             }
             *place = Some((made, held));
-            around.wishes.push(Wish::WatchDatagrams { number: self.number, v6 });
+            around.wishes.push(EngineRequest::WatchDatagrams { number: self.number, v6 });
         }
         place.as_mut().map(|(outlet, _)| outlet).ok_or(Errno::NOBUFS)
     }
 
     /// Moves what can be moved, about `budget` bytes each way.
-    pub fn turn(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
+    pub fn turn(&mut self, around: &mut TurnContext<'_>, budget: usize) -> Result<Turn, Broken> {
         let begun = Instant::now();
         let mut turn = self.send(around, budget)?;
         *around.burdened += begun.elapsed();
@@ -271,7 +271,7 @@ impl Datagrams {
         Ok(turn)
     }
 
-    fn send(&mut self, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
+    fn send(&mut self, around: &mut TurnContext<'_>, budget: usize) -> Result<Turn, Broken> {
         let (mut done, mut looked) = (0, false);
         loop {
             if done >= budget || around.share.is_spent() || around.wishes.len() >= MOST_WISHES {
@@ -296,7 +296,7 @@ impl Datagrams {
                 return Ok(Turn::Deferred);
             }
             if around.share.most(Direction::Out) == 0 {
-                return Ok(Turn::Held);
+                return Ok(Turn::HeldDescriptors);
             }
             let mut head = [0; DatagramHeader::SIZE];
             self.take(channel, &stream, 0, &mut head)?;
@@ -343,7 +343,7 @@ impl Datagrams {
     }
 
     /// Sends a datagram, whose bytes are the first of `scratch`.
-    fn send_one(&mut self, head: &DatagramHeader, around: &mut Around<'_>) -> Result<(), Errno> {
+    fn send_one(&mut self, head: &DatagramHeader, around: &mut TurnContext<'_>) -> Result<(), Errno> {
         if self.is_echo() {
             return self.ask_echo(head, around);
         }
@@ -359,7 +359,7 @@ impl Datagrams {
             };
         }
         let real = self.allowed(to, around)?;
-        if let Way::Names(server) = around.settings.way(to) {
+        if let Route::Names(server) = around.settings.way(to) {
             let directory = around.directory.lock().unwrap_or_else(PoisonError::into_inner);
             let answer = directory.answer(&around.settings.network, &around.scratch[..len]);
             drop(directory);
@@ -371,7 +371,7 @@ impl Datagrams {
             server.ok_or(Errno::CONNREFUSED)?;
         }
         let Some(real) = real else {
-            around.wishes.push(Wish::Datagram {
+            around.wishes.push(EngineRequest::Datagram {
                 socket: self.number,
                 to,
                 from_port: port,
@@ -389,7 +389,7 @@ impl Datagrams {
         real: SocketAddr,
         marks: Marks,
         len: usize,
-        around: &mut Around<'_>,
+        around: &mut TurnContext<'_>,
     ) -> Result<(), Errno> {
         let outlet = self.outlet(real, around)?;
         if !outlet.writable {
@@ -400,7 +400,7 @@ impl Datagrams {
         sent
     }
 
-    fn receive(&mut self, v6: bool, around: &mut Around<'_>, budget: usize) -> Result<Turn, Broken> {
+    fn receive(&mut self, v6: bool, around: &mut TurnContext<'_>, budget: usize) -> Result<Turn, Broken> {
         let mut done = 0;
         while let Some((outlet, _)) = self.outlets[usize::from(v6)].as_mut().filter(|(o, _)| o.readable) {
             if self.closed_by.is_some() {
@@ -410,7 +410,7 @@ impl Datagrams {
                 return Ok(Turn::More);
             }
             if around.share.most(Direction::In) == 0 {
-                return Ok(Turn::Held);
+                return Ok(Turn::HeldDescriptors);
             }
             // Its length is known when it has been taken, so there must be room for any.
             let header = crate::channel::client::socket_header(around.channel, self.number);
@@ -431,7 +431,7 @@ impl Datagrams {
                         if self.is_echo() && !self.takes_answer(&mut around.scratch[..n], from, own) {
                             continue;
                         }
-                        if around.settings.way(from) == Way::Names(Some(real)) {
+                        if around.settings.way(from) == Route::Names(Some(real)) {
                             around.policy.heard_names(&around.scratch[..n]);
                         }
                         self.put(around.channel, from, self.at.port, marks, &around.scratch[..n])?;

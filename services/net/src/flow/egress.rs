@@ -17,7 +17,7 @@ const USUAL: Marks = Marks { hops: 64, class: 0 };
 
 /// A socket of the host.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct EgressSocket {
     /// Of UDP, or of ICMP echo, which is used like one.
     pub socket: UdpSocket,
     v6: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Outlet {
     marks: Marks,
 }
 
-impl Outlet {
+impl EgressSocket {
     /// One for addresses like this, from a port of the host's choice.
     pub fn new(to: SocketAddr, protocol: Protocol) -> io::Result<Self> {
         let v6 = to.is_ipv6();

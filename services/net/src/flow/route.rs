@@ -11,7 +11,7 @@ const DNS: u16 = 53;
 
 /// Where an address leads, if a rule lets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Route {
     /// To this address, from the host.
     Host(SocketAddr),
     /// To this name server, from the host, or to none.
@@ -22,15 +22,15 @@ pub(crate) enum Way {
 
 impl Settings {
     /// Where the domain gets with this address.
-    pub(crate) fn way(&self, to: SocketAddr) -> Way {
+    pub(crate) fn way(&self, to: SocketAddr) -> Route {
         if is_resolver(to) {
-            return Way::Names(self.resolver);
+            return Route::Names(self.resolver);
         }
         let host = as_host(to);
         if is_virtual(to.ip()) && host.is_none() {
-            return Way::Domain;
+            return Route::Domain;
         }
-        Way::Host(host.unwrap_or(to))
+        Route::Host(host.unwrap_or(to))
     }
 }
 

@@ -11,7 +11,7 @@ use doppel_sys::shared::{self, SharedMap};
 use rustix::net::Shutdown;
 
 use crate::channel::client::Caller;
-use crate::channel::quota::Taken;
+use crate::channel::quota::SocketLease;
 use crate::channel::room::Room;
 use crate::channel::share::Share;
 use crate::flow::urgent::Next;
@@ -28,7 +28,7 @@ pub(crate) struct Stream {
     pub(crate) number: u32,
     link: OwnedFd,
     /// What the link takes of the domain's quota, and what it has received.
-    _held: Taken,
+    _held: SocketLease,
     room: Room,
     /// Which flow it is, for rules that come later.
     pub flow: Flow,
@@ -62,7 +62,7 @@ pub(crate) enum Turn {
     /// The budget is used up.
     More,
     /// What there is to do waits for its rate.
-    Held,
+    HeldDescriptors,
     /// It burdens the service, and may not now.
     Deferred,
 }
@@ -73,8 +73,8 @@ impl Turn {
         let is = |turn| self == turn || other == turn;
         if is(Self::More) {
             Self::More
-        } else if is(Self::Held) {
-            Self::Held
+        } else if is(Self::HeldDescriptors) {
+            Self::HeldDescriptors
         } else if is(Self::Deferred) {
             Self::Deferred
         } else {
@@ -84,7 +84,14 @@ impl Turn {
 }
 
 impl Stream {
-    pub fn new(number: u32, link: OwnedFd, held: Taken, room: Room, flow: Flow, counts: Counts) -> Self {
+    pub fn new(
+        number: u32,
+        link: OwnedFd,
+        held: SocketLease,
+        room: Room,
+        flow: Flow,
+        counts: Counts,
+    ) -> Self {
         Self {
             number,
             link,
@@ -157,7 +164,7 @@ impl Stream {
             }
             let most = share.most(Direction::Out);
             if most == 0 {
-                return Ok(Turn::Held);
+                return Ok(Turn::HeldDescriptors);
             }
             let offset = shared::offset(up_buffer(self.number)) + span.offset;
             let want = span.len.min(budget - done).min(most);
@@ -206,7 +213,7 @@ impl Stream {
             let offset = shared::offset(down_buffer(self.number)) + span.offset;
             let most = share.most(Direction::In);
             if most == 0 {
-                return Ok(Turn::Held);
+                return Ok(Turn::HeldDescriptors);
             }
             let want = span.len.min(budget - done).min(most);
             let waiting = BUFFER - self.down.room(&stream)?;

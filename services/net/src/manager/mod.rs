@@ -21,8 +21,8 @@ use doppel_service::{Groups, Hibernated, Program};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::quota::Quota;
-use crate::manager::placement::Book;
-use crate::manager::records::{Kept, Slot};
+use crate::manager::placement::Placement;
+use crate::manager::records::{ShardRecords, Slot};
 use crate::manager::shard::{Member, Shard, ip4, ip6, packet, try_out};
 use crate::rules::ledger::{Counts, Traffic};
 use crate::rules::logs::{Bells, Logs};
@@ -94,7 +94,7 @@ pub struct Health {
 pub struct Attachment {
     pub(crate) shard: Arc<Shard>,
     pub(crate) index: usize,
-    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) book: Arc<Mutex<Placement>>,
     pub(crate) key: u64,
     /// The channel's memory file.
     pub memory: Arc<OwnedFd>,
@@ -219,7 +219,7 @@ impl Drop for Attachment {
     }
 }
 
-pub(crate) fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
+pub(crate) fn locked(book: &Mutex<Placement>) -> MutexGuard<'_, Placement> {
     // What it protects is whole at any moment.
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -254,9 +254,9 @@ fn service(
 #[derive(Debug)]
 pub struct Manager {
     program: Mutex<Arc<Program>>,
-    kept: Option<Arc<Kept>>,
+    kept: Option<Arc<ShardRecords>>,
     pub(crate) shards: Vec<Arc<Shard>>,
-    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) book: Arc<Mutex<Placement>>,
     logs: Logs,
 }
 
@@ -287,7 +287,7 @@ impl Manager {
     }
 
     pub(crate) fn keep(dir: &Path, program: Program, shards: usize) -> io::Result<Self> {
-        let kept = Kept::new(dir)?;
+        let kept = ShardRecords::new(dir)?;
         let records = kept.read()?;
         let program = Arc::new(program);
         let shards = shards.clamp(1, SHARDS).max(records.len());
@@ -314,8 +314,12 @@ impl Manager {
         Self::of(program, None, all)
     }
 
-    fn of(program: Arc<Program>, kept: Option<Arc<Kept>>, shards: Vec<Arc<Shard>>) -> io::Result<Self> {
-        let book = Arc::new(Mutex::new(Book::new(shards.len())));
+    fn of(
+        program: Arc<Program>,
+        kept: Option<Arc<ShardRecords>>,
+        shards: Vec<Arc<Shard>>,
+    ) -> io::Result<Self> {
+        let book = Arc::new(Mutex::new(Placement::new(shards.len())));
         // Each has its own, so that none can speak for another.
         let ends =
             shards.iter().map(|shard| shard.lock().gear.lines.try_clone()).collect::<io::Result<_>>()?;
@@ -331,7 +335,7 @@ impl Manager {
     pub fn upgrade(&self, to: &Path) -> io::Result<()> {
         let mut program = self.program.lock().unwrap_or_else(PoisonError::into_inner);
         let next = service(to, to.as_os_str(), program.groups(), self.kept.is_some())?;
-        try_out(&next, self.kept.as_deref().map(Kept::life))?;
+        try_out(&next, self.kept.as_deref().map(ShardRecords::life))?;
         *program = Arc::new(next);
         self.shards.iter().try_for_each(|shard| shard.upgrade(program.clone()))
     }

@@ -18,7 +18,7 @@ struct Network {
 
 /// The addresses of one manager's domains, and the shards of their networks.
 #[derive(Debug)]
-pub(crate) struct Book {
+pub(crate) struct Placement {
     /// The key to try next: an address rests as long as possible before it is another domain's.
     next: u64,
     /// The network of each domain.
@@ -29,7 +29,7 @@ pub(crate) struct Book {
     loads: Vec<usize>,
 }
 
-impl Book {
+impl Placement {
     /// Of so many shards, one at least.
     pub fn new(shards: usize) -> Self {
         let (members, networks) = (BTreeMap::new(), HashMap::new());
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_network_is_on_one_shard_and_new_ones_go_where_the_fewest_are() {
-        let mut book = Book::new(2);
+        let mut book = Placement::new(2);
         let (a, on_a) = book.enter("a").unwrap();
         let (b, on_b) = book.enter("b").unwrap();
         assert_ne!(on_a, on_b);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn domains_are_entered_again_as_they_were() {
-        let mut book = Book::new(2);
+        let mut book = Placement::new(2);
         assert_eq!(book.enter_again(9, "a", 1).unwrap(), 1);
         assert_eq!(book.enter_again(7, "a", 1).unwrap(), 1);
         book.enter_again(9, "b", 0).unwrap_err();
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn addresses_rest_before_they_are_used_again() {
-        let mut book = Book::new(1);
+        let mut book = Placement::new(1);
         let (first, _) = book.enter("n").unwrap();
         book.leave(first);
         let (second, _) = book.enter("n").unwrap();

@@ -51,14 +51,14 @@ impl Record {
 
 /// Where a supervisor's shards are written down.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ShardRecords {
     dir: PathBuf,
     /// A pipe that ends with us: our service domains have the reading end.
     life: OwnedFd,
     _alive: OwnedFd,
 }
 
-impl Kept {
+impl ShardRecords {
     pub fn new(dir: &Path) -> io::Result<Arc<Self>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let (life, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -96,7 +96,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for ShardRecords {
     fn drop(&mut self) {
         // One that is not empty stays.
         let _ = fs::remove_dir(&self.dir);
@@ -106,7 +106,7 @@ impl Drop for Kept {
 /// Where one of them is.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    pub kept: Arc<Kept>,
+    pub kept: Arc<ShardRecords>,
     pub index: usize,
 }
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn records_are_found_in_order() {
         let dir = std::env::temp_dir().join(format!("doppel-shards-{}", std::process::id()));
-        let kept = Kept::new(&dir).unwrap();
+        let kept = ShardRecords::new(&dir).unwrap();
         assert!(kept.read().unwrap().is_empty());
         let slot = |index| Slot { kept: kept.clone(), index };
         let record = Record { version: VERSION, starts: 3, ..Record::default() };

@@ -1,6 +1,6 @@
 //! What a shard's service domains have from their supervisor, one after the other, and how a successor of that takes it.
 //!
-//! A service domain that outlives its supervisor is born with a copy of each ([`Gear::estate`]) at numbers that do not
+//! A service domain that outlives its supervisor is born with a copy of each ([`ServiceResources::estate`]) at numbers that do not
 //! change, of which it makes no use itself. It could put something else there, so what is taken is looked at.
 
 use std::io;
@@ -29,7 +29,7 @@ const CALLS: RawFd = 11;
 
 /// All of it but the orders' socket, which each has its own of.
 #[derive(Debug)]
-pub(crate) struct Gear {
+pub(crate) struct ServiceResources {
     pub ledger: Arc<Ledger>,
     pub heart: Arc<Heart>,
     pub calls: Arc<Calls>,
@@ -40,7 +40,7 @@ pub(crate) struct Gear {
     pub lines: OwnedFd,
 }
 
-impl Gear {
+impl ServiceResources {
     /// For a shard that has had no service domain yet.
     pub fn new() -> io::Result<Self> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::manager::records::{Record, Slot};
-use crate::manager::resources::{self, Gear};
+use crate::manager::resources::{self, ServiceResources};
 use crate::manager::{Health, Wanted};
 use crate::names::resolver;
-use crate::service::serve::{DESCRIPTORS, Descriptors, Held, ORDERS, Order, PACKET};
+use crate::service::serve::{DESCRIPTORS, Descriptors, HeldDescriptors, ORDERS, Order, PACKET};
 
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
@@ -52,7 +52,7 @@ pub(crate) struct State {
     starts: u64,
     upgrades: u64,
     control: Option<OwnedFd>,
-    pub gear: Gear,
+    pub gear: ServiceResources,
     /// It was taken over from another supervisor.
     goes_on: bool,
     kept: Option<Slot>,
@@ -86,7 +86,7 @@ type Running = (Arc<Process>, Option<Watchdog>);
 impl Shard {
     /// Starts a service domain with this program. `kept`: where it is written down that it outlives us.
     pub fn start(program: Arc<Program>, kept: Option<Slot>) -> io::Result<Arc<Self>> {
-        let mut state = State::new(program, Gear::new()?, kept);
+        let mut state = State::new(program, ServiceResources::new()?, kept);
         let running = state.replace()?;
         Self::run(state, Some(running))
     }
@@ -99,7 +99,7 @@ impl Shard {
         let process = record.process.map(|born| Process::adopt(born, group)).transpose()?.flatten();
         let taken = process.and_then(|process| {
             let taken = if record.orders == ORDERS {
-                Gear::take(&process)
+                ServiceResources::take(&process)
             } else {
                 Err(io::Error::other("it understands other orders"))
             };
@@ -111,7 +111,7 @@ impl Shard {
             Some((process, taken.ok()?))
         });
         let Some((process, (gear, control))) = taken else {
-            let mut state = State::new(program, Gear::new()?, Some(slot));
+            let mut state = State::new(program, ServiceResources::new()?, Some(slot));
             (state.starts, state.upgrades) = (record.starts, record.upgrades);
             let running = state.replace().inspect_err(cannot_start).ok();
             return Self::run(state, running);
@@ -224,7 +224,7 @@ impl Member {
 }
 
 impl State {
-    fn new(program: Arc<Program>, gear: Gear, kept: Option<Slot>) -> Self {
+    fn new(program: Arc<Program>, gear: ServiceResources, kept: Option<Slot>) -> Self {
         let (process, control, members) = (None, None, BTreeMap::new());
         let (adopted, goes_on) = (false, false);
         Self { program, process, adopted, starts: 0, upgrades: 0, control, gear, goes_on, kept, members }
@@ -295,7 +295,7 @@ impl State {
         }
         let held = self.await_said(PATIENCE, |said| {
             // What others asked for who are no more is answered, too.
-            serde_json::from_slice::<Held>(said).ok().filter(|held| held.key == key)
+            serde_json::from_slice::<HeldDescriptors>(said).ok().filter(|held| held.key == key)
         });
         if held.is_none() {
             self.give_up();
@@ -438,7 +438,7 @@ fn send(control: Option<&OwnedFd>, order: &Order, descriptors: &[BorrowedFd<'_>]
 
 /// Has one of a program that is to be used from now on begin, and end: whether it can at all, and understands us.
 pub(crate) fn try_out(program: &Program, life: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let gear = Gear::new()?;
+    let gear = ServiceResources::new()?;
     let heart = &gear.heart;
     let (child, control) = spawn(program, &gear, life)?;
     heart.begin();
@@ -471,7 +471,11 @@ pub(crate) fn packet(order: &Order) -> io::Result<Vec<u8>> {
 }
 
 /// `life`: it outlives us, and sees by this that we have ended.
-fn spawn(program: &Program, gear: &Gear, life: Option<BorrowedFd<'_>>) -> io::Result<(Process, OwnedFd)> {
+fn spawn(
+    program: &Program,
+    gear: &ServiceResources,
+    life: Option<BorrowedFd<'_>>,
+) -> io::Result<(Process, OwnedFd)> {
     let (ours, theirs) = resources::orders()?;
     let process = match life {
         Some(life) => program.start(theirs.as_fd(), &gear.estate(life, &ours))?,

@@ -86,7 +86,7 @@ impl Known {
 
 /// Who follows the table.
 #[derive(Debug)]
-pub(crate) struct Locals {
+pub(crate) struct LocalAddresses {
     socket: OwnedFd,
     known: Arc<Known>,
     /// What a list that is under way has told of.
@@ -98,7 +98,7 @@ pub(crate) struct Locals {
     piece: Vec<u8>,
 }
 
-impl Locals {
+impl LocalAddresses {
     /// Knows the table as it is.
     ///
     /// # Errors

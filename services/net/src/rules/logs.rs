@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::manager::placement::Book;
+use crate::manager::placement::Placement;
 use crate::rules::policy::{Line, read_log};
 
 /// The supervisor's end of the logs. As a descriptor it is readable when there is a line.
@@ -15,12 +15,12 @@ use crate::rules::policy::{Line, read_log};
 pub struct Logs {
     readable: Arc<OwnedFd>,
     ends: Arc<[OwnedFd]>,
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<Placement>>,
 }
 
 impl Logs {
     /// Of these shards, in their order.
-    pub(crate) fn new(ends: Vec<OwnedFd>, book: Arc<Mutex<Book>>) -> io::Result<Self> {
+    pub(crate) fn new(ends: Vec<OwnedFd>, book: Arc<Mutex<Placement>>) -> io::Result<Self> {
         let readable = epoll::create(CreateFlags::CLOEXEC)?;
         for end in &ends {
             epoll::add(&readable, end, EventData::new_u64(0), EventFlags::IN)?;

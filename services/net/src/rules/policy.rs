@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::bucket::Bucket;
 use crate::channel::client::Settings;
-use crate::flow::route::Way;
+use crate::flow::route::Route;
 use crate::names::resolved::Names;
 use crate::rules::locals::Known;
 use crate::rules::{
@@ -109,7 +109,7 @@ impl Policy {
     }
 
     /// Whether the domain may send this way; `new`: a flow begins with it.
-    pub fn send(&mut self, way: Way, to: SocketAddr, protocol: Protocol, new: bool) -> Result<(), Errno> {
+    pub fn send(&mut self, way: Route, to: SocketAddr, protocol: Protocol, new: bool) -> Result<(), Errno> {
         let case = self.outbound(way, to, protocol);
         if self.decide(case, new) { Ok(()) } else { Err(Errno::ACCESS) }
     }
@@ -128,15 +128,15 @@ impl Policy {
         self.judge(case).0 == Action::Allow
     }
 
-    fn outbound(&self, way: Way, to: SocketAddr, protocol: Protocol) -> Case {
+    fn outbound(&self, way: Route, to: SocketAddr, protocol: Protocol) -> Case {
         let (guarded, exempt, otherwise) = match way {
-            Way::Names(_) => (false, true, Action::Allow),
-            Way::Domain => (true, false, Action::Allow),
+            Route::Names(_) => (false, true, Action::Allow),
+            Route::Domain => (true, false, Action::Allow),
             // The host's own addresses are as private as its loopback: what is sent there does not leave it.
-            Way::Host(_) if is_private(to.ip()) || stands_for(to.ip()).any(|ip| self.locals.has(ip)) => {
+            Route::Host(_) if is_private(to.ip()) || stands_for(to.ip()).any(|ip| self.locals.has(ip)) => {
                 (true, false, Action::Deny)
             }
-            Way::Host(_) => (false, false, Action::Allow),
+            Route::Host(_) => (false, false, Action::Allow),
         };
         let (direction, port) = (Direction::Out, to.port());
         Case { direction, protocol, peer: to, port, guarded, exempt, otherwise }

@@ -17,12 +17,12 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::channel::client::{Caller, Client, Entity, Settings, Shared, Wish};
-use crate::channel::quota::{Account, Pools, Taken};
+use crate::channel::client::{Caller, Client, EngineRequest, Entity, Settings, Shared};
+use crate::channel::quota::{Account, Pools, SocketLease};
 use crate::flow::datagram::LONGEST;
 use crate::flow::stream::Turn;
 use crate::names::directory::Directory;
-use crate::rules::locals::Locals;
+use crate::rules::locals::LocalAddresses;
 use crate::rules::{Direction, Rules};
 use crate::service::pressure::Pressure;
 use crate::service::reclaim::Ended;
@@ -87,7 +87,7 @@ pub struct Engine {
     scratch: Vec<u8>,
     directory: Shared,
     /// Which addresses are the host's own, and whether there is more to hear of them.
-    locals: Locals,
+    locals: LocalAddresses,
     locals_change: bool,
     /// The supervisor's, for news of hibernated domains.
     bell: Option<Arc<OwnedFd>>,
@@ -99,7 +99,7 @@ impl Engine {
     /// # Errors
     /// What the host says.
     pub fn new() -> io::Result<Self> {
-        let (poll, locals) = (Poll::new()?, Locals::open()?);
+        let (poll, locals) = (Poll::new()?, LocalAddresses::open()?);
         let fd = locals.socket().as_raw_fd();
         poll.registry().register(&mut SourceFd(&fd), LOCALS, Interest::READABLE)?;
         Ok(Self {
@@ -434,23 +434,25 @@ impl Engine {
         if client.share.has_moved() {
             self.pressure.moved(i, begun, client.share.has_moved_few());
         }
-        let burdens = wishes.iter().any(Wish::is_burden).then(Instant::now);
+        let burdens = wishes.iter().any(EngineRequest::is_burden).then(Instant::now);
         for wish in wishes {
             match wish {
-                Wish::Watch(number) => self.watch(i, number, false),
-                Wish::WatchDatagrams { number, v6 } => self.watch(i, number, v6),
-                Wish::Datagram { socket, to, from_port, marks, bytes } => {
+                EngineRequest::Watch(number) => self.watch(i, number, false),
+                EngineRequest::WatchDatagrams { number, v6 } => self.watch(i, number, v6),
+                EngineRequest::Datagram { socket, to, from_port, marks, bytes } => {
                     self.pass_on(i, socket, to, from_port, marks, &bytes);
                 }
-                Wish::Echo { socket, to, new, bytes } => self.echo(i, socket, to, new, bytes),
-                Wish::Taken(caller) => {
+                EngineRequest::Echo { socket, to, new, bytes } => self.echo(i, socket, to, new, bytes),
+                EngineRequest::SocketLease(caller) => {
                     if let Some(Some(client)) = self.clients.get_mut(caller.client)
                         && client.taken(caller)
                     {
                         self.queue(caller.client);
                     }
                 }
-                Wish::Peer { socket, ticket, to, from_port } => self.join(i, socket, ticket, to, from_port),
+                EngineRequest::Peer { socket, ticket, to, from_port } => {
+                    self.join(i, socket, ticket, to, from_port)
+                }
             }
         }
         // What it has others do is its own as well.
@@ -609,7 +611,7 @@ impl Engine {
         caller: Caller,
         to: SocketAddr,
         from_port: u16,
-    ) -> Result<(OwnedFd, Taken, bool), Errno> {
+    ) -> Result<(OwnedFd, SocketLease, bool), Errno> {
         let (from, j) = self.other(caller.client, to)?;
         let calling = self.clients[caller.client].as_ref().ok_or(Errno::NETUNREACH)?;
         let held = calling.account.take(None)?;

@@ -30,7 +30,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Of a process that [`crate::manager::resources::Gear::estate`] was given to.
+    /// Of a process that [`crate::manager::resources::ServiceResources::estate`] was given to.
     pub fn born() -> io::Result<Self> {
         let [supervisor] = doppel_sys::inherited::next_to_streams();
         let ends = epoll::create(CreateFlags::CLOEXEC)?;

@@ -23,7 +23,7 @@ const BRIEF: Duration = Duration::from_micros(25);
 
 /// Of one client.
 #[derive(Debug)]
-struct Remains {
+struct PendingReclaim {
     sockets: Vec<Entity>,
     channel: Channel,
     /// Counts its memory until that is free.
@@ -36,8 +36,8 @@ struct Remains {
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Those with sockets, by turns: peers of one that had few do not wait for one that had thousands.
-    open: VecDeque<Remains>,
-    closed: VecDeque<Remains>,
+    open: VecDeque<PendingReclaim>,
+    closed: VecDeque<PendingReclaim>,
     burden: Burden,
 }
 
@@ -49,7 +49,7 @@ impl Ended {
 
     /// One more client is no more.
     pub fn add(&mut self, sockets: Vec<Entity>, channel: Channel, account: Arc<Account>) {
-        self.open.push_back(Remains { sockets, channel, _account: account, freed: 0 });
+        self.open.push_back(PendingReclaim { sockets, channel, _account: account, freed: 0 });
     }
 
     /// Gives back what can be in a short time, one piece at least, unless that must wait because others would notice: when to go

@@ -58,7 +58,7 @@ pub(crate) enum Order {
     Runs { key: u64 },
     /// Another supervisor has taken over, and will say which domains there are. Descriptor: a pipe that ends with it.
     Resume,
-    /// This domain is one of them. Answered by [`Held`].
+    /// This domain is one of them. Answered by [`HeldDescriptors`].
     Claim { key: u64 },
     /// There are no others.
     Claimed,
@@ -66,7 +66,7 @@ pub(crate) enum Order {
 
 /// What a service domain has of a domain's, by its own numbers of descriptors, for a supervisor that has taken over.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct HeldDescriptors {
     pub key: u64,
     /// None: it does not serve that domain.
     pub descriptors: Option<Descriptors>,
@@ -237,7 +237,7 @@ impl Server<'_> {
             let (doorbell, sockets) = self.engine.held(served.id)?;
             Some(Descriptors { memory: served.memory.as_raw_fd(), doorbell, sockets })
         });
-        let answer = serde_json::to_vec(&Held { key, descriptors })?;
+        let answer = serde_json::to_vec(&HeldDescriptors { key, descriptors })?;
         // Who waits no more does without.
         let _ = rustix::net::send(self.control, &answer, SendFlags::NOSIGNAL);
         Ok(())

@@ -54,7 +54,7 @@ pub(super) const MOST_SPARED: f64 = 0.5;
 
 /// A domain in one look: the CPUs it used since the last one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sight {
+pub(super) struct CpuSample {
     pub id: u64,
     pub promise: Promise,
     pub used: f64,
@@ -62,7 +62,7 @@ pub(super) struct Sight {
 
 /// How the host is in one look.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct HostSample {
     /// Since the last one.
     pub seconds: f64,
     pub cpus: f64,
@@ -80,7 +80,7 @@ pub(super) struct Look {
 #[derive(Debug, Default)]
 struct Account {
     /// The last look at it.
-    sight: Sight,
+    sight: CpuSample,
     /// Seconds of CPU time it should have got; below zero: should not.
     owed: f64,
     /// CPUs that it uses, and that its tasks wait for, on average.
@@ -135,7 +135,7 @@ impl Account {
     }
 
     /// Enters what it used and what it should have.
-    fn enter(&mut self, share: f64, look: Look, is_any_held: bool) {
+    fn enter(&mut self, share: f64, look: HostSample, is_any_held: bool) {
         self.share = share;
         let wants_all = self.wants >= look.cpus;
         let fades = if !wants_all && self.waits < CONTENT * share {
@@ -206,8 +206,8 @@ impl Ledger {
     /// Enters a look; what quotas change, in CPUs. `waited` tells how many CPUs one has waited for since it was asked last.
     pub fn enter(
         &mut self,
-        seen: &[Sight],
-        look: Look,
+        seen: &[CpuSample],
+        look: HostSample,
         waited: impl FnMut(u64) -> f64,
     ) -> Vec<(u64, Option<f64>)> {
         self.admit(seen);
@@ -221,7 +221,7 @@ impl Ledger {
     }
 
     /// Has accounts for those that do something.
-    fn admit(&mut self, seen: &[Sight]) {
+    fn admit(&mut self, seen: &[CpuSample]) {
         let mut old = std::mem::take(&mut self.accounts);
         for sight in seen {
             let account = old.remove(&sight.id);
@@ -259,8 +259,8 @@ impl Ledger {
     }
 
     /// Holds those that had too much to what they should have, while others lack it; what quotas that changes.
-    fn hold(&mut self, look: Look) -> Vec<(u64, Option<f64>)> {
-        let Look { cpus, spared, late, closed, placed, .. } = look;
+    fn hold(&mut self, look: HostSample) -> Vec<(u64, Option<f64>)> {
+        let HostSample { cpus, spared, late, closed, placed, .. } = look;
         self.held = None;
         let (mut over, mut others): (Vec<_>, Vec<_>) =
             self.accounts.values_mut().partition(|account| account.is_over());
@@ -340,7 +340,7 @@ mod tests {
 
     const CPUS: f64 = 2.0;
     const LOOKS: f64 = 0.02;
-    const FREE: Look = Look {
+    const FREE: HostSample = HostSample {
         seconds: LOOKS,
         cpus: CPUS,
         spared: 0.0,
@@ -400,7 +400,7 @@ mod tests {
                     let counted = (l.ran - noise.next()).max(l.counted);
                     let used = (counted - std::mem::replace(&mut l.counted, counted)) / LOOKS;
                     let promise = Promise { weight: Some(l.weight), reserved: l.reserved, most: None };
-                    Sight { id, promise, used }
+                    CpuSample { id, promise, used }
                 })
                 .collect();
             let changes = ledger.enter(&seen, FREE, |id| loads[id as usize].waited);
@@ -493,13 +493,13 @@ mod tests {
         assert!(got[0] / 2.0 > 0.9 * CPUS, "{got:?}");
     }
 
-    fn sights(used: [f64; 2]) -> [Sight; 2] {
-        [0, 1].map(|id| Sight { id, used: used[id as usize], ..Sight::default() })
+    fn sights(used: [f64; 2]) -> [CpuSample; 2] {
+        [0, 1].map(|id| CpuSample { id, used: used[id as usize], ..CpuSample::default() })
     }
 
     #[test]
     fn who_was_paid_too_much_is_not_held_while_nobody_lacks_anything() {
-        for look in [FREE, Look { closed: true, ..FREE }, Look { late: true, ..FREE }] {
+        for look in [FREE, HostSample { closed: true, ..FREE }, HostSample { late: true, ..FREE }] {
             let mut ledger = Ledger::default();
             (0..20).for_each(|_| _ = ledger.enter(&sights([1.9, 0.1]), FREE, |_| 1.0));
             assert!(ledger.is_held(0) && !ledger.is_held(1));
@@ -529,7 +529,7 @@ mod tests {
     fn those_who_are_placed_are_held_for_much_only() {
         let held = |placed| {
             let mut ledger = Ledger::default();
-            let look = Look { placed, ..FREE };
+            let look = HostSample { placed, ..FREE };
             (1..99).find(|_| !ledger.enter(&sights([1.3, 0.7]), look, |_| 1.0).is_empty()).unwrap_or(99)
         };
         let (soon, late) = (held(false), held(true));
@@ -548,7 +548,7 @@ mod tests {
     #[test]
     fn for_the_little_that_many_lack_nobody_is_held() {
         let mut ledger = Ledger::default();
-        let sight = |(id, used)| Sight { id, used, ..Sight::default() };
+        let sight = |(id, used)| CpuSample { id, used, ..CpuSample::default() };
         // One has more than the others, who would take more.
         let seen: Vec<_> =
             [0.3].into_iter().chain([0.09; 20]).zip(0..).map(|(used, id)| sight((id, used))).collect();
@@ -563,7 +563,7 @@ mod tests {
     fn what_all_lack_nobody_owes() {
         let mut ledger = Ledger::default();
         for _ in 0..50 {
-            ledger.enter(&sights([0.7, 0.7]), Look { lost: 0.6, ..FREE }, |_| 1.0);
+            ledger.enter(&sights([0.7, 0.7]), HostSample { lost: 0.6, ..FREE }, |_| 1.0);
         }
         assert!(ledger.accounts.values().all(|account| account.owed.abs() < 1e-6), "{ledger:?}");
     }
@@ -572,7 +572,7 @@ mod tests {
     fn where_the_host_starves_who_does_little_is_not_held() {
         let mut ledger = Ledger::default();
         (0..9).for_each(|_| _ = ledger.enter(&sights([1.2, 0.1]), FREE, |_| 0.0));
-        let late = Look { spared: 0.1, late: true, ..FREE };
+        let late = HostSample { spared: 0.1, late: true, ..FREE };
         // It has more than it wanted on average, the other less than it would take.
         ledger.enter(&sights([1.2, 0.2]), late, |_| 0.0);
         assert!(!ledger.is_held(1), "{ledger:?}");
@@ -581,8 +581,9 @@ mod tests {
     #[test]
     fn where_the_host_starves_one_more_is_held_until_it_does_not() {
         let mut ledger = Ledger::default();
-        let mut late =
-            |late, spared| ledger.enter(&sights([1.0, 1.0]), Look { spared, late, ..FREE }, |_| 1.0).len();
+        let mut late = |late, spared| {
+            ledger.enter(&sights([1.0, 1.0]), HostSample { spared, late, ..FREE }, |_| 1.0).len()
+        };
         assert_eq!((late(false, 0.0), late(true, 0.1), late(true, 0.1)), (0, 1, 0));
         assert_eq!(late(true, MOST_SPARED * CPUS), 2);
     }

@@ -12,7 +12,7 @@
 //!
 //! When CPUs fall idle all of this ends.
 //!
-//! Key types: [`Seat`], a domain's place; `Arbiter`, the thread's state; `shares` computes who gets what. There is one arbiter in a process; it judges the process' own domains only.
+//! Key types: [`ArbiterEntry`], a domain's place; `Arbiter`, the thread's state; `shares` computes who gets what. There is one arbiter in a process; it judges the process' own domains only.
 
 mod cpus;
 mod cpuset;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use crate::limits::cgroup::{Limits, View, WEIGHT};
 use cpus::Cpus;
 use cpuset::Cpuset;
-use ledger::{Ledger, Look, MOST_SPARED, Sight};
+use ledger::{CpuSample, HostSample, Ledger, MOST_SPARED};
 use pacing::{Pacing, spent};
 use places::Places;
 use steal_time::StealTime;
@@ -128,9 +128,9 @@ impl Bench {
 
 /// A domain's place before the arbiter, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat(u64);
+pub(crate) struct ArbiterEntry(u64);
 
-impl Seat {
+impl ArbiterEntry {
     /// For a domain with such limits in this group.
     pub fn take(group: View, limits: &Limits) -> Self {
         let mut members = bench().members();
@@ -154,7 +154,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ArbiterEntry {
     fn drop(&mut self) {
         bench().members().all.remove(&self.0);
     }
@@ -296,7 +296,7 @@ impl Arbiter {
         let lost = (used - sights.iter().map(|s| s.used).sum::<f64>()).clamp(0.0, cpus);
         if self.rest.is_none_or(|end| now >= end) {
             let (closed, placed) = (self.cpuset.is_closed(), !self.places.are_none());
-            let look = Look { seconds, cpus, spared: self.spared, late, lost, closed, placed };
+            let look = HostSample { seconds, cpus, spared: self.spared, late, lost, closed, placed };
             self.judge(&seen, &sights, look);
             self.cpuset(&seen, now);
             let all = self.ledger.computing();
@@ -332,7 +332,7 @@ impl Arbiter {
     }
 
     /// What each has used since the last look; nothing of those seen first.
-    fn count(&mut self, seen: &[Seen], seconds: f64) -> Vec<Sight> {
+    fn count(&mut self, seen: &[Seen], seconds: f64) -> Vec<CpuSample> {
         let mut old = std::mem::take(&mut self.records);
         let mut sights = Vec::new();
         for s in seen {
@@ -341,13 +341,13 @@ impl Arbiter {
                 old.remove(&s.id).unwrap_or_else(|| Record { used, waiting: Waiting::default() });
             let more = used.saturating_sub(std::mem::replace(&mut record.used, used)) as f64 / 1e9;
             self.records.insert(s.id, record);
-            sights.push(Sight { id: s.id, promise: s.promise, used: more / seconds });
+            sights.push(CpuSample { id: s.id, promise: s.promise, used: more / seconds });
         }
         sights
     }
 
     /// Sets quotas where one gets too little because another gets too much.
-    fn judge(&mut self, seen: &[Seen], sights: &[Sight], look: Look) {
+    fn judge(&mut self, seen: &[Seen], sights: &[CpuSample], look: HostSample) {
         let find = |id| seen.iter().find(|s| s.id == id);
         let records = &mut self.records;
         let waited = |id| {

@@ -9,11 +9,11 @@ use doppel_service::{Broken, Channel};
 use doppel_sys::datagram::Marks;
 use rustix::io::Errno;
 
-use super::{Around, Datagrams};
-use crate::channel::client::{Settings, Wish};
+use super::{Datagrams, TurnContext};
+use crate::channel::client::{EngineRequest, Settings};
 use crate::channel::share::Share;
 use crate::flow::address;
-use crate::flow::route::Way;
+use crate::flow::route::Route;
 use crate::rules::{Direction, Protocol};
 
 /// What answers from within a network come with.
@@ -26,12 +26,16 @@ impl Datagrams {
     }
 
     /// Where it gets with this address.
-    pub(super) fn way(&self, to: SocketAddr, settings: &Settings) -> Way {
-        if self.is_echo() && echo::is_router(to.ip()) { Way::Domain } else { settings.way(to) }
+    pub(super) fn way(&self, to: SocketAddr, settings: &Settings) -> Route {
+        if self.is_echo() && echo::is_router(to.ip()) { Route::Domain } else { settings.way(to) }
     }
 
     /// Asks for an echo with the message in `scratch`.
-    pub(super) fn ask_echo(&mut self, head: &DatagramHeader, around: &mut Around<'_>) -> Result<(), Errno> {
+    pub(super) fn ask_echo(
+        &mut self,
+        head: &DatagramHeader,
+        around: &mut TurnContext<'_>,
+    ) -> Result<(), Errno> {
         let to = SocketAddr::new(address::socket_addr(&head.peer).ip(), 0);
         let len = usize::from(head.len);
         if !echo::is_request(&around.scratch[..len], &address::end(to).ip) {
@@ -48,7 +52,7 @@ impl Datagrams {
             let _ = self.echoed(around.channel, around.share, own, to, &mut around.scratch[..len]);
         } else {
             let bytes = around.scratch[..len].into();
-            around.wishes.push(Wish::Echo { socket: self.number, to, new, bytes });
+            around.wishes.push(EngineRequest::Echo { socket: self.number, to, new, bytes });
         }
         Ok(())
     }

@@ -26,19 +26,19 @@ fn message(kind: u16, request: u32, flags: u16, body: &[u8]) -> Vec<u8> {
     m
 }
 
-fn has(locals: &Locals, ip: &str) -> bool {
+fn has(locals: &LocalAddresses, ip: &str) -> bool {
     locals.known().has(ip.parse().unwrap())
 }
 
 #[test]
 fn the_hosts_own_addresses_are_known_from_the_start() {
-    let locals = Locals::open().unwrap();
+    let locals = LocalAddresses::open().unwrap();
     assert!(has(&locals, "127.0.0.1") && has(&locals, "127.1.2.3") && !has(&locals, "192.0.2.77"));
 }
 
 #[test]
 fn what_comes_is_known_at_once_and_what_goes_after_the_next_list() {
-    let mut l = Locals::open().unwrap();
+    let mut l = LocalAddresses::open().unwrap();
     l.hear(&route(NEW_ROUTE, 0, 0, LOCAL, "192.0.2.77/32")).unwrap();
     l.hear(&route(NEW_ROUTE, 0, 0, LOCAL, "2001:db8:5::/48")).unwrap();
     l.hear(&route(NEW_ROUTE, 0, 0, 254, "192.0.2.0/24")).unwrap();
@@ -57,8 +57,8 @@ fn what_comes_is_known_at_once_and_what_goes_after_the_next_list() {
 
 #[test]
 fn a_list_that_others_changed_meanwhile_does_not_decide() {
-    let mut l = Locals::open().unwrap();
-    let lists = |l: &mut Locals, flags: u16| {
+    let mut l = LocalAddresses::open().unwrap();
+    let lists = |l: &mut LocalAddresses, flags: u16| {
         (l.listing, l.stale) = (Some(Networks::default()), false);
         let mut all = route(NEW_ROUTE, l.request, 2, LOCAL, "192.0.2.1/32");
         all.extend(message(DONE, l.request, 2 | flags, &[0; 4]));
