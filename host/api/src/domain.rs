@@ -21,7 +21,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields, default)]
 pub struct CreateDomain {
     /// Name of the root image, or the path of an EROFS file.
-    #[schema(max_length = 131072)]
+    #[schema(min_length = 1, max_length = 131072)]
     pub image: String,
     /// Name; one is made up if it is missing. Letters, digits, `-`, `_`, `.`; at most 63.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,7 @@ pub struct Resources {
 #[serde(deny_unknown_fields)]
 pub struct IoDevice {
     /// The device: its file, or its number as `8:0`.
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(max_length = 255, pattern = "^(/.*|[0-9]+:[0-9]+)$")]
     pub device: String,
     /// Bytes read.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 #[serde(deny_unknown_fields, default)]
 pub struct CreateExec {
     /// Command and arguments.
-    #[schema(max_items = 4096)]
+    #[schema(min_items = 1, max_items = 4096)]
     pub command: Vec<String>,
     /// Environment over the domain's.
     pub env: BTreeMap<String, String>,

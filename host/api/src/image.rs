@@ -53,6 +53,7 @@ pub struct ImageConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct PullImage {
     /// Reference as Docker writes it: `registry/repository:tag` or `...@sha256:...`.
+    #[schema(min_length = 1)]
     pub reference: String,
     /// Name to keep it under; the reference if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,6 +76,7 @@ pub struct PullImage {
 #[serde(deny_unknown_fields, default)]
 pub struct PushImage {
     /// Name of the image.
+    #[schema(min_length = 1)]
     pub name: String,
     /// Where it goes.
     pub reference: String,
@@ -89,11 +91,13 @@ pub struct PushImage {
 }
 
 /// `POST /v1/images/import`: the body is a tar of files, an OCI layout, or what `docker save` writes.
-#[derive(Clone, Debug, Serialize, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Serialize, Deserialize, IntoParams, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ImportImage {
     /// Name to keep it under.
+    #[schema(min_length = 1)]
+    #[param(min_length = 1)]
     pub name: String,
 }
 

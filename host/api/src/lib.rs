@@ -16,6 +16,7 @@ mod frozen;
 mod image;
 mod network;
 mod problem;
+pub mod schema;
 mod system;
 pub mod validate;
 mod words;

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem};
+use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem, Validate};
 
 use crate::core::Core;
 use crate::domains::create::admit;
 use crate::domains::{Ending, Entry, Origin, is_live};
-use crate::domains::{names, network, spec};
+use crate::domains::{network, spec};
 use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
 use crate::keepers::Homeless;
 use crate::state::Table;
@@ -353,7 +353,6 @@ impl Core {
     }
 
     pub async fn rename(self: Arc<Self>, entry: Arc<Entry>, to: api::Rename) -> Result<api::Domain, Problem> {
-        names::check(&to.name)?;
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         let old = entry.name();
@@ -386,14 +385,11 @@ impl Core {
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         let old = entry.row();
-        let mut resources = spec::merge(&old.config.resources, &to.resources);
+        let mut resources = spec::merge(&old.config.resources, &to.resources)?;
         let (cpus, memory) = crate::domains::create::capacity();
         // What it has then is in the answer.
         let _ = api::validate::within_host(&mut resources, cpus, memory);
-        spec::resources(&resources)?;
-        if let Some(labels) = &to.labels {
-            spec::labels(labels)?;
-        }
+        resources.across()?;
         let mut network = old.config.network.clone();
         if let Some(to) = to.network {
             if to.rate.is_none() || to.rules.is_some() || to.allow.is_some() {

@@ -72,16 +72,7 @@ impl Core {
         entry: Arc<Entry>,
         config: api::CreateExec,
     ) -> Result<api::Exec, Problem> {
-        if config.command.is_empty() {
-            return Err(spec::wrong("command: name one"));
-        }
-        if config.working_dir.as_ref().is_some_and(|d| !d.starts_with('/')) {
-            return Err(spec::wrong("working_dir: it must be an absolute path"));
-        }
         let timeout = config.timeout_seconds;
-        if timeout.is_some_and(|t| !(t > 0.0 && t < 1e9)) {
-            return Err(spec::wrong("timeout_seconds: a number above 0"));
-        }
         let row = entry.row();
         let user = match config.user.clone() {
             Some(user) => self.user_of(&entry, &user).await?,

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use doppel_api::{self as api, Code, Problem};
-use doppel_domain::{LEAST_MEMORY, UNBOUNDED};
+use doppel_api::{self as api, Code, Problem, Validate};
+use serde_json::Value;
 
-use crate::domains::{names, network};
+use crate::domains::network;
 use crate::keeper::protocol::{Limits, Log};
 
-/// Most entries and bytes of what callers may attach.
-const MOST_LABELS: usize = 256;
-const LONGEST_LABEL: usize = 4096;
 /// Where programs are looked for unless told otherwise.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -21,53 +18,12 @@ pub(crate) fn wrong(text: impl Into<String>) -> Problem {
 
 /// Checks everything about a new domain that needs no look at the host.
 pub(crate) fn check(wanted: &api::CreateDomain) -> Result<(), Problem> {
-    if wanted.image.is_empty() {
-        return Err(wrong("image: name one; `GET /v1/images` lists them"));
-    }
+    wanted.validate()?;
     kind(wanted)?;
-    if let Some(name) = &wanted.name {
-        names::check(name)?;
-    }
-    let lists = wanted.command.iter().chain(wanted.entrypoint.iter().flatten());
-    for text in lists.chain(&wanted.working_dir).chain(&wanted.hostname) {
-        no_nul("command", text)?;
-    }
-    for (name, value) in &wanted.env {
-        if name.is_empty() || name.contains('=') {
-            return Err(wrong(format!("env: {name:?} is no name of a variable")));
-        }
-        no_nul("env", name)?;
-        no_nul("env", value)?;
-    }
-    if wanted.working_dir.as_ref().is_some_and(|d| !d.starts_with('/')) {
-        return Err(wrong("working_dir: it must be an absolute path"));
-    }
-    if let Some(hostname) = &wanted.hostname {
-        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-        if hostname.is_empty() || hostname.len() > 64 || !hostname.chars().all(good) {
-            return Err(wrong(format!(
-                "hostname: {hostname:?} is none (1 to 64 letters, digits, '-', '.', '_')"
-            )));
-        }
-    }
     if let Some(signal) = &wanted.stop_signal {
         self::signal(signal)?;
     }
-    if wanted.timeout_seconds == Some(0) {
-        return Err(wrong("timeout_seconds: 0 is no time to live"));
-    }
-    labels(&wanted.labels)?;
-    if wanted.log.max_files == 0 || wanted.log.max_files > 100 || wanted.log.max_bytes < 4096 {
-        return Err(wrong("log: 1 to 100 files of at least 4,096 bytes"));
-    }
-    if let Some(health) = &wanted.health {
-        self::health(health)?;
-    }
-    if let Some(frozen) = &wanted.freeze_as {
-        names::check(frozen)?;
-    }
-    network::wanted(&wanted.network)?;
-    resources(&wanted.resources)
+    network::wanted(&wanted.network).map(drop)
 }
 
 /// Refuses what domains of the wanted kind cannot do.
@@ -86,86 +42,6 @@ fn kind(wanted: &api::CreateDomain) -> Result<(), Problem> {
         }
         _ => Ok(()),
     }
-}
-
-fn no_nul(field: &str, text: &str) -> Result<(), Problem> {
-    if text.contains('\0') {
-        Err(wrong(format!("{field}: {text:?} contains a NUL character")))
-    } else {
-        Ok(())
-    }
-}
-
-/// Checks labels.
-pub(crate) fn labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
-    let long = |t: &String| t.len() > LONGEST_LABEL;
-    if labels.len() > MOST_LABELS || labels.iter().any(|(k, v)| k.is_empty() || long(k) || long(v)) {
-        return Err(wrong(format!(
-            "labels: at most {MOST_LABELS}, keys of 1 to {LONGEST_LABEL} bytes, values of at most {LONGEST_LABEL}"
-        )));
-    }
-    Ok(())
-}
-
-fn health(health: &api::HealthCheck) -> Result<(), Problem> {
-    let time = |field: &str, value: f64, least: f64| {
-        if (least..=86_400.0).contains(&value) {
-            Ok(())
-        } else {
-            Err(wrong(format!("health.{field}: {value} is not between {least} and 86,400 seconds")))
-        }
-    };
-    time("interval_seconds", health.interval_seconds, 0.1)?;
-    time("timeout_seconds", health.timeout_seconds, 0.1)?;
-    time("start_period_seconds", health.start_period_seconds, 0.0)?;
-    if health.retries == 0 {
-        return Err(wrong("health.retries: at least 1"));
-    }
-    Ok(())
-}
-
-/// Checks limits.
-pub(crate) fn resources(r: &api::Resources) -> Result<(), Problem> {
-    let cpus = |field: &str, value: Option<f64>| match value {
-        Some(n) if !(0.01..=doppel_domain::MOST_CPUS).contains(&n) => Err(wrong(format!(
-            "resources.{field}: {n} CPUs; 0.01 to {} are possible",
-            doppel_domain::MOST_CPUS
-        ))),
-        _ => Ok(()),
-    };
-    cpus("cpus", r.cpus)?;
-    cpus("cpu_reservation", r.cpu_reservation)?;
-    let memory = |field: &str, value: Option<u64>| match value {
-        Some(n) if n < LEAST_MEMORY => {
-            Err(wrong(format!("resources.{field}: {n} bytes; at least {LEAST_MEMORY} are needed")))
-        }
-        _ => Ok(()),
-    };
-    memory("memory_bytes", r.memory_bytes.filter(|&n| n != UNBOUNDED))?;
-    memory("memory_target_bytes", r.memory_target_bytes)?;
-    let weight = |field: &str, value: Option<u32>| match value {
-        Some(n) if !(1..=10_000).contains(&n) => {
-            Err(wrong(format!("resources.{field}: {n}; 1 to 10,000 are possible")))
-        }
-        _ => Ok(()),
-    };
-    weight("cpu_weight", r.cpu_weight)?;
-    weight("io_weight", r.io_weight)?;
-    if r.pids == Some(1) {
-        return Err(wrong("resources.pids: at least 2, or 0 for no bound"));
-    }
-    if let (Some(most), Some(reserved)) = (r.cpus, r.cpu_reservation)
-        && reserved > most
-    {
-        return Err(wrong("resources.cpu_reservation: more than `cpus` allows"));
-    }
-    if let (Some(most), Some(reserved)) = (r.memory_bytes, r.memory_reservation_bytes)
-        && most != UNBOUNDED
-        && reserved > most
-    {
-        return Err(wrong("resources.memory_reservation_bytes: more than `memory_bytes` allows"));
-    }
-    Ok(())
 }
 
 /// As the keeper wants them.
@@ -199,20 +75,15 @@ pub(crate) fn log(log: &api::LogTarget) -> Log {
 }
 
 /// `new` over `old`: what is missing stays.
-pub(crate) fn merge(old: &api::Resources, new: &api::Resources) -> api::Resources {
-    api::Resources {
-        cpus: new.cpus.or(old.cpus),
-        cpu_weight: new.cpu_weight.or(old.cpu_weight),
-        cpu_reservation: new.cpu_reservation.or(old.cpu_reservation),
-        memory_bytes: new.memory_bytes.or(old.memory_bytes),
-        memory_reservation_bytes: new.memory_reservation_bytes.or(old.memory_reservation_bytes),
-        memory_target_bytes: new.memory_target_bytes.or(old.memory_target_bytes),
-        pids: new.pids.or(old.pids),
-        io_weight: new.io_weight.or(old.io_weight),
-        io_devices: merge_devices(&old.io_devices, &new.io_devices),
-        disk_bytes: new.disk_bytes.or(old.disk_bytes),
-        disk_inodes: new.disk_inodes.or(old.disk_inodes),
+pub(crate) fn merge(old: &api::Resources, new: &api::Resources) -> Result<api::Resources, Problem> {
+    let failed = |e: serde_json::Error| Problem::new(Code::Internal, e.to_string());
+    let fields = |r: &api::Resources| serde_json::to_value(r).map_err(failed);
+    let mut merged = fields(old)?;
+    if let (Some(all), Value::Object(given)) = (merged.as_object_mut(), fields(new)?) {
+        all.extend(given);
     }
+    let merged: api::Resources = serde_json::from_value(merged).map_err(failed)?;
+    Ok(api::Resources { io_devices: merge_devices(&old.io_devices, &new.io_devices), ..merged })
 }
 
 fn merge_devices(old: &[api::IoDevice], new: &[api::IoDevice]) -> Vec<api::IoDevice> {
@@ -328,7 +199,6 @@ mod tests {
         assert!(bad(|w| drop(w.env.insert("A=".into(), String::new()))).contains("env"));
         assert!(bad(|w| w.working_dir = Some("x".into())).contains("working_dir"));
         assert!(bad(|w| w.hostname = Some("a b".into())).contains("hostname"));
-        assert!(bad(|w| w.resources.cpus = Some(f64::NAN)).contains("cpus"));
         assert!(bad(|w| w.resources.cpus = Some(-1.0)).contains("cpus"));
         assert!(bad(|w| w.resources.memory_bytes = Some(1)).contains("memory_bytes"));
         assert!(bad(|w| w.resources.pids = Some(1)).contains("pids"));
@@ -343,6 +213,14 @@ mod tests {
         };
         assert_eq!(paene(|w| w.freeze_as = Some("x".into())), Code::Unsupported);
         assert_eq!(paene(|w| w.resources.memory_target_bytes = Some(64 << 20)), Code::Unsupported);
+    }
+
+    #[test]
+    fn limits_are_merged() {
+        let old = api::Resources { cpus: Some(0.1), pids: Some(9), ..Default::default() };
+        let new = api::Resources { pids: Some(0), memory_bytes: Some(u64::MAX), ..Default::default() };
+        let both = api::Resources { cpus: Some(0.1), ..new.clone() };
+        assert_eq!(merge(&old, &new), Ok(both));
     }
 
     #[test]

@@ -11,15 +11,12 @@ use doppel_freezer::{FrozenImage, Place};
 
 use crate::asker::Asker;
 use crate::core::Core;
+use crate::domains::network;
 use crate::domains::{Entry, Origin, User, is_live};
-use crate::domains::{names, network, spec};
 use crate::jobs::blocking;
 use crate::keeper::protocol::{Ask, Said};
 use crate::telemetry::stages::What;
 use crate::{locked, time};
-
-/// Most clones of one request.
-const MOST_CLONES: u32 = 10_000;
 
 fn problem(code: Code) -> impl Fn(doppel_freezer::Error) -> Problem {
     move |error| Problem::new(code, error.to_string())
@@ -32,7 +29,6 @@ impl Core {
         entry: Arc<Entry>,
         how: api::FreezeDomain,
     ) -> Result<api::FreezeReport, Problem> {
-        names::check(&how.frozen)?;
         let _turn = entry.turn.lock().await;
         if entry.state() != DomainState::Running {
             return Err(Problem::new(Code::WrongState, format!("domain {} does not run", entry.name())));
@@ -249,14 +245,6 @@ impl Core {
         asker: Asker,
     ) -> Result<api::Cloned, Problem> {
         let count = how.count.unwrap_or(1);
-        if !(1..=MOST_CLONES).contains(&count) {
-            return Err(spec::wrong(format!("count: {count}; 1 to {MOST_CLONES} are possible")));
-        }
-        if let Some(name) = &how.name {
-            names::check(name)?;
-        }
-        spec::resources(&how.resources)?;
-        spec::labels(&how.labels)?;
         network::wanted(&how.network)?;
         let _cloning = self.origins.cloning(&name);
         let core = self.clone();
