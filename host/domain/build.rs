@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 /// Where the compiler uses no vector registers by itself: the fast entry then need not save any.
 const BARE: &str = "x86_64-unknown-none";
-/// Where it does; the kernel's entry code then keeps xmm0-15 (guest/machine/src/fast.rs).
+/// Where it does; the kernel's entry code then keeps xmm0-15 (guest/machine/src/cpu/fast.rs).
 const WITH_SSE: &str = "x86_64-unknown-linux-gnu";
 
 fn main() {

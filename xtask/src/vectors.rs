@@ -1,5 +1,5 @@
 //! Proves by disassembly that the guest kernel leaves vector registers alone: the fast entry saves none
-//! (guest/machine/src/fast.rs), because no instruction of the kernel touches them. The one code it runs that is
+//! (guest/machine/src/cpu/fast.rs), because no instruction of the kernel touches them. The one code it runs that is
 //! not its own is the host's vDSO, of which `clock_gettime` is followed as far as it goes.
 //!
 //! Instructions are judged by the processor feature they belong to, from a list of those that have no such

@@ -9,15 +9,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_abi_machine::{
-    BootArgs, START_MAGIC, StartInfo, VERSION, VirtualRegisters, control, event, fd, layout, state,
-};
+use doppel_abi_machine::{BootArgs, START_MAGIC, VERSION, control, event, fd, layout, state};
 
 use doppel_abi_service::{layout as channel, net};
 
+pub use crate::control::{image, memory_limit, report_panic, start_info, task_limit, vregs, wake_init};
 use crate::cpu::ThreadObject;
 use crate::host::{self, nr};
-use crate::sync::{Once, SpinLock};
+use crate::sync::SpinLock;
 use crate::trap::Personality;
 
 const PROT_READ: u64 = 1;
@@ -26,39 +25,6 @@ const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const MAP_FIXED: u64 = 0x10;
-
-/// The start info page.
-pub fn start_info() -> &'static StartInfo {
-    // SAFETY: mapped at boot, read-only and constant from then on.
-    unsafe { &*((layout::CONTROL_BASE + control::START_INFO) as *const StartInfo) }
-}
-
-/// The virtual registers.
-pub fn vregs() -> &'static VirtualRegisters {
-    // SAFETY: mapped at boot for ever; all fields are atomics.
-    unsafe { &*((layout::CONTROL_BASE + control::VREGS) as *const VirtualRegisters) }
-}
-
-/// How much memory programs may have, in bytes: the domain's limit or the balloon's target below it; 0 = no limit.
-/// Both may change while the domain runs.
-pub fn memory_limit() -> u64 {
-    let v = vregs();
-    let get = |r: &core::sync::atomic::AtomicU64| r.load(core::sync::atomic::Ordering::Relaxed);
-    let (limit, target) = (get(&v.memory_limit), get(&v.memory_target));
-    if limit == 0 || (target != 0 && target < limit) { target } else { limit }
-}
-
-/// How many processes and threads programs may have, if there is a limit; it may change while the domain runs.
-pub fn task_limit() -> Option<usize> {
-    let most = vregs().task_limit.load(core::sync::atomic::Ordering::Relaxed);
-    (most != 0).then_some(most as usize)
-}
-
-/// The root image.
-pub fn image() -> &'static [u8] {
-    // SAFETY: mapped read-only at boot for ever; the host never changes a stored image.
-    unsafe { core::slice::from_raw_parts(layout::IMAGE_BASE as *const u8, start_info().image_size as usize) }
-}
 
 /// What to run.
 pub struct BootData {
@@ -191,7 +157,7 @@ pub unsafe fn boot(stack: *const u64, start: &Start) -> ! {
         Box::leak(Box::default())
     };
     crate::arena::set_root(crate::arena::ROOT_MACHINE, core::ptr::from_ref(shared) as u64);
-    assert!(SHARED.set(shared).is_ok(), "booted twice");
+    crate::cpu::set_free_blocks(shared);
     let (personality, idle) = if resumed { (start.resume)() } else { (start.make)() };
     crate::trap::set_personality(personality);
     install_filter();
@@ -358,16 +324,6 @@ fn install_filter() {
     }
 }
 
-/// Machine-layer state shared by all processes: the list of free vCPU blocks. Made at boot, in the arena.
-static SHARED: Once<&'static SpinLock<Vec<usize>>> = Once::new();
-
-pub(crate) fn shared_state() -> &'static SpinLock<Vec<usize>> {
-    match SHARED.get() {
-        Some(s) => s,
-        None => panic!("shared state before boot"),
-    }
-}
-
 /// Keeps the address of the kernel object, for clones to find it.
 pub fn keep_kernel<K: Sync>(kernel: &'static K) {
     crate::arena::set_root(crate::arena::ROOT_KERNEL, core::ptr::from_ref(kernel) as u64);
@@ -381,18 +337,4 @@ pub fn kept_kernel<K: Sync>() -> &'static K {
     assert!(at != 0 && start_info().frozen_tables != 0, "no frozen kernel to continue");
     // SAFETY: the same kernel ELF stored it before the freeze, and the arena is mapped where it was.
     unsafe { &*(at as *const K) }
-}
-
-/// Makes PID 1 look at what there is to do.
-pub fn wake_init() {
-    let v = vregs();
-    v.pending.fetch_or(event::KERNEL, Ordering::SeqCst);
-    v.event_seq.fetch_add(1, Ordering::SeqCst);
-    host::futex_wake(&v.event_seq, 1);
-}
-
-/// Tells the host that the guest kernel found itself broken.
-pub fn report_panic() {
-    vregs().state.store(doppel_abi_machine::state::PANICKED, Ordering::SeqCst);
-    host::ring_doorbell();
 }

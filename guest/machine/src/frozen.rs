@@ -7,7 +7,7 @@ use doppel_abi_machine::control::{SHADOWS, SHADOWS_MAX, SHARE_ENTRIES, SHARE_LIS
 use doppel_abi_machine::frozen::{HEADER_SIZE, Header, Segment};
 use doppel_abi_machine::layout::{CONTROL_BASE, FROZEN_BASE};
 
-use crate::boot::start_info;
+use crate::control::start_info;
 use crate::host::{self, nr};
 
 /// Whether this domain was made from a frozen image.

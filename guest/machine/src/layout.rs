@@ -1,4 +1,4 @@
-//! Where assembly finds the fields of blocks that Rust declares: the literal offsets in cpu.rs, fast.rs and trap.rs.
+//! Where assembly finds the fields of blocks that Rust declares: the literal offsets in the folders cpu and trap.
 //!
 //! A field that moves must not compile: patched programs jump through a slot of [`Vcpu`](crate::cpu::Vcpu) whose
 //! offset stands in every patched image.

@@ -4,7 +4,6 @@
 //! with: locks, user-memory copies, tasks and context switches, the clock, the page file, the root image,
 //! console rings. `guest/kernel` above it is `forbid(unsafe_code)`.
 #![no_std]
-#![allow(clippy::too_many_lines, reason = "assembly is not split")]
 
 extern crate alloc;
 
@@ -12,12 +11,11 @@ pub mod arena;
 pub mod boot;
 pub mod clock;
 pub mod console;
+mod control;
 pub mod cpu;
-mod fast;
 pub mod frozen;
 pub mod host;
 mod layout;
-mod legacy;
 pub mod meter;
 pub mod network;
 pub mod pagefile;

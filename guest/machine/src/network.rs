@@ -11,7 +11,7 @@ use doppel_abi_service::net::{BUFFER, SIZE, SOCKETS, SocketHeader, down_buffer, 
 use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests, layout};
 use doppel_ring::Span;
 
-use crate::boot::start_info;
+use crate::control::start_info;
 use crate::host::{self, nr};
 use crate::user::{Fault, UserPtr};
 

@@ -5,7 +5,7 @@
 
 use doppel_abi_machine::layout::{IMAGE_BASE, PAGEFILE_BASE};
 
-use crate::boot::start_info;
+use crate::control::start_info;
 use crate::user::{self, Fault, UserPtr};
 
 fn window(off: u64, len: usize) -> u64 {

@@ -73,7 +73,9 @@ impl Source {
         match word.as_str() {
             "use" if !punct(tokens, at + 1, '<') => return self.import(tokens, at),
             "mod" if ident(tokens, at + 1).is_some() => return self.module(tokens, at),
-            "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static" if top => {
+            "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static"
+                if top && !lifetime(tokens, at) =>
+            {
                 let name = if ident(tokens, at + 1).as_deref() == Some("mut") { at + 2 } else { at + 1 };
                 self.items.extend(ident(tokens, name));
                 return if word == "const" { at + 1 } else { name };
@@ -87,8 +89,8 @@ impl Source {
         }
         let path = path(tokens, at);
         let end = at + 1 + 3 * (path.len() - 1);
-        let part = at > 0
-            && (punct(tokens, at - 1, '.') || punct(tokens, at - 1, '\'') || colons_before(tokens, at));
+        let part =
+            at > 0 && (punct(tokens, at - 1, '.') || lifetime(tokens, at) || colons_before(tokens, at));
         if !part {
             self.paths.insert(path);
         }
@@ -166,6 +168,11 @@ fn path(tokens: &[TokenTree], at: usize) -> Vec<String> {
         next += 3;
     }
     path
+}
+
+/// Whether the word at `at` is a lifetime's, as in `&'static str`.
+fn lifetime(tokens: &[TokenTree], at: usize) -> bool {
+    at > 0 && punct(tokens, at - 1, '\'')
 }
 
 fn colons_before(tokens: &[TokenTree], at: usize) -> bool {

@@ -120,6 +120,12 @@ fn words_of_texts_comments_methods_and_locals_are_no_paths() {
 }
 
 #[test]
+fn what_stands_behind_a_static_lifetime_is_no_item() {
+    let source = Source::read("fn f() -> &'static Thing { loop {} } static S: &'static Other = &O;").unwrap();
+    assert_eq!(source.items.iter().map(String::as_str).collect::<Vec<_>>(), ["S", "f"]);
+}
+
+#[test]
 fn arrows_between_crates_are_held_against_the_groups() {
     let fixture = Fixture::new("crates", &[("a/low/src/lib.rs", "use the_high::X;")]);
     let workspace = fixture.read();

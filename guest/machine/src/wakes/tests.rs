@@ -1,7 +1,7 @@
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-use super::{Kept, MOST};
+use crate::cpu::kept::{Kept, MOST};
 
 /// What the end of a guard makes.
 fn released(kept: &Kept) -> Vec<u64> {

@@ -6,144 +6,36 @@
 //! Switching: [`switch_to`] claims the next task, swaps kernel stacks, and the code that runs next releases
 //! the previous one; so a task is never resumed while its stack is still in use.
 
+mod block;
+mod entry;
+mod fast;
+pub(crate) mod kept;
+
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::any::{Any, TypeId};
+use core::any::TypeId;
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
-use core::mem::{ManuallyDrop, MaybeUninit};
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
-use doppel_abi_image::patch::ENTRY_SLOT;
 use doppel_abi_machine::{CALL_COUNTERS, CallCount, clone_flags, control, layout};
 
 use crate::host::{self, HostError, nr};
-use crate::layout::pinned;
-use crate::meter::Meter;
-use crate::sync::SpinLock;
+use crate::sync::{Once, SpinLock};
 use crate::task::Task;
-use crate::wakes::Kept;
-
-/// Bytes of a vCPU's block and its host signal stack: room for a frame with AVX-512 state and the handler.
-const BLOCK_SIZE: usize = 16 << 10;
-/// Of this, the block.
-const VCPU_SIZE: usize = 512;
+#[cfg(not(test))]
+pub(crate) use block::task_id;
+use block::{BLOCK_SIZE, Block};
+pub use block::{ThreadObject, Vcpu, call_timed, count_call, vcpu};
+pub(crate) use entry::initial_frame;
+use entry::{finish_switch, start_current};
 
 /// 2^64 by the golden ratio: spreads numbers that are close together.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// What the kernel above makes of a task: its thread object.
-pub trait ThreadObject: Any + Send + Sync {
-    /// The machine part.
-    fn task(&self) -> &Task;
-}
-
-/// One host thread of a domain. The first fields are used by assembly through GS.
-#[repr(C)]
-pub struct Vcpu {
-    /// gs:0: this block.
-    self_ptr: u64,
-    /// gs:8: top of the current task's kernel stack.
-    pub(crate) kstack_top: AtomicU64,
-    /// gs:16: the current task's user context.
-    pub(crate) ctx: AtomicU64,
-    /// gs:24: the current task's extended state.
-    pub(crate) xsave: AtomicU64,
-    /// gs:32: the current task's work word.
-    pub(crate) work: AtomicU64,
-    /// gs:40: components to save and restore.
-    pub(crate) xfeatures: u64,
-    /// gs:48 ([ENTRY_SLOT]): where trampolines of patched system calls jump.
-    fast_entry: u64,
-    /// What serves a system call ([`Personality::syscall`](crate::trap::Personality::syscall)).
-    pub(crate) serve: u64,
-    /// Address of its counter of system calls, in the control area.
-    calls: u64,
-    /// The object in `current`, and its type: so that [`current_as`] needs no virtual call.
-    object: UnsafeCell<*const ()>,
-    kind: UnsafeCell<MaybeUninit<TypeId>>,
-    current: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
-    prev: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
-    idle: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
-    /// Host process id in the domain's PID namespace; 0 while the vCPU has not run yet.
-    tgid: AtomicI32,
-    /// Host thread id, written by the host before the vCPU runs.
-    tid: AtomicU32,
-    /// Set by others to make this vCPU reschedule; cleared by the scheduler.
-    pub need_resched: AtomicU32,
-    /// What it has used.
-    pub meter: Meter,
-    /// Wake-ups that wait for the end of a lock.
-    pub(crate) kept: Kept,
-    /// The exception being entered.
-    pub(crate) fault: UnsafeCell<crate::trap::FaultInfo>,
-    /// Where a copy of the kernel's last met memory that was not there ([`crate::user::take_missed`]).
-    pub(crate) missed: AtomicU64,
-}
-
-pinned!(Vcpu {
-    self_ptr: 0,
-    kstack_top: 8,
-    ctx: 16,
-    xsave: 24,
-    work: 32,
-    xfeatures: 40,
-    fast_entry: ENTRY_SLOT
-});
-
-/// A block behind the signal stack it comes with, which grows away from it: what is used of both lies together.
-#[repr(C, align(4096))]
-struct Block {
-    altstack: UnsafeCell<[u8; BLOCK_SIZE - VCPU_SIZE]>,
-    vcpu: Vcpu,
-}
-
-const _: () = assert!(size_of::<Vcpu>() <= VCPU_SIZE && size_of::<Block>() == BLOCK_SIZE);
-
-// SAFETY: current, prev and idle are touched only by the vCPU itself; the rest is atomic or constant.
-unsafe impl Sync for Vcpu {}
-// SAFETY: as above.
-unsafe impl Send for Vcpu {}
-
-/// This host thread's block.
-pub fn vcpu() -> &'static Vcpu {
-    let p: *const Vcpu;
-    // SAFETY: GS points to this thread's block from its first instruction on; blocks are never freed.
-    unsafe {
-        asm!("mov {}, gs:[0]", out(reg) p, options(nostack, preserves_flags, readonly));
-        &*p
-    }
-}
-
-/// Counts a system call for the host's accounts; true if it is one whose time is to be taken.
-#[inline]
-pub fn count_call() -> bool {
-    let v = vcpu();
-    let counter = v.call_counter();
-    // No locked operation: a call that is lost now and then where two share a counter is no matter.
-    let count = counter.load(Ordering::Relaxed).wrapping_add(1);
-    counter.store(count, Ordering::Relaxed);
-    v.meter.is_sample(count)
-}
-
-/// A system call was timed ([`Meter`]): how many it stands for.
-pub fn call_timed(long: bool, dice: u64) -> u64 {
-    let v = vcpu();
-    v.meter.sampled(v.call_counter().load(Ordering::Relaxed), long, dice)
-}
-
-/// A number of the task this code runs as that no other live task has.
-#[cfg(not(test))]
-#[inline]
-pub(crate) fn task_id() -> u64 {
-    let id: u64;
-    // SAFETY: reads the vCPU's pointer to the current task. For the code on one stack it never changes.
-    unsafe { asm!("mov {}, gs:[16]", out(reg) id, options(nostack, preserves_flags, pure, nomem)) };
-    id
-}
 
 impl Vcpu {
     fn new(idle: Arc<dyn ThreadObject>) -> &'static Self {
@@ -162,7 +54,7 @@ impl Vcpu {
         v.need_resched.store(0, Ordering::SeqCst);
         v.self_ptr = core::ptr::from_ref(v) as u64;
         v.xfeatures = crate::xstate::enabled_features();
-        v.fast_entry = crate::fast::entry_address();
+        v.fast_entry = fast::entry_address();
         v.serve = crate::trap::personality().syscall() as *const () as u64;
         // Blocks that lie together have different ones.
         let counter = v.self_ptr / BLOCK_SIZE as u64 % CALL_COUNTERS as u64;
@@ -182,63 +74,6 @@ impl Vcpu {
         // SAFETY: nobody else uses the block yet.
         unsafe { self.set_current(t) };
     }
-
-    /// # Safety
-    /// Only for the vCPU itself, or before it runs.
-    unsafe fn set_current(&self, t: Arc<dyn ThreadObject>) {
-        let any: &dyn Any = &*t;
-        // SAFETY: forwarded: nothing else touches the slots.
-        unsafe {
-            (*self.kind.get()).write(any.type_id());
-            *self.object.get() = Arc::as_ptr(&t).cast();
-            *self.current.get() = Some(t);
-        }
-    }
-
-    /// Its counter of system calls.
-    #[inline]
-    fn call_counter(&self) -> &'static AtomicU64 {
-        // SAFETY: `Vcpu::new` has set it to a counter in the control area, which is mapped for ever.
-        unsafe { &(*(self.calls as *const CallCount)).0 }
-    }
-
-    /// Host process id in the domain's PID namespace.
-    pub fn tgid(&self) -> i32 {
-        self.tgid.load(Ordering::Relaxed)
-    }
-
-    /// Host thread id in the domain's PID namespace.
-    pub fn tid(&self) -> i32 {
-        self.tid.load(Ordering::Relaxed).cast_signed()
-    }
-
-    /// Whether this is the first vCPU of its host process.
-    pub fn is_first(&self) -> bool {
-        self.tgid().cast_unsigned() == self.tid.load(Ordering::Relaxed)
-    }
-
-    /// Address and length of its signal stack.
-    pub(crate) fn altstack(&self) -> (u64, u64) {
-        let start = core::ptr::from_ref(self) as u64 - core::mem::offset_of!(Block, vcpu) as u64;
-        (start, (BLOCK_SIZE - VCPU_SIZE) as u64)
-    }
-
-    /// Interrupts this vCPU if it is not the caller's own, so that it enters the guest kernel. One that has not
-    /// run yet looks before it enters a program.
-    pub fn kick_if_other(&self) {
-        let tgid = self.tgid.load(Ordering::SeqCst);
-        if tgid != 0 && !core::ptr::eq(self, vcpu()) {
-            host::kick(tgid, self.tid.load(Ordering::Relaxed).cast_signed());
-        }
-    }
-
-    /// Asks this vCPU to choose a thread anew.
-    pub fn preempt(&self) {
-        // One kick until it has looked, as for Task::post_work.
-        if self.need_resched.swap(1, Ordering::SeqCst) == 0 {
-            self.kick_if_other();
-        }
-    }
 }
 
 fn set_entry_fields(v: &Vcpu, t: &Task) {
@@ -248,9 +83,19 @@ fn set_entry_fields(v: &Vcpu, t: &Task) {
     v.work.store(core::ptr::from_ref(&t.work) as u64, Ordering::Relaxed);
 }
 
-/// Blocks ready for reuse; in the arena, found through boot.rs like all shared state.
+static FREE: Once<&'static SpinLock<Vec<usize>>> = Once::new();
+
+/// Where blocks ready for reuse are kept, in the arena; once, at boot.
+pub(crate) fn set_free_blocks(blocks: &'static SpinLock<Vec<usize>>) {
+    assert!(FREE.set(blocks).is_ok(), "booted twice");
+}
+
+/// Blocks ready for reuse.
 fn free_blocks() -> &'static SpinLock<Vec<usize>> {
-    crate::boot::shared_state()
+    match FREE.get() {
+        Some(blocks) => blocks,
+        None => panic!("vCPUs before boot"),
+    }
 }
 
 /// Takes back the block of a vCPU whose host thread has ended.
@@ -387,15 +232,6 @@ pub fn switch_to(next: Arc<dyn ThreadObject>, claimed: impl FnOnce(&dyn ThreadOb
     finish_switch();
 }
 
-/// Releases the task that ran before; runs first in whatever was switched to.
-extern "C" fn finish_switch() {
-    // SAFETY: only this vCPU touches its own slot.
-    let prev = unsafe { (*vcpu().prev.get()).take() };
-    if let Some(p) = prev {
-        p.task().release();
-    }
-}
-
 /// Saves callee-saved registers and the stack pointer to `*from`, continues at `*to`.
 #[unsafe(naked)]
 unsafe extern "C" fn swap_stacks(_from: *mut u64, _to: *mut u64) {
@@ -416,32 +252,6 @@ unsafe extern "C" fn swap_stacks(_from: *mut u64, _to: *mut u64) {
         "pop rbp",
         "ret",
     )
-}
-
-/// Prepares a fresh kernel stack so that [`swap_stacks`] to it runs [`task_entry`]; returns its stack pointer.
-pub(crate) fn initial_frame(top: u64) -> u64 {
-    let sp = top - 8 * 8;
-    // SAFETY: the eight words below the top belong to the new stack: six saved registers, then the return
-    // address, then alignment.
-    unsafe {
-        let w = sp as *mut u64;
-        for i in 0..8 {
-            w.add(i).write(0);
-        }
-        w.add(6).write(task_entry as *const () as u64);
-    }
-    sp
-}
-
-/// First code of a task: at `ret` into it the stack is 16-byte aligned minus 8, as after a call.
-extern "C" fn task_entry() -> ! {
-    finish_switch();
-    start_current()
-}
-
-fn start_current() -> ! {
-    crate::trap::personality().task_start();
-    crate::trap::leave_to_user()
 }
 
 /// Starts another host thread in this address space, which first runs `Personality::task_start` for `idle`.

@@ -13,7 +13,7 @@
 
 use core::arch::naked_asm;
 
-use crate::cpu::Vcpu;
+use super::block::Vcpu;
 use crate::task::{INTACT, LIVE, PLAIN};
 use crate::trap::leave_extern;
 
@@ -24,6 +24,7 @@ pub(crate) fn entry_address() -> u64 {
 /// Flags that must not be set in kernel code: DF, NT and AC (unaligned accesses would fault).
 const UNWELCOME: u64 = 0x4_4400;
 
+#[allow(clippy::too_many_lines, reason = "one routine of assembly has no steps to call")]
 #[unsafe(naked)]
 unsafe extern "C" fn fast_entry() {
     naked_asm!(

@@ -6,8 +6,8 @@
 
 use core::sync::atomic::Ordering;
 
+use super::personality::{FaultInfo, personality};
 use crate::task::Frame;
-use crate::trap::{FaultInfo, personality};
 
 const PAGE: u64 = 0xffff_ffff_ff60_0000;
 const EFAULT: u64 = 14;

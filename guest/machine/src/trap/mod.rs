@@ -11,64 +11,19 @@
 //! nothing blocked. SIGCHLD and the kick come from elsewhere, at any rate: their handler blocks both, lest many of
 //! them fill the signal stack, and always ends with the host's sigreturn, which unblocks them.
 
+mod legacy;
+mod personality;
+
 use core::arch::{asm, naked_asm};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cpu::{Vcpu, vcpu};
 use crate::host::{self, nr};
-use crate::legacy;
 use crate::task::{Frame, LIVE, PLAIN, Task, UserContext};
 use crate::user::{self, Fixup};
 use crate::xstate::{XSAVE_SIZE, used_size};
-
-/// A processor exception taken by a program.
-#[derive(Clone, Copy, Debug)]
-pub struct FaultInfo {
-    /// Linux signal number: SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP.
-    pub signo: i32,
-    /// `si_code` as the host gave it.
-    pub code: i32,
-    /// Faulting address (`si_addr`).
-    pub addr: u64,
-    /// x86 trap number.
-    pub trapno: u64,
-    /// x86 error code.
-    pub err: u64,
-}
-
-/// The kernel above this layer.
-pub trait Personality: Sync {
-    /// What serves a system call: number and arguments are in the current task's registers (orig_rax, rdi rsi
-    /// rdx r10 r8 r9); the result goes into its rax.
-    fn syscall(&self) -> extern "C" fn();
-    /// A system call is about to be served that came by a trap.
-    fn trapped(&self);
-    /// The program took an exception.
-    fn fault(&self, info: FaultInfo);
-    /// Something was posted to the current task ([`Task::post_work`]) or the vCPU should reschedule.
-    fn exit_work(&self);
-    /// A task runs for the first time; returning from this enters its program. Idle tasks never return.
-    fn task_start(&self);
-}
-
-/// Arena word that holds the personality: a fat pointer split in two, valid in all processes because the
-/// kernel text lies at one address.
-static PERSONALITY: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-
-/// The kernel above.
-pub(crate) fn personality() -> &'static dyn Personality {
-    let raw = [PERSONALITY[0].load(Ordering::Relaxed), PERSONALITY[1].load(Ordering::Relaxed)];
-    // SAFETY: set_personality stored the two halves of such a reference before the first task ran.
-    unsafe { core::mem::transmute::<[u64; 2], &'static dyn Personality>(raw) }
-}
-
-/// Sets the kernel; once, at boot, before the first fork.
-pub(crate) fn set_personality(p: &'static dyn Personality) {
-    // SAFETY: a reference to a trait object is two words.
-    let raw = unsafe { core::mem::transmute::<&'static dyn Personality, [u64; 2]>(p) };
-    PERSONALITY[0].store(raw[0], Ordering::Relaxed);
-    PERSONALITY[1].store(raw[1], Ordering::Relaxed);
-}
+pub use personality::{FaultInfo, Personality};
+pub(crate) use personality::{personality, set_personality};
 
 /// Set when a child of PID 1 changed state (SIGCHLD); its event loop looks at it.
 pub static CHILD_EVENT: AtomicU32 = AtomicU32::new(0);
@@ -244,7 +199,7 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -
     if signo == SIGCHLD {
         CHILD_EVENT.store(1, Ordering::SeqCst);
         // A wait that is about to begin must not miss this.
-        crate::boot::vregs().event_seq.fetch_add(1, Ordering::SeqCst);
+        crate::control::vregs().event_seq.fetch_add(1, Ordering::SeqCst);
     }
     if in_kernel(regs) {
         kernel_signal(signo, info, regs);
@@ -427,6 +382,7 @@ pub(crate) fn leave_to_user() -> ! {
 }
 
 /// Loads everything of the current task and jumps to its program.
+#[allow(clippy::too_many_lines, reason = "one routine of assembly has no steps to call")]
 #[unsafe(naked)]
 unsafe extern "C" fn exit_to_user() -> ! {
     naked_asm!(
