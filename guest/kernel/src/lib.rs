@@ -10,7 +10,6 @@
 //! object → wait queue → run queue. A lock is never held across a blocking wait.
 #![no_std]
 #![forbid(unsafe_code)]
-#![allow(clippy::too_many_lines, reason = "its long functions are still to be split")]
 
 extern crate alloc;
 

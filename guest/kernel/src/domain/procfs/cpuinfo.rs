@@ -3,8 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::arch::x86_64::{__cpuid, __cpuid_count, CpuidResult};
-use core::fmt::Write;
 
+use super::put::put;
 use crate::kernel;
 
 /// Names of the bits of a register; an empty name is not shown.
@@ -64,11 +64,6 @@ fn leaf(n: u32, sub: u32) -> CpuidResult {
     } else {
         CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 }
     }
-}
-
-fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
-    let r = s.write_fmt(args);
-    debug_assert!(r.is_ok());
 }
 
 fn flags() -> String {

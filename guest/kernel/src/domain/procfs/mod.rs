@@ -8,6 +8,8 @@ mod locks;
 mod mem;
 mod net;
 mod pid;
+mod put;
+mod status;
 mod sysctl;
 pub(crate) mod system;
 mod title;

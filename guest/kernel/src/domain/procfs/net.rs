@@ -1,10 +1,10 @@
 //! /proc/net: interfaces, routes and sockets of the domain.
 
+use super::put::put;
 use crate::objects::net::inet::PORTS;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::fmt::Write;
 
 use doppel_algo::net::ports::unmapped;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6};
@@ -51,11 +51,6 @@ const SOCKET_HEAD: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 const SOCKET_HEAD6: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 const UDP_HEAD: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n";
-
-fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
-    let r = s.write_fmt(args);
-    debug_assert!(r.is_ok());
-}
 
 fn dev() -> String {
     let mut s = String::from(concat!(

@@ -7,10 +7,10 @@ use alloc::string::{String, ToString};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::any::Any;
-use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
 use super::net;
+use super::put::put;
 use crate::objects::lookup::path::Path;
 use crate::objects::vfs::attach::Attachments;
 use crate::objects::vfs::attach::locks::Locks;
@@ -174,7 +174,6 @@ impl PidDir {
             "auxv" => self.block(0o400, |p| p.auxv.lock().clone()),
             "cmdline" => self.block(0o444, super::title::command_line),
             "environ" => self.block(0o400, |p| p.environ.lock().clone()),
-            "cgroup" => fixed("0::/\n"),
             "comm" => self.comm(),
             "coredump_filter" => self.core_filter(),
             "cwd" => self.magic(|p| Some(p.fs().cwd())),
@@ -197,13 +196,6 @@ impl PidDir {
             "children" if self.task => {
                 self.of(|p| Ok(p.children.lock().iter().map(|c| format!("{} ", c.pid)).collect()))
             }
-            "cpuset" => fixed("/\n"),
-            "mountstats" | "timers" => fixed(""),
-            "gid_map" | "uid_map" | "projid_map" => fixed("         0          0 4294967295\n"),
-            "setgroups" => fixed("allow\n"),
-            "io" => fixed(
-                "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
-            ),
             "limits" => self.of(|p| Ok(limits(p))),
             "maps" => self.of(|p| Ok(memory::maps_text(&p.space().mm))),
             "smaps" => self.of(|p| Ok(memory::smaps_text(&p.space().mm))),
@@ -212,54 +204,36 @@ impl PidDir {
             "mountinfo" => mount_table(crate::objects::vfs::mount::table::mountinfo_text),
             "net" => net::dir_node(),
             "ns" => Node::Dir(Arc::new(NsDir)),
-            "oom_adj" | "oom_score" => fixed("0\n"),
-            "oom_score_adj" => {
-                let (p, q) = (self.p.clone(), self.p.clone());
-                writable(
-                    0o644,
-                    move || {
-                        Ok(format!(
-                            "{}\n",
-                            p.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.load(Ordering::Relaxed)
-                        ))
-                    },
-                    move |b| {
-                        let v = parse_int(b).filter(|v| (-1000..=1000).contains(v)).ok_or(Errno::EINVAL)?;
-                        q.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.store(v as i32, Ordering::Relaxed);
-                        Ok(())
-                    },
-                )
-            }
-            "personality" => fixed("00000000\n"),
+            "oom_score_adj" => self.oom_score_adj(),
             "sched" => {
                 self.of(|p| Ok(format!("{} ({}, #threads: {})\n", comm_of(p), p.pid, p.threads().len())))
             }
             "schedstat" => self
                 .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, crate::process::time::cpu::thread_ns)))),
-            "stack" => fixed(""),
             "stat" if self.task => self.of_thread(|p, t| {
                 stat(p, t, t.map_or_else(Times::default, crate::process::time::cpu::thread_times))
             }),
             "stat" => self.of_thread(|p, t| stat(p, t, crate::process::time::cpu::process_times(p))),
-            "statm" => self.of(|p| {
-                let v = memory::vm_stats(&p.space().mm);
-                let page = |b: u64| b / 4096;
-                Ok(format!(
-                    "{} {} {} {} 0 {} 0\n",
-                    page(v.size),
-                    page(v.resident),
-                    page(v.shared),
-                    page(v.text),
-                    page(v.data)
-                ))
-            }),
-            "status" => self.of_thread(status),
-            "syscall" => fixed("running\n"),
-            "timerslack_ns" => fixed("50000\n"),
-            "wchan" => fixed("0"),
+            "statm" => self.of(|p| Ok(statm(p))),
+            "status" => self.of_thread(super::status::status),
             "task" if !self.task => Node::Dir(Arc::new(TaskDir { p: self.p.clone() })),
-            _ => return None,
+            _ => return constant(name),
         })
+    }
+
+    fn oom_score_adj(&self) -> Node {
+        let (p, q) = (self.p.clone(), self.p.clone());
+        writable(
+            0o644,
+            move || {
+                Ok(format!("{}\n", p.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.load(Ordering::Relaxed)))
+            },
+            move |b| {
+                let v = parse_int(b).filter(|v| (-1000..=1000).contains(v)).ok_or(Errno::EINVAL)?;
+                q.upgrade().ok_or(Errno::ESRCH)?.oom_score_adj.store(v as i32, Ordering::Relaxed);
+                Ok(())
+            },
+        )
     }
 
     fn comm(&self) -> Node {
@@ -285,7 +259,7 @@ pub fn parse_int(b: &[u8]) -> Option<i64> {
     core::str::from_utf8(b).ok()?.trim().parse().ok()
 }
 
-fn comm_text(c: &[u8; 16]) -> String {
+pub(super) fn comm_text(c: &[u8; 16]) -> String {
     let n = c.iter().position(|&b| b == 0).unwrap_or(16);
     String::from_utf8_lossy(&c[..n]).into_owned()
 }
@@ -398,126 +372,43 @@ fn mount_table(f: fn() -> String) -> Node {
     Node::File { mode: 0o444, open: Arc::new(open) }
 }
 
-/// Formatting into a String cannot fail.
-fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
-    let r = s.write_fmt(args);
-    debug_assert!(r.is_ok());
-}
-
-fn status(p: &Process, t: Option<&Thread>) -> Result<String> {
-    let v = memory::vm_stats(&p.space().mm);
-    let c = t.map_or_else(|| p.cred(), Thread::cred);
-    let (pending, blocked) = t.map_or((0, 0), |t| (t.signals.pending(), t.signals.mask()));
-    let (ignored, caught) = p.signals.ignored_and_caught();
-    let st = state(p, t);
-    let leader = p.threads();
-    let tracer = t.or(leader.first().map(|t| &**t)).and_then(|t| t.ptrace.tracer()).map_or(0, |q| q.pid);
-    let word = match st {
-        'R' => "running",
-        'T' => "stopped",
-        't' => "tracing stop",
-        'Z' => "zombie",
-        _ => "sleeping",
-    };
-    let groups: String = c.groups.iter().map(|g| g.to_string() + " ").collect();
-    let kb = |b: u64| b / 1024;
-    let name = t.map_or_else(|| comm_of(p), |t| comm_text(&t.comm.lock()));
-    let name = name.replace('\\', "\\\\").replace('\n', "\\n");
-    let mut s = String::new();
-    put(
-        &mut s,
-        format_args!(
-            "Name:\t{name}\nUmask:\t{:04o}\nState:\t{st} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n",
-            p.fs().umask(),
-            p.pid,
-            t.map_or(p.pid, Thread::tid),
-            p.parent().map_or(0, |q| q.pid),
-            tracer
-        ),
-    );
-    put(
-        &mut s,
-        format_args!(
-            "Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t{}\nGroups:\t{groups}\nNStgid:\t{}\nNSpid:\t{}\nNSpgid:\t{}\nNSsid:\t{}\n",
-            c.ruid,
-            c.euid,
-            c.suid,
-            c.fsuid,
-            c.rgid,
-            c.egid,
-            c.sgid,
-            c.fsgid,
-            p.files().list().len().next_multiple_of(64).max(64),
-            p.pid,
-            t.map_or(p.pid, Thread::tid),
-            p.pgid(),
-            p.session().sid
-        ),
-    );
-    if !p.is_zombie() {
-        put(
-            &mut s,
-            format_args!(
-                "VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmLck:\t{3:8} kB\nVmPin:\t       0 kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{1:8} kB\nRssAnon:\t{1:8} kB\nRssFile:\t       0 kB\nRssShmem:\t{2:8} kB\n",
-                kb(v.size),
-                kb(v.resident),
-                kb(v.shared),
-                kb(v.locked)
-            ),
-        );
-        put(
-            &mut s,
-            format_args!(
-                "VmData:\t{:8} kB\nVmStk:\t{:8} kB\nVmExe:\t{:8} kB\nVmLib:\t       0 kB\nVmPTE:\t       0 kB\nVmSwap:\t       0 kB\n",
-                kb(v.data),
-                kb(v.stack),
-                kb(v.text)
-            ),
-        );
-    }
-    put(
-        &mut s,
-        format_args!(
-            "CoreDumping:\t{}\nTHP_enabled:\t1\nThreads:\t{}\nSigQ:\t0/{}\nSigPnd:\t{pending:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n",
-            u8::from(p.dump.is_under_way()),
-            p.threads().len().max(1),
-            p.rlimit(crate::process::task::rlimit::SIGPENDING),
-            p.signals.pending()
-        ),
-    );
-    let seccomp = match t {
-        Some(t) => t.seccomp.status(),
-        None => p.threads.lock().first().map_or((0, 0), |t| t.seccomp.status()),
-    };
-    put(
-        &mut s,
-        format_args!(
-            "CapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t{}\nSeccomp_filters:\t{}\n",
-            c.cap_inheritable,
-            c.cap_permitted,
-            c.cap_effective,
-            c.cap_bounding,
-            c.cap_ambient,
-            u8::from(p.no_new_privs.load(Ordering::Relaxed)),
-            seccomp.0,
-            seccomp.1
-        ),
-    );
-    let cpus = kernel().vcpu_limit;
-    let mask = if cpus >= 32 { u32::MAX } else { (1 << cpus) - 1 };
-    put(
-        &mut s,
-        format_args!(
-            "Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\nvoluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
-            cpu_list(cpus)
-        ),
-    );
-    Ok(s)
-}
-
 /// "0" or "0-3".
 pub fn cpu_list(n: u32) -> String {
     if n <= 1 { "0".to_string() } else { format!("0-{}", n - 1) }
+}
+
+/// Files that say the same of all processes.
+fn constant(name: &str) -> Option<Node> {
+    Some(match name {
+        "cgroup" => fixed("0::/\n"),
+        "cpuset" => fixed("/\n"),
+        "mountstats" | "timers" => fixed(""),
+        "gid_map" | "uid_map" | "projid_map" => fixed("         0          0 4294967295\n"),
+        "setgroups" => fixed("allow\n"),
+        "io" => fixed(
+            "rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
+        ),
+        "oom_adj" | "oom_score" => fixed("0\n"),
+        "personality" => fixed("00000000\n"),
+        "stack" => fixed(""),
+        "syscall" => fixed("running\n"),
+        "timerslack_ns" => fixed("50000\n"),
+        "wchan" => fixed("0"),
+        _ => return None,
+    })
+}
+
+fn statm(p: &Process) -> String {
+    let v = memory::vm_stats(&p.space().mm);
+    let page = |b: u64| b / 4096;
+    format!(
+        "{} {} {} {} 0 {} 0\n",
+        page(v.size),
+        page(v.resident),
+        page(v.shared),
+        page(v.text),
+        page(v.data)
+    )
 }
 
 fn limits(p: &Process) -> String {

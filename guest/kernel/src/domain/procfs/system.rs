@@ -5,11 +5,11 @@ use crate::process::task::load::{load_averages, thread_counts, total_cpu_ns};
 use crate::process::time::cpu;
 use alloc::format;
 use alloc::string::String;
-use core::fmt::Write;
 
 use doppel_machine::{arena, boot};
 
 use super::empty;
+use super::put::put;
 use crate::core::time;
 use crate::kernel;
 use crate::objects::vfs::synthetic::{Entries, fixed, link, text};
@@ -82,11 +82,6 @@ fn committed() -> u64 {
 /// Bytes of the page file in use.
 fn shared_pages() -> u64 {
     crate::objects::pages::page_file().usage().0 * 4096
-}
-
-fn put(s: &mut String, args: core::fmt::Arguments<'_>) {
-    let r = s.write_fmt(args);
-    debug_assert!(r.is_ok());
 }
 
 fn meminfo() -> String {

@@ -71,6 +71,16 @@ enum Step {
     To(Path),
 }
 
+/// Where a symbolic link leads.
+enum Link {
+    /// To a place, bypassing its text (a magic link).
+    To(Path),
+    /// It stands for a file without a place, which opening it opens again.
+    Itself,
+    /// By this name.
+    Text(Vec<u8>),
+}
+
 /// Resolves names for somebody.
 pub struct Walker {
     root: Path,
@@ -174,42 +184,21 @@ impl Walker {
                 && child.kind() == FileType::Symlink
                 && (!is_last || follow || slash)
             {
-                if self.restrict & resolve::NO_SYMLINKS != 0 {
-                    return Err(Errno::ELOOP);
-                }
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(Errno::ELOOP);
-                }
-                let inode = child.inode();
-                if let Some(target) = inode.follow() {
-                    if self.restrict & (resolve::NO_MAGICLINKS | resolve::BENEATH | resolve::IN_ROOT) != 0 {
-                        return Err(Errno::ELOOP);
-                    }
-                    at = target?;
-                    if is_last {
-                        if slash {
-                            self.must_be_dir(&at)?;
+                match self.follow(child, is_last, &mut links)? {
+                    Link::To(place) if is_last => return self.arrived(place, slash),
+                    Link::To(place) => (at, pos) = (place, next),
+                    Link::Itself => return Ok(Found::Place(Path::new(at.mount().clone(), child.clone()))),
+                    Link::Text(mut target) => {
+                        if target.first() == Some(&b'/') {
+                            at = self.jump_to_root()?;
                         }
-                        return Ok(Found::Place(at));
+                        target.extend_from_slice(&text[end..]);
+                        if target.is_empty() {
+                            return Err(Errno::ENOENT);
+                        }
+                        (owned, pos) = (Some(target), 0);
                     }
-                    pos = next;
-                    continue;
                 }
-                if is_last && inode.reopen().is_some() {
-                    return Ok(Found::Place(Path::new(at.mount().clone(), child.clone())));
-                }
-                let mut target = inode.readlink()?;
-                inode.touch_atime();
-                if target.first() == Some(&b'/') {
-                    at = self.jump_to_root()?;
-                }
-                target.extend_from_slice(&text[end..]);
-                if target.is_empty() {
-                    return Err(Errno::ENOENT);
-                }
-                owned = Some(target);
-                pos = 0;
                 continue;
             }
             match step {
@@ -218,13 +207,42 @@ impl Walker {
                 Step::Stay => {}
             }
             if is_last {
-                if slash {
-                    self.must_be_dir(&at)?;
-                }
-                return Ok(Found::Place(at));
+                return self.arrived(at, slash);
             }
             pos = next;
         }
+    }
+
+    /// The end of a walk: a directory, if slashes follow its name.
+    fn arrived(&self, at: Path, slash: bool) -> Result<Found> {
+        if slash {
+            self.must_be_dir(&at)?;
+        }
+        Ok(Found::Place(at))
+    }
+
+    /// Where a symbolic link leads, one of `links` followed so far.
+    fn follow(&self, link: &Dentry, is_last: bool, links: &mut u32) -> Result<Link> {
+        if self.restrict & resolve::NO_SYMLINKS != 0 {
+            return Err(Errno::ELOOP);
+        }
+        *links += 1;
+        if *links > LINKS_MAX {
+            return Err(Errno::ELOOP);
+        }
+        let inode = link.inode();
+        if let Some(target) = inode.follow() {
+            if self.restrict & (resolve::NO_MAGICLINKS | resolve::BENEATH | resolve::IN_ROOT) != 0 {
+                return Err(Errno::ELOOP);
+            }
+            return target.map(Link::To);
+        }
+        if is_last && inode.reopen().is_some() {
+            return Ok(Link::Itself);
+        }
+        let target = inode.readlink()?;
+        inode.touch_atime();
+        Ok(Link::Text(target))
     }
 
     /// Goes from `at` as far as the directory cache leads; gives where the rest of the name starts, if any is left.

@@ -10,7 +10,7 @@ use doppel_machine::user::{UserPtr, bytes_of};
 
 use super::Common;
 use super::consts as c;
-use super::socket::{Received, SendMsg};
+use super::socket::{Marks, Received, SendMsg};
 use super::unix::scm::{Fds, SCM_MAX_FD, Ucred};
 use crate::core::subject::Subject;
 use crate::objects::net::unix::scm::PEERS;
@@ -175,27 +175,8 @@ impl MsgHdr {
                     msg.source = (*ip != [0; 16]).then_some(*ip);
                     msg.index = word(at + CMSG_HDR + 16) as u32;
                 }
-                (c::SOL_IP | c::SOL_IPV6, kind) if !unix => {
-                    let v6 = word(at + 8) == c::SOL_IPV6;
-                    let place = match (v6, kind) {
-                        (true, c::IPV6_HOPLIMIT) | (false, c::IP_TTL) => &mut msg.marks.hops,
-                        (true, c::IPV6_TCLASS) | (false, c::IP_TOS) => &mut msg.marks.class,
-                        // Other options of a packet have no effect on loopback.
-                        _ => {
-                            at += align8(len);
-                            continue;
-                        }
-                    };
-                    let v = match *data {
-                        [a, b, c, d] => i32::from_ne_bytes([a, b, c, d]),
-                        [a] if (v6, kind) == (false, c::IP_TOS) => i32::from(a),
-                        _ => return Err(Errno::EINVAL),
-                    };
-                    let least = if v6 { -1 } else { i32::from(kind == c::IP_TTL) };
-                    if !(least..=255).contains(&v) {
-                        return Err(Errno::EINVAL);
-                    }
-                    *place = v;
+                (level @ (c::SOL_IP | c::SOL_IPV6), kind) if !unix => {
+                    packet_field(&mut msg.marks, level, kind, data)?
                 }
                 _ => {}
             }
@@ -310,4 +291,26 @@ impl ControlWriter {
         }
         Ok(())
     }
+}
+
+/// A field of the IP header of this packet, given by a control message.
+fn packet_field(marks: &mut Marks, level: i32, kind: i32, data: &[u8]) -> Result<()> {
+    let v6 = level == c::SOL_IPV6;
+    let place = match (v6, kind) {
+        (true, c::IPV6_HOPLIMIT) | (false, c::IP_TTL) => &mut marks.hops,
+        (true, c::IPV6_TCLASS) | (false, c::IP_TOS) => &mut marks.class,
+        // Other options of a packet have no effect on loopback.
+        _ => return Ok(()),
+    };
+    let v = match *data {
+        [a, b, c, d] => i32::from_ne_bytes([a, b, c, d]),
+        [a] if (v6, kind) == (false, c::IP_TOS) => i32::from(a),
+        _ => return Err(Errno::EINVAL),
+    };
+    let least = if v6 { -1 } else { i32::from(kind == c::IP_TTL) };
+    if !(least..=255).contains(&v) {
+        return Err(Errno::EINVAL);
+    }
+    *place = v;
+    Ok(())
 }

@@ -97,25 +97,93 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
         return Ok(());
     }
     let n = int(v)?;
-    let cred = subject().cred();
     let inet = o.domain != doppel_algo::net::sockaddr::AF_UNIX;
     match name {
         c::SO_DETACH_REUSEPORT_BPF => return Err(Errno::ENOPROTOOPT),
-        c::SO_ATTACH_FILTER => return filter::attach(o, v),
-        c::SO_ATTACH_BPF if v.len() != 4 => return Err(Errno::EINVAL),
-        c::SO_ATTACH_BPF => return filter::attach_descriptor(o, n),
-        c::SO_DETACH_FILTER => return filter::detach(o),
         c::SO_LOCK_FILTER if n == 0 && o.on(name) => return Err(Errno::EPERM),
         c::SO_TYPE | c::SO_PROTOCOL | c::SO_DOMAIN | c::SO_ERROR | c::SO_ACCEPTCONN | c::SO_PEERCRED => {
             return Err(Errno::ENOPROTOOPT);
         }
+        c::SO_ATTACH_FILTER | c::SO_ATTACH_BPF | c::SO_DETACH_FILTER => return set_filter(o, name, v, n),
+        c::SO_SNDBUF
+        | c::SO_RCVBUF
+        | c::SO_SNDBUFFORCE
+        | c::SO_RCVBUFFORCE
+        | c::SO_BUF_LOCK
+        | c::SO_RCVLOWAT => {
+            return set_size(o, name, n);
+        }
+        c::SO_PRIORITY | c::SO_MARK => return set_class(o, name, n),
+        c::SO_TIMESTAMP | c::SO_TIMESTAMPNS | c::SO_TIMESTAMP_NEW | c::SO_TIMESTAMPNS_NEW => {
+            switch_timestamps(o, name, n != 0);
+        }
+        c::SO_TIMESTAMPING | c::SO_TIMESTAMPING_NEW => {
+            check_timestamping(s, n)?;
+            o.keep(c::SO_TIMESTAMPING, u64::from(n as u32));
+            o.switch(c::SO_TIMESTAMPING, n != 0);
+            o.switch(c::SO_TIMESTAMP_NEW, name == c::SO_TIMESTAMPING_NEW);
+        }
+        c::SO_BUSY_POLL
+        | c::SO_INCOMING_CPU
+        | c::SO_BUSY_POLL_BUDGET
+        | c::SO_MAX_PACING_RATE
+        | c::SO_TXTIME
+        | c::SO_TXREHASH => return set_pace(o, name, n, v),
+        c::SO_LINGER => {
+            if v.len() < 8 {
+                return Err(Errno::EINVAL);
+            }
+            let time = if n != 0 { int(&v[4..])? as u32 } else { o.linger().1 };
+            o.set_linger(n != 0, time);
+        }
+        c::SO_SNDLOWAT => return Err(Errno::ENOPROTOOPT),
+        c::SO_RCVTIMEO | c::SO_RCVTIMEO_NEW => o.rcvtimeo.store(timeval(v)?, Ordering::Relaxed),
+        c::SO_SNDTIMEO | c::SO_SNDTIMEO_NEW => o.sndtimeo.store(timeval(v)?, Ordering::Relaxed),
+        c::SO_PEEK_OFF => {
+            if matches!(o.protocol, c::IPPROTO_ICMP | c::IPPROTO_ICMPV6) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            o.peek_off.store(n, Ordering::Relaxed);
+        }
+        c::SO_BSDCOMPAT => {}
+        c::SO_ZEROCOPY if !inet || !matches!(o.protocol, c::SOL_TCP | c::SOL_UDP) => {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        c::SO_ZEROCOPY if !(0..=1).contains(&n) => return Err(Errno::EINVAL),
+        c::SO_BINDTOIFINDEX => {
+            o.device.store(u32::try_from(n).map_err(|_| Errno::EINVAL)?, Ordering::Relaxed)
+        }
+        c::SO_PASSPIDFD if inet => return Err(Errno::EOPNOTSUPP),
+        _ if SWITCHES.contains(&name) => {
+            o.switch(name, n != 0);
+            s.switched(name);
+        }
+        _ => return s.set_option(level, name, v),
+    }
+    Ok(())
+}
+
+/// Options of the filter of what is received.
+fn set_filter(o: &Common, name: i32, v: &[u8], n: i32) -> Result<()> {
+    match name {
+        c::SO_ATTACH_FILTER => filter::attach(o, v),
+        c::SO_ATTACH_BPF if v.len() != 4 => Err(Errno::EINVAL),
+        c::SO_ATTACH_BPF => filter::attach_descriptor(o, n),
+        c::SO_DETACH_FILTER => filter::detach(o),
+        _ => Err(Errno::ENOPROTOOPT),
+    }
+}
+
+/// Sizes of buffers, and how much must be there.
+fn set_size(o: &Common, name: i32, n: i32) -> Result<()> {
+    match name {
         c::SO_SNDBUF | c::SO_RCVBUF => {
             // A negative number is a huge one.
             let size = if n < 0 { c::MAX_BUF } else { n.min(c::MAX_BUF) };
             set_buffer(o, name == c::SO_SNDBUF, size);
         }
         c::SO_SNDBUFFORCE | c::SO_RCVBUFFORCE => {
-            if !cred.capable(CAP_NET_ADMIN) {
+            if !subject().cred().capable(CAP_NET_ADMIN) {
                 return Err(Errno::EPERM);
             }
             set_buffer(o, name == c::SO_SNDBUFFORCE, n.max(0));
@@ -125,26 +193,6 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
                 return Err(Errno::EINVAL);
             }
             o.buf_lock.store(n as u32, Ordering::Relaxed);
-        }
-        c::SO_PRIORITY => {
-            // TC_PRIO_INTERACTIVE is the most that everybody may ask for.
-            if !(0..=6).contains(&n) && !cred.capable(CAP_NET_ADMIN) {
-                return Err(Errno::EPERM);
-            }
-            o.priority.store(n as u32, Ordering::Relaxed);
-        }
-        c::SO_MARK => {
-            if !cred.capable(CAP_NET_ADMIN) {
-                return Err(Errno::EPERM);
-            }
-            o.mark.store(n as u32, Ordering::Relaxed);
-        }
-        c::SO_LINGER => {
-            if v.len() < 8 {
-                return Err(Errno::EINVAL);
-            }
-            let time = if n != 0 { int(&v[4..])? as u32 } else { o.linger().1 };
-            o.set_linger(n != 0, time);
         }
         c::SO_RCVLOWAT => {
             let n = if n < 0 { i32::MAX } else { n.max(1) };
@@ -157,30 +205,45 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
             };
             o.rcvlowat.store(n.min(most), Ordering::Relaxed);
         }
-        c::SO_SNDLOWAT => return Err(Errno::ENOPROTOOPT),
-        c::SO_RCVTIMEO | c::SO_RCVTIMEO_NEW => o.rcvtimeo.store(timeval(v)?, Ordering::Relaxed),
-        c::SO_SNDTIMEO | c::SO_SNDTIMEO_NEW => o.sndtimeo.store(timeval(v)?, Ordering::Relaxed),
-        c::SO_PEEK_OFF => {
-            if matches!(o.protocol, c::IPPROTO_ICMP | c::IPPROTO_ICMPV6) {
-                return Err(Errno::EOPNOTSUPP);
+        _ => return Err(Errno::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+/// SO_PRIORITY and SO_MARK.
+fn set_class(o: &Common, name: i32, n: i32) -> Result<()> {
+    let admin = subject().cred().capable(CAP_NET_ADMIN);
+    match name {
+        c::SO_PRIORITY => {
+            // TC_PRIO_INTERACTIVE is the most that everybody may ask for.
+            if !(0..=6).contains(&n) && !admin {
+                return Err(Errno::EPERM);
             }
-            o.peek_off.store(n, Ordering::Relaxed);
+            o.priority.store(n as u32, Ordering::Relaxed);
         }
-        c::SO_BSDCOMPAT => {}
-        c::SO_TIMESTAMP | c::SO_TIMESTAMPNS | c::SO_TIMESTAMP_NEW | c::SO_TIMESTAMPNS_NEW => {
-            // One way of telling the time at once.
-            o.switch(c::SO_TIMESTAMP, n != 0 && matches!(name, c::SO_TIMESTAMP | c::SO_TIMESTAMP_NEW));
-            o.switch(c::SO_TIMESTAMPNS, n != 0 && matches!(name, c::SO_TIMESTAMPNS | c::SO_TIMESTAMPNS_NEW));
-            if n != 0 {
-                o.switch(c::SO_TIMESTAMP_NEW, matches!(name, c::SO_TIMESTAMP_NEW | c::SO_TIMESTAMPNS_NEW));
+        c::SO_MARK => {
+            if !admin {
+                return Err(Errno::EPERM);
             }
+            o.mark.store(n as u32, Ordering::Relaxed);
         }
-        c::SO_TIMESTAMPING | c::SO_TIMESTAMPING_NEW => {
-            check_timestamping(s, n)?;
-            o.keep(c::SO_TIMESTAMPING, u64::from(n as u32));
-            o.switch(c::SO_TIMESTAMPING, n != 0);
-            o.switch(c::SO_TIMESTAMP_NEW, name == c::SO_TIMESTAMPING_NEW);
-        }
+        _ => return Err(Errno::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+/// One way of telling the time at once.
+fn switch_timestamps(o: &Common, name: i32, on: bool) {
+    o.switch(c::SO_TIMESTAMP, on && matches!(name, c::SO_TIMESTAMP | c::SO_TIMESTAMP_NEW));
+    o.switch(c::SO_TIMESTAMPNS, on && matches!(name, c::SO_TIMESTAMPNS | c::SO_TIMESTAMPNS_NEW));
+    if on {
+        o.switch(c::SO_TIMESTAMP_NEW, matches!(name, c::SO_TIMESTAMP_NEW | c::SO_TIMESTAMPNS_NEW));
+    }
+}
+
+/// How packets would go out: kept to be shown again.
+fn set_pace(o: &Common, name: i32, n: i32, v: &[u8]) -> Result<()> {
+    match name {
         c::SO_BUSY_POLL if n < 0 => return Err(Errno::EINVAL),
         c::SO_BUSY_POLL | c::SO_INCOMING_CPU => o.keep(name, u64::from(n as u32)),
         c::SO_BUSY_POLL_BUDGET => {
@@ -204,13 +267,6 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
             }
             o.keep(name, u64::from_ne_bytes(*time));
         }
-        c::SO_ZEROCOPY if !inet || !matches!(o.protocol, c::SOL_TCP | c::SOL_UDP) => {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        c::SO_ZEROCOPY if !(0..=1).contains(&n) => return Err(Errno::EINVAL),
-        c::SO_BINDTOIFINDEX => {
-            o.device.store(u32::try_from(n).map_err(|_| Errno::EINVAL)?, Ordering::Relaxed)
-        }
         c::SO_TXREHASH => {
             if o.protocol != c::SOL_TCP {
                 return Err(Errno::EOPNOTSUPP);
@@ -220,12 +276,7 @@ pub fn set(s: &dyn SocketOps, level: i32, name: i32, v: &[u8]) -> Result<()> {
             }
             o.keep(name, u64::from(n != 0));
         }
-        c::SO_PASSPIDFD if inet => return Err(Errno::EOPNOTSUPP),
-        _ if SWITCHES.contains(&name) => {
-            o.switch(name, n != 0);
-            s.switched(name);
-        }
-        _ => return s.set_option(level, name, v),
+        _ => return Err(Errno::ENOPROTOOPT),
     }
     Ok(())
 }

@@ -135,7 +135,7 @@ fn info(a: &Args, used: bool) -> Result<u64> {
 }
 
 fn sys_semctl(a: &Args) -> Result<u64> {
-    let (id, num, cmd, arg) = (a.i32(0), a.i32(1), a.i32(2) & !IPC_64, a.ptr(3));
+    let (id, cmd, arg) = (a.i32(0), a.i32(2) & !IPC_64, a.ptr(3));
     match cmd {
         IPC_INFO | SEM_INFO => return info(a, cmd == SEM_INFO),
         SEM_STAT | SEM_STAT_ANY => {
@@ -176,32 +176,42 @@ fn sys_semctl(a: &Args) -> Result<u64> {
         _ => {}
     }
     perm.check(if cmd == SETVAL || cmd == SETALL { 2 } else { 4 })?;
-    let count = set.state.lock().sems.len();
     match cmd {
-        GETALL => {
-            let values: Vec<u16> = set.state.lock().sems.iter().map(|s| s.value as u16).collect();
-            for (i, v) in (0..).zip(&values) {
-                arg.add(i * 2).write(v)?;
-            }
-            return Ok(0);
-        }
-        SETALL => {
-            let mut values = Vec::with_capacity(count);
-            for i in 0..count as u64 {
-                let v = i32::from(arg.add(i * 2).read::<u16>()?);
-                values.push(if v > SEMVMX { return Err(Errno::ERANGE) } else { v });
-            }
-            forget_undo(id, None);
-            set.change(|s| {
-                for (sem, v) in s.sems.iter_mut().zip(values) {
-                    (sem.value, sem.pid) = (v, a.thread.process.pid);
-                }
-                s.ctime = seconds();
-            });
-            return Ok(0);
-        }
-        _ => {}
+        GETALL | SETALL => all_values(a, &set, id, cmd == SETALL),
+        _ => one_value(a, &set, id, cmd),
     }
+}
+
+/// GETALL and SETALL.
+fn all_values(a: &Args, set: &Set, id: i32, change: bool) -> Result<u64> {
+    let arg = a.ptr(3);
+    let count = set.state.lock().sems.len();
+    if !change {
+        let values: Vec<u16> = set.state.lock().sems.iter().map(|s| s.value as u16).collect();
+        for (i, v) in (0..).zip(&values) {
+            arg.add(i * 2).write(v)?;
+        }
+    } else {
+        let mut values = Vec::with_capacity(count);
+        for i in 0..count as u64 {
+            let v = i32::from(arg.add(i * 2).read::<u16>()?);
+            values.push(if v > SEMVMX { return Err(Errno::ERANGE) } else { v });
+        }
+        forget_undo(id, None);
+        set.change(|s| {
+            for (sem, v) in s.sems.iter_mut().zip(values) {
+                (sem.value, sem.pid) = (v, a.thread.process.pid);
+            }
+            s.ctime = seconds();
+        });
+    }
+    Ok(0)
+}
+
+/// The commands on one semaphore of a set.
+fn one_value(a: &Args, set: &Set, id: i32, cmd: i32) -> Result<u64> {
+    let num = a.i32(1);
+    let count = set.state.lock().sems.len();
     let i = usize::try_from(num).ok().filter(|n| *n < count).ok_or(Errno::EINVAL)?;
     if cmd == SETVAL {
         let v = a.i32(3);

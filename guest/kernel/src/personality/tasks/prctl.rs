@@ -117,6 +117,15 @@ fn sys_prctl(a: &Args) -> Result<u64> {
             Ok(0)
         }
         pr::GET_TIMERSLACK => Ok(a.thread.attrs.timer_slack.load(Ordering::Relaxed)),
+        op => machine(a, op),
+    }
+}
+
+/// What belongs to the processor, and what is taken without effect.
+fn machine(a: &Args, op: u32) -> Result<u64> {
+    let p = &a.thread.process;
+    let arg = a.u64(1);
+    match op {
         // Statistical timing only.
         pr::GET_TIMING => Ok(0),
         pr::SET_TIMING if arg == 0 => Ok(0),
@@ -141,7 +150,7 @@ fn sys_prctl(a: &Args) -> Result<u64> {
             Ok(0)
         }
         pr::MCE_KILL_GET => zeros(a, 1).map(|()| u64::from(p.attrs.mce_kill.load(Ordering::Relaxed))),
-        pr::SET_IO_FLUSHER | pr::GET_IO_FLUSHER => io_flusher(a, a.u32(0) == pr::SET_IO_FLUSHER),
+        pr::SET_IO_FLUSHER | pr::GET_IO_FLUSHER => io_flusher(a, op == pr::SET_IO_FLUSHER),
         // Off is all there is.
         pr::SET_SYSCALL_USER_DISPATCH if arg == 0 => zeros(a, 2).map(|()| 0),
         pr::SET_MM => Err(Errno::EPERM),

@@ -12,9 +12,11 @@ use core::sync::atomic::Ordering;
 
 use doppel_machine::arena;
 use doppel_machine::cpu;
+use doppel_machine::task::UserContext;
 use doppel_machine::user::UserPtr;
 
 use crate::core::sched::wait_until_uninterruptible;
+use crate::objects::vfs::FdTable;
 use crate::process::ptrace;
 use crate::process::task::Space;
 use crate::process::task::{Process, Thread, current};
@@ -91,17 +93,8 @@ pub(crate) fn check(r: &Request) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
-    check(&r)?;
-    let process = &parent.process;
-    // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's
-    // control group bounds those.
-    if doppel_machine::boot::task_limit().is_some_and(|most| TASKS.tasks() >= most) {
-        return Err(Errno::EAGAIN);
-    }
-    let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
-    let vfork = r.flags & flag::VFORK != 0;
-
+/// The registers a child starts with.
+fn child_regs(parent: &Thread, r: &Request) -> Result<UserContext> {
     let mut regs = parent.task.regs();
     regs.rax = 0;
     regs.orig_rax = u64::MAX;
@@ -112,36 +105,22 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     if regs.fs_base >= doppel_abi_machine::layout::USER_END {
         return Err(Errno::EPERM);
     }
+    Ok(regs)
+}
 
-    let share_vm = r.flags & flag::VM != 0;
-    let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
-    if !share_vm {
-        space.owner.store(tid, Ordering::Relaxed);
-    }
-    let child_process =
-        if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(parent, tid, &space, &r)? };
-    let files = if r.flags & flag::THREAD == 0 {
-        child_process.files()
-    } else if r.flags & flag::FILES != 0 {
+/// The descriptors of a child: its process', its parent's, or a copy.
+fn child_files(parent: &Thread, process: &Process, flags: u64) -> Arc<FdTable> {
+    if flags & flag::THREAD == 0 {
+        process.files()
+    } else if flags & flag::FILES != 0 {
         parent.files().clone()
     } else {
         Arc::new(parent.files().fork())
-    };
-    let signals = parent.signals.fork();
-    if share_vm && !vfork {
-        signals.clear_altstack();
     }
-    let child = Thread::new(
-        tid,
-        child_process.clone(),
-        parent.cred(),
-        Some(files),
-        space.clone(),
-        regs,
-        parent.task.xstate(),
-        *parent.comm.lock(),
-        signals,
-    );
+}
+
+/// What a child has from its parent, and where its number is to be stored.
+fn inherit(parent: &Thread, child: &Thread, r: &Request) {
     child.attrs.inherit(&parent.attrs);
     child.seccomp.inherit(&parent.seccomp);
     if parent.has_own_fs() && r.flags & flag::THREAD != 0 {
@@ -153,21 +132,63 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     if r.flags & flag::CHILD_SETTID != 0 {
         child.set_child_tid.store(r.child_tid, Ordering::Relaxed);
     }
-    let done = vfork.then(|| Arc::new(Vfork::default()));
-    *child.vfork_done.lock() = done.clone();
+}
 
+/// Stores the child's number and a descriptor of it where the parent wants them.
+fn tell_parent(parent: &Thread, child: &Arc<Process>, tid: i32, r: &Request) -> Result<()> {
     if r.flags & flag::PARENT_SETTID != 0 {
         // Linux does not look whether this works.
         let _ = UserPtr(r.parent_tid).write(&tid);
     }
     if r.flags & flag::PIDFD != 0 {
-        let fd = crate::process::descriptors::pidfd::open(&child_process)?;
+        let fd = crate::process::descriptors::pidfd::open(child)?;
         if let Err(e) = UserPtr(r.pidfd).write(&fd) {
             // Another thread may have closed it already; then there is nothing to undo.
             let _ = parent.files().close(fd);
             return Err(e.into());
         }
     }
+    Ok(())
+}
+
+pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
+    check(&r)?;
+    let process = &parent.process;
+    // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's
+    // control group bounds those.
+    if doppel_machine::boot::task_limit().is_some_and(|most| TASKS.tasks() >= most) {
+        return Err(Errno::EAGAIN);
+    }
+    let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
+    let vfork = r.flags & flag::VFORK != 0;
+    let regs = child_regs(parent, &r)?;
+    let share_vm = r.flags & flag::VM != 0;
+    let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
+    if !share_vm {
+        space.owner.store(tid, Ordering::Relaxed);
+    }
+    let child_process =
+        if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(parent, tid, &space, &r)? };
+    let signals = parent.signals.fork();
+    if share_vm && !vfork {
+        signals.clear_altstack();
+    }
+    let child = Thread::new(
+        tid,
+        child_process.clone(),
+        parent.cred(),
+        Some(child_files(parent, &child_process, r.flags)),
+        space.clone(),
+        regs,
+        parent.task.xstate(),
+        *parent.comm.lock(),
+        signals,
+    );
+    inherit(parent, &child, &r);
+    let done = vfork.then(|| Arc::new(Vfork::default()));
+    *child.vfork_done.lock() = done.clone();
+
+    tell_parent(parent, &child_process, tid, &r)?;
     ptrace::inherit(parent, &child, vfork, r.exit_signal);
     publish(&child, process, &child_process, r.flags);
 

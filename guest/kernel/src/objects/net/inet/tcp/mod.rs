@@ -347,6 +347,33 @@ impl Tcp {
         let Some(l) = listener else {
             return if local == to { self.meet_itself(to, nonblock) } else { self.refused(nonblock) };
         };
+        let server = self.pair_with(&l, to);
+        match l.queue(server) {
+            None => {
+                let peer = {
+                    let mut i = self.inner.lock();
+                    i.state = State::Closed;
+                    i.peer.take()
+                };
+                drop(peer);
+                self.refused(nonblock)
+            }
+            Some(ready) => {
+                if ready {
+                    self.established();
+                    l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
+                }
+                if nonblock {
+                    self.inner.lock().told = Told::Success;
+                    return Err(Errno::EINPROGRESS);
+                }
+                self.await_connection()
+            }
+        }
+    }
+
+    /// Makes the server's end of a connection from this end to the listener `l` at `to`, and joins the two.
+    fn pair_with(&self, l: &Self, to: End) -> Arc<Self> {
         let server = l.server();
         {
             let (ip, tcp) = {
@@ -372,16 +399,22 @@ impl Tcp {
             i.remote = to;
             i.peer = Some(server.clone());
         }
+        server
+    }
+
+    /// Takes the server's end of a connection into the backlog, or has it wait for room: whether there was some. `None` if
+    /// this end listens no more.
+    fn queue(&self, server: Arc<Self>) -> Option<bool> {
         let mut kept_until = None;
         let room = {
-            let mut i = l.inner.lock();
+            let mut i = self.inner.lock();
             if i.state != State::Listening || i.shut & RCV_SHUTDOWN != 0 {
                 None
             } else if i.backlog.len() + i.deferred.len() > i.max_backlog {
                 i.pending.push_back(server);
                 Some(false)
             } else if let Some(seconds) = i.tcp.defers() {
-                server.inner.lock().kept_by = Some(l.me.clone());
+                server.inner.lock().kept_by = Some(self.me.clone());
                 let until = time::monotonic_ns() + seconds * 1_000_000_000;
                 i.deferred.push_back((until, server));
                 kept_until = Some(until);
@@ -392,30 +425,9 @@ impl Tcp {
             }
         };
         if let Some(until) = kept_until {
-            l.look_at(until);
+            self.look_at(until);
         }
-        match room {
-            None => {
-                let peer = {
-                    let mut i = self.inner.lock();
-                    i.state = State::Closed;
-                    i.peer.take()
-                };
-                drop(peer);
-                self.refused(nonblock)
-            }
-            Some(ready) => {
-                if ready {
-                    self.established();
-                    l.common.wake_read(poll::POLLIN | poll::POLLRDNORM);
-                }
-                if nonblock {
-                    self.inner.lock().told = Told::Success;
-                    return Err(Errno::EINPROGRESS);
-                }
-                self.await_connection()
-            }
-        }
+        room
     }
 
     /// Connects to its own address, where nobody listens: both ends are this one (a simultaneous open).
