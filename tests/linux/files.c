@@ -197,6 +197,7 @@ CASE(lseek_kinds_and_errors) {
     int p[2];
     CHECK(pipe(p) == 0);
     CHECK_ERR(lseek(p[0], 0, SEEK_CUR), ESPIPE);
+    CHECK_ERR(lseek(p[0], 0, 9), EINVAL);
     CHECK_ERR(pread(p[0], &c, 1, 0), ESPIPE);
 }
 CASE(sparse_write_reads_zero) {

@@ -3,6 +3,7 @@
 pub mod hook;
 pub mod kernel;
 pub mod log;
+pub(crate) mod numbers;
 pub mod part;
 pub mod random;
 pub mod sched;

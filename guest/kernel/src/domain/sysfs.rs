@@ -14,7 +14,7 @@ use super::sysnet;
 use crate::core::sched::PollTable;
 use crate::objects::vfs::file::poll;
 use crate::objects::vfs::synthetic::{Directory, Node, SyntheticInode, bytes, dir, fixed, seek_to, text};
-use crate::objects::vfs::{File, FileOps, FileType, Inode, Input, Output};
+use crate::objects::vfs::{File, FileOps, FileType, Inode, Input, Output, Whence};
 use crate::{Errno, Result, kernel};
 
 /// Root inode of a sys file system.
@@ -104,7 +104,7 @@ impl FileOps for Generation {
         true
     }
 
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+    fn seek(&self, file: &File, offset: i64, whence: Whence) -> Result<u64> {
         seek_to(file.pos.get(), offset, whence, 0)
     }
 

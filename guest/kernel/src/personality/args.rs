@@ -60,6 +60,12 @@ impl Args {
         self.raw[i] as i32
     }
 
+    /// Argument `i` as one of the numbers of a `T` ([`crate::core::numbers`]); EINVAL if it is none.
+    #[inline]
+    pub fn number<T: TryFrom<u32, Error = Errno>>(&self, i: usize) -> Result<T> {
+        T::try_from(self.u32(i))
+    }
+
     /// Argument `i` as a length or size.
     pub fn len(&self, i: usize) -> usize {
         self.raw[i] as usize

@@ -20,7 +20,7 @@ use crate::core::part::Part;
 use crate::core::time;
 use crate::objects::vfs::file::{DirSink, Splice};
 use crate::objects::vfs::inode::{SetAttr, StatFs, Time};
-use crate::objects::vfs::{File, FileOps, FileType, Inode, Stat};
+use crate::objects::vfs::{File, FileOps, FileType, Inode, Stat, Whence};
 use crate::process::task::current;
 use crate::process::task::current_ref;
 use crate::{Errno, Result};
@@ -293,10 +293,10 @@ impl FileOps for Listing {
         Ok(())
     }
 
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+    fn seek(&self, file: &File, offset: i64, whence: Whence) -> Result<u64> {
         let base = match whence {
-            0 => 0,
-            1 => file.pos.get(),
+            Whence::Set => 0,
+            Whence::Cur => file.pos.get(),
             _ => return Err(Errno::EINVAL),
         };
         base.checked_add_signed(offset).ok_or(Errno::EINVAL)

@@ -4,7 +4,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
 use crate::objects::vfs::file::Splice;
-use crate::objects::vfs::{File, FileOps, Input, Output};
+use crate::objects::vfs::{File, FileOps, Input, Output, Whence};
 use crate::process::task::{Process, current, remote};
 use crate::{Errno, Result};
 
@@ -78,10 +78,10 @@ impl FileOps for MemFile {
         true
     }
 
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+    fn seek(&self, file: &File, offset: i64, whence: Whence) -> Result<u64> {
         match whence {
-            0 => Ok(offset.cast_unsigned()),
-            1 => Ok(file.pos.get().wrapping_add_signed(offset)),
+            Whence::Set => Ok(offset.cast_unsigned()),
+            Whence::Cur => Ok(file.pos.get().wrapping_add_signed(offset)),
             _ => Err(Errno::EINVAL),
         }
     }

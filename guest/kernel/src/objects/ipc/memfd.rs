@@ -12,11 +12,6 @@ use crate::objects::vfs::file::flags;
 use crate::objects::vfs::{File, Inode};
 use crate::{Errno, Result};
 
-/// `fcntl(2)` commands of seals.
-pub const F_ADD_SEALS: u32 = 1033;
-/// See [`F_ADD_SEALS`].
-pub const F_GET_SEALS: u32 = 1034;
-
 /// The file system of all memfds.
 pub(crate) struct MemFs(Arc<Node>);
 
@@ -43,22 +38,21 @@ pub fn write_sealed(file: &File) -> bool {
     object.is_some_and(|o| o.seals() & NO_WRITE != 0)
 }
 
-/// F_ADD_SEALS and F_GET_SEALS; EINVAL if `file` is not in memory.
-pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
+/// F_GET_SEALS; EINVAL if `file` is not in memory.
+pub fn seals(file: &File) -> Result<u64> {
+    Ok(u64::from(file.downcast::<Node>().ok_or(Errno::EINVAL)?.object()?.seals()))
+}
+
+/// F_ADD_SEALS; EINVAL if `file` is not in memory.
+pub fn add_seals(file: &File, seals: u64) -> Result<u64> {
     let object = file.downcast::<Node>().ok_or(Errno::EINVAL)?.object()?;
-    match cmd {
-        F_GET_SEALS => Ok(u64::from(object.seals())),
-        F_ADD_SEALS => {
-            if !file.writable() {
-                return Err(Errno::EPERM);
-            }
-            let arg = u32::try_from(arg).map_err(|_| Errno::EINVAL)?;
-            let executable = file.inode.as_ref().is_some_and(|i| i.stat().mode & 0o111 != 0);
-            // What may be executed and must stay so must not change either.
-            let content = seal::SHRINK | seal::GROW | seal::WRITE | seal::FUTURE_WRITE;
-            object.add_seals(arg | if arg & seal::EXEC != 0 && executable { content } else { 0 })?;
-            Ok(0)
-        }
-        _ => Err(Errno::EINVAL),
+    if !file.writable() {
+        return Err(Errno::EPERM);
     }
+    let seals = u32::try_from(seals).map_err(|_| Errno::EINVAL)?;
+    let executable = file.inode.as_ref().is_some_and(|i| i.stat().mode & 0o111 != 0);
+    // What may be executed and must stay so must not change either.
+    let content = seal::SHRINK | seal::GROW | seal::WRITE | seal::FUTURE_WRITE;
+    object.add_seals(seals | if seals & seal::EXEC != 0 && executable { content } else { 0 })?;
+    Ok(0)
 }

@@ -17,18 +17,6 @@ pub mod sysv;
 pub mod timeout;
 pub mod timerfd;
 
-use crate::objects::vfs::File;
-use crate::{Errno, Result};
-
-/// The `fcntl(2)` commands of pipes and memfds (F_SETPIPE_SZ … F_GET_SEALS); EINVAL for all others.
-pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
-    match cmd {
-        pipe::F_SETPIPE_SZ | pipe::F_GETPIPE_SZ => pipe::fcntl(file, cmd, arg),
-        memfd::F_ADD_SEALS | memfd::F_GET_SEALS => memfd::fcntl(file, cmd, arg),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
 /// Releases what a process holds in IPC objects (SEM_UNDO…).
 pub fn process_exit(pid: i32) {
     sysv::sem::process_exit(pid);

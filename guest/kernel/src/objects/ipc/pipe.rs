@@ -32,10 +32,6 @@ pub const PIPE_BUF: usize = 4096;
 const DEFAULT_SIZE: usize = 64 << 10;
 /// Largest capacity F_SETPIPE_SZ gives (`/proc/sys/fs/pipe-max-size`).
 pub const MAX_SIZE: usize = 1 << 20;
-/// `fcntl(2)` commands of pipes.
-pub const F_SETPIPE_SZ: u32 = 1031;
-/// See [`F_SETPIPE_SZ`].
-pub const F_GETPIPE_SZ: u32 = 1032;
 const FIONREAD: u32 = 0x541b;
 
 /// A run of bytes written in one mode.
@@ -453,14 +449,16 @@ impl FileOps for PipeEnd {
     }
 }
 
-/// F_GETPIPE_SZ and F_SETPIPE_SZ of `fcntl(2)`; EBADF if `file` is no pipe.
-pub fn fcntl(file: &File, cmd: u32, arg: u64) -> Result<u64> {
+/// F_SETPIPE_SZ; EBADF if `file` is no pipe.
+pub fn resize(file: &File, bytes: u32) -> Result<u64> {
     let end = file.downcast::<PipeEnd>().ok_or(Errno::EBADF)?;
-    match cmd {
-        F_SETPIPE_SZ => end.pipe.resize(u64::from(arg as u32)),
-        F_GETPIPE_SZ => Ok(end.pipe.state.lock().limit as u64),
-        _ => Err(Errno::EINVAL),
-    }
+    end.pipe.resize(bytes.into())
+}
+
+/// F_GETPIPE_SZ; EBADF if `file` is no pipe.
+pub fn size(file: &File) -> Result<u64> {
+    let end = file.downcast::<PipeEnd>().ok_or(Errno::EBADF)?;
+    Ok(end.pipe.state.lock().limit as u64)
 }
 
 /// Makes a pipe's two open files: the read end and the write end.

@@ -11,7 +11,7 @@ use crate::memory::MapSource;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::pages::{Object, PAGE, Quota};
-use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, flags};
+use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence, flags};
 use crate::objects::vfs::inode::{FileType, Inode, Stat};
 use crate::objects::vfs::io::{Input, Output};
 use crate::objects::vfs::mount::ms;
@@ -217,26 +217,25 @@ impl FileOps for Node {
         true
     }
 
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+    fn seek(&self, file: &File, offset: i64, whence: Whence) -> Result<u64> {
         let size = self.size();
         let base = match whence {
-            0 => 0,
-            1 => file.pos.get(),
-            2 if self.kind() == FileType::Directory => i64::MAX.cast_unsigned(),
-            2 => size,
-            3 | 4 => {
+            Whence::Set => 0,
+            Whence::Cur => file.pos.get(),
+            Whence::End if self.kind() == FileType::Directory => i64::MAX.cast_unsigned(),
+            Whence::End => size,
+            Whence::Data | Whence::Hole => {
                 let at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
                 if let Body::Regular(c) = &self.body
                     && let Some(o) = c.pages()
                 {
-                    return o.seek(at, whence == 3);
+                    return o.seek(at, whence == Whence::Data);
                 }
                 if at >= size {
                     return Err(Errno::ENXIO);
                 }
-                return Ok(if whence == 3 { at } else { size });
+                return Ok(if whence == Whence::Data { at } else { size });
             }
-            _ => return Err(Errno::EINVAL),
         };
         let to = base.checked_add_signed(offset).filter(|p| *p <= i64::MAX.cast_unsigned());
         to.ok_or(if offset > 0 { Errno::EOVERFLOW } else { Errno::EINVAL })

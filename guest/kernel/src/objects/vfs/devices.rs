@@ -11,7 +11,7 @@ use doppel_machine::sync::SpinLock;
 
 use rand_chacha::rand_core::RngCore;
 
-use super::file::{File, FileOps, Splice};
+use super::file::{File, FileOps, Splice, Whence};
 use super::io::{Input, Output};
 use crate::core::part::Part;
 use crate::core::random;
@@ -115,7 +115,7 @@ impl FileOps for Memory {
         false
     }
 
-    fn seek(&self, _file: &File, _offset: i64, _whence: u32) -> Result<u64> {
+    fn seek(&self, _file: &File, _offset: i64, _whence: Whence) -> Result<u64> {
         Ok(0)
     }
 

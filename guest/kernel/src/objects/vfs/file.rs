@@ -17,6 +17,7 @@ use super::io::{Input, Output};
 use super::sigio::{Async, Sigio};
 pub use super::{flags, poll};
 use crate::core::hook::Hook;
+use crate::core::numbers::numbers;
 use crate::core::sched::PollTable;
 use crate::core::subject::CURRENT;
 use crate::memory::{MapSource, Mapped};
@@ -25,6 +26,22 @@ use crate::{Errno, Result};
 
 /// Receives one directory entry (inode number, position after it, type, name); false stops the listing.
 pub type DirSink<'a> = dyn FnMut(u64, u64, super::attr::FileType, &[u8]) -> bool + 'a;
+
+numbers! {
+    /// From where a position is counted (`lseek(2)`).
+    pub enum Whence {
+        /// From the start.
+        Set = 0,
+        /// From where it is.
+        Cur = 1,
+        /// From the end.
+        End = 2,
+        /// To the next bytes.
+        Data = 3,
+        /// To the next hole.
+        Hole = 4,
+    }
+}
 
 /// See [`FileOps::splice`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +89,7 @@ pub trait FileOps: Any + Send + Sync {
 
     /// Repositions (`lseek(2)`): the default gives ESPIPE for unseekable files; regular files and directories
     /// override it. Returns the new position, which the caller stores.
-    fn seek(&self, _file: &File, _offset: i64, _whence: u32) -> Result<u64> {
+    fn seek(&self, _file: &File, _offset: i64, _whence: Whence) -> Result<u64> {
         Err(Errno::ESPIPE)
     }
 

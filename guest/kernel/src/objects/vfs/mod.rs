@@ -23,7 +23,7 @@ pub mod synthetic;
 pub use super::lookup::caller::{Caller, Name, Target, at};
 pub use super::lookup::opener::{Opener, opener};
 pub use fdtable::FdTable;
-pub use file::{File, FileOps};
+pub use file::{File, FileOps, Whence};
 pub use inode::{FileType, Inode, Stat};
 pub use io::{Input, Output};
 

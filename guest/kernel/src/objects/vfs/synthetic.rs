@@ -12,7 +12,7 @@ use core::any::Any;
 use doppel_machine::sync::SpinLock;
 
 use super::file::{DirSink, Splice};
-use super::{File, FileOps, FileType, Inode, Input, Output, Stat};
+use super::{File, FileOps, FileType, Inode, Input, Output, Stat, Whence};
 use crate::objects::lookup::path::Path;
 use crate::{Errno, Result};
 
@@ -377,7 +377,7 @@ impl FileOps for DirFile {
         true
     }
 
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+    fn seek(&self, file: &File, offset: i64, whence: Whence) -> Result<u64> {
         seek_to(file.pos.get(), offset, whence, 0)
     }
 
@@ -404,14 +404,13 @@ impl FileOps for DirFile {
     }
 }
 
-/// New position of an lseek in a file of `size` bytes.
 /// Where `lseek(2)` leads from `pos` in a file of `size` bytes.
-pub(crate) fn seek_to(pos: u64, offset: i64, whence: u32, size: u64) -> Result<u64> {
+pub(crate) fn seek_to(pos: u64, offset: i64, whence: Whence, size: u64) -> Result<u64> {
     let base = match whence {
-        0 => 0,
-        1 => pos,
-        2 => size,
-        _ => return Err(Errno::EINVAL),
+        Whence::Set => 0,
+        Whence::Cur => pos,
+        Whence::End => size,
+        Whence::Data | Whence::Hole => return Err(Errno::EINVAL),
     };
     base.checked_add_signed(offset).ok_or(Errno::EINVAL)
 }
@@ -455,7 +454,7 @@ impl FileOps for TextFile {
         true
     }
 
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+    fn seek(&self, file: &File, offset: i64, whence: Whence) -> Result<u64> {
         seek_to(file.pos.get(), offset, whence, 0)
     }
 

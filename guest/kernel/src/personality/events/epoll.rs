@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::{UserPtr, bytes_of};
 
+use crate::core::numbers::numbers;
 use crate::objects::ipc::epoll::{Epoll, EpollEvent, ep, of};
 use crate::objects::ipc::timeout::Timeout;
 use crate::objects::vfs::file::flags;
@@ -25,9 +26,15 @@ pub const CALLS: &[Syscall] = &[
     call(nr::EPOLL_PWAIT2, sys_epoll_pwait2, Full, &[Fd, Ptr, Int, Ptr, Ptr, Int], ""),
 ];
 
-const EPOLL_CTL_ADD: i32 = 1;
-const EPOLL_CTL_DEL: i32 = 2;
-const EPOLL_CTL_MOD: i32 = 3;
+numbers! {
+    /// Operations of `epoll_ctl(2)`.
+    enum Change {
+        Add = 1,
+        Delete = 2,
+        Modify = 3,
+    }
+}
+
 /// Size of an event in user memory.
 const EVENT_SIZE: u64 = 12;
 
@@ -45,8 +52,9 @@ fn sys_epoll_create1(args: &Args) -> Result<u64> {
 }
 
 fn sys_epoll_ctl(args: &Args) -> Result<u64> {
-    let (op, fd) = (args.i32(1), args.i32(2));
-    let event = if op == EPOLL_CTL_DEL { EpollEvent::default() } else { args.ptr(3).read::<EpollEvent>()? };
+    let (op, fd) = (args.number(1), args.i32(2));
+    let event =
+        if op == Ok(Change::Delete) { EpollEvent::default() } else { args.ptr(3).read::<EpollEvent>()? };
     let ep_file = args.file(0)?;
     let file = args.file(2)?;
     if !file.ops().pollable() {
@@ -56,14 +64,13 @@ fn sys_epoll_ctl(args: &Args) -> Result<u64> {
     if ep_file.id == file.id {
         return Err(Errno::EINVAL);
     }
-    if op == EPOLL_CTL_MOD && event.events & ep::EPOLLEXCLUSIVE != 0 {
+    if op == Ok(Change::Modify) && event.events & ep::EPOLLEXCLUSIVE != 0 {
         return Err(Errno::EINVAL);
     }
-    match op {
-        EPOLL_CTL_ADD => epoll.add(fd, &file, event)?,
-        EPOLL_CTL_MOD => epoll.modify(fd, &file, event)?,
-        EPOLL_CTL_DEL => epoll.remove(fd, file.id)?,
-        _ => return Err(Errno::EINVAL),
+    match op? {
+        Change::Add => epoll.add(fd, &file, event)?,
+        Change::Modify => epoll.modify(fd, &file, event)?,
+        Change::Delete => epoll.remove(fd, file.id)?,
     }
     Ok(0)
 }

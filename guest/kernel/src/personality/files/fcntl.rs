@@ -4,6 +4,9 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
+use crate::core::numbers::numbers;
+use crate::objects::ipc::{memfd, pipe};
+use crate::objects::vfs::Whence;
 use crate::objects::vfs::attach::locks;
 use crate::objects::vfs::attach::locks::{Owner, Range};
 use crate::objects::vfs::file::{File, flags};
@@ -35,33 +38,44 @@ doppel_machine::pod_struct! {
     }
 }
 
-/// `fcntl(2)` commands.
-mod f {
-    pub const DUPFD: u32 = 0;
-    pub const GETFD: u32 = 1;
-    pub const SETFD: u32 = 2;
-    pub const GETFL: u32 = 3;
-    pub const SETFL: u32 = 4;
-    pub const GETLK: u32 = 5;
-    pub const SETLK: u32 = 6;
-    pub const SETLKW: u32 = 7;
-    pub const SETOWN: u32 = 8;
-    pub const GETOWN: u32 = 9;
-    pub const SETSIG: u32 = 10;
-    pub const GETSIG: u32 = 11;
-    pub const SETOWN_EX: u32 = 15;
-    pub const GETOWN_EX: u32 = 16;
-    pub const OFD_GETLK: u32 = 36;
-    pub const OFD_SETLK: u32 = 37;
-    pub const OFD_SETLKW: u32 = 38;
-    pub const GETLEASE: u32 = 1025;
-    pub const NOTIFY: u32 = 1026;
-    pub const DUPFD_QUERY: u32 = 1027;
-    pub const DUPFD_CLOEXEC: u32 = 1030;
-    pub const SETPIPE_SZ: u32 = 1031;
-    pub const GETPIPE_SZ: u32 = 1032;
-    pub const ADD_SEALS: u32 = 1033;
-    pub const GET_SEALS: u32 = 1034;
+numbers! {
+    /// `fcntl(2)` commands.
+    enum Command {
+        DupFd = 0,
+        GetFd = 1,
+        SetFd = 2,
+        GetFlags = 3,
+        SetFlags = 4,
+        GetLock = 5,
+        SetLock = 6,
+        SetLockWait = 7,
+        SetOwner = 8,
+        GetOwner = 9,
+        SetSignal = 10,
+        GetSignal = 11,
+        SetOwnerEx = 15,
+        GetOwnerEx = 16,
+        OfdGetLock = 36,
+        OfdSetLock = 37,
+        OfdSetLockWait = 38,
+        GetLease = 1025,
+        Notify = 1026,
+        DupFdQuery = 1027,
+        DupFdCloexec = 1030,
+        SetPipeSize = 1031,
+        GetPipeSize = 1032,
+        AddSeals = 1033,
+        GetSeals = 1034,
+    }
+}
+
+numbers! {
+    /// `flock(2)` operations, without LOCK_NB.
+    enum Flocking {
+        Shared = 1,
+        Exclusive = 2,
+        Unlock = 8,
+    }
 }
 
 const F_RDLCK: i16 = 0;
@@ -69,13 +83,13 @@ const F_WRLCK: i16 = 1;
 const F_UNLCK: i16 = 2;
 
 fn range(f: &File, l: &Flock, owner: Owner) -> Result<Range> {
-    let base = match l.whence {
-        0 => 0,
-        1 => i64::try_from(f.pos.get()).map_err(|_| Errno::EOVERFLOW)?,
-        2 => {
+    let base = match Whence::try_from(l.whence as u32)? {
+        Whence::Set => 0,
+        Whence::Cur => i64::try_from(f.pos.get()).map_err(|_| Errno::EOVERFLOW)?,
+        Whence::End => {
             i64::try_from(crate::objects::lookup::caller::file_stat(f)?.size).map_err(|_| Errno::EOVERFLOW)?
         }
-        _ => return Err(Errno::EINVAL),
+        Whence::Data | Whence::Hole => return Err(Errno::EINVAL),
     };
     let start = base.checked_add(l.start).ok_or(Errno::EOVERFLOW)?;
     let (start, end) = if l.len > 0 {
@@ -107,7 +121,7 @@ fn get_lock(a: &Args, file: &File, owner: Owner) -> Result<u64> {
         None => l.kind = F_UNLCK,
         Some(r) => {
             l.kind = if r.exclusive { F_WRLCK } else { F_RDLCK };
-            l.whence = 0;
+            l.whence = Whence::Set as i16;
             l.start = r.start.cast_signed();
             l.len = if r.end == i64::MAX as u64 { 0 } else { (r.end - r.start + 1).cast_signed() };
             l.pid = match r.owner {
@@ -159,24 +173,24 @@ fn dup_from(a: &Args, cloexec: bool) -> Result<u64> {
 
 fn fcntl(a: &Args) -> Result<u64> {
     let files = a.thread.files();
-    let (fd, cmd) = (a.i32(0), a.u32(1));
+    let (fd, cmd) = (a.i32(0), a.number(1));
     let file = a.thread.raw_file(fd)?;
     // What works on O_PATH descriptors too.
     match cmd {
-        f::DUPFD => return dup_from(a, false),
-        f::DUPFD_CLOEXEC => return dup_from(a, true),
-        f::GETFD => return Ok(u64::from(files.cloexec(fd)?)),
-        f::SETFD => return files.set_cloexec(fd, a.u64(2) & 1 != 0).map(|()| 0),
-        f::GETFL => {
+        Ok(Command::DupFd) => return dup_from(a, false),
+        Ok(Command::DupFdCloexec) => return dup_from(a, true),
+        Ok(Command::GetFd) => return Ok(u64::from(files.cloexec(fd)?)),
+        Ok(Command::SetFd) => return files.set_cloexec(fd, a.u64(2) & 1 != 0).map(|()| 0),
+        Ok(Command::GetFlags) => {
             return Ok(u64::from(file.flags() | if file.inode.is_some() { flags::O_LARGEFILE } else { 0 }));
         }
-        f::DUPFD_QUERY => return Ok(u64::from(Arc::ptr_eq(&file, &a.thread.any_file(a.i32(2))?))),
+        Ok(Command::DupFdQuery) => return Ok(u64::from(Arc::ptr_eq(&file, &a.thread.any_file(a.i32(2))?))),
         _ if file.flags() & flags::O_PATH != 0 => return Err(Errno::EBADF),
         _ => {}
     }
     let (process, ofd) = (Owner::Process(a.thread.process.pid), Owner::File(file.id));
-    match cmd {
-        f::SETFL => {
+    match cmd? {
+        Command::SetFlags => {
             if a.u32(2) & !file.flags() & flags::O_NOATIME != 0
                 && let Some(i) = &file.inode
             {
@@ -185,51 +199,54 @@ fn fcntl(a: &Args) -> Result<u64> {
             file.change_flags(fd, a.u32(2));
             Ok(0)
         }
-        f::GETLK => get_lock(a, &file, process),
-        f::SETLK => set_lock(a, &file, process, false),
-        f::SETLKW => set_lock(a, &file, process, true),
-        f::OFD_GETLK => get_lock(a, &file, ofd),
-        f::OFD_SETLK => set_lock(a, &file, ofd, false),
-        f::OFD_SETLKW => set_lock(a, &file, ofd, true),
-        f::SETOWN => set_owner(&file, sigio::Owner::from_number(a.i32(2))?),
-        f::GETOWN => Ok(i64::from(file.sigio.owner().number()).cast_unsigned()),
-        f::SETOWN_EX => set_owner(&file, sigio::Owner::from_pair(a.ptr(2).read()?)?),
-        f::GETOWN_EX => {
+        Command::GetLock => get_lock(a, &file, process),
+        Command::SetLock => set_lock(a, &file, process, false),
+        Command::SetLockWait => set_lock(a, &file, process, true),
+        Command::OfdGetLock => get_lock(a, &file, ofd),
+        Command::OfdSetLock => set_lock(a, &file, ofd, false),
+        Command::OfdSetLockWait => set_lock(a, &file, ofd, true),
+        Command::SetOwner => set_owner(&file, sigio::Owner::from_number(a.i32(2))?),
+        Command::GetOwner => Ok(i64::from(file.sigio.owner().number()).cast_unsigned()),
+        Command::SetOwnerEx => set_owner(&file, sigio::Owner::from_pair(a.ptr(2).read()?)?),
+        Command::GetOwnerEx => {
             a.ptr(2).write(&file.sigio.owner().pair())?;
             Ok(0)
         }
-        f::SETSIG => {
+        Command::SetSignal => {
             if a.u64(2) > 64 {
                 return Err(Errno::EINVAL);
             }
             file.sigio.set_signal(&**file, a.i32(2));
             Ok(0)
         }
-        f::GETSIG => Ok(u64::from(file.sigio.signal().unsigned_abs())),
-        f::NOTIFY => crate::objects::ipc::dnotify::set(&file, fd, a.u32(2)).map(|()| 0),
-        f::GETLEASE => Ok(F_UNLCK as u64),
-        f::SETPIPE_SZ | f::GETPIPE_SZ => crate::objects::ipc::pipe::fcntl(&file, cmd, a.u64(2)),
-        f::ADD_SEALS | f::GET_SEALS => crate::objects::ipc::memfd::fcntl(&file, cmd, a.u64(2)),
-        _ => Err(Errno::EINVAL),
+        Command::GetSignal => Ok(u64::from(file.sigio.signal().unsigned_abs())),
+        Command::Notify => crate::objects::ipc::dnotify::set(&file, fd, a.u32(2)).map(|()| 0),
+        Command::GetLease => Ok(F_UNLCK as u64),
+        Command::SetPipeSize => pipe::resize(&file, a.u32(2)),
+        Command::GetPipeSize => pipe::size(&file),
+        Command::AddSeals => memfd::add_seals(&file, a.u64(2)),
+        Command::GetSeals => memfd::seals(&file),
+        Command::DupFd
+        | Command::DupFdCloexec
+        | Command::DupFdQuery
+        | Command::GetFd
+        | Command::SetFd
+        | Command::GetFlags => Err(Errno::EINVAL),
     }
 }
 
 fn flock(a: &Args) -> Result<u64> {
-    const SH: u32 = 1;
-    const EX: u32 = 2;
     const NB: u32 = 4;
-    const UN: u32 = 8;
     let file = a.file(0)?;
     // Linux no longer has mandatory locks, and takes requests for them for done.
     const MAND: u32 = 32;
     if a.u32(1) & MAND != 0 {
         return Ok(0);
     }
-    let lock = match a.u32(1) & !NB {
-        SH => Some(false),
-        EX => Some(true),
-        UN => None,
-        _ => return Err(Errno::EINVAL),
+    let lock = match Flocking::try_from(a.u32(1) & !NB)? {
+        Flocking::Shared => Some(false),
+        Flocking::Exclusive => Some(true),
+        Flocking::Unlock => None,
     };
     locks::of(file.attachments())?.flock(file.id, lock, a.u32(1) & NB == 0)?;
     Ok(0)

@@ -131,7 +131,7 @@ fn pwritev2(a: &Args) -> Result<u64> {
 
 fn lseek(a: &Args) -> Result<u64> {
     let f = a.file(0)?;
-    let to = f.ops().seek(&f, a.i64(1), a.u32(2))?;
+    let to = f.ops().seek(&f, a.i64(1), a.number(2)?)?;
     f.pos.lock(f.alone()).at = to;
     Ok(to)
 }

@@ -6,6 +6,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_algo::net::sockaddr::{AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, Addr};
 use doppel_machine::user::UserPtr;
 
+use crate::core::numbers::numbers;
 use crate::core::time;
 use crate::objects::net::consts as c;
 use crate::objects::net::inet::tcp::Tcp;
@@ -358,13 +359,21 @@ fn recvmmsg(a: &Args) -> Result<u64> {
     Ok(u64::from(got))
 }
 
+numbers! {
+    /// How `shutdown(2)` ends a connection.
+    enum Shut {
+        Read = 0,
+        Write = 1,
+        Both = 2,
+    }
+}
+
 fn shutdown(a: &Args) -> Result<u64> {
     let s = sock(a)?;
-    let how = match a.i32(1) {
-        0 => c::RCV_SHUTDOWN,
-        1 => c::SEND_SHUTDOWN,
-        2 => c::RCV_SHUTDOWN | c::SEND_SHUTDOWN,
-        _ => return Err(Errno::EINVAL),
+    let how = match a.number(1)? {
+        Shut::Read => c::RCV_SHUTDOWN,
+        Shut::Write => c::SEND_SHUTDOWN,
+        Shut::Both => c::RCV_SHUTDOWN | c::SEND_SHUTDOWN,
     };
     s.ops.shutdown(how)?;
     Ok(0)

@@ -7,7 +7,7 @@ use super::vfs;
 use crate::Result;
 use crate::core::sched::PollTable;
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::{File, FileOps, Output, poll};
+use crate::objects::vfs::{File, FileOps, Output, Whence, poll};
 
 /// An open /proc/PID/mounts or mountinfo: its text, and whether the table has changed since it was last asked.
 pub(crate) struct Table {
@@ -31,7 +31,7 @@ impl FileOps for Table {
         true
     }
 
-    fn seek(&self, file: &File, offset: i64, whence: u32) -> Result<u64> {
+    fn seek(&self, file: &File, offset: i64, whence: Whence) -> Result<u64> {
         self.text.seek(file, offset, whence)
     }
 
