@@ -9,6 +9,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod builtin;
 pub mod frozen;
 pub mod session;
 

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use doppel_abi_machine::builtin::{Change, FileRecord, ProcessRecord};
 use doppel_api::{self as api, Code, FileChangeKind, FileKind, Problem};
 use doppel_image::{IDENTITY_FILE_MAX, identity};
 
@@ -256,29 +258,21 @@ fn nonsense() -> Problem {
     Problem::new(Code::Internal, "the domain's answer cannot be read")
 }
 
-/// `pid ppid uid gid state threads cpu_ns age_ns resident command`.
-fn process(record: &str) -> Option<api::ProcessInfo> {
-    let mut words = record.splitn(10, ' ');
-    let mut word = || words.next();
-    let (pid, ppid, uid) = (word()?.parse().ok()?, word()?.parse().ok()?, word()?.parse().ok()?);
-    let _gid = word()?;
-    let state = word()?.to_owned();
-    let _threads = word()?;
-    let cpu: u64 = word()?.parse().ok()?;
-    let _age = word()?;
+/// A record of `processes`.
+fn process(text: &str) -> Option<api::ProcessInfo> {
+    let (record, command) = ProcessRecord::parse(text)?;
     Some(api::ProcessInfo {
-        pid,
-        ppid,
-        uid,
-        state,
-        cpu_seconds: cpu as f64 / 1e9,
-        resident_bytes: word()?.parse().ok()?,
-        command: word().unwrap_or_default().to_owned(),
+        pid: record.pid,
+        ppid: record.ppid,
+        uid: record.uid,
+        state: record.state.to_string(),
+        cpu_seconds: record.cpu_ns as f64 / 1e9,
+        resident_bytes: record.resident,
+        command: command.to_owned(),
     })
 }
 
-/// Records of files: kind, size, permissions (octal), user, group, last change in nanoseconds, links, a space, name, NUL,
-/// what a symbolic link points to, NUL.
+/// Records of `stat` and `list`.
 fn records<'a>(answer: &'a [u8], dir: &'a str) -> impl Iterator<Item = Result<api::FileInfo, Problem>> + 'a {
     let mut parts = answer.split(|b| *b == 0);
     std::iter::from_fn(move || {
@@ -292,42 +286,35 @@ fn records<'a>(answer: &'a [u8], dir: &'a str) -> impl Iterator<Item = Result<ap
 }
 
 fn record(head: &str, target: &str, dir: &str) -> Option<api::FileInfo> {
-    let mut words = head.splitn(8, ' ');
-    let mut word = || words.next();
-    let kind = match word()? {
-        "f" => FileKind::File,
-        "d" => FileKind::Directory,
-        "l" => FileKind::Symlink,
+    let (record, name) = FileRecord::parse(head)?;
+    let kind = match record.kind {
+        'f' => FileKind::File,
+        'd' => FileKind::Directory,
+        'l' => FileKind::Symlink,
         _ => FileKind::Other,
     };
-    let size_bytes = word()?.parse().ok()?;
-    let mode = u32::from_str_radix(word()?, 8).ok()?;
-    let (uid, gid) = (word()?.parse().ok()?, word()?.parse().ok()?);
-    let changed: i64 = word()?.parse().ok()?;
-    let _links = word()?;
-    let name = word()?.to_owned();
-    let at = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(u64::try_from(changed).unwrap_or(0));
+    let at = Duration::from_nanos(u64::try_from(record.modified).unwrap_or(0));
     Some(api::FileInfo {
         path: format!("{}/{name}", dir.trim_end_matches('/')),
-        name,
+        name: name.to_owned(),
         kind,
-        size_bytes,
-        mode,
-        uid,
-        gid,
-        modified_at: time::text(at),
+        size_bytes: record.size,
+        mode: record.mode,
+        uid: record.uid,
+        gid: record.gid,
+        modified_at: time::text(UNIX_EPOCH + at),
         target: (kind == FileKind::Symlink).then(|| target.to_owned()),
     })
 }
 
 /// A line of `watch`.
 fn change(line: &str) -> Option<api::FileChange> {
-    let (what, name) = line.split_once(' ')?;
-    let kind = match what {
-        "created" => FileChangeKind::Created,
-        "modified" | "written" | "changed" => FileChangeKind::Modified,
-        "removed" => FileChangeKind::Removed,
-        _ => return None,
+    let (change, name) = Change::parse(line)?;
+    let kind = match change {
+        Change::Created => FileChangeKind::Created,
+        Change::Modified | Change::Written | Change::Changed => FileChangeKind::Modified,
+        Change::Removed => FileChangeKind::Removed,
+        Change::Ready | Change::Lost => return None,
     };
     Some(api::FileChange { kind, name: name.to_owned() })
 }

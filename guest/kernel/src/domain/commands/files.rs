@@ -1,14 +1,12 @@
 //! `stat`, `list`, `remove`, `mkdir`, `rename`, `read`, `write`.
-//!
-//! `stat` and `list` print records: letter of the kind, size, permission bits (octal), user, group, last change in
-//! nanoseconds since 1970, number of links, separated by spaces, one more space; then the name and, of a symbolic link,
-//! what it points to, each with a NUL behind it.
 
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{About, Command, Failure, Outcome, chunk, number};
+use doppel_abi_machine::builtin::FileRecord;
+
+use super::{About, Command, Failure, Outcome, chunk};
 use crate::Errno;
 use crate::objects::ipc::inotify::{self, event};
 use crate::objects::lookup::path::Path;
@@ -32,7 +30,16 @@ fn letter(kind: FileType) -> char {
 fn record(c: &mut Command<'_>, path: &Path, name: &[u8]) -> Outcome {
     let Stat { mode, uid, gid, size, mtime, nlink, .. } = path.inode().stat();
     let kind = path.inode().kind();
-    let head = format!("{} {size} {:o} {uid} {gid} {mtime} {nlink} ", letter(kind), mode & 0o7777);
+    let record = FileRecord {
+        kind: letter(kind),
+        size,
+        mode: mode & 0o7777,
+        uid,
+        gid,
+        modified: mtime.into(),
+        links: nlink.into(),
+    };
+    let head = format!("{record}");
     let target = if kind == FileType::Symlink { path.inode().readlink().about(name)? } else { Vec::new() };
     for part in [head.as_bytes(), name, b"\0", &target, b"\0"] {
         c.put(part).about(b"standard output")?;
@@ -45,8 +52,7 @@ pub fn stat(c: &mut Command<'_>, name: &[u8], follow: bool) -> Outcome {
     record(c, &path, name)
 }
 
-pub fn list(c: &mut Command<'_>, name: &[u8], depth: &[u8]) -> Outcome {
-    let depth = number(depth, 10)?;
+pub fn list(c: &mut Command<'_>, name: &[u8], depth: u64) -> Outcome {
     let top = c.find(name, true).about(name)?;
     // What is still to be listed: the directory, its name, how deep below it.
     let mut todo = vec![(top, Vec::new(), depth)];
@@ -107,8 +113,7 @@ pub fn remove(c: &mut Command<'_>, name: &[u8], recursive: bool) -> Outcome {
     }
 }
 
-pub fn mkdir(c: &Command<'_>, name: &[u8], mode: &[u8]) -> Outcome {
-    let mode = number(mode, 8)? as u32 & 0o7777;
+pub fn mkdir(c: &Command<'_>, name: &[u8], mode: u32) -> Outcome {
     names::make_dirs(&c.caller, name, mode).map(drop).about(name)
 }
 
@@ -118,9 +123,8 @@ pub fn rename(c: &Command<'_>, from: &[u8], to: &[u8]) -> Outcome {
     names::rename(&c.caller, (&old_dir, &old), (&new_dir, &new), 0, a || b).about(from)
 }
 
-pub fn read(c: &mut Command<'_>, name: &[u8], offset: &[u8], length: Option<&[u8]>) -> Outcome {
-    let mut at = number(offset, 10)?;
-    let mut left = length.map_or(Ok(u64::MAX), |l| number(l, 10))?;
+pub fn read(c: &mut Command<'_>, name: &[u8], offset: u64, length: Option<u64>) -> Outcome {
+    let (mut at, mut left) = (offset, length.unwrap_or(u64::MAX));
     let path = c.find(name, true).about(name)?;
     if path.inode().kind() == FileType::Directory {
         return Err(Failure { what: name.to_vec(), errno: Errno::EISDIR });
@@ -141,8 +145,7 @@ pub fn read(c: &mut Command<'_>, name: &[u8], offset: &[u8], length: Option<&[u8
     Ok(())
 }
 
-pub fn write(c: &mut Command<'_>, name: &[u8], mode: &[u8]) -> Outcome {
-    let mode = number(mode, 8)? as u32 & 0o7777;
+pub fn write(c: &mut Command<'_>, name: &[u8], mode: u32) -> Outcome {
     if let Some(slash) = name.iter().rposition(|&b| b == b'/').filter(|&n| n > 0) {
         names::make_dirs(&c.caller, &name[..slash], 0o755).about(&name[..slash])?;
     }

@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use doppel_abi_machine::builtin::{Command as Wanted, NoCommand};
 use doppel_machine::boot::BootData;
 use doppel_machine::cpu;
 
@@ -97,27 +98,19 @@ fn execute(thread: &Arc<Thread>, data: &BootData, name: &[u8], args: &[&[u8]]) -
     }
     let stream = |fd| thread.files().get(fd).about(b"standard streams");
     let mut c = Command { thread, caller, input: stream(0)?, output: stream(1)?, pending: Vec::new() };
-    match (name, args) {
-        (b"tar-out", [path]) => tar_out::run(&mut c, path),
-        (b"tar-in", [path]) => tar_in::run(&mut c, path),
-        (b"stat", [path]) => files::stat(&mut c, path, false),
-        (b"stat", [b"-L", path]) => files::stat(&mut c, path, true),
-        (b"list", [path]) => files::list(&mut c, path, b"1"),
-        (b"list", [path, depth]) => files::list(&mut c, path, depth),
-        (b"remove", [path]) => files::remove(&mut c, path, false),
-        (b"remove", [b"-r", path]) => files::remove(&mut c, path, true),
-        (b"mkdir", [path]) => files::mkdir(&c, path, b"755"),
-        (b"mkdir", [path, mode]) => files::mkdir(&c, path, mode),
-        (b"rename", [from, to]) => files::rename(&c, from, to),
-        (b"read", [path]) => files::read(&mut c, path, b"0", None),
-        (b"read", [path, offset]) => files::read(&mut c, path, offset, None),
-        (b"read", [path, offset, length]) => files::read(&mut c, path, offset, Some(length)),
-        (b"write", [path]) => files::write(&mut c, path, b"644"),
-        (b"write", [path, mode]) => files::write(&mut c, path, mode),
-        (b"watch", [path]) => watch::run(&mut c, path, false),
-        (b"watch", [b"-r", path]) => watch::run(&mut c, path, true),
-        (b"processes", []) => processes::run(&mut c),
-        _ => Err(Failure { what: name.to_vec(), errno: Errno::EINVAL }),
+    match Wanted::parse(name, args) {
+        Ok(Wanted::TarOut(path)) => tar_out::run(&mut c, path),
+        Ok(Wanted::TarIn(path)) => tar_in::run(&mut c, path),
+        Ok(Wanted::Stat { path, follow }) => files::stat(&mut c, path, follow),
+        Ok(Wanted::List { path, depth }) => files::list(&mut c, path, depth),
+        Ok(Wanted::Remove { path, recursive }) => files::remove(&mut c, path, recursive),
+        Ok(Wanted::Mkdir { path, mode }) => files::mkdir(&c, path, mode),
+        Ok(Wanted::Rename { from, to }) => files::rename(&c, from, to),
+        Ok(Wanted::Read { path, offset, length }) => files::read(&mut c, path, offset, length),
+        Ok(Wanted::Write { path, mode }) => files::write(&mut c, path, mode),
+        Ok(Wanted::Watch { path, recursive }) => watch::run(&mut c, path, recursive),
+        Ok(Wanted::Processes) => processes::run(&mut c),
+        Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::EINVAL }),
     }?;
     c.flush().about(b"standard output")
 }
@@ -212,12 +205,6 @@ impl Command<'_> {
             }
         }
     }
-}
-
-/// A number in the given base, of an argument.
-fn number(text: &[u8], base: u32) -> core::result::Result<u64, Failure> {
-    let parsed = core::str::from_utf8(text).ok().and_then(|t| u64::from_str_radix(t, base).ok());
-    parsed.ok_or(Errno::EINVAL).about(text)
 }
 
 /// A buffer to move bytes through.

@@ -1,12 +1,11 @@
 //! `processes`: the domain's processes.
-//!
-//! Prints records: pid, parent's pid, user, group, state letter, threads, CPU time and time since its start in
-//! nanoseconds, resident memory in bytes, separated by spaces, one more space; then the command and a NUL.
 
 use crate::process::task::TASKS;
 use crate::process::time::cpu;
 use alloc::format;
 use alloc::vec::Vec;
+
+use doppel_abi_machine::builtin::ProcessRecord;
 
 use super::{About, Command, Outcome};
 use crate::core::time;
@@ -21,18 +20,18 @@ pub fn run(c: &mut Command<'_>) -> Outcome {
             continue;
         }
         let cred = p.cred();
-        let head = format!(
-            "{} {} {} {} {} {} {} {} {} ",
-            p.pid,
-            p.ppid(),
-            cred.euid,
-            cred.egid,
-            procfs::state(&p, None),
-            p.threads().len(),
-            cpu::process_ns(&p),
-            now.saturating_sub(p.start_ns),
-            memory::vm_stats(&p.space().mm).resident,
-        );
+        let record = ProcessRecord {
+            pid: p.pid,
+            ppid: p.ppid(),
+            uid: cred.euid,
+            gid: cred.egid,
+            state: procfs::state(&p, None),
+            threads: p.threads().len() as u64,
+            cpu_ns: cpu::process_ns(&p),
+            age_ns: now.saturating_sub(p.start_ns),
+            resident: memory::vm_stats(&p.space().mm).resident,
+        };
+        let head = format!("{record}");
         let mut command: Vec<u8> = p.cmdline.lock().clone();
         while command.last() == Some(&0) {
             command.pop();

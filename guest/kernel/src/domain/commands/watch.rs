@@ -1,12 +1,11 @@
-//! `watch [-r] PATH`: what happens to the names in a directory, as it happens.
-//!
-//! Prints records, a word, a space, a name and a NUL: `ready` once the directory is watched, then `created`, `modified`,
-//! `written` (closed after writing), `changed` (attributes), `removed`; `lost` if there were too many. A renamed file is
-//! removed under one name and created under the other. With `-r` directories below are watched too, from when their
-//! creation is seen.
+//! `watch [-r] PATH`: what happens to the names in a directory, as it happens. With `-r`
+//! directories below are watched too, from when their creation is seen. A renamed file is removed under one name and created
+//! under the other.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+
+use doppel_abi_machine::builtin::Change;
 
 use super::{About, Command, Failure, Outcome};
 use crate::Errno;
@@ -36,14 +35,14 @@ pub fn run(c: &mut Command<'_>, name: &[u8], recursive: bool) -> Outcome {
     let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL).about(name)?;
     let mut watched = Watched::new();
     add(c, instance, &mut watched, &top, Vec::new(), recursive).about(name)?;
-    say(c, b"ready", b"")?;
+    say(c, Change::Ready, b"")?;
     let result = follow(c, &file, instance, &mut watched, recursive).about(name);
     file.ops().release(&file);
     result
 }
 
-fn say(c: &mut Command<'_>, word: &[u8], name: &[u8]) -> Outcome {
-    let bytes = [word, b" ", name, b"\0"].concat();
+fn say(c: &mut Command<'_>, what: Change, name: &[u8]) -> Outcome {
+    let bytes = [what.word().as_bytes(), b" ", name, b"\0"].concat();
     c.put(&bytes).and_then(|()| c.flush()).about(b"standard output")
 }
 
@@ -95,7 +94,7 @@ fn follow(
             let name = buf[at + 16..at + 16 + len].split(|&b| b == 0).next().unwrap_or_default().to_vec();
             at += 16 + len;
             if mask & event::IN_Q_OVERFLOW != 0 {
-                say(c, b"lost", b"").map_err(|f| f.errno)?;
+                say(c, Change::Lost, b"").map_err(|f| f.errno)?;
                 continue;
             }
             let Some((prefix, dir)) = watched.get(&wd).cloned() else { continue };
@@ -104,14 +103,14 @@ fn follow(
                 continue;
             }
             if mask & event::IN_DELETE_SELF != 0 && prefix.is_empty() {
-                return say(c, b"removed", b"").map_err(|f| f.errno);
+                return say(c, Change::Removed, b"").map_err(|f| f.errno);
             }
-            let Some(what) = kind(mask).filter(|_| !name.is_empty()) else { continue };
+            let Some(what) = Change::of_event(mask).filter(|_| !name.is_empty()) else { continue };
             let full = join(&prefix, &name);
             // Before it is told: who hears of a directory may rely on hearing of what is then put into it.
             if recursive
                 && mask & event::IN_ISDIR != 0
-                && what == b"created"
+                && what == Change::Created
                 && let Ok(child) = c.child(&dir, &name)
             {
                 // It may be gone again.
@@ -120,15 +119,4 @@ fn follow(
             say(c, what, &full).map_err(|f| f.errno)?;
         }
     }
-}
-
-fn kind(mask: u32) -> Option<&'static [u8]> {
-    Some(match mask & WANTED {
-        m if m & (event::IN_CREATE | event::IN_MOVED_TO) != 0 => b"created",
-        m if m & (event::IN_DELETE | event::IN_MOVED_FROM) != 0 => b"removed",
-        m if m & event::IN_CLOSE_WRITE != 0 => b"written",
-        m if m & event::IN_MODIFY != 0 => b"modified",
-        m if m & event::IN_ATTRIB != 0 => b"changed",
-        _ => return None,
-    })
 }

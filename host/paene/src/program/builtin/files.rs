@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use doppel_abi_machine::builtin::FileRecord;
 use rustix::io::Errno;
 
-use super::{About, Failure, Outcome, number, os};
+use super::{About, Failure, Outcome, os};
 
 fn letter(meta: &Metadata) -> char {
     let kind = meta.file_type();
@@ -30,8 +31,16 @@ fn record(out: &mut dyn Write, path: &Path, meta: &Metadata, name: &[u8]) -> Out
         Default::default()
     };
     let time = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
-    let (mode, uid, gid) = (meta.mode() & 0o7777, meta.uid(), meta.gid());
-    let head = format!("{} {} {mode:o} {uid} {gid} {time} {} ", letter(meta), meta.size(), meta.nlink());
+    let record = FileRecord {
+        kind: letter(meta),
+        size: meta.size(),
+        mode: meta.mode() & 0o7777,
+        uid: meta.uid(),
+        gid: meta.gid(),
+        modified: time,
+        links: meta.nlink(),
+    };
+    let head = record.to_string();
     for part in [head.as_bytes(), name, b"\0", target.as_bytes(), b"\0"] {
         out.write_all(part).about(b"standard output")?;
     }
@@ -52,8 +61,7 @@ pub fn names(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-pub fn list(out: &mut dyn Write, name: &[u8], depth: &[u8]) -> Outcome {
-    let depth = number(depth, 10)?;
+pub fn list(out: &mut dyn Write, name: &[u8], depth: u64) -> Outcome {
     let top = PathBuf::from(os(name));
     // What is still to be listed: the directory, its name, how deep below it.
     let mut todo = vec![(top, Vec::new(), depth)];
@@ -98,13 +106,11 @@ fn make_dirs(path: &Path, mode: u32) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(mode).create(path)
 }
 
-pub fn mkdir(name: &[u8], mode: &[u8]) -> Outcome {
-    let mode = u32::try_from(number(mode, 8)? & 0o7777).unwrap_or(0o755);
+pub fn mkdir(name: &[u8], mode: u32) -> Outcome {
     make_dirs(Path::new(os(name)), mode).about(name)
 }
 
-pub fn read(out: &mut dyn Write, name: &[u8], offset: &[u8], length: Option<&[u8]>) -> Outcome {
-    let (offset, length) = (number(offset, 10)?, length.map_or(Ok(u64::MAX), |l| number(l, 10))?);
+pub fn read(out: &mut dyn Write, name: &[u8], offset: u64, length: Option<u64>) -> Outcome {
     let mut file = File::open(os(name)).about(name)?;
     if file.metadata().about(name)?.is_dir() {
         return Err(Failure { what: name.to_vec(), errno: Errno::ISDIR });
@@ -112,11 +118,10 @@ pub fn read(out: &mut dyn Write, name: &[u8], offset: &[u8], length: Option<&[u8
     if offset > 0 {
         file.seek(SeekFrom::Start(offset)).about(name)?;
     }
-    io::copy(&mut file.take(length), out).map(drop).about(name)
+    io::copy(&mut file.take(length.unwrap_or(u64::MAX)), out).map(drop).about(name)
 }
 
-pub fn write(name: &[u8], mode: &[u8]) -> Outcome {
-    let mode = u32::try_from(number(mode, 8)? & 0o7777).unwrap_or(0o644);
+pub fn write(name: &[u8], mode: u32) -> Outcome {
     let path = Path::new(os(name));
     if let Some(above) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         make_dirs(above, 0o755).about(above.as_os_str().as_bytes())?;

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
+use doppel_abi_machine::builtin::{Command, NoCommand};
 use rustix::io::Errno;
 
 use crate::program::request::Request;
@@ -62,35 +63,21 @@ pub(crate) fn run(request: &Request) -> u8 {
 
 fn execute(name: &[u8], args: &[&[u8]]) -> Outcome {
     let mut out = io::BufWriter::with_capacity(CHUNK, io::stdout());
-    match (name, args) {
-        (b"tar-out", [path]) => tar_out::run(&mut out, path),
-        (b"tar-in", [path]) => tar_in::run(path),
-        (b"stat", [path]) => files::stat(&mut out, path, false),
-        (b"stat", [b"-L", path]) => files::stat(&mut out, path, true),
-        (b"list", [path]) => files::list(&mut out, path, b"1"),
-        (b"list", [path, depth]) => files::list(&mut out, path, depth),
-        (b"remove", [path]) => files::remove(path, false),
-        (b"remove", [b"-r", path]) => files::remove(path, true),
-        (b"mkdir", [path]) => files::mkdir(path, b"755"),
-        (b"mkdir", [path, mode]) => files::mkdir(path, mode),
-        (b"rename", [from, to]) => rustix::fs::rename(*from, *to).about(from),
-        (b"read", [path]) => files::read(&mut out, path, b"0", None),
-        (b"read", [path, offset]) => files::read(&mut out, path, offset, None),
-        (b"read", [path, offset, length]) => files::read(&mut out, path, offset, Some(length)),
-        (b"write", [path]) => files::write(path, b"644"),
-        (b"write", [path, mode]) => files::write(path, mode),
-        (b"watch", [path]) => watch::run(&mut out, path, false),
-        (b"watch", [b"-r", path]) => watch::run(&mut out, path, true),
-        (b"processes", []) => processes::run(&mut out),
-        _ => Err(Failure { what: name.to_vec(), errno: Errno::INVAL }),
+    match Command::parse(name, args) {
+        Ok(Command::TarOut(path)) => tar_out::run(&mut out, path),
+        Ok(Command::TarIn(path)) => tar_in::run(path),
+        Ok(Command::Stat { path, follow }) => files::stat(&mut out, path, follow),
+        Ok(Command::List { path, depth }) => files::list(&mut out, path, depth),
+        Ok(Command::Remove { path, recursive }) => files::remove(path, recursive),
+        Ok(Command::Mkdir { path, mode }) => files::mkdir(path, mode),
+        Ok(Command::Rename { from, to }) => rustix::fs::rename(from, to).about(from),
+        Ok(Command::Read { path, offset, length }) => files::read(&mut out, path, offset, length),
+        Ok(Command::Write { path, mode }) => files::write(path, mode),
+        Ok(Command::Watch { path, recursive }) => watch::run(&mut out, path, recursive),
+        Ok(Command::Processes) => processes::run(&mut out),
+        Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::INVAL }),
     }?;
     out.flush().about(b"standard output")
-}
-
-/// A number in the given base, of an argument.
-fn number(text: &[u8], base: u32) -> Outcome<u64> {
-    let parsed = std::str::from_utf8(text).ok().and_then(|t| u64::from_str_radix(t, base).ok());
-    parsed.ok_or(Errno::INVAL).about(text)
 }
 
 fn os(bytes: &[u8]) -> &OsStr {

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use doppel_abi_machine::builtin::ProcessRecord;
+
 use super::{About, Outcome};
 
 /// Nanoseconds of a tick (USER_HZ).
@@ -44,13 +46,18 @@ fn record(pid: u32, now: u64) -> Option<Vec<u8>> {
     let number = |n: usize| field(n)?.parse::<u64>().ok();
     let cpu = (number(14)? + number(15)?) * TICK;
     let age = now.saturating_sub(number(22)? * TICK);
-    let head = format!(
-        "{pid} {} {uid} {gid} {} {} {cpu} {age} {} ",
-        number(4)?,
-        field(3)?,
-        number(20)?,
-        number(24)? * PAGE
-    );
+    let record = ProcessRecord {
+        pid: i32::try_from(pid).ok()?,
+        ppid: field(4)?.parse().ok()?,
+        uid: uid.parse().ok()?,
+        gid: gid.parse().ok()?,
+        state: field(3)?.chars().next()?,
+        threads: number(20)?,
+        cpu_ns: cpu,
+        age_ns: age,
+        resident: number(24)? * PAGE,
+    };
+    let head = record.to_string();
     let mut command = read("cmdline").unwrap_or_default();
     while command.last() == Some(&0) {
         command.pop();

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use doppel_abi_machine::builtin::Change;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
@@ -33,12 +34,12 @@ pub fn run(out: &mut dyn Write, name: &[u8], recursive: bool) -> Outcome {
     let instance = inotify::init(CreateFlags::CLOEXEC).about(name)?;
     let mut watched = Watched::new();
     add(&instance, &mut watched, top, Vec::new(), recursive).about(name)?;
-    say(out, b"ready", b"")?;
+    say(out, Change::Ready, b"")?;
     follow(out, &instance, &mut watched, recursive)
 }
 
-fn say(out: &mut dyn Write, word: &[u8], name: &[u8]) -> Outcome {
-    let bytes = [word, b" ", name, b"\0"].concat();
+fn say(out: &mut dyn Write, what: Change, name: &[u8]) -> Outcome {
+    let bytes = [what.word().as_bytes(), b" ", name, b"\0"].concat();
     out.write_all(&bytes).and_then(|()| out.flush()).about(b"standard output")
 }
 
@@ -81,7 +82,7 @@ fn follow(out: &mut dyn Write, instance: &OwnedFd, watched: &mut Watched, recurs
         let flags = event.events();
         let name = event.file_name().map(|n| n.to_bytes().to_vec()).unwrap_or_default();
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            say(out, b"lost", b"")?;
+            say(out, Change::Lost, b"")?;
             continue;
         }
         let Some((prefix, dir)) = watched.get(&event.wd()).cloned() else { continue };
@@ -90,26 +91,15 @@ fn follow(out: &mut dyn Write, instance: &OwnedFd, watched: &mut Watched, recurs
             continue;
         }
         if flags.contains(ReadFlags::DELETE_SELF) && prefix.is_empty() {
-            return say(out, b"removed", b"");
+            return say(out, Change::Removed, b"");
         }
-        let Some(what) = word(flags).filter(|_| !name.is_empty()) else { continue };
+        let Some(what) = Change::of_event(flags.bits()).filter(|_| !name.is_empty()) else { continue };
         let full = join(&prefix, &name);
         // Before it is told: who hears of a directory may rely on hearing of what is then put into it.
-        if recursive && flags.contains(ReadFlags::ISDIR) && what == b"created" {
+        if recursive && flags.contains(ReadFlags::ISDIR) && what == Change::Created {
             // It may be gone again.
             let _ = add(instance, watched, &dir.join(os(&name)), full.clone(), true);
         }
         say(out, what, &full)?;
     }
-}
-
-fn word(flags: ReadFlags) -> Option<&'static [u8]> {
-    Some(match flags {
-        f if f.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) => b"created",
-        f if f.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) => b"removed",
-        f if f.contains(ReadFlags::CLOSE_WRITE) => b"written",
-        f if f.contains(ReadFlags::MODIFY) => b"modified",
-        f if f.contains(ReadFlags::ATTRIB) => b"changed",
-        _ => return None,
-    })
 }
