@@ -7,6 +7,8 @@
 
 #[path = "src/launch/elf.rs"]
 mod elf;
+#[path = "src/launch/symbols.rs"]
+mod symbols;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,6 +31,7 @@ fn main() {
         _ => var("PROFILE") == "release",
     };
     println!("cargo::rerun-if-changed=src/launch/elf.rs");
+    println!("cargo::rerun-if-changed=src/launch/symbols.rs");
     let (bytes, gates) = if embed {
         for path in [
             "guest",
@@ -36,6 +39,7 @@ fn main() {
             "common/ring",
             "common/erofs",
             "common/tar",
+            "common/unwind",
             "Cargo.toml",
             "Cargo.lock",
             "rust-toolchain.toml",
@@ -45,6 +49,7 @@ fn main() {
         let path = build_kernel(&root, &out, &var("CARGO"));
         let bytes = std::fs::read(&path).expect("cannot read the guest kernel");
         let gates = elf::gates(&bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let table = symbols::table(&bytes).expect("was parsed before");
         let trimmed = elf::trim(bytes).expect("was parsed before");
         let wide = elf::widen(trimmed).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         if elf::code_len(&wide).is_ok_and(|n| n > elf::HUGE) {
@@ -52,7 +57,8 @@ fn main() {
                 "cargo::warning=the guest kernel's code takes more than one huge page: forks are slower"
             );
         }
-        (wide, gates)
+        let whole = symbols::attach(wide, &table).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        (whole, gates)
     } else {
         (Vec::new(), elf::Gates { syscall: 0, syscall_end: 0, sigreturn_end: 0 })
     };

@@ -11,7 +11,7 @@ mod mem;
 use core::arch::naked_asm;
 use core::fmt::Write;
 
-use doppel_machine::{boot, console, host};
+use doppel_machine::{backtrace, boot, console, host};
 
 #[global_allocator]
 static ARENA: doppel_machine::arena::Arena = doppel_machine::arena::Arena;
@@ -50,8 +50,23 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // Truncation is all that can go wrong.
     let _ = writeln!(line, "guest kernel panic: {info}");
     console::log(&line.buf[..line.len]);
+    backtrace();
     boot::report_panic();
     host::exit_process(70)
+}
+
+/// Says which functions led to the panic.
+fn backtrace() {
+    let table = backtrace::table();
+    for pc in backtrace::here().addresses() {
+        let mut line = Line { buf: [0; 480], len: 0 };
+        // Truncation is all that can go wrong.
+        let _ = match table.and_then(|t| t.function(pc - 1)) {
+            Some(f) => writeln!(line, "  {pc:#x} {}+{:#x}", f.name, f.offset + 1),
+            None => writeln!(line, "  {pc:#x}"),
+        };
+        console::log(&line.buf[..line.len]);
+    }
 }
 
 /// Referenced by the precompiled core library's unwind tables; never called with panic=abort.

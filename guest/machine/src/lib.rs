@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod arena;
+pub mod backtrace;
 pub mod boot;
 pub mod clock;
 pub mod console;
@@ -19,6 +20,7 @@ mod layout;
 pub mod meter;
 pub mod network;
 pub mod pagefile;
+mod position;
 pub mod session;
 pub mod shield;
 pub mod slots;

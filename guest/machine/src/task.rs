@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::cpu::Vcpu;
 use crate::layout::pinned;
+use crate::position::Resting;
 use crate::xstate::XSave;
 
 /// Bytes of a task's kernel stack.
@@ -131,6 +132,7 @@ pub struct Task {
     on_cpu: AtomicU32,
     /// The vCPU it runs on, for kicks.
     pub(crate) vcpu: AtomicPtr<Vcpu>,
+    pub(crate) resting: Resting,
     /// Nonzero: the kernel has something to do before the task returns to its program.
     pub(crate) work: AtomicU32,
 }
@@ -165,6 +167,7 @@ impl Task {
             krsp: UnsafeCell::new(krsp),
             on_cpu: AtomicU32::new(0),
             vcpu: AtomicPtr::new(core::ptr::null_mut()),
+            resting: Resting::default(),
             work: AtomicU32::new(0),
         }
     }
@@ -303,11 +306,23 @@ impl Task {
 
     /// Gives back what its kernel stack does not use, if it is switched out.
     pub fn trim_stack(&self) {
-        if self.on_cpu.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            // SAFETY: the stack is claimed, and what lies below the saved stack pointer is dead.
-            unsafe { crate::arena::discard(self.stack.0.get() as u64, *self.krsp.get()) };
-            self.release();
-        }
+        // SAFETY: the stack is claimed, and what lies below the saved stack pointer is dead.
+        self.with_stack(|krsp| unsafe { crate::arena::discard(self.stack.0.get() as u64, krsp) });
+    }
+
+    /// Runs `f`, in which this task, the current one, waits on its vCPU: meanwhile [`Self::backtrace`] shows it.
+    #[inline]
+    pub fn rest<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.resting.during(f)
+    }
+
+    /// Claims its kernel stack, if it is switched out, and gives the saved stack pointer to `f`.
+    pub(crate) fn with_stack<R>(&self, f: impl FnOnce(u64) -> R) -> Option<R> {
+        self.on_cpu.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // SAFETY: the stack is claimed, so nobody writes the word.
+        let r = f(unsafe { *self.krsp.get() });
+        self.release();
+        Some(r)
     }
 
     /// Whether a vCPU is on this task's kernel stack now.

@@ -24,8 +24,10 @@ pub mod layout {
     pub const USER_END: u64 = 0x7e80_0000_0000;
     /// Lowest address a guest program may map.
     pub const USER_START: u64 = 0x1_0000;
-    /// Link address of the guest kernel ELF; it may use up to 256 MiB from here.
+    /// Link address of the guest kernel ELF; it may use up to 128 MiB from here.
     pub const KERNEL_BASE: u64 = 0x7e80_0000_0000;
+    /// The table of the guest kernel's functions (`doppel_unwind::kernel`), read-only, behind the kernel in its file.
+    pub const SYMBOLS_BASE: u64 = KERNEL_BASE + (128 << 20);
     /// Where the guest kernel moves the host's vvar and vdso pages, so that their address is fixed: before the
     /// control area, in the same 2 MiB as its start.
     pub const HOST_VDSO_BASE: u64 = 0x7e80_1000_0000;

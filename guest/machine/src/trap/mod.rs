@@ -263,15 +263,13 @@ fn kernel_signal(signo: i32, info: &HostSiginfo, regs: &mut HostRegs) {
             regs.rip = unsafe { *(regs.rsp as *const u64) };
             regs.rsp += 8;
         }
-        None => panic!(
-            "signal {signo} in the guest kernel: rip {:#x} addr {:#x} rsp {:#x} err {:#x} caller {:#x}",
-            regs.rip,
-            info.addr,
-            regs.rsp,
-            regs.err,
-            // SAFETY: diagnostics on a path that ends the domain; the kernel stack is mapped.
-            unsafe { *(regs.rbp as *const u64).add(usize::from(regs.rbp != 0)) },
-        ),
+        None => {
+            crate::position::faulted(regs.rip, regs.rsp, regs.rbp);
+            panic!(
+                "signal {signo} in the guest kernel: rip {:#x} addr {:#x} rsp {:#x} err {:#x}",
+                regs.rip, info.addr, regs.rsp, regs.err,
+            )
+        }
     }
 }
 

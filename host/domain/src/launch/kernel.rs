@@ -12,6 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::launch::elf::{self, Gates};
 use crate::launch::kernel_cache::KernelCache;
+use crate::launch::symbols;
 use crate::lock::lock;
 use crate::{DomainConfig, Error, Kind};
 
@@ -27,6 +28,8 @@ const EMBEDDED_DIGEST: u64 = include!(concat!(env!("OUT_DIR"), "/kernel_digest.r
 pub fn kernel_digest() -> u64 {
     EMBEDDED_DIGEST
 }
+
+const _: () = assert!(symbols::SYMBOLS_BASE == doppel_abi_machine::layout::SYMBOLS_BASE);
 
 /// What a domain's first process executes.
 pub(crate) struct First {
@@ -86,7 +89,8 @@ impl Kernel {
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let elf = std::fs::read(path).map_err(Error::host(format!("read {}", path.display())))?;
         let gates = elf::gates(&elf).map_err(Error::Kernel)?;
-        let elf = elf::trim(elf).map_err(Error::Kernel)?;
+        let table = symbols::table(&elf).map_err(Error::Kernel)?;
+        let elf = elf::trim(elf).and_then(|elf| symbols::attach(elf, &table)).map_err(Error::Kernel)?;
         let digest = elf::digest(&elf);
         Ok(Self { elf: elf.into(), gates, digest })
     }

@@ -12,3 +12,4 @@ pub mod pool;
 pub mod speculation;
 pub mod start;
 pub mod start_threads;
+pub mod symbols;

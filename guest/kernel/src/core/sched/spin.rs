@@ -70,7 +70,7 @@ pub(super) fn wait<R: Runnable>(thread: &R, deadline: Deadline) -> Place {
             }
             spun = true;
         }
-        let place = sleep(me, space, slot, outside, deadline);
+        let place = sleep(thread, space, slot, outside, deadline);
         if !spun && matches!(place, Place::Woken) {
             learn(me, window.after_wait(time::monotonic_ns().saturating_sub(start)));
         }
@@ -138,12 +138,13 @@ fn watch<R: Runnable>(
 
 /// Sleeps on the vCPU.
 fn sleep<R: Runnable>(
-    me: &Entity<R>,
+    thread: &R,
     space: &Arc<Space<R>>,
     slot: u32,
     outside: Option<&R::Outside>,
     deadline: Deadline,
 ) -> Place {
+    let me = thread.entity();
     me.slot.store(slot, Ordering::Relaxed);
     if !me.park.sleep() {
         return Place::Woken;
@@ -155,7 +156,8 @@ fn sleep<R: Runnable>(
     let place = loop {
         let others = space.first_deadline();
         let until = [deadline, others].into_iter().flatten().min();
-        space.sleep_vcpu(slot, until, watch.as_ref(), || me.park.notified() || space.must_stop());
+        let ready = || me.park.notified() || space.must_stop();
+        thread.task().rest(|| space.sleep_vcpu(slot, until, watch.as_ref(), ready));
         if watch.is_some()
             && let Some(network) = outside
         {

@@ -13,6 +13,7 @@ mod status;
 mod sysctl;
 pub(crate) mod system;
 mod title;
+pub mod waiting;
 
 use crate::process::task::TASKS;
 pub use pid::{comm_of, cpu_list, state};

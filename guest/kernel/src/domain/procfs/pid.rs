@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
-use super::net;
 use super::put::put;
+use super::{net, waiting};
 use crate::objects::lookup::path::Path;
 use crate::objects::vfs::attach::Attachments;
 use crate::objects::vfs::attach::locks::Locks;
@@ -160,6 +160,14 @@ impl PidDir {
         })
     }
 
+    /// A file about where the thread waits.
+    fn waits(&self, mode: u32, f: fn(&Thread) -> Result<String>) -> Node {
+        let t = self.t.clone();
+        bytes(mode, move || {
+            f(&*t.as_ref().and_then(Weak::upgrade).ok_or(Errno::ESRCH)?).map(String::into_bytes)
+        })
+    }
+
     fn block(&self, mode: u32, f: fn(&Arc<Process>) -> Vec<u8>) -> Node {
         let p = self.p.clone();
         bytes(mode, move || Ok(f(&p.upgrade().ok_or(Errno::ESRCH)?)))
@@ -210,12 +218,14 @@ impl PidDir {
             }
             "schedstat" => self
                 .of_thread(|_, t| Ok(format!("{} 0 0\n", t.map_or(0, crate::process::time::cpu::thread_ns)))),
+            "stack" => self.waits(0o400, waiting::stack),
             "stat" if self.task => self.of_thread(|p, t| {
                 stat(p, t, t.map_or_else(Times::default, crate::process::time::cpu::thread_times))
             }),
             "stat" => self.of_thread(|p, t| stat(p, t, crate::process::time::cpu::process_times(p))),
             "statm" => self.of(|p| Ok(statm(p))),
             "status" => self.of_thread(super::status::status),
+            "wchan" => self.waits(0o444, waiting::wchan),
             "task" if !self.task => Node::Dir(Arc::new(TaskDir { p: self.p.clone() })),
             _ => return constant(name),
         })
@@ -390,10 +400,8 @@ fn constant(name: &str) -> Option<Node> {
         ),
         "oom_adj" | "oom_score" => fixed("0\n"),
         "personality" => fixed("00000000\n"),
-        "stack" => fixed(""),
         "syscall" => fixed("running\n"),
         "timerslack_ns" => fixed("50000\n"),
-        "wchan" => fixed("0"),
         _ => return None,
     })
 }
