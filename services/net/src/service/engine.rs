@@ -249,12 +249,23 @@ impl Engine {
         }
     }
 
-    /// Waits for something to do, at most this long, and gives every client that has some a turn. True: the supervisor
+    /// Waits for something to do, at most this long, and does it ([`Self::wait`], [`Self::work`]). True: the supervisor
     /// has said something.
     ///
     /// # Errors
     /// What the host says.
     pub fn turn(&mut self, most: Option<Duration>) -> io::Result<bool> {
+        let told = self.wait(most)?;
+        self.work();
+        Ok(told)
+    }
+
+    /// Waits for something to do, at most this long. True: the supervisor has said something, which is to be followed
+    /// before [`Self::work`]: who calls after rules were changed finds the new ones.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn wait(&mut self, most: Option<Duration>) -> io::Result<bool> {
         self.hear();
         let now = Instant::now();
         self.insist(now);
@@ -321,6 +332,11 @@ impl Engine {
                 self.turns.push(i);
             }
         }
+        Ok(told)
+    }
+
+    /// Gives every client that has something to do a turn.
+    pub fn work(&mut self) {
         if self.locals_change {
             self.locals_change = self.locals.follow();
         }
@@ -332,7 +348,6 @@ impl Engine {
                 break;
             }
         }
-        Ok(told)
     }
 
     /// Beats with this heart.

@@ -113,24 +113,24 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool, outlives: bool) -> io::Result
     let mut server = Server { control, engine, life, clients: HashMap::new(), ledger: None, log: None };
     loop {
         let patience = server.life.as_ref().and_then(Life::patience);
-        let told = server.engine.turn(patience)?;
+        let told = server.engine.wait(patience)?;
         if (told || patience.is_some())
             && let Some(life) = &mut server.life
             && life.is_over(server.clients.is_empty())
         {
             return Ok(());
         }
-        if !told {
-            continue;
-        }
-        while let Some((order, descriptors)) = match receive(control) {
-            Ok(packet) => packet,
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(e) => return Err(e),
-        } {
+        while told
+            && let Some((order, descriptors)) = match receive(control) {
+                Ok(packet) => packet,
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        {
             server.engine.beat();
             server.follow(order, descriptors)?;
         }
+        server.engine.work();
     }
 }
 

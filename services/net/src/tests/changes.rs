@@ -1,5 +1,8 @@
 //! Rules that change while flows are under way, and addresses that are not a domain's own.
 
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
 use super::datagrams::{Gram, any, host, host_socket};
 use super::*;
 
@@ -36,6 +39,31 @@ fn connections_that_a_new_rule_forbids_are_cut() {
     until(&mut engine, |_| (other.counts.read().sent.bytes == 3).then_some(()));
     other_peer.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"two");
+}
+
+#[test]
+fn orders_come_before_callers_who_came_after_them() {
+    let host = TcpListener::bind("127.0.0.1:0").unwrap();
+    host.set_nonblocking(true).unwrap();
+    let address = host.local_addr().unwrap();
+    let mut engine = Engine::new().unwrap();
+    let published = vec![Published { port: 80, protocol: Transport::Tcp, socket: host.into() }];
+    let mut g = Guest::new(&mut engine, 1, Rules::default(), published);
+    g.ask(Request::Listen { socket: 3, at: own(1, 80), backlog: 16 });
+    until(&mut engine, |_| g.answer());
+    let (control, mut supervisor) = UnixStream::pair().unwrap();
+    engine.watch_control(control.as_fd()).unwrap();
+    // Both are there when the service wakes: rules that deny everybody, and a caller who came after they were sent.
+    supervisor.write_all(b"x").unwrap();
+    let mut caller = TcpStream::connect(address).unwrap();
+    let told = (0..1000).any(|_| engine.wait(Some(Duration::from_millis(10))).unwrap());
+    assert!(told && g.answer().is_none(), "nothing is done before the supervisor was heard");
+    let deny = vec![Rule::new("0.0.0.0/0".parse().unwrap(), Action::Deny)];
+    engine.set_rules(g.id, Rules { inbound: deny, ..Rules::default() });
+    engine.work();
+    until(&mut engine, |_| (g.counts.read().received.drops > 0).then_some(()));
+    assert_eq!(g.answer(), None);
+    assert!(!matches!(caller.read(&mut [0]), Ok(1..)));
 }
 
 #[test]
