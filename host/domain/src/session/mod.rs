@@ -3,7 +3,7 @@
 //! A [`Session`] is the host's end of one, over a slot of the control area (`common/abi/machine`, session.rs). It does nothing
 //! by itself: [`Session::step`] moves what there is to move. Who drives it learns when to look again from the domain's
 //! doorbell ([`crate::Fleet`]), or, on another thread, from the session's own descriptor, which who drives the domain
-//! rings ([`ring_bells`]). What a domain says about a session concerns that session only: nonsense ends it.
+//! rings ([`slots::ring_bells`]). What a domain says about a session concerns that session only: nonsense ends it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
