@@ -181,7 +181,7 @@ pub enum RestartPolicy {
 }
 
 /// Log file limits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogTarget {
     /// A log file that has grown to this is put aside.

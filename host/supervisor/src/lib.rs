@@ -19,6 +19,7 @@ mod images;
 mod jobs;
 pub mod keeper;
 mod keepers;
+mod limits;
 mod operate;
 mod operations;
 mod state;

@@ -150,8 +150,8 @@ impl Core {
     fn spec(&self, entry: &Entry, wake: bool) -> Result<Spec, Problem> {
         let row = entry.row();
         let config = &row.config;
-        let limits = spec::limits(&config.resources);
-        let log = spec::log(&config.log);
+        let limits = config.resources.clone();
+        let log = config.log;
         let hostname = config.hostname.clone().unwrap_or_default();
         let env = spec::environment(&config.env, config.tty, &row.user.home);
         let mut network = network::wanted(&config.network)?;
@@ -413,7 +413,7 @@ impl Core {
         }
         let mut done = Ok(());
         if is_live(old.state) && resources != old.config.resources {
-            let ask = Ask::Update { id: entry.id.clone(), limits: spec::limits(&resources) };
+            let ask = Ask::Update { id: entry.id.clone(), limits: resources.clone() };
             done = self.ask_unless_gone(&entry, ask).await;
         }
         // One that is hibernated may still be called.

@@ -6,7 +6,6 @@ use doppel_api::{self as api, Code, Problem, Validate};
 use serde_json::Value;
 
 use crate::domains::network;
-use crate::keeper::protocol::{Limits, Log};
 
 /// Where programs are looked for unless told otherwise.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -42,36 +41,6 @@ fn kind(wanted: &api::CreateDomain) -> Result<(), Problem> {
         }
         _ => Ok(()),
     }
-}
-
-/// As the keeper wants them.
-pub(crate) fn limits(r: &api::Resources) -> Limits {
-    Limits {
-        cpus: r.cpus,
-        cpu_weight: r.cpu_weight,
-        cpu_reservation: r.cpu_reservation,
-        memory: r.memory_bytes,
-        memory_reservation: r.memory_reservation_bytes,
-        memory_target: r.memory_target_bytes,
-        pids: r.pids,
-        io_weight: r.io_weight,
-        io_limits: r.io_devices.iter().map(io_limit).collect(),
-    }
-}
-
-fn io_limit(d: &api::IoDevice) -> doppel_domain::IoLimit {
-    doppel_domain::IoLimit {
-        device: d.device.clone(),
-        read_bytes: d.read_bps,
-        write_bytes: d.write_bps,
-        read_operations: d.read_iops,
-        write_operations: d.write_iops,
-    }
-}
-
-/// As the keeper wants it.
-pub(crate) fn log(log: &api::LogTarget) -> Log {
-    Log { max_bytes: log.max_bytes, max_files: log.max_files }
 }
 
 /// `new` over `old`: what is missing stays.

@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 
+pub(crate) use doppel_api::{LogTarget as Log, Resources as Limits};
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
@@ -139,6 +140,7 @@ pub(crate) enum Ask {
         /// Its id.
         id: String,
         /// All of them, the unchanged ones too.
+        #[serde(with = "crate::limits")]
         limits: Limits,
     },
     /// Others of its network find it by another name.
@@ -286,6 +288,7 @@ pub(crate) struct Boot {
     pub stdin: bool,
     pub no_patch: bool,
     pub freeze_to: Option<PathBuf>,
+    #[serde(with = "crate::limits")]
     pub limits: Limits,
     pub log: Log,
     pub network: Option<doppel_net::Wanted>,
@@ -306,52 +309,10 @@ pub(crate) struct Resume {
     pub hostname: String,
     pub stdin: bool,
     pub freeze_to: Option<PathBuf>,
+    #[serde(with = "crate::limits")]
     pub limits: Limits,
     pub log: Log,
     pub network: Option<doppel_net::Wanted>,
-}
-
-/// What a domain may use; none: no limit.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Limits {
-    pub cpus: Option<f64>,
-    pub cpu_weight: Option<u32>,
-    #[serde(default)]
-    pub cpu_reservation: Option<f64>,
-    pub memory: Option<u64>,
-    pub memory_reservation: Option<u64>,
-    pub memory_target: Option<u64>,
-    pub pids: Option<u32>,
-    pub io_weight: Option<u32>,
-    pub io_limits: Vec<doppel_domain::IoLimit>,
-}
-
-impl Limits {
-    /// As the domain wants them.
-    pub fn resources(&self) -> doppel_domain::Resources {
-        doppel_domain::Resources {
-            cpu_weight: self.cpu_weight,
-            cpu_reservation: self.cpu_reservation,
-            memory_reservation: self.memory_reservation,
-            pids: self.pids,
-            io_weight: self.io_weight,
-            io_limits: self.io_limits.clone(),
-            account: true,
-        }
-    }
-}
-
-/// Limits of its log files.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Log {
-    pub max_bytes: u64,
-    pub max_files: u32,
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self { max_bytes: 10 << 20, max_files: 3 }
-    }
 }
 
 /// What the keeper says.

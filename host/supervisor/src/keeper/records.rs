@@ -23,6 +23,7 @@ pub(super) struct Note {
     pub run: u64,
     pub started_at: String,
     pub log: Log,
+    #[serde(with = "crate::limits")]
     pub limits: Limits,
     pub woke: bool,
     pub killed: bool,

@@ -234,10 +234,10 @@ impl Keeper {
                 return Some(refused(Fault::State, "its limits are being changed"));
             }
             let wanted = NewLimits {
-                memory: limits.memory,
-                memory_target: limits.memory_target,
+                memory: limits.memory_bytes,
+                memory_target: limits.memory_target_bytes,
                 cpus: limits.cpus,
-                resources: limits.resources(),
+                resources: crate::limits::of_domain(&limits),
             };
             domain.limiting = Some((Some(n), limits));
             fleet.set_limits(domain.key, wanted);

@@ -12,7 +12,7 @@ use super::protocol::{Boot, Fault, Log, News, Resume, Said, Spec, Word};
 use super::records;
 use super::serve::{failed, refused};
 use super::{Domain, Keeper, Sink, Tap, network};
-use crate::time;
+use crate::{limits, time};
 
 impl Keeper {
     /// Starts a domain, or has one that was made ready go on as it. The answer comes when it runs.
@@ -117,8 +117,8 @@ impl Keeper {
         domain.started_at = Some(at.clone());
         domain.sample = Some((0, Instant::now()));
         let call = domain.starting.take();
-        if domain.limits.memory_target.is_some() {
-            let (memory, target) = (domain.limits.memory, domain.limits.memory_target);
+        if domain.limits.memory_target_bytes.is_some() {
+            let (memory, target) = (domain.limits.memory_bytes, domain.limits.memory_target_bytes);
             if let Err(error) = self.fleet.set_memory(key, memory, target) {
                 tracing::warn!("domain {id}: {error}");
             }
@@ -161,8 +161,8 @@ impl Keeper {
             ..DomainConfig::new(boot.image, argv)
         };
         config.cpus = boot.limits.cpus;
-        config.memory = boot.limits.memory;
-        config.resources = boot.limits.resources();
+        config.memory = boot.limits.memory_bytes;
+        config.resources = limits::of_domain(&boot.limits);
         config
     }
 
@@ -180,8 +180,8 @@ impl Keeper {
             ..CloneConfig::default()
         };
         config.cpus = resume.limits.cpus;
-        config.memory = resume.limits.memory;
-        config.resources = resume.limits.resources();
+        config.memory = resume.limits.memory_bytes;
+        config.resources = limits::of_domain(&resume.limits);
         if resume.wake {
             let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             return Start::Wake(name, Box::new(config));
