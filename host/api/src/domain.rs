@@ -222,6 +222,20 @@ pub struct HealthCheck {
     pub retries: u32,
 }
 
+impl HealthCheck {
+    /// A check by this command, with the defaults.
+    #[must_use]
+    pub fn new(command: Vec<String>) -> Self {
+        Self {
+            command,
+            interval_seconds: thirty(),
+            timeout_seconds: thirty(),
+            start_period_seconds: 0.0,
+            retries: three(),
+        }
+    }
+}
+
 fn thirty() -> f64 {
     30.0
 }

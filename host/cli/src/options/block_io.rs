@@ -6,7 +6,7 @@ use doppel_api::IoDevice;
 use crate::options::values;
 
 /// What may be moved to and from block devices.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct BlockIo {
     /// Share of block I/O, 1 to 10000; 100 by default
     #[arg(long, value_name = "N")]
@@ -49,11 +49,6 @@ fn operations(text: &str) -> Result<(String, u64), String> {
 }
 
 impl BlockIo {
-    /// Whether none is given.
-    pub fn is_empty(&self) -> bool {
-        self.weight().is_none() && self.devices().is_empty()
-    }
-
     /// Our weight, of whichever was given: Docker's 500 is our 100.
     pub fn weight(&self) -> Option<u32> {
         self.io_weight.or(self.blkio_weight.map(|weight| weight / 5))

@@ -6,5 +6,6 @@ pub mod kind;
 pub mod network;
 pub mod pull;
 pub mod rates;
+pub mod resources;
 pub mod rules;
 pub mod values;

@@ -11,6 +11,7 @@ use doppel_domain::{CloneConfig, Domain, FreezeReport, Reply, Request, Resume, S
 use doppel_freezer::Place;
 use doppel_image::Store;
 
+use crate::options::resources::LimitArgs;
 use crate::options::values;
 use crate::standalone::clones::Clones;
 use crate::standalone::image;
@@ -55,12 +56,8 @@ pub struct CloneArgs {
     /// Connect standard input; only for one clone
     #[arg(short, long)]
     interactive: bool,
-    /// Number of CPUs, fractions allowed
-    #[arg(long, value_name = "N")]
-    cpus: Option<f64>,
-    /// Memory limit instead of the frozen one; 0 or unlimited: no bound
-    #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
-    memory: Option<u64>,
+    #[command(flatten)]
+    limits: LimitArgs,
     /// Make all clones ready first, then let them go at once; times count from then
     #[arg(long)]
     pub(crate) warm: bool,
@@ -143,11 +140,7 @@ fn supervised(args: &CloneArgs) -> Result<doppel_api::CloneFrozen, String> {
         command: args.command.iter().map(text).collect::<Result<_, _>>()?,
         auto_remove: args.rm,
         network: args.network.supervised()?,
-        resources: doppel_api::Resources {
-            cpus: args.cpus,
-            memory_bytes: args.memory,
-            ..doppel_api::Resources::default()
-        },
+        resources: args.limits.given(),
         ..doppel_api::CloneFrozen::default()
     })
 }
@@ -165,7 +158,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     }
     let called = Instant::now();
     crate::options::defaults::read()?.choose();
-    let limits = within_host(args.cpus, args.memory);
+    let limits = within_host(args.limits.given());
     let network = args.network.attach(limits.memory_bytes)?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);

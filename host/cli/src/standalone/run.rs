@@ -12,6 +12,7 @@ use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
 
 use crate::options::defaults;
 use crate::options::pull::{self, PullPolicy};
+use crate::options::resources::LimitArgs;
 use crate::options::values;
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::tell;
@@ -52,12 +53,8 @@ pub struct RunArgs {
     /// Host name
     #[arg(short = 'h', long, value_name = "NAME")]
     pub(crate) hostname: Option<OsString>,
-    /// Number of CPUs, fractions allowed
-    #[arg(long, value_name = "N")]
-    pub(crate) cpus: Option<f64>,
-    /// Memory limit, for example 512m; 0 or unlimited: no bound
-    #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
-    pub(crate) memory: Option<u64>,
+    #[command(flatten)]
+    limits: LimitArgs,
     #[command(flatten)]
     pub(crate) network: crate::options::network::NetworkArgs,
     /// Print the program's system calls on standard error
@@ -89,6 +86,12 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// What the domain may use.
+    pub(crate) fn resources(&self) -> doppel_api::Resources {
+        let disk = self.kind.disk();
+        doppel_api::Resources { disk_bytes: disk.bytes, disk_inodes: disk.inodes, ..self.limits.given() }
+    }
+
     /// The first option given that only a domain of this command's own can have.
     pub(crate) fn alone(&self) -> Option<&'static str> {
         let options = [
@@ -111,7 +114,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
-    let limits = within_host(args.cpus, args.memory);
+    let limits = within_host(args.limits.given());
     let network = args.network.attach(limits.memory_bytes)?;
     let config = DomainConfig {
         kind: args.kind.choose(),
@@ -147,8 +150,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
 }
 
 /// Limits brought down to what the host has, with a warning.
-pub fn within_host(cpus: Option<f64>, memory_bytes: Option<u64>) -> doppel_api::Resources {
-    let mut limits = doppel_api::Resources { cpus, memory_bytes, ..doppel_api::Resources::default() };
+pub fn within_host(mut limits: doppel_api::Resources) -> doppel_api::Resources {
     let host_cpus = std::thread::available_parallelism().map_or(f64::MAX, |n| n.get() as f64);
     let memory = rustix::system::sysinfo();
     let memory = u64::from(memory.mem_unit) * memory.totalram;

@@ -5,19 +5,19 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{CreateDomain, HealthCheck, LogTarget, Resources, RestartPolicy};
+use doppel_api::{CreateDomain, HealthCheck, LogTarget, RestartPolicy};
 use doppel_domain::Kind;
 
 use super::{Outcome, not_started, supervisor};
-use crate::options::block_io::BlockIo;
 use crate::options::pull;
+use crate::options::resources::ShareArgs;
 use crate::options::values;
 use crate::standalone::run::RunArgs;
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::{say, tell};
 
 /// Options that only the supervisor can carry out.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq)]
 pub struct More {
     /// When the domain is started again: no, always, unless-stopped, on-failure or on-failure:N
     #[arg(long, value_name = "POLICY", value_parser = restart)]
@@ -28,26 +28,8 @@ pub struct More {
     /// Set the environment variables of a file, a line each
     #[arg(long, value_name = "FILE")]
     env_file: Vec<std::path::PathBuf>,
-    /// Most processes and threads; 0 or -1: no bound
-    #[arg(long, value_name = "N", value_parser = values::tasks, allow_negative_numbers = true)]
-    pids_limit: Option<u32>,
-    /// Share of the CPU when it is scarce, 1 to 10000; 100 by default
-    #[arg(long, value_name = "N")]
-    cpu_weight: Option<u32>,
-    /// The same in Docker's measure, where 1024 is the default
-    #[arg(short, long, value_name = "N", conflicts_with = "cpu_weight")]
-    cpu_shares: Option<u32>,
-    /// CPUs set aside
-    #[arg(long, value_name = "N")]
-    cpu_reservation: Option<f64>,
-    /// Memory set aside, for example 256m
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    memory_reservation: Option<u64>,
-    /// Memory the guest kernel should try to stay under
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    memory_target: Option<u64>,
     #[command(flatten)]
-    block_io: BlockIo,
+    shares: ShareArgs,
     /// Signal that asks the domain to stop
     #[arg(long, value_name = "SIGNAL")]
     stop_signal: Option<String>,
@@ -61,38 +43,17 @@ pub struct More {
     #[arg(long, value_name = "COMMAND")]
     health_cmd: Option<String>,
     /// Time between checks, as 30s
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = values::seconds,
-        requires = "health_cmd",
-        default_value = "30.0",
-        hide_default_value = true
-    )]
-    health_interval: f64,
+    #[arg(long, value_name = "TIME", value_parser = values::seconds, requires = "health_cmd")]
+    health_interval: Option<f64>,
     /// Time after which a check has failed
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = values::seconds,
-        requires = "health_cmd",
-        default_value = "30.0",
-        hide_default_value = true
-    )]
-    health_timeout: f64,
+    #[arg(long, value_name = "TIME", value_parser = values::seconds, requires = "health_cmd")]
+    health_timeout: Option<f64>,
     /// Time from the start in which failures do not count
-    #[arg(
-        long,
-        value_name = "TIME",
-        value_parser = values::seconds,
-        requires = "health_cmd",
-        default_value = "0.0",
-        hide_default_value = true
-    )]
-    health_start_period: f64,
+    #[arg(long, value_name = "TIME", value_parser = values::seconds, requires = "health_cmd")]
+    health_start_period: Option<f64>,
     /// Failures in a row that make it unhealthy
-    #[arg(long, value_name = "N", requires = "health_cmd", default_value_t = 3, hide_default_value = true)]
-    health_retries: u32,
+    #[arg(long, value_name = "N", requires = "health_cmd")]
+    health_retries: Option<u32>,
     /// Do not check its health, whatever the image says
     #[arg(long, conflicts_with = "health_cmd")]
     no_healthcheck: bool,
@@ -104,21 +65,21 @@ pub struct More {
 impl More {
     /// Whether none is given.
     pub fn is_empty(&self) -> bool {
-        let lists = self.label.is_empty() && self.env_file.is_empty() && self.log_opt.is_empty();
-        let limits = self.pids_limit.is_none()
-            && self.cpu_weight.is_none()
-            && self.cpu_shares.is_none()
-            && self.cpu_reservation.is_none()
-            && self.memory_reservation.is_none()
-            && self.memory_target.is_none()
-            && self.block_io.is_empty();
-        let life = self.restart.is_none()
-            && self.stop_signal.is_none()
-            && self.stop_timeout.is_none()
-            && self.timeout.is_none()
-            && self.health_cmd.is_none()
-            && !self.no_healthcheck;
-        lists && limits && life
+        *self == Self::default()
+    }
+
+    fn health(&self) -> Option<HealthCheck> {
+        let command = match (&self.health_cmd, self.no_healthcheck) {
+            (Some(command), _) => vec!["/bin/sh".into(), "-c".into(), command.clone()],
+            (None, true) => Vec::new(),
+            (None, false) => return None,
+        };
+        let mut check = HealthCheck::new(command);
+        check.interval_seconds = self.health_interval.unwrap_or(check.interval_seconds);
+        check.timeout_seconds = self.health_timeout.unwrap_or(check.timeout_seconds);
+        check.start_period_seconds = self.health_start_period.unwrap_or(check.start_period_seconds);
+        check.retries = self.health_retries.unwrap_or(check.retries);
+        Some(check)
     }
 }
 
@@ -199,26 +160,6 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         let term = std::env::var("TERM").ok().filter(|t| !t.is_empty()).unwrap_or_else(|| "xterm".into());
         env.entry("TERM".into()).or_insert(term);
     }
-    let health = match (&more.health_cmd, more.no_healthcheck) {
-        (Some(command), _) => Some(HealthCheck {
-            command: vec!["/bin/sh".into(), "-c".into(), command.clone()],
-            interval_seconds: more.health_interval,
-            timeout_seconds: more.health_timeout,
-            start_period_seconds: more.health_start_period,
-            retries: more.health_retries,
-        }),
-        (None, true) => Some(HealthCheck {
-            command: Vec::new(),
-            interval_seconds: 30.0,
-            timeout_seconds: 30.0,
-            start_period_seconds: 0.0,
-            retries: 3,
-        }),
-        (None, false) => None,
-    };
-    // Docker's 1024 is our 100.
-    let shares = |s: u32| (u64::from(s) * 100 / 1024).clamp(1, 10_000);
-    let cpu_weight = more.cpu_weight.or_else(|| more.cpu_shares.and_then(|s| u32::try_from(shares(s)).ok()));
     let entrypoint = match args.entrypoint.as_deref() {
         None => None,
         Some(program) if program.is_empty() => Some(Vec::new()),
@@ -242,20 +183,8 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         auto_remove: args.rm,
         restart: more.restart.unwrap_or_default(),
         labels: labels(&more.label),
-        resources: Resources {
-            cpus: args.cpus,
-            cpu_weight,
-            cpu_reservation: more.cpu_reservation,
-            memory_bytes: args.memory,
-            memory_reservation_bytes: more.memory_reservation,
-            memory_target_bytes: more.memory_target,
-            pids: more.pids_limit,
-            io_weight: more.block_io.weight(),
-            io_devices: more.block_io.devices(),
-            disk_bytes: args.kind.disk().bytes,
-            disk_inodes: args.kind.disk().inodes,
-        },
-        health,
+        resources: more.shares.beside(args.resources()),
+        health: more.health(),
         stop_signal: more.stop_signal.clone(),
         stop_timeout_seconds: more.stop_timeout,
         timeout_seconds: more.timeout,

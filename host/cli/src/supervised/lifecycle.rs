@@ -4,15 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{
-    Code, KillOptions, RemoveOptions, Resources, RestartPolicy, StopOptions, UpdateDomain, UpdateNetwork,
-};
+use doppel_api::{Code, KillOptions, RemoveOptions, RestartPolicy, StopOptions, UpdateDomain, UpdateNetwork};
 
 use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
-use crate::options::block_io::BlockIo;
 use crate::options::rates::RateArgs;
+use crate::options::resources::{LimitArgs, ShareArgs};
 use crate::options::rules::RuleArgs;
-use crate::options::values;
 use crate::standalone::image::bytes;
 use crate::terminal::out::{self, say, tell};
 
@@ -81,29 +78,10 @@ pub struct PruneArgs {
 /// Options of `doppel update`.
 #[derive(Args)]
 pub struct UpdateArgs {
-    /// Most CPUs, fractions allowed
-    #[arg(long, value_name = "N")]
-    cpus: Option<f64>,
-    /// Memory limit; 0 or unlimited: no bound
-    #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
-    memory: Option<u64>,
-    /// Memory set aside
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    memory_reservation: Option<u64>,
-    /// Memory the guest kernel should try to stay under
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    memory_target: Option<u64>,
-    /// Most processes and threads; 0 or -1: no bound
-    #[arg(long, value_name = "N", value_parser = values::tasks, allow_negative_numbers = true)]
-    pids_limit: Option<u32>,
-    /// Share of the CPU when it is scarce, 1 to 10000
-    #[arg(long, value_name = "N")]
-    cpu_weight: Option<u32>,
-    /// CPUs set aside
-    #[arg(long, value_name = "N")]
-    cpu_reservation: Option<f64>,
     #[command(flatten)]
-    block_io: BlockIo,
+    limits: LimitArgs,
+    #[command(flatten)]
+    shares: ShareArgs,
     /// When it is started again: no, always, unless-stopped, on-failure or on-failure:N
     #[arg(long, value_name = "POLICY", value_parser = create::restart)]
     restart: Option<RestartPolicy>,
@@ -197,18 +175,7 @@ pub fn update(args: &UpdateArgs) -> Outcome {
     let network = (network != UpdateNetwork::default()).then_some(network);
     let to = UpdateDomain {
         network,
-        resources: Resources {
-            cpus: args.cpus,
-            cpu_weight: args.cpu_weight,
-            cpu_reservation: args.cpu_reservation,
-            memory_bytes: args.memory,
-            memory_reservation_bytes: args.memory_reservation,
-            memory_target_bytes: args.memory_target,
-            pids: args.pids_limit,
-            io_weight: args.block_io.weight(),
-            io_devices: args.block_io.devices(),
-            ..Resources::default()
-        },
+        resources: args.shares.beside(args.limits.given()),
         restart: args.restart,
         timeout_seconds: args.timeout,
         labels: (!args.label.is_empty()).then(|| create::labels(&args.label)),
