@@ -144,7 +144,7 @@ fn find_patterns(schema: &Value, found: &mut Vec<String>) {
 fn told(schema: &Value) -> String {
     schema["description"]
         .as_str()
-        .map_or_else(String::new, |text| format!(" ({})", text.trim_end_matches('.')))
+        .map_or_else(String::new, |text| format!(" ({})", text.trim_end_matches('.').replace('\n', " ")))
 }
 
 fn in_range(field: &str, schema: &Value, number: &serde_json::Number) -> Result<(), Problem> {

@@ -24,6 +24,11 @@ const UNBOUNDED: u64 = 0;
 
 /// What is checked before it is used: each field by its schema (see [`crate::schema`]), then what a schema cannot say.
 pub trait Validate: ToSchema + Serialize + 'static {
+    /// Refuses what means something else elsewhere, and says what it is here: that helps more than a pattern.
+    fn meant(&self) -> Result<(), Problem> {
+        Ok(())
+    }
+
     /// Refuses fields that do not go together, naming one.
     fn across(&self) -> Result<(), Problem> {
         Ok(())
@@ -31,6 +36,7 @@ pub trait Validate: ToSchema + Serialize + 'static {
 
     /// Refuses what is wrong, naming the field.
     fn validate(&self) -> Result<(), Problem> {
+        self.meant()?;
         crate::schema::check(self)?;
         self.across()
     }
@@ -164,6 +170,10 @@ impl Validate for Resources {
 }
 
 impl Validate for CreateDomain {
+    fn meant(&self) -> Result<(), Problem> {
+        self.network.name.as_ref().map_or(Ok(()), |name| network_name("network.name", name))
+    }
+
     fn across(&self) -> Result<(), Problem> {
         env("env", &self.env)?;
         labels(&self.labels)?;
@@ -198,6 +208,10 @@ impl Validate for CreateExec {
 }
 
 impl Validate for CloneFrozen {
+    fn meant(&self) -> Result<(), Problem> {
+        self.network.name.as_ref().map_or(Ok(()), |name| network_name("network.name", name))
+    }
+
     fn across(&self) -> Result<(), Problem> {
         env("env", &self.env)?;
         labels(&self.labels)?;
@@ -260,11 +274,15 @@ mod tests {
                 "resources.io_devices[0].read_iops",
             ),
             (r#"{"image":"b","stop_signal":"65"}"#, "stop_signal"),
+            (
+                r#"{"image":"b","network":{"name":"container:x"}}"#,
+                "network.name: \"container:x\": domains do not share",
+            ),
             (r#"{"image":"b","health":{"command":["x"],"interval_seconds":0}}"#, "health.interval_seconds"),
         ] {
             let problem = of(json).expect_err(json);
             assert_eq!(problem.status, 400);
-            assert!(problem.detail.starts_with(&format!("{field}: ")), "{json}: {}", problem.detail);
+            assert!(problem.detail.starts_with(field), "{json}: {}", problem.detail);
         }
     }
 }
