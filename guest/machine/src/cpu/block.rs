@@ -96,6 +96,7 @@ unsafe impl Sync for Vcpu {}
 unsafe impl Send for Vcpu {}
 
 /// This host thread's block.
+#[inline]
 pub fn vcpu() -> &'static Vcpu {
     let p: *const Vcpu;
     // SAFETY: GS points to this thread's block from its first instruction on; blocks are never freed.
@@ -135,6 +136,7 @@ pub(crate) fn task_id() -> u64 {
 impl Vcpu {
     /// # Safety
     /// Only for the vCPU itself, or before it runs.
+    #[inline]
     pub(super) unsafe fn set_current(&self, t: Arc<dyn ThreadObject>) {
         let any: &dyn Any = &*t;
         // SAFETY: forwarded: nothing else touches the slots.

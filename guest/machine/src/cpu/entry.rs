@@ -4,6 +4,7 @@ use super::block::vcpu;
 use crate::trap;
 
 /// Releases the task that ran before; runs first in whatever was switched to.
+#[inline]
 pub(super) extern "C" fn finish_switch() {
     // SAFETY: only this vCPU touches its own slot.
     let prev = unsafe { (*vcpu().prev.get()).take() };
