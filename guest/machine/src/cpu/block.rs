@@ -49,7 +49,7 @@ pub struct Vcpu {
     pub(crate) serve: u64,
     /// Address of its counter of system calls, in the control area.
     pub(super) calls: u64,
-    /// The object in `current`, and its type: so that [`current_as`] needs no virtual call.
+    /// The object in `current`, and its type: so that [`super::current_as`] needs no virtual call.
     pub(super) object: UnsafeCell<*const ()>,
     pub(super) kind: UnsafeCell<MaybeUninit<TypeId>>,
     pub(super) current: UnsafeCell<Option<Arc<dyn ThreadObject>>>,
