@@ -28,6 +28,27 @@ impl Schemas {
     }
 }
 
+/// A field whose default its own bounds refuse has none: it must be given.
+fn require_without_default(schema: &mut Value) {
+    let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let mut required = Vec::new();
+    for (name, field) in fields {
+        let empty = field["default"] == "" && field["minLength"].as_u64() > Some(0)
+            || field["default"] == json!([]) && field["minItems"].as_u64() > Some(0);
+        if let (true, Some(field)) = (empty, field.as_object_mut()) {
+            field.remove("default");
+            required.push(json!(name));
+        }
+    }
+    if required.is_empty() {
+        return;
+    }
+    match schema.get_mut("required").and_then(Value::as_array_mut) {
+        Some(others) => others.extend(required),
+        None => schema["required"] = json!(required),
+    }
+}
+
 /// The document.
 pub(super) fn document<S: Send + Sync + 'static>(routes: &[Route<S>]) -> Value {
     let mut schemas = Schemas::default();
@@ -73,6 +94,7 @@ pub(super) fn document<S: Send + Sync + 'static>(routes: &[Route<S>]) -> Value {
         }
         paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), operation);
     }
+    schemas.0.values_mut().for_each(require_without_default);
     json!({
         "openapi": "3.1.0",
         "info": {

@@ -299,6 +299,19 @@ fn document_and_routes_agree() {
     }
 }
 
+/// What has to be given says so, and has no default that would be refused.
+#[test]
+fn what_must_be_given_is_required() {
+    let document = openapi::document(&table::routes());
+    let schemas = &document["components"]["schemas"];
+    for (schema, field) in [("CreateDomain", "image"), ("CreateExec", "command"), ("PullImage", "reference")]
+    {
+        let required = schemas[schema]["required"].as_array().expect("required fields");
+        assert!(required.iter().any(|name| name == field), "{schema}.{field}");
+        assert!(schemas[schema]["properties"][field].get("default").is_none(), "{schema}.{field}");
+    }
+}
+
 /// Names and sizes have their bounds in the document, and these are the ones that are checked.
 #[test]
 fn bounds_are_documented() {
