@@ -1,14 +1,16 @@
 """Where threads wait: /proc/PID/wchan and /proc/PID/stack."""
 
+import subprocess
 from typing import Any
+
+from conftest import DOPPEL, Running, eventually
 
 WAITERS = """
 mkfifo /tmp/fifo
 sleep 100 & sleeper=$!
 cat /tmp/fifo & opener=$!
-exec 3<>/tmp/fifo2 2>/dev/null
 sleep 100 | cat >/dev/null & reader=$!
-usleep 300000
+sleep 0.3
 for pid in $sleeper $opener $reader $$; do
     echo "$pid $(cat /proc/$pid/wchan)"
     cat /proc/$pid/stack
@@ -38,3 +40,38 @@ def test_stacks_name_the_wait(doppel: Any) -> None:
 
 def test_who_runs_waits_nowhere(doppel: Any) -> None:
     assert doppel.run("sh", "-c", "cat /proc/self/wchan /proc/self/stack").ok() == "0"
+
+
+def test_stacks_of_a_domain_from_outside() -> None:
+    domain = Running("busybox", "sh", "-c", "sleep 1000 & echo up; while :; do :; done")
+    try:
+        # It may not have begun to sleep.
+        assert eventually(lambda: stacks_of(domain.name).get("sleep", "R")[0] == "S")
+        threads = stacks_of(domain.name)
+        sleeper, loop = threads["sleep"], threads["sh"]
+        assert sleeper[1].endswith("sleep_until"), sleeper
+        assert any("clock_nanosleep" in call for call in sleeper[2]), sleeper
+        # One that computes has no place in the kernel.
+        assert loop == ("R", "-", []), loop
+    finally:
+        domain.stop()
+
+
+def test_stacks_of_none() -> None:
+    shown = subprocess.run([DOPPEL, "debug", "stacks", "nobody-of-this-name"], capture_output=True, text=True, check=False)
+    assert shown.returncode != 0 and "nobody-of-this-name" in shown.stderr, shown
+
+
+def stacks_of(name: str) -> dict[str, tuple[str, str, list[str]]]:
+    """State, wait channel and calls of each thread, by its name."""
+    shown = subprocess.run([DOPPEL, "debug", "stacks", name], capture_output=True, text=True, check=True).stdout
+    threads: dict[str, tuple[str, str, list[str]]] = {}
+    calls: list[str] = []
+    for line in shown.splitlines():
+        if line.startswith(" "):
+            calls.append(line.strip())
+        else:
+            _, state, comm, channel = line.split(" ")
+            calls = []
+            threads[comm] = (state, channel, calls)
+    return threads

@@ -25,7 +25,7 @@ pub use domain::{
     AttachOptions, CreateDomain, Created, Domain, DomainState, DomainStats, ExitInfo, HealthCheck,
     HealthState, IoDevice, KillOptions, Kind, Limits, ListOptions, LogOptions, LogTarget, MemoryStats,
     ProcessInfo, PruneReport, RemoveOptions, Rename, ResizeTerminal, Resources, RestartPolicy, StopOptions,
-    UpdateDomain, Waited,
+    ThreadStack, UpdateDomain, Waited,
 };
 pub use exec::{CreateExec, Exec, InputOptions, Output};
 pub use files::{

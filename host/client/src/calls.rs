@@ -140,6 +140,14 @@ impl Client {
     pub fn top(&self, name: &str) -> Result<Vec<api::ProcessInfo>> {
         self.json("GET", &domain(name, "/top"), Upload::None)
     }
+
+    /// `GET .../stacks`
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn stacks(&self, name: &str) -> Result<Vec<api::ThreadStack>> {
+        self.json("GET", &domain(name, "/stacks"), Upload::None)
+    }
     pub fn exec(&self, name: &str, wanted: &api::CreateExec) -> Result<api::Exec> {
         self.post(&domain(name, "/exec"), wanted)
     }

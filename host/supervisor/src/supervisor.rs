@@ -128,6 +128,10 @@ impl Supervisor {
         let (core, entry) = self.find(domain)?;
         core.top(entry).await
     }
+    pub async fn stacks(&self, domain: &str) -> Answer<Vec<api::ThreadStack>> {
+        let (core, entry) = self.find(domain)?;
+        core.stacks(entry).await
+    }
     pub async fn exec(&self, domain: &str, wanted: api::CreateExec) -> Answer<api::Exec> {
         let (core, entry) = self.find(domain)?;
         // Not whole: what nobody waits for any more must not begin.

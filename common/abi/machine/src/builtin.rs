@@ -73,6 +73,8 @@ pub enum Command<'a> {
     },
     /// `processes`: a [`ProcessRecord`] of each process but its own.
     Processes,
+    /// `stacks`: a [`ThreadRecord`] of each thread but its own.
+    Stacks,
 }
 
 /// The word of a command that is none; Linux would say EINVAL.
@@ -116,6 +118,7 @@ impl<'a> Command<'a> {
             (b"watch", &[b"-r", path]) => Self::Watch { path, recursive: true },
             (b"watch", &[path]) => Self::Watch { path, recursive: false },
             (b"processes", &[]) => Self::Processes,
+            (b"stacks", &[]) => Self::Stacks,
             _ => return Err(NoCommand(name)),
         })
     }
@@ -229,6 +232,47 @@ impl ProcessRecord {
     }
 }
 
+/// What is said of a thread. As text it ends with a space; its name, a NUL, the function in which the guest kernel waits for
+/// it and a NUL, its calls in the guest kernel, a line each, and a NUL follow. Both are empty for one that runs, and for
+/// threads of a paene domain as far as the host's kernel does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadRecord {
+    /// Its process.
+    pub pid: i32,
+    /// Its number.
+    pub tid: i32,
+    /// Its state, as in proc_pid_stat(5).
+    pub state: char,
+}
+
+impl fmt::Display for ThreadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, tid, state } = self;
+        write!(f, "{pid} {tid} {state} ")
+    }
+}
+
+impl ThreadRecord {
+    /// Reads one with its name. A domain has written it: none if it is not like this.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<(Self, &str)> {
+        let mut words = Words(text.splitn(4, ' '));
+        let record = Self { pid: words.next()?, tid: words.next()?, state: words.next()? };
+        Some((record, words.text()?))
+    }
+
+    /// Reads what `stacks` has printed: of each thread its record, name, where it waits and its calls. A domain has written
+    /// it: none in place of what is not like this.
+    pub fn all(text: &str) -> impl Iterator<Item = Option<(Self, [&str; 3])>> {
+        let mut parts = text.split('\0');
+        core::iter::from_fn(move || {
+            let head = parts.next().filter(|head| !head.is_empty())?;
+            let (channel, calls) = (parts.next(), parts.next());
+            Some(Self::parse(head).and_then(|(record, name)| Some((record, [name, channel?, calls?]))))
+        })
+    }
+}
+
 /// What `watch` says: the word, a space, a name and a NUL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -335,6 +379,12 @@ mod tests {
         };
         assert_eq!(ProcessRecord::parse(&format!("{process}sh -c x")), Some((process, "sh -c x")));
         assert_eq!(ProcessRecord::parse("7 x"), None);
+        let thread = ThreadRecord { pid: 7, tid: 9, state: 'R' };
+        assert_eq!(ThreadRecord::parse(&format!("{thread}a b")), Some((thread, "a b")));
+        assert_eq!(ThreadRecord::parse("7 9 R"), None);
+        let text = format!("{thread}a\0pipe\0f\ng\n\0{thread}b\0\0\0nonsense\0");
+        let all: std::vec::Vec<_> = ThreadRecord::all(&text).collect();
+        assert_eq!(all, [Some((thread, ["a", "pipe", "f\ng\n"])), Some((thread, ["b", "", ""])), None]);
         assert_eq!(Change::parse("written a b"), Some((Change::Written, "a b")));
         assert_eq!((Change::parse("what x"), Change::parse("ready")), (None, None));
         assert_eq!(Change::of_event(0x4000_0100).map(Change::word), Some("created"));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use doppel_abi_machine::builtin::{Change, FileRecord, ProcessRecord};
+use doppel_abi_machine::builtin::{Change, FileRecord, ProcessRecord, ThreadRecord};
 use doppel_api::{self as api, Code, FileChangeKind, FileKind, Problem};
 use doppel_image::{IDENTITY_FILE_MAX, identity};
 
@@ -251,6 +251,25 @@ impl Core {
         let answer = self.builtin(&entry, &["processes"]).await?;
         let records = answer.split(|b| *b == 0).filter(|r| !r.is_empty());
         records.map(|r| process(&String::from_utf8_lossy(r)).ok_or_else(nonsense)).collect()
+    }
+
+    /// A domain's threads, and where they wait.
+    pub async fn stacks(self: Arc<Self>, entry: Arc<Entry>) -> Result<Vec<api::ThreadStack>, Problem> {
+        let answer = self.builtin(&entry, &["stacks"]).await?;
+        let text = String::from_utf8_lossy(&answer);
+        ThreadRecord::all(&text).map(|found| found.map(thread).ok_or_else(nonsense)).collect()
+    }
+}
+
+/// A record of `stacks`.
+fn thread((record, [name, channel, calls]): (ThreadRecord, [&str; 3])) -> api::ThreadStack {
+    api::ThreadStack {
+        pid: record.pid,
+        tid: record.tid,
+        name: name.to_owned(),
+        state: record.state.to_string(),
+        wait_channel: channel.to_owned(),
+        kernel_stack: calls.lines().map(str::to_owned).collect(),
     }
 }
 

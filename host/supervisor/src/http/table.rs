@@ -218,6 +218,12 @@ fn domains() -> Vec<Route<Site>> {
             "Processes of a domain",
             |c: Call, (), ()| async move { c.state.supervisor.top(&c.name).await.map(List) },
         ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/stacks",
+            "Threads of a domain, and where they wait",
+            |c: Call, (), ()| async move { c.state.supervisor.stacks(&c.name).await.map(List) },
+        ),
     ]
 }
 

@@ -25,6 +25,7 @@ use crate::{Errno, Result};
 
 mod files;
 mod processes;
+mod stacks;
 mod tar_in;
 mod tar_out;
 mod watch;
@@ -110,6 +111,7 @@ fn execute(thread: &Arc<Thread>, data: &BootData, name: &[u8], args: &[&[u8]]) -
         Ok(Wanted::Write { path, mode }) => files::write(&mut c, path, mode),
         Ok(Wanted::Watch { path, recursive }) => watch::run(&mut c, path, recursive),
         Ok(Wanted::Processes) => processes::run(&mut c),
+        Ok(Wanted::Stacks) => stacks::run(&mut c),
         Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::EINVAL }),
     }?;
     c.flush().about(b"standard output")

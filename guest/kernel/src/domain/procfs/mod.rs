@@ -16,7 +16,7 @@ mod title;
 pub mod waiting;
 
 use crate::process::task::TASKS;
-pub use pid::{comm_of, cpu_list, state};
+pub use pid::{comm_of, comm_text, cpu_list, state};
 pub use system::memory;
 
 use alloc::string::ToString;

@@ -269,7 +269,8 @@ pub fn parse_int(b: &[u8]) -> Option<i64> {
     core::str::from_utf8(b).ok()?.trim().parse().ok()
 }
 
-pub(super) fn comm_text(c: &[u8; 16]) -> String {
+/// A thread's name as text.
+pub fn comm_text(c: &[u8; 16]) -> String {
     let n = c.iter().position(|&b| b == 0).unwrap_or(16);
     String::from_utf8_lossy(&c[..n]).into_owned()
 }

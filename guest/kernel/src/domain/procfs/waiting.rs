@@ -63,11 +63,24 @@ pub fn wchan(t: &Thread) -> Result<String> {
     Ok(channel.unwrap_or_else(|| "0".into()))
 }
 
+/// Where a thread waits and its calls, a line each; nothing for those who may not look into it.
+pub fn told(t: &Thread) -> (String, String) {
+    if remote::may_access(&current().process, &t.process).is_err() {
+        return Default::default();
+    }
+    let calls = calls(t);
+    (channel(&calls).unwrap_or_default(), lines(calls))
+}
+
 /// A line for each call.
 pub fn stack(t: &Thread) -> Result<String> {
     remote::may_access(&current().process, &t.process).map_err(|_| Errno::EACCES)?;
+    Ok(lines(calls(t)))
+}
+
+fn lines(calls: Vec<Call>) -> String {
     // The return address lies behind the call.
     let line =
         |c: Call| format!("[<0>] {}+{:#x}/{:#x}\n", c.function.name, c.function.offset + 1, c.function.len);
-    Ok(calls(t).into_iter().map(line).collect())
+    calls.into_iter().map(line).collect()
 }

@@ -15,6 +15,7 @@ use crate::program::request::Request;
 
 mod files;
 mod processes;
+mod stacks;
 mod tar_in;
 mod tar_out;
 mod watch;
@@ -75,6 +76,7 @@ fn execute(name: &[u8], args: &[&[u8]]) -> Outcome {
         Ok(Command::Write { path, mode }) => files::write(path, mode),
         Ok(Command::Watch { path, recursive }) => watch::run(&mut out, path, recursive),
         Ok(Command::Processes) => processes::run(&mut out),
+        Ok(Command::Stacks) => stacks::run(&mut out),
         Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::INVAL }),
     }?;
     out.flush().about(b"standard output")
