@@ -58,7 +58,8 @@ def test_stacks_of_a_domain_from_outside() -> None:
 
 
 def test_stacks_of_none() -> None:
-    shown = subprocess.run([DOPPEL, "debug", "stacks", "nobody-of-this-name"], capture_output=True, text=True, check=False)
+    argv = [DOPPEL, "debug", "stacks", "nobody-of-this-name"]
+    shown = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert shown.returncode != 0 and "nobody-of-this-name" in shown.stderr, shown
 
 

@@ -140,11 +140,6 @@ impl Client {
     pub fn top(&self, name: &str) -> Result<Vec<api::ProcessInfo>> {
         self.json("GET", &domain(name, "/top"), Upload::None)
     }
-
-    /// `GET .../stacks`
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub fn stacks(&self, name: &str) -> Result<Vec<api::ThreadStack>> {
         self.json("GET", &domain(name, "/stacks"), Upload::None)
     }

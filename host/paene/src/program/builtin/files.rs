@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use doppel_abi_machine::builtin::FileRecord;
 use rustix::io::Errno;
 
-use super::{About, Failure, Outcome, os};
+use super::outcome::{About, Failure, Outcome, os};
 
 fn letter(meta: &Metadata) -> char {
     let kind = meta.file_type();

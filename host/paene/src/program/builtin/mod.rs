@@ -2,18 +2,19 @@
 //! (docs/sessions.md). The guest kernel of a para domain has them too. They run inside the container, as a session's
 //! process, with its user's rights and under its filter.
 //!
-//! Key types: [`Failure`] (what was wrong with which name).
+//! Key types: [`outcome::Failure`] (what was wrong with which name).
 
-use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use doppel_abi_machine::builtin::{Command, NoCommand};
 use rustix::io::Errno;
 
+use self::outcome::{About, Failure, Outcome};
 use crate::program::request::Request;
 
 mod files;
+mod outcome;
 mod processes;
 mod stacks;
 mod tar_in;
@@ -22,32 +23,6 @@ mod watch;
 
 /// How much is moved at a time.
 const CHUNK: usize = 64 << 10;
-
-/// What went wrong, with which file.
-#[derive(Debug)]
-struct Failure {
-    what: Vec<u8>,
-    errno: Errno,
-}
-
-type Outcome<T = ()> = Result<T, Failure>;
-
-/// Says which file an error is about.
-trait About<T> {
-    fn about(self, what: &[u8]) -> Outcome<T>;
-}
-
-impl<T> About<T> for Result<T, Errno> {
-    fn about(self, what: &[u8]) -> Outcome<T> {
-        self.map_err(|errno| Failure { what: what.to_vec(), errno })
-    }
-}
-
-impl<T> About<T> for io::Result<T> {
-    fn about(self, what: &[u8]) -> Outcome<T> {
-        self.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO)).about(what)
-    }
-}
 
 /// Runs the command; its exit code.
 pub(crate) fn run(request: &Request) -> u8 {
@@ -80,10 +55,6 @@ fn execute(name: &[u8], args: &[&[u8]]) -> Outcome {
         Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::INVAL }),
     }?;
     out.flush().about(b"standard output")
-}
-
-fn os(bytes: &[u8]) -> &OsStr {
-    OsStr::from_bytes(bytes)
 }
 
 /// Fills `buf` from standard input; less only at its end.

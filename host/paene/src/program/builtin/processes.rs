@@ -6,7 +6,7 @@ use std::path::Path;
 
 use doppel_abi_machine::builtin::ProcessRecord;
 
-use super::{About, Outcome};
+use super::outcome::{About, Outcome};
 
 /// Nanoseconds of a tick (USER_HZ).
 const TICK: u64 = 10_000_000;

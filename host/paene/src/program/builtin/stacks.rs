@@ -7,7 +7,7 @@ use std::path::Path;
 
 use doppel_abi_machine::builtin::ThreadRecord;
 
-use super::{About, Outcome};
+use super::outcome::{About, Outcome};
 
 pub fn run(out: &mut dyn Write) -> Outcome {
     let mut all: Vec<i32> = numbers(Path::new("/proc")).about(b"/proc")?;

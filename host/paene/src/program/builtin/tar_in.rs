@@ -11,7 +11,8 @@ use doppel_tar::{self as tar, BLOCK, Bad, Entry, Kind, Next};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::{About, CHUNK, Failure, Outcome, get_all};
+use super::outcome::{About, Failure, Outcome};
+use super::{CHUNK, get_all};
 
 const INPUT: &[u8] = b"standard input";
 

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use doppel_tar::{self as tar, Entry, Kind};
 use rustix::io::Errno;
 
-use super::{About, CHUNK, Failure, Outcome, files, os};
+use super::outcome::{About, Failure, Outcome, os};
+use super::{CHUNK, files};
 
 /// Most files with several names whose other names are remembered.
 const LINKS_MAX: usize = 100_000;

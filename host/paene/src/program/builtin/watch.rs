@@ -10,7 +10,7 @@ use doppel_abi_machine::builtin::Change;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use super::{About, Failure, Outcome, os};
+use super::outcome::{About, Failure, Outcome, os};
 
 /// The directories watched, by watch number: their names from the top, and where they are.
 type Watched = BTreeMap<i32, (Vec<u8>, PathBuf)>;
