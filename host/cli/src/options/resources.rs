@@ -10,7 +10,7 @@ use super::values;
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct LimitArgs {
     /// Number of CPUs, fractions allowed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::cpus)]
     cpus: Option<f64>,
     /// Memory limit, for example 512m; 0 or unlimited: no bound
     #[arg(short, long, value_name = "SIZE", value_parser = values::memory)]
@@ -37,7 +37,7 @@ pub struct ShareArgs {
     #[arg(short, long, value_name = "N", conflicts_with = "cpu_weight")]
     cpu_shares: Option<u32>,
     /// CPUs set aside
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = values::cpus)]
     cpu_reservation: Option<f64>,
     /// Memory set aside, for example 256m
     #[arg(long, value_name = "SIZE", value_parser = values::size)]

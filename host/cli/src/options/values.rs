@@ -37,6 +37,12 @@ pub fn memory(text: &str) -> Result<u64, String> {
     if text == "unlimited" { Ok(doppel_domain::UNBOUNDED) } else { size(text) }
 }
 
+/// Parses a number of CPUs. JSON, by which the supervisor is asked, has no infinity: it would be no bound at all.
+pub fn cpus(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|n| n.is_finite());
+    number.ok_or_else(|| format!("{text:?} is no number of CPUs; use for example 0.5 or 2"))
+}
+
 /// Parses a bound on processes and threads: their number, or as Docker writes none, -1 or 0 (`unlimited` too).
 pub fn tasks(text: &str) -> Result<u32, String> {
     match text {
@@ -125,6 +131,14 @@ fn set(all: &mut Vec<(OsString, OsString)>, name: &OsStr, value: OsString) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_cpus() {
+        assert_eq!((cpus("0.5"), cpus("2")), (Ok(0.5), Ok(2.0)));
+        for text in ["nan", "inf", "infinity", "1e999", "two", ""] {
+            assert!(cpus(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes() {
