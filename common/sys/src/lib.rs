@@ -9,20 +9,19 @@
 //! * [`FileMap`]: a file mapped read-only.
 //! * [`huge`]: huge pages in the host's cache of a file.
 //! * [`inherited`]: sockets from a service manager.
-//! * [`datagram`]: datagrams with what their headers say.
+//! * [`net::datagram`]: datagrams with what their headers say.
 //! * [`disk`]: an image file as a block device.
 //! * [`namespace`]: user namespaces, id-mapped mounts, a loopback device, joining those of others.
 //! * [`filter`]: seccomp programs.
 //! * [`privileges`]: capabilities given up.
-//! * [`stream`]: streams with urgent bytes.
-//! * [`tunnel`]: network devices whose packets a program moves.
+//! * [`net::stream`]: streams with urgent bytes.
+//! * [`net::tunnel`]: network devices whose packets a program moves.
 //!
 //! Boundary: mechanism only. What a domain is confined to is said by `common/confine`, and nothing here
 //! trusts a byte that a domain can write.
 
 pub mod child;
 pub mod cpu;
-pub mod datagram;
 pub mod disk;
 mod file_map;
 pub mod filter;
@@ -31,11 +30,10 @@ pub mod inherited;
 pub mod landlock;
 pub mod memory;
 pub mod namespace;
-pub mod netlink;
+mod net;
 pub mod privileges;
 pub mod shared;
 pub mod signal;
-pub mod stream;
-pub mod tunnel;
 
 pub use file_map::FileMap;
+pub use net::{datagram, netlink, stream, tunnel};

@@ -13,9 +13,11 @@ use doppel_abi_machine::{BootArgs, START_MAGIC, VERSION, control, event, fd, lay
 
 use doppel_abi_service::{layout as channel, net};
 
-pub use crate::control::{image, memory_limit, report_panic, start_info, task_limit, vregs, wake_init};
 use crate::cpu::ThreadObject;
 use crate::host::{self, nr};
+pub use crate::rings::control::{
+    image, memory_limit, report_panic, start_info, task_limit, vregs, wake_init,
+};
 use crate::sync::SpinLock;
 use crate::trap::Personality;
 
@@ -132,9 +134,9 @@ pub unsafe fn boot(stack: *const u64, start: &Start) -> ! {
         let image = si.image_size.next_multiple_of(layout::PAGE);
         map_shared(layout::IMAGE_BASE, image, PROT_READ, fd::IMAGE, 0, f);
         if si.frozen_tables == 0 {
-            crate::arena::init(si.arena_size);
+            crate::memory::arena::init(si.arena_size);
         } else {
-            crate::arena::adopt();
+            crate::memory::arena::adopt();
             // Only pages of zeros are missing in the arena: the host has filled it.
             let (prot, flags) = (PROT_READ, MAP_PRIVATE | f);
             let r = host::call(
@@ -152,11 +154,11 @@ pub unsafe fn boot(stack: *const u64, start: &Start) -> ! {
     let resumed = start_info().frozen_tables != 0;
     let shared: &'static SpinLock<Vec<usize>> = if resumed {
         // SAFETY: the domain was frozen after its boot had stored the address below.
-        unsafe { &*(crate::arena::root(crate::arena::ROOT_MACHINE) as *const _) }
+        unsafe { &*(crate::memory::arena::root(crate::memory::arena::ROOT_MACHINE) as *const _) }
     } else {
         Box::leak(Box::default())
     };
-    crate::arena::set_root(crate::arena::ROOT_MACHINE, core::ptr::from_ref(shared) as u64);
+    crate::memory::arena::set_root(crate::memory::arena::ROOT_MACHINE, core::ptr::from_ref(shared) as u64);
     crate::cpu::set_free_blocks(shared);
     let (personality, idle) = if resumed { (start.resume)() } else { (start.make)() };
     crate::trap::set_personality(personality);
@@ -326,14 +328,14 @@ fn install_filter() {
 
 /// Keeps the address of the kernel object, for clones to find it.
 pub fn keep_kernel<K: Sync>(kernel: &'static K) {
-    crate::arena::set_root(crate::arena::ROOT_KERNEL, core::ptr::from_ref(kernel) as u64);
+    crate::memory::arena::set_root(crate::memory::arena::ROOT_KERNEL, core::ptr::from_ref(kernel) as u64);
 }
 
 /// The kernel object that [`keep_kernel`] kept, in a domain made from a frozen image.
 ///
 /// The type must be the same; the host sees to it that the guest kernel is.
 pub fn kept_kernel<K: Sync>() -> &'static K {
-    let at = crate::arena::root(crate::arena::ROOT_KERNEL);
+    let at = crate::memory::arena::root(crate::memory::arena::ROOT_KERNEL);
     assert!(at != 0 && start_info().frozen_tables != 0, "no frozen kernel to continue");
     // SAFETY: the same kernel ELF stored it before the freeze, and the arena is mapped where it was.
     unsafe { &*(at as *const K) }

@@ -7,28 +7,23 @@
 
 extern crate alloc;
 
-pub mod arena;
 pub mod backtrace;
 pub mod boot;
 pub mod clock;
-pub mod console;
-mod control;
 pub mod cpu;
-pub mod frozen;
 pub mod host;
-mod layout;
+mod memory;
 pub mod meter;
-pub mod network;
-pub mod pagefile;
 mod position;
-pub mod session;
-pub mod shield;
+mod rings;
 pub mod slots;
 pub mod sync;
 pub mod task;
 pub mod trap;
-pub mod user;
 pub mod vdso;
 pub mod wakes;
 mod xframe;
 pub mod xstate;
+
+pub use memory::{arena, frozen, pagefile, shield, user};
+pub use rings::{console, network, session};

@@ -9,7 +9,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::cpu::Vcpu;
-use crate::layout::pinned;
+use crate::memory::layout::pinned;
 use crate::position::Resting;
 use crate::xstate::XSave;
 
@@ -307,7 +307,7 @@ impl Task {
     /// Gives back what its kernel stack does not use, if it is switched out.
     pub fn trim_stack(&self) {
         // SAFETY: the stack is claimed, and what lies below the saved stack pointer is dead.
-        self.with_stack(|krsp| unsafe { crate::arena::discard(self.stack.0.get() as u64, krsp) });
+        self.with_stack(|krsp| unsafe { crate::memory::arena::discard(self.stack.0.get() as u64, krsp) });
     }
 
     /// Runs `f`, in which this task, the current one, waits on its vCPU: meanwhile [`Self::backtrace`] shows it.

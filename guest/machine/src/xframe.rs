@@ -7,8 +7,8 @@
 use core::sync::atomic::Ordering;
 
 use crate::cpu::vcpu;
+use crate::memory::user::{Fault, UserPtr, xrstor_user, xsave_user};
 use crate::task::{LIVE, Task};
-use crate::user::{Fault, UserPtr, xrstor_user, xsave_user};
 use crate::xstate::{XSave, used_size};
 
 /// The state of a new program, as far as XRSTOR reads it when all components are in their initial state.

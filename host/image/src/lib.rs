@@ -12,18 +12,15 @@
 //! and only our own spool file is written. Image files are read through `doppel-erofs` only.
 #![forbid(unsafe_code)]
 
-mod archive;
 mod build;
-mod compressed;
 mod config;
-mod dir;
 mod error;
 mod export;
 mod identity;
+mod input;
 mod inspect;
 mod launch;
 pub mod patch;
-mod pax;
 mod pins;
 mod store;
 mod tree;
@@ -31,14 +28,14 @@ mod unpacked;
 mod watcher;
 mod writer;
 
-pub use archive::from_tar;
 pub use build::Build;
-pub use compressed::plain as decompressed;
 pub use config::{Empty, Healthcheck, ImageConfig, Oci};
-pub use dir::from_dir;
 pub use error::{Error, Result};
 pub use export::{small_file, write_tar};
 pub use identity::{IDENTITY_FILE_MAX, Identity, identity};
+pub use input::archive::from_tar;
+pub use input::compressed::plain as decompressed;
+pub use input::directory::from_dir;
 pub use inspect::{Inspection, check_for_mount, verify};
 pub use launch::{Launch, Wanted, launch};
 pub use store::{Counts, NameVersion, OpenImage, Record, Source, Staged, Store};

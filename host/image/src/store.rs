@@ -29,10 +29,11 @@ use tempfile::NamedTempFile;
 
 use crate::config::Oci;
 use crate::error::Doing;
+use crate::input::{archive, compressed, directory};
 use crate::patch::{PatchReport, SCANNER};
 use crate::tree::{Content, Limits, Tree};
 use crate::watcher::Watcher;
-use crate::{Error, Result, archive, compressed, dir, writer};
+use crate::{Error, Result, writer};
 
 /// Where images are kept unless `DOPPEL_STORE` says otherwise.
 const DEFAULT_ROOT: &str = "/var/lib/doppel";
@@ -277,7 +278,7 @@ impl Store {
     pub fn import_dir(&self, name: &str, path: &Path, limits: Limits) -> Result<(Record, Vec<String>)> {
         check_name(name)?;
         self.prepare()?;
-        let (tree, notes) = dir::from_dir(path, limits)?;
+        let (tree, notes) = directory::from_dir(path, limits)?;
         let path = fs::canonicalize(path).doing("read", path)?;
         Ok((self.publish(name, &tree, None, Source::Directory { path }, None)?, notes))
     }

@@ -12,7 +12,7 @@ use doppel_abi_machine::CallCount;
 
 use super::kept::Kept;
 use crate::host;
-use crate::layout::pinned;
+use crate::memory::layout::pinned;
 use crate::meter::Meter;
 use crate::task::Task;
 use crate::trap::FaultInfo;
@@ -67,7 +67,7 @@ pub struct Vcpu {
     pub(crate) kept: Kept,
     /// The exception being entered.
     pub(crate) fault: UnsafeCell<FaultInfo>,
-    /// Where a copy of the kernel's last met memory that was not there ([`crate::user::take_missed`]).
+    /// Where a copy of the kernel's last met memory that was not there ([`crate::memory::user::take_missed`]).
     pub(crate) missed: AtomicU64,
 }
 

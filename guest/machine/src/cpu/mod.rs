@@ -118,7 +118,7 @@ pub fn trim_free_blocks() {
     for v in free_blocks().lock().iter() {
         let start = *v as u64 - core::mem::offset_of!(Block, vcpu) as u64;
         // SAFETY: nobody uses the block, but for stale kicks that read its ids; zeros are a valid block.
-        unsafe { crate::arena::discard(start, start + BLOCK_SIZE as u64) };
+        unsafe { crate::memory::arena::discard(start, start + BLOCK_SIZE as u64) };
     }
 }
 
@@ -130,7 +130,7 @@ pub fn trim_signal_stack() {
     unsafe { asm!("mov {}, rsp", out(reg) here, options(nostack, nomem, preserves_flags)) };
     assert!(!(start..start + len).contains(&here), "the signal stack is in use");
     // SAFETY: code that runs on another stack interrupts no handler, so there is nothing on this one.
-    unsafe { crate::arena::discard(start, start + len) };
+    unsafe { crate::memory::arena::discard(start, start + len) };
 }
 
 /// The current thread object.

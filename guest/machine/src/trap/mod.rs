@@ -19,8 +19,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cpu::{Vcpu, vcpu};
 use crate::host::{self, nr};
+use crate::memory::user::{self, Fixup};
 use crate::task::{Frame, LIVE, PLAIN, Task, UserContext};
-use crate::user::{self, Fixup};
 use crate::xstate::{XSAVE_SIZE, used_size};
 pub use personality::{FaultInfo, Personality};
 pub(crate) use personality::{personality, set_personality};
@@ -199,7 +199,7 @@ extern "C" fn on_signal(signo: i32, info: &HostSiginfo, uc: &mut HostUcontext) -
     if signo == SIGCHLD {
         CHILD_EVENT.store(1, Ordering::SeqCst);
         // A wait that is about to begin must not miss this.
-        crate::control::vregs().event_seq.fetch_add(1, Ordering::SeqCst);
+        crate::rings::control::vregs().event_seq.fetch_add(1, Ordering::SeqCst);
     }
     if in_kernel(regs) {
         kernel_signal(signo, info, regs);

@@ -6,7 +6,7 @@ use flate2::write::GzEncoder;
 use tar::Builder;
 
 use super::*;
-use crate::pax::tests::record;
+use crate::input::pax::tests::record;
 
 fn read(bytes: &[u8]) -> Result<Tree> {
     read_limited(bytes, Limits::default())

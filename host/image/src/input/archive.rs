@@ -10,8 +10,8 @@ use std::io::{self, BufReader, Read, Write};
 use doppel_abi_image as abi;
 use tar::{EntryType, Header};
 
-use crate::compressed::plain;
-use crate::pax::Pax;
+use crate::input::compressed::plain;
+use crate::input::pax::Pax;
 use crate::tree::{Content, Data, Layer, Limits, Meta, Tree};
 use crate::{Error, Result};
 

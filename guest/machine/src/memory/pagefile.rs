@@ -5,8 +5,8 @@
 
 use doppel_abi_machine::layout::{IMAGE_BASE, PAGEFILE_BASE};
 
-use crate::control::start_info;
-use crate::user::{self, Fault, UserPtr};
+use crate::memory::user::{self, Fault, UserPtr};
+use crate::rings::control::start_info;
 
 fn window(off: u64, len: usize) -> u64 {
     let end = off.checked_add(len as u64);

@@ -7,8 +7,8 @@ use doppel_abi_machine::control::{SHADOWS, SHADOWS_MAX, SHARE_ENTRIES, SHARE_LIS
 use doppel_abi_machine::frozen::{HEADER_SIZE, Header, Segment};
 use doppel_abi_machine::layout::{CONTROL_BASE, FROZEN_BASE};
 
-use crate::control::start_info;
 use crate::host::{self, nr};
+use crate::rings::control::start_info;
 
 /// Whether this domain was made from a frozen image.
 pub fn is_clone() -> bool {

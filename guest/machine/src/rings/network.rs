@@ -11,9 +11,9 @@ use doppel_abi_service::net::{BUFFER, SIZE, SOCKETS, SocketHeader, down_buffer, 
 use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests, layout};
 use doppel_ring::Span;
 
-use crate::control::start_info;
 use crate::host::{self, nr};
-use crate::user::{Fault, UserPtr};
+use crate::memory::user::{Fault, UserPtr};
+use crate::rings::control::start_info;
 
 /// Whether this domain has a network.
 pub fn is_there() -> bool {

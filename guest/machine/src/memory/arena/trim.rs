@@ -22,7 +22,7 @@ const GOES: u16 = 1 << 15;
 /// Notes that a trim pays, and wakes PID 1 if that is news.
 pub(super) fn want(h: &Header) {
     if !h.trim_wanted.swap(true, Ordering::Relaxed) {
-        crate::control::wake_init();
+        crate::rings::control::wake_init();
     }
 }
 

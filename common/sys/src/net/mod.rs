@@ -1,0 +1,6 @@
+//! Sockets and devices of the network.
+
+pub mod datagram;
+pub mod netlink;
+pub mod stream;
+pub mod tunnel;

@@ -1,0 +1,8 @@
+//! Memory: the kernel's own, files' pages, and that of programs.
+
+pub mod arena;
+pub mod frozen;
+pub mod layout;
+pub mod pagefile;
+pub mod shield;
+pub mod user;

@@ -1,0 +1,6 @@
+//! What the host and this kernel say to each other through the control area.
+
+pub mod console;
+pub mod control;
+pub mod network;
+pub mod session;
