@@ -6,6 +6,7 @@ use doppel_abi_machine::session::{SESSION_RINGS, SESSION_STRIDE, SESSIONS, Sessi
 use doppel_abi_machine::{
     RING_BYTES, RING_HEADER_STRIDE, RING_STRIDE, RingHeader, VirtualRegisters, control,
 };
+use doppel_sys::shared;
 
 use crate::Output;
 use crate::io::console::Console;
@@ -28,11 +29,10 @@ pub fn control_area(bytes: &[u8]) {
     static PEER: LazyLock<Peer> = LazyLock::new(Peer::new);
     let core = &PEER.core;
     let map = &core.map;
-    let at = |offset: u64| usize::try_from(offset).expect("inside the control area");
     // Whatever the last run has left there.
-    map.write(at(control::VREGS), &[0; size_of::<VirtualRegisters>()]);
+    map.write(shared::offset(control::VREGS), &[0; size_of::<VirtualRegisters>()]);
     for index in 0..4 {
-        map.write(at(control::RINGS + index * RING_HEADER_STRIDE), &[0; size_of::<RingHeader>()]);
+        map.write(shared::offset(control::RINGS + index * RING_HEADER_STRIDE), &[0; size_of::<RingHeader>()]);
     }
     let mut console = Console::new(map, true, bytes.len().is_multiple_of(2), Output::Kept);
     let config = ExecConfig { stdin: true, ..ExecConfig::new(vec!["x".into()]) };
@@ -58,7 +58,7 @@ pub fn control_area(bytes: &[u8]) {
                     + words(size_of::<RingHeader>())
             }
         };
-        map.write(at(target), &word(step[1], raw).to_le_bytes());
+        map.write(shared::offset(target), &word(step[1], raw).to_le_bytes());
         let most = 3 * RING_BYTES as usize;
         let before = console.bytes();
         let _ = console.step(map);
@@ -80,7 +80,7 @@ pub fn control_area(bytes: &[u8]) {
     }
     drop(session);
     // It leaves the slot, so that the next run has it.
-    let left = at(slot_at) + std::mem::offset_of!(SessionHeader, left);
+    let left = shared::offset(slot_at) + std::mem::offset_of!(SessionHeader, left);
     map.write(left, &1u32.to_le_bytes());
     assert!(slot < SESSIONS);
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use doppel_abi_machine::{NO_SHADOWS, control, event, group_limit};
 use doppel_freezer::{Load, scan};
+use doppel_sys::shared;
 use rustix::thread::futex;
 
 use crate::io::ring::{post, registers};
@@ -60,7 +61,7 @@ impl<'a> Shadows<'a> {
         };
         for i in 0..count {
             let mut pair = [0; 8];
-            let at = usize::try_from(control::SHADOWS + i * 8).expect("inside the control area");
+            let at = shared::offset(control::SHADOWS + i * 8);
             core.map.read(at, &mut pair);
             let [a, b, c, d, e, f, g, h] = pair;
             shadows.pairs.insert(i32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]));

@@ -21,7 +21,7 @@ use doppel_abi_machine::control;
 use doppel_abi_machine::frozen::Segment;
 use doppel_freezer::scan::{own_pages, processes};
 use doppel_freezer::share::{LevelReport, Memory, PAGE, Page, Sharer, Verdict};
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 
@@ -309,9 +309,8 @@ impl Member {
                 bytes.extend(word.to_le_bytes());
             }
         }
-        let offset = |o: u64| usize::try_from(o).expect("inside the control area");
-        map.write(offset(control::SHARE_LIST + control::SHARE_ENTRIES), &bytes);
-        map.write(offset(control::SHARE_LIST), &(list.len() as u64).to_le_bytes());
+        map.write(shared::offset(control::SHARE_LIST + control::SHARE_ENTRIES), &bytes);
+        map.write(shared::offset(control::SHARE_LIST), &(list.len() as u64).to_le_bytes());
         list.len()
     }
 

@@ -11,7 +11,7 @@ use doppel_abi_machine::session::{SESSION_RING_COUNT, SESSION_RINGS, SESSION_STR
 use doppel_abi_machine::{
     RING_BYTES, RING_DATA, RING_HEADER_STRIDE, RING_STRIDE, RingHeader, VirtualRegisters, control,
 };
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 use rustix::thread::futex;
 
 /// The domain broke the ring protocol.
@@ -59,8 +59,7 @@ impl Place {
     }
 
     fn at(header: u64, data: u64) -> Self {
-        let offset = |o: u64| usize::try_from(o).expect("inside the control area");
-        Self { header: offset(header), data: offset(data) }
+        Self { header: shared::offset(header), data: shared::offset(data) }
     }
 
     fn header(self, map: &SharedMap) -> &RingHeader {
@@ -299,7 +298,7 @@ impl InputRing {
 
 /// The virtual registers of a domain.
 pub(crate) fn registers(map: &SharedMap) -> &VirtualRegisters {
-    map.get(usize::try_from(control::VREGS).expect("inside the control area"))
+    map.get(shared::offset(control::VREGS))
 }
 
 /// Posts events: sets the bits, bumps the sequence, wakes whoever idles on it.

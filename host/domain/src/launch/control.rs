@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use doppel_abi_machine::{
     BootArgs, START_MAGIC, StartInfo, VERSION, boot_flags, control, layout, resume_flags,
 };
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::freeze::frozen::Resume;
@@ -54,7 +54,7 @@ impl Memory {
         let mut map =
             SharedMap::new(control_fd.as_fd(), size).map_err(Error::host("map the control area"))?;
         if let Some(network) = &config.network {
-            let at = usize::try_from(control::VREGS).expect("inside the control area");
+            let at = shared::offset(control::VREGS);
             let page = usize::try_from(layout::PAGE).expect("a page");
             map.overlay(at, page, network.memory.as_fd(), doppel_abi_service::layout::REGISTERS)
                 .map_err(Error::host("map the network service's channel"))?;
@@ -91,11 +91,10 @@ impl Memory {
             ip4: config.network.as_ref().map_or([0; 4], |n| n.ip4.octets()),
             ip6: config.network.as_ref().map_or([0; 16], |n| n.ip6.octets()),
         };
-        let offset = |o: u64| usize::try_from(o).expect("inside the control area");
-        map.write(offset(control::START_INFO), &start_info_bytes(&info));
-        map.write(offset(control::FILTER), filter);
-        map.write(offset(control::BOOT_ARGS), &boot_args);
-        let vregs: &doppel_abi_machine::VirtualRegisters = map.get(offset(control::VREGS));
+        map.write(shared::offset(control::START_INFO), &start_info_bytes(&info));
+        map.write(shared::offset(control::FILTER), filter);
+        map.write(shared::offset(control::BOOT_ARGS), &boot_args);
+        let vregs: &doppel_abi_machine::VirtualRegisters = map.get(shared::offset(control::VREGS));
         vregs.winsize.store(facts.winsize, std::sync::atomic::Ordering::Relaxed);
         vregs.memory_limit.store(info.memory_limit, std::sync::atomic::Ordering::Relaxed);
         vregs.task_limit.store(config.resources.pids.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use doppel_abi_machine::{CallCounts, control, event};
+use doppel_sys::shared;
 use doppel_sys::signal::SignalFd;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
@@ -92,7 +93,7 @@ impl Domain {
         let bytes = boot_args(&config, 0)?;
         *lock(&self.core.hostname) = config.hostname.to_string_lossy().into_owned();
         let map = &self.core.map;
-        map.write(usize::try_from(control::BOOT_ARGS).expect("inside the control area"), &bytes);
+        map.write(shared::offset(control::BOOT_ARGS), &bytes);
         let len = u32::try_from(bytes.len()).expect("bounded by BOOT_ARGS_MAX");
         registers(map).late_args_len.store(len, Ordering::Release);
         post(map, event::GO);
@@ -287,8 +288,7 @@ impl Domain {
     /// System calls its guest kernel says it has served.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        let counts: &CallCounts =
-            self.core.map.get(usize::try_from(control::CALLS).expect("inside the control area"));
+        let counts: &CallCounts = self.core.map.get(shared::offset(control::CALLS));
         counts.counters.iter().fold(0, |sum, counter| sum.wrapping_add(counter.0.load(Ordering::Relaxed)))
     }
 

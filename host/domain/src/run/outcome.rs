@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use doppel_abi_machine::{StartInfo, control, fd, layout};
 use doppel_abi_service::net;
 use doppel_service::{check_memory, take};
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::io::console::{Console, End};
@@ -55,7 +55,7 @@ pub(crate) fn map(control: BorrowedFd<'_>, channel: Option<BorrowedFd<'_>>) -> R
     let mut map = SharedMap::new(control, usize::try_from(control::SIZE).unwrap_or(usize::MAX))
         .map_err(Error::host("map the control area"))?;
     if let Some(channel) = channel {
-        let at = usize::try_from(control::VREGS).expect("inside the control area");
+        let at = shared::offset(control::VREGS);
         let page = usize::try_from(layout::PAGE).expect("a page");
         map.overlay(at, page, channel, doppel_abi_service::layout::REGISTERS)
             .map_err(Error::host("map the network service's channel"))?;

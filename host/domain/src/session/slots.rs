@@ -6,7 +6,7 @@ use std::sync::{Mutex, Weak};
 
 use doppel_abi_machine::control;
 use doppel_abi_machine::session::{SESSION_STRIDE, SESSIONS, SessionHeader};
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 
 use crate::lock::lock;
 
@@ -50,8 +50,7 @@ impl Slots {
 }
 
 pub(crate) fn offset(slot: usize, within: u64) -> usize {
-    usize::try_from(control::SESSIONS + slot as u64 * SESSION_STRIDE + within)
-        .expect("inside the control area")
+    shared::offset(control::SESSIONS + slot as u64 * SESSION_STRIDE + within)
 }
 
 pub(crate) fn stride() -> usize {

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use doppel_abi_machine::session::{SESSION_RINGS, SESSION_STRIDE};
 use doppel_abi_machine::{RING_BYTES, RING_DATA, RING_HEADER_STRIDE, RING_STRIDE, RingHeader, control};
-use doppel_sys::shared::SharedMap;
+use doppel_sys::shared::{self, SharedMap};
 
 /// One ring, by its places in the control area.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,7 @@ impl Ring {
     }
 
     fn at(header: u64, data: u64) -> Self {
-        let place = |at| usize::try_from(at).expect("inside the control area");
-        Self { header: place(header), data: place(data) }
+        Self { header: shared::offset(header), data: shared::offset(data) }
     }
 
     fn header<'a>(&self, map: &'a SharedMap) -> &'a RingHeader {
