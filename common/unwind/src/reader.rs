@@ -31,8 +31,8 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// An unsigned LEB128 number; bits above 64 are dropped.
-    pub fn uleb(&mut self) -> Option<u64> {
+    /// A LEB128 number: its bits, how many bits were read, and its last byte. Bits above 64 are dropped.
+    fn leb(&mut self) -> Option<(u64, u32, u8)> {
         let (mut value, mut shift) = (0, 0);
         loop {
             let b = self.u8()?;
@@ -41,27 +41,21 @@ impl<'a> Reader<'a> {
             }
             shift += 7;
             if b & 0x80 == 0 {
-                return Some(value);
+                return Some((value, shift, b));
             }
         }
     }
 
+    /// An unsigned LEB128 number; bits above 64 are dropped.
+    pub fn uleb(&mut self) -> Option<u64> {
+        self.leb().map(|(value, ..)| value)
+    }
+
     /// A signed LEB128 number.
     pub fn sleb(&mut self) -> Option<i64> {
-        let (mut value, mut shift) = (0u64, 0);
-        loop {
-            let b = self.u8()?;
-            if shift < 64 {
-                value |= u64::from(b & 0x7f) << shift;
-            }
-            shift += 7;
-            if b & 0x80 == 0 {
-                if shift < 64 && b & 0x40 != 0 {
-                    value |= u64::MAX << shift;
-                }
-                return Some(value.cast_signed());
-            }
-        }
+        let (value, bits, last) = self.leb()?;
+        let sign = if bits < 64 && last & 0x40 != 0 { u64::MAX << bits } else { 0 };
+        Some((value | sign).cast_signed())
     }
 
     /// The bytes before the next NUL.
