@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from conftest import descendants
+from processes import words
 
 SERVER = r"""
 import socket
@@ -196,7 +197,7 @@ def test_a_service_that_dies_is_replaced(published):
     p, port = published
     for i in range(5):
         assert ask(port, b"%d" % i, tries=60) == b"echo %d" % i
-        service = [d for d in descendants(p.pid) if b"network-service" in open(f"/proc/{d}/cmdline", "rb").read()]
+        service = [d for d in descendants(p.pid) if b"network-service" in words(d)]
         os.kill(service[0], signal.SIGKILL)
     assert ask(port, b"last", tries=60) == b"echo last"
     assert p.poll() is None

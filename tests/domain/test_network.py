@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from conftest import descendants, eventually, free_port
+from processes import words
 
 SERVER = r"""
 import socketserver
@@ -92,7 +93,7 @@ def test_without_a_network_there_is_none(domain):
 
 def service_of(p):
     """The network service of a command."""
-    [service] = [d for d in descendants(p.pid) if b"network-service" in open(f"/proc/{d}/cmdline", "rb").read()]
+    [service] = [d for d in descendants(p.pid) if b"network-service" in words(d)]
     return service
 
 
@@ -103,7 +104,7 @@ def without_polling(monkeypatch):
 
 def test_polling_can_be_left_out(without_polling, published):
     p, port = published
-    assert b"--no-polling" in open(f"/proc/{service_of(p)}/cmdline", "rb").read().split(b"\0")
+    assert b"--no-polling" in words(service_of(p))
     for _ in range(100):
         assert ask(port) == b"echo hello\n"
 
@@ -198,7 +199,7 @@ def test_a_service_that_dies_is_replaced(published):
         old.sendall(b"one\n")
         assert old.makefile("rb").readline() == b"echo one\n"
         for _ in range(5):
-            service = [d for d in descendants(p.pid) if b"network-service" in open(f"/proc/{d}/cmdline", "rb").read()]
+            service = [d for d in descendants(p.pid) if b"network-service" in words(d)]
             os.kill(service[0], signal.SIGKILL)
             # The listening socket is the supervisor's too: whoever calls meanwhile waits.
             assert ask(port, b"again\n") == b"echo again\n"

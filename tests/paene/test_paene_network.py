@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from conftest import HERE, beside, eventually, run, text
+from processes import words
 
 domain = beside(HERE.parent / "domain/conftest.py")
 free_port = domain.free_port
@@ -33,8 +34,7 @@ with Server(("", 7000), Echo) as s:
 
 def below(p, word):
     """Processes of a command that have this argument."""
-    has = lambda pid: word in open(f"/proc/{pid}/cmdline").read().split("\0")
-    return [pid for pid in domain.descendants(p.pid) if has(pid)]
+    return [pid for pid in domain.descendants(p.pid) if word.encode() in words(pid)]
 
 
 @pytest.fixture

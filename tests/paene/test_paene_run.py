@@ -10,6 +10,7 @@ import uuid
 
 import pytest
 from conftest import DOPPEL, argv, eventually, run, text
+from processes import words
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
@@ -100,14 +101,7 @@ def test_terminal():
 
 def processes(name):
     """Host processes whose command line has this word."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if name.encode() in open(f"/proc/{pid}/cmdline", "rb").read().split(b"\0"):
-                found.append(pid)
-        except OSError:
-            pass
-    return found
+    return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if name.encode() in words(pid)]
 
 
 def test_nothing_is_left(started):

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from processes import words
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
@@ -106,9 +107,7 @@ def service():
             p.kill()
             pytest.skip(f"{line!r} {p.stderr.read()[:500]!r}")
         children = [c for t in pathlib.Path(f"/proc/{p.pid}/task").glob("*/children") for c in t.read_text().split()]
-        [found] = [
-            c for c in children if b"network-service" in pathlib.Path(f"/proc/{c}/cmdline").read_bytes().split(b"\0")
-        ]
+        [found] = [c for c in children if b"network-service" in words(c)]
         found = pathlib.Path("/proc") / found
         # It takes its first order when it is confined, which the domain need not wait for to run.
         deadline = time.monotonic() + 10

@@ -25,6 +25,7 @@ import pytest
 # Other folders' conftest loads this one by its path.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from leftovers import services
+from processes import words
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOPPEL = os.environ.get("DOPPEL", str(ROOT / "target/release/doppel"))
@@ -180,7 +181,7 @@ class Doppeld:
             if not entry.name.isdigit():
                 continue
             try:
-                argv = (entry / "cmdline").read_bytes().split(b"\0")
+                argv = words(entry.name)
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from processes import words
+
 HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
 RUNTIME = pathlib.Path("/run/doppel")
 BLOCK = 64
@@ -43,10 +45,7 @@ def services(supervisor: Any) -> Any:
 
 
 def is_service(pid: int) -> bool:
-    try:
-        return b"network-service" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    return b"network-service" in words(pid)
 
 
 def links(part: str, keeper: int) -> Any:
