@@ -22,8 +22,9 @@ from typing import Any
 
 import pytest
 
-# Other folders' conftest loads this one by its path.
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+# Other folders' conftest and the SDK's load this one by its path.
+for folder in pathlib.Path(__file__).resolve().parents[:2]:
+    sys.path.insert(0, str(folder))
 from leftovers import services
 from processes import words
 
