@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 # Other folders' conftest and the SDK's load this one by its path.
-for folder in pathlib.Path(__file__).resolve().parents[:2]:
-    sys.path.insert(0, str(folder))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from leftovers import services
 from processes import words
 
