@@ -1,40 +1,7 @@
 //! Further programs in a running domain, and the streams of all programs.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-
-/// `POST /v1/domains/{domain}/exec`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct CreateExec {
-    /// Command and arguments.
-    #[schema(min_items = 1, max_items = 4096)]
-    pub command: Vec<String>,
-    /// Environment over the domain's.
-    pub env: BTreeMap<String, String>,
-    /// Working directory; the domain's if missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^/")]
-    pub working_dir: Option<String>,
-    /// `user[:group]`; the domain's if missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// Give it a terminal of its own.
-    pub tty: bool,
-    /// Size of that terminal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub terminal: Option<crate::ResizeTerminal>,
-    /// Keep standard input open; otherwise it is empty.
-    pub stdin: bool,
-    /// Seconds after which it is killed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 0.001, maximum = 31536000)]
-    pub timeout_seconds: Option<f64>,
-    /// Nobody will read its output: throw it away.
-    pub detach: bool,
-}
 
 /// A program that was started in a running domain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -46,7 +13,7 @@ pub struct Exec {
     /// Process id inside the domain.
     pub pid: i32,
     /// What it was started with.
-    pub config: CreateExec,
+    pub config: doppel_spec::CreateExec,
     /// Whether it still runs.
     pub running: bool,
     /// How it ended: its exit code, or 128 + n for signal n.

@@ -1,7 +1,7 @@
 //! The supervisor's HTTP interface as types: what it is asked, what it answers, how it refuses.
 //!
 //! The supervisor (`host/supervisor`), the command (`host/cli`) and through the OpenAPI document every SDK share
-//! these. JSON over HTTP/1.1; all paths but `/metrics` begin with [`VERSION_PREFIX`]. Names are snake case and carry
+//! these. What can be asked of a domain is in `host/spec`. JSON over HTTP/1.1; all paths but `/metrics` begin with [`VERSION_PREFIX`]. Names are snake case and carry
 //! their unit (`_bytes`, `_seconds`, `_ms`); times are RFC 3339 strings in UTC. Absent fields are left out, unknown
 //! ones refused. Streams are lines of JSON (`application/x-ndjson`), so that any HTTP client reads them.
 //! `docs/api.md` has the table of paths.
@@ -22,12 +22,15 @@ pub mod validate;
 mod words;
 
 pub use domain::{
-    AttachOptions, CreateDomain, Created, Domain, DomainState, DomainStats, ExitInfo, HealthCheck,
-    HealthState, IoDevice, KillOptions, Kind, Limits, ListOptions, LogOptions, LogTarget, MemoryStats,
-    ProcessInfo, PruneReport, RemoveOptions, Rename, ResizeTerminal, Resources, RestartPolicy, StopOptions,
+    AttachOptions, Created, Domain, DomainState, DomainStats, ExitInfo, HealthState, KillOptions,
+    ListOptions, LogOptions, MemoryStats, ProcessInfo, PruneReport, RemoveOptions, Rename, StopOptions,
     ThreadStack, UpdateDomain, Waited,
 };
-pub use exec::{CreateExec, Exec, InputOptions, Output};
+pub use doppel_spec::{
+    CreateDomain, CreateExec, HealthCheck, IoDevice, Kind, LogTarget, Network, NetworkKind, NetworkRate,
+    NetworkRule, PortMapping, Protocol, ResizeTerminal, Resources, RestartPolicy, RuleAction, RuleDirection,
+};
+pub use exec::{Exec, InputOptions, Output};
 pub use files::{
     FileChange, FileChangeKind, FileInfo, FileKind, PathQuery, RemoveFile, RenameFile, WriteFile,
 };
@@ -37,10 +40,7 @@ pub use frozen::{
     FrozenPruneReport, Hibernated,
 };
 pub use image::{Image, ImageConfig, ImagePruneReport, ImportImage, PullImage, PushImage};
-pub use network::{
-    Attached, Network, NetworkKind, NetworkRate, NetworkRule, NetworkStats, PortMapping, Protocol,
-    RuleAction, RuleDirection, TrafficStats, UpdateNetwork,
-};
+pub use network::{Attached, NetworkStats, TrafficStats, UpdateNetwork};
 pub use problem::{Code, Problem};
 pub use system::{
     Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, UpgradeCheck,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use doppel_spec::{LEAST_MEMORY, UNBOUNDED};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -17,10 +18,6 @@ pub const MAX_CLONES: u32 = 10_000;
 /// Most labels, and the longest key and value of one in bytes.
 const MOST_LABELS: usize = 256;
 const LONGEST_LABEL: usize = 4096;
-/// Least memory that a domain can have.
-const LEAST_MEMORY: u64 = 8 << 20;
-/// A memory limit that is none.
-const UNBOUNDED: u64 = 0;
 
 /// What is checked before it is used: each field by its schema (see [`crate::schema`]), then what a schema cannot say.
 pub trait Validate: ToSchema + Serialize + 'static {

@@ -1,4 +1,4 @@
-//! What a domain may use: as the interface has it, on its way to the keeper and to the domain.
+//! What a domain may use, on its way to the keeper and into its records.
 //!
 //! Keepers outlive an update, and a keeper's records its death: on the way, fields have the names that they had when
 //! they were a type of the keeper's own, and what an end does not know it ignores.
@@ -59,29 +59,6 @@ fn rename(fields: &mut Map<String, Value>, from: &str, to: &str) {
 fn keep_known<T: PartialSchema>(fields: &mut Map<String, Value>) {
     let schema = json!(T::schema());
     fields.retain(|name, _| schema["properties"].get(name).is_some());
-}
-
-/// As the domain wants them, beside its limits on memory and CPUs.
-pub(crate) fn of_domain(limits: &Resources) -> doppel_domain::Resources {
-    doppel_domain::Resources {
-        cpu_weight: limits.cpu_weight,
-        cpu_reservation: limits.cpu_reservation,
-        memory_reservation: limits.memory_reservation_bytes,
-        pids: limits.pids,
-        io_weight: limits.io_weight,
-        io_limits: limits.io_devices.iter().map(of_device).collect(),
-        account: true,
-    }
-}
-
-fn of_device(device: &IoDevice) -> doppel_domain::IoLimit {
-    doppel_domain::IoLimit {
-        device: device.device.clone(),
-        read_bytes: device.read_bps,
-        write_bytes: device.write_bps,
-        read_operations: device.read_iops,
-        write_operations: device.write_iops,
-    }
 }
 
 #[cfg(test)]

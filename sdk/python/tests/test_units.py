@@ -22,13 +22,13 @@ from doppel._wire import address, argv, resources, seconds, segment, size
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parent
-API = PYTHON.parent.parent / "host/api/src"
+API = [PYTHON.parent.parent / "host" / part / "src" for part in ("api", "spec")]
 
 # -- the interface
 
 
 def rust(pattern):
-    text = "\n".join(p.read_text() for p in sorted(API.glob("*.rs")))
+    text = "\n".join(p.read_text() for part in API for p in sorted(part.glob("*.rs")))
     return re.findall(pattern, text, re.M | re.S)
 
 

@@ -1,7 +1,7 @@
 //! What a domain's programs run on: the options, and the choice where it is left to us.
 
 use clap::{Args, ValueEnum};
-use doppel_domain::{Disk, Kind};
+use doppel_api::{Kind, Resources};
 
 use crate::host::doctor;
 use crate::options::values;
@@ -52,8 +52,8 @@ impl KindArgs {
         }
     }
 
-    /// How much it may change.
-    pub(crate) fn disk(&self) -> Disk {
-        Disk { bytes: self.disk, inodes: self.inodes }
+    /// How much it may change, beside `limits`.
+    pub(crate) fn beside(&self, limits: Resources) -> Resources {
+        Resources { disk_bytes: self.disk, disk_inodes: self.inodes, ..limits }
     }
 }

@@ -158,8 +158,8 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     }
     let called = Instant::now();
     crate::options::defaults::read()?.choose();
-    let limits = within_host(args.limits.given());
-    let network = args.network.attach(limits.memory_bytes)?;
+    let resources = within_host(args.limits.given());
+    let network = args.network.attach(resources.memory_bytes)?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);
     let config = CloneConfig {
@@ -171,8 +171,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
         stdin: args.interactive,
         capture: args.json || args.n > 1 || args.warm || args.repeat > 0,
         store: Some(Store::from_env().root().to_owned()),
-        memory: limits.memory_bytes,
-        cpus: limits.cpus,
+        resources,
         share: if args.share { Some(Sharing::new()?) } else { None },
         network: network.as_ref().map(crate::options::network::Network::link),
         freeze_to: match &args.freeze_as {

@@ -88,8 +88,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// What the domain may use.
     pub(crate) fn resources(&self) -> doppel_api::Resources {
-        let disk = self.kind.disk();
-        doppel_api::Resources { disk_bytes: disk.bytes, disk_inodes: disk.inodes, ..self.limits.given() }
+        self.kind.beside(self.limits.given())
     }
 
     /// The first option given that only a domain of this command's own can have.
@@ -109,16 +108,15 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     // What it asks for happens anyway.
     let RunArgs { rm: _, .. } = args;
     defaults::read()?.choose();
+    let resources = within_host(args.resources());
     pull::pull(&args.image, args.pull, None)?;
     let (path, image) = image(&args.image)?;
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
-    let limits = within_host(args.limits.given());
-    let network = args.network.attach(limits.memory_bytes)?;
+    let network = args.network.attach(resources.memory_bytes)?;
     let config = DomainConfig {
         kind: args.kind.choose(),
-        disk: args.kind.disk(),
         network: network.as_ref().map(crate::options::network::Network::link),
         kernel: args.kernel,
         store: Some(Store::from_env().root().to_owned()),
@@ -131,8 +129,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         groups: launch.user.groups,
         name: args.name,
         hostname: args.hostname.unwrap_or_default(),
-        cpus: limits.cpus,
-        memory: limits.memory_bytes,
+        resources,
         tty: args.tty,
         stdin: args.interactive,
         trace: args.trace,

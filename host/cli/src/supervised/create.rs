@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use doppel_api::{CreateDomain, HealthCheck, LogTarget, RestartPolicy};
-use doppel_domain::Kind;
 
 use super::{Outcome, not_started, supervisor};
 use crate::options::pull;
@@ -166,10 +165,7 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         Some(program) => Some(vec![text("--entrypoint", program)?]),
     };
     Ok(CreateDomain {
-        kind: match args.kind.choose() {
-            Kind::Para => doppel_api::Kind::Para,
-            Kind::Paene => doppel_api::Kind::Paene,
-        },
+        kind: args.kind.choose(),
         image: image(&args.image),
         name: args.name.clone(),
         command: args.command.iter().map(|a| text("command", a)).collect::<Result<_, _>>()?,

@@ -69,12 +69,10 @@ pub struct CloneConfig {
     pub store: Option<PathBuf>,
     /// Guest kernel to use instead of the embedded one.
     pub kernel: Option<PathBuf>,
-    /// Memory limit in bytes instead of the frozen one.
-    pub memory: Option<u64>,
-    /// CPU limit.
-    pub cpus: Option<f64>,
-    /// Weights, reservations and further limits.
+    /// Limits, weights and reservations; without `memory_bytes` it has the frozen limit.
     pub resources: Resources,
+    /// See [`crate::DomainConfig::account`].
+    pub account: bool,
     /// Where it may freeze itself again.
     pub freeze_to: Option<PathBuf>,
     /// Share pages that became equal with the other clones that have this.

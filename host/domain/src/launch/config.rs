@@ -6,42 +6,16 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use doppel_spec::{Kind, LEAST_MEMORY, MOST_CPUS, Resources, UNBOUNDED};
 use serde_json::Value;
 
-use crate::limits::bounds::LEAST_MEMORY;
-use crate::limits::bounds::MOST_CPUS;
-use crate::limits::bounds::UNBOUNDED;
-use crate::{Error, Resources};
-
-/// What a domain's programs run on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A guest kernel.
-    #[default]
-    Para,
-    /// The host's kernel, in namespaces of their own (`host/paene`). Programs that start such domains call
-    /// `doppel_paene::attend` first of all.
-    Paene,
-}
-
-/// How much a paene domain may change of its files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disk {
-    /// Bytes; none: half of the host's memory.
-    pub bytes: Option<u64>,
-    /// Files and directories; none: about a million.
-    pub inodes: Option<u64>,
-}
+use crate::Error;
 
 /// What to run, on what, within which limits.
 #[derive(Clone, Debug)]
 pub struct DomainConfig {
     /// What its programs run on.
     pub kind: Kind,
-    /// How much it may change of its files, if it is a paene domain; a para domain's count as its memory.
-    pub disk: Disk,
     /// Root image: an EROFS file.
     pub image: PathBuf,
     /// Guest kernel to use instead of the embedded one (for work on the kernel itself).
@@ -66,12 +40,12 @@ pub struct DomainConfig {
     pub name: Option<String>,
     /// Host name; empty means the domain's name.
     pub hostname: OsString,
-    /// CPU limit; none means as many vCPUs as the host has CPUs, without a limit.
-    pub cpus: Option<f64>,
-    /// Memory limit in bytes; none: that of all domains ([`crate::Defaults::memory`]); [`UNBOUNDED`]: not even that.
-    pub memory: Option<u64>,
-    /// Weights, reservations and further limits.
+    /// Limits, weights and reservations. Without `cpus` it has as many vCPUs as the host has CPUs, without `memory_bytes` the
+    /// limit of all domains ([`crate::Defaults::memory`]). Whether what is set aside is there, and the balloon's target once
+    /// it runs, are the caller's business.
     pub resources: Resources,
+    /// Count CPU time and block I/O, which on control groups v1 takes groups in further hierarchies.
+    pub account: bool,
     /// Give the program a terminal.
     pub tty: bool,
     /// Connect standard input.
@@ -127,7 +101,6 @@ impl DomainConfig {
     pub fn new(image: PathBuf, argv: Vec<OsString>) -> Self {
         Self {
             kind: Kind::Para,
-            disk: Disk::default(),
             image,
             kernel: None,
             store: None,
@@ -140,9 +113,8 @@ impl DomainConfig {
             groups: Vec::new(),
             name: None,
             hostname: OsString::new(),
-            cpus: None,
-            memory: None,
             resources: Resources::default(),
+            account: false,
             tty: false,
             stdin: false,
             trace: false,
@@ -178,7 +150,7 @@ impl DomainConfig {
         }
         if self.kind == Kind::Paene {
             self.check_paene()?;
-        } else if self.disk != Disk::default() {
+        } else if self.resources.disk_bytes.is_some() || self.resources.disk_inodes.is_some() {
             return wrong(
                 "limits on the disk are for paene domains; a para domain's files count as its memory".into(),
             );
@@ -205,17 +177,17 @@ impl DomainConfig {
     /// Checks the limits alone.
     pub(crate) fn check_limits(&self) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Config(text));
-        if let Some(cpus) = self.cpus
+        if let Some(cpus) = self.resources.cpus
             && !(0.01..=MOST_CPUS).contains(&cpus)
         {
             return wrong(format!("{cpus} CPUs: between 0.01 and {MOST_CPUS} are possible"));
         }
-        check_memory(self.memory)
+        check_memory(self.resources.memory_bytes)
     }
 
     /// How many vCPUs a guest process may use.
     pub(crate) fn vcpus(&self) -> u32 {
-        match self.cpus {
+        match self.resources.cpus {
             // Bounded by `check`, and rounded up.
             Some(cpus) => cpus.ceil() as u32,
             None => rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count()).max(1),

@@ -73,7 +73,7 @@ impl Memory {
             vcpus: facts.vcpus,
             domain_id: facts.domain_id,
             generation: facts.resume.map_or(0, Resume::generation),
-            memory_limit: config.memory.unwrap_or(0),
+            memory_limit: config.resources.memory_bytes.unwrap_or(0),
             arena_size,
             pagefile_size,
             image_size: facts.image_size,
@@ -81,7 +81,8 @@ impl Memory {
             boot_args_len: u32::try_from(boot_args.len()).expect("bounded by BOOT_ARGS_MAX"),
             seed,
             // What it cannot have is not there for it.
-            host_memory: bound_of(config.memory).map_or_else(host_memory, |bound| bound.min(host_memory())),
+            host_memory: bound_of(config.resources.memory_bytes)
+                .map_or_else(host_memory, |bound| bound.min(host_memory())),
             boot_realtime_ns: realtime_ns(),
             frozen_tables: header.map_or(0, |h| h.tables_len),
             resume_flags: facts.resume.map_or_else(|| Resume::held(config.hold), Resume::flags)

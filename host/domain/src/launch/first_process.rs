@@ -16,7 +16,7 @@ use crate::launch::kernel::First;
 use crate::launch::namespaces;
 use crate::limits::cgroup::{self, Cgroup};
 use crate::registry::identity::Identity;
-use crate::{Disk, DomainConfig, Error, Kind, Sharing};
+use crate::{DomainConfig, Error, Kind, Resources, Sharing};
 
 /// `RLIMIT_NOFILE`, and its value in a clone, which has the frozen image as sixth descriptor; one that shares pages
 /// has the share file as seventh.
@@ -122,9 +122,10 @@ fn arguments(config: &DomainConfig, label: &str, cgroup: Option<&Cgroup>) -> Res
     if config.kind == Kind::Para {
         return Ok(vec![text(format!("doppel:{label}"))]);
     }
-    let Disk { bytes, inodes } = config.disk;
+    let Resources { disk_bytes, disk_inodes, .. } = config.resources;
     let number = |n: Option<u64>| text(n.unwrap_or(0).to_string());
-    let mut all = vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(bytes), number(inodes)];
+    let mut all =
+        vec![text(ATTENDANT.to_owned()), text(label.to_owned()), number(disk_bytes), number(disk_inodes)];
     all.push(text(root_form()?));
     all.extend(cgroup.iter().flat_map(|group| group.directories()).filter_map(|dir| {
         // It has none: it was made of a name.

@@ -19,7 +19,7 @@ use crate::launch::config::completed;
 use crate::launch::control::{Facts, Memory, open_image};
 use crate::launch::first_process::FirstProcess;
 use crate::launch::kernel::First;
-use crate::limits::cgroup::Cgroup;
+use crate::limits::cgroup::{Cgroup, Limits};
 use crate::limits::group_limits::limits;
 use crate::lock::lock;
 use crate::registry::identity::Identity;
@@ -50,14 +50,17 @@ impl Domain {
         let header = *resume.image.header();
         let path = PathBuf::from(resume.image.image_path());
         let tty = header.boot_flags & boot_flags::TTY != 0;
+        let frozen_limit = (header.memory_limit > 0).then_some(header.memory_limit);
         let mut config = DomainConfig {
             kernel: clone.kernel.clone(),
             store: clone.store.clone(),
             name: clone.name.clone(),
             hostname: clone.hostname.clone(),
-            cpus: clone.cpus,
-            resources: clone.resources.clone(),
-            memory: clone.memory.or((header.memory_limit > 0).then_some(header.memory_limit)),
+            resources: Resources {
+                memory_bytes: clone.resources.memory_bytes.or(frozen_limit),
+                ..clone.resources.clone()
+            },
+            account: clone.account,
             stdin: clone.stdin,
             tty,
             no_patch: header.boot_flags & boot_flags::NO_PATCH != 0,
@@ -183,7 +186,7 @@ fn born(config: &DomainConfig, kernel: [u8; 32], vcpus: u32, resume: Option<Resu
         image: config.image.clone(),
         generation: resume.as_ref().map_or(0, Resume::generation),
         vcpus,
-        memory_limit: config.memory.unwrap_or(0).into(),
+        memory_limit: config.resources.memory_bytes.unwrap_or(0).into(),
         boot_flags: crate::launch::control::flags(config),
         owner: rustix::process::geteuid().as_raw(),
         freeze_to: config.freeze_to.clone(),
@@ -239,20 +242,23 @@ fn make_cgroup(
     identity: &Identity,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Option<Cgroup>, Error> {
-    let mut limits =
-        limits(config.kind, config.vcpus(), config.memory, config.cpus, config.resources.clone());
-    if config.memory.is_none() {
+    let asked = &config.resources;
+    let mut limits = Limits { account: config.account, ..limits(config.kind, config.vcpus(), asked) };
+    if asked.memory_bytes.is_none() {
         limits.by_default = crate::launch::defaults::bound_of(None);
     }
-    let unlimited = Resources {
-        account: config.resources.account,
-        pids: config.resources.pids.filter(|&n| n == NO_PIDS_LIMIT),
-        ..Resources::default()
+    // All but what is no bound, and what is not the control group's.
+    let needed = Resources {
+        memory_bytes: asked.memory_bytes.filter(|&bytes| bytes != UNBOUNDED),
+        pids: asked.pids.filter(|&n| n != NO_PIDS_LIMIT),
+        memory_target_bytes: None,
+        disk_bytes: None,
+        disk_inodes: None,
+        ..asked.clone()
     };
-    let bounded = config.memory.is_some_and(|bytes| bytes != UNBOUNDED);
     match Cgroup::create(&identity.cgroup(), limits) {
         Ok(group) => Ok(Some(group)),
-        Err(error) if bounded || config.cpus.is_some() || config.resources != unlimited => {
+        Err(error) if needed != Resources::default() => {
             let what = match rustix::process::geteuid().is_root() {
                 true => "make the control group that limits on memory, CPUs, tasks and block I/O need",
                 false => {

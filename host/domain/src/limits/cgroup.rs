@@ -16,14 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use doppel_confine::limits::MAX_TASKS;
+use doppel_spec::{NO_PIDS_LIMIT, Resources};
 
 use crate::limits::arbiter::ArbiterEntry;
-use crate::limits::bounds::NO_PIDS_LIMIT;
 
 mod io_limits;
 mod service;
 
-pub use io_limits::IoLimit;
 pub use service::ServiceGroups;
 
 /// Controllers a domain is put under.
@@ -69,25 +68,6 @@ impl Extent {
     }
 }
 
-/// What a domain may use besides its limits on memory and CPUs; none leaves a figure as it is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resources {
-    /// Share of the CPU when it is scarce, 1 to 10,000; 100 is the weight of one that asks for nothing.
-    pub cpu_weight: Option<u32>,
-    /// CPUs it gets before others; admission is the caller's.
-    pub cpu_reservation: Option<f64>,
-    /// Bytes of memory the host takes from others first.
-    pub memory_reservation: Option<u64>,
-    /// Most processes and threads.
-    pub pids: Option<u32>,
-    /// Share of block I/O, 1 to 10,000.
-    pub io_weight: Option<u32>,
-    /// Limits of block I/O by device.
-    pub io_limits: Vec<IoLimit>,
-    /// Count CPU time and block I/O, which on v1 takes groups in further hierarchies.
-    pub account: bool,
-}
-
 /// Limits of a domain's control group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
@@ -95,9 +75,10 @@ pub(crate) struct Limits {
     pub memory: Option<u64>,
     /// The same if nobody has asked for a limit: as far as the host can do it.
     pub by_default: Option<u64>,
-    /// CPUs.
-    pub cpus: Option<f64>,
+    /// The rest, as it is asked for, but for the number of tasks, which is the group's. Its `memory_bytes` is the domain's own.
     pub resources: Resources,
+    /// It is accounted for.
+    pub account: bool,
     /// It cannot stop by itself.
     pub pauses: bool,
     /// It is no domain, but serves some.
@@ -106,7 +87,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     fn extent(&self) -> Extent {
-        match (self.resources.account, self.pauses) {
+        match (self.account, self.pauses) {
             _ if self.service => Extent::Services,
             (_, true) => Extent::Pauses,
             (true, false) => Extent::Accounts,
@@ -123,8 +104,8 @@ impl Limits {
     fn needed(&self) -> impl Iterator<Item = &'static str> {
         let r = &self.resources;
         let needed = [
-            (self.memory.is_some_and(|n| n < u64::MAX) || r.memory_reservation.is_some(), "memory"),
-            (self.cpus.is_some() || r.cpu_weight.is_some(), "cpu"),
+            (self.memory.is_some_and(|n| n < u64::MAX) || r.memory_reservation_bytes.is_some(), "memory"),
+            (r.cpus.is_some() || r.cpu_weight.is_some(), "cpu"),
             (r.pids.is_some_and(|n| n != NO_PIDS_LIMIT), "pids"),
         ];
         needed.into_iter().filter_map(|(needed, controller)| needed.then_some(controller))
@@ -322,7 +303,7 @@ impl Cgroup {
         }
         group.set_limits(&limits)?;
         group.weigh_parent();
-        if limits.resources.account {
+        if limits.account {
             group.seat = Some(ArbiterEntry::take(group.view(), &limits));
         }
         Ok(group)
@@ -359,10 +340,10 @@ impl Cgroup {
             return Err(io::ErrorKind::NotFound.into());
         }
         let mut group = Self { view: View { dirs, v2 }, seat: None };
-        if limits.resources.account {
+        if limits.account {
             // Of what the other's arbiter has done to it nothing is left.
             let weight = limits.resources.cpu_weight.unwrap_or(WEIGHT);
-            group.unlimit_cpu(limits.cpus)?;
+            group.unlimit_cpu(limits.resources.cpus)?;
             group.weigh_cpu(f64::from(weight))?;
             crate::limits::arbiter::let_run(&group.tasks());
             group.seat = Some(ArbiterEntry::take(group.view(), limits));
@@ -480,13 +461,13 @@ impl View {
                 if let Some(bytes) = limits.memory.or(limits.by_default) {
                     self.limit_memory(dir, bytes, limits.pauses)?;
                 }
-                if let Some(bytes) = resources.memory_reservation {
+                if let Some(bytes) = resources.memory_reservation_bytes {
                     let file = if self.v2 { "memory.low" } else { "memory.soft_limit_in_bytes" };
                     write(file, &bytes.to_string())?;
                 }
             }
             if is("cpu") {
-                if let Some(cpus) = limits.cpus {
+                if let Some(cpus) = limits.resources.cpus {
                     self.limit_cpu(cpus, CPU_PERIOD)?;
                 }
                 if let Some(weight) = resources.cpu_weight {
@@ -495,7 +476,7 @@ impl View {
             }
         }
         resources.io_weight.map_or(Ok(()), |weight| self.weigh_io(weight))?;
-        resources.io_limits.iter().try_for_each(|limit| self.limit_io(limit))
+        resources.io_devices.iter().try_for_each(|device| self.limit_io(device))
     }
 
     /// Gives it such a weight in the division of CPU time.

@@ -1,6 +1,5 @@
 //! Limits and accounts: control groups and the arbiter of CPU time.
 
 pub mod arbiter;
-pub mod bounds;
 pub mod cgroup;
 pub mod group_limits;

@@ -72,12 +72,10 @@ pub struct Adoption {
     pub output: Output,
     /// Its output of this stream was taken up to here, whatever the control area says.
     pub taken: Option<(Stream, u32)>,
-    /// Its limits.
-    pub memory: Option<u64>,
-    /// As [`crate::DomainConfig::cpus`].
-    pub cpus: Option<f64>,
     /// As [`crate::DomainConfig::resources`].
     pub resources: Resources,
+    /// As [`crate::DomainConfig::account`].
+    pub account: bool,
     /// Its memory, if somebody has held that ([`crate::hold`]): for one that has died meanwhile, and cannot be asked for it.
     pub held: Vec<OwnedFd>,
 }

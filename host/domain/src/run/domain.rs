@@ -24,7 +24,7 @@ use crate::registry::record::Recorded;
 use crate::run::exit::Outcome;
 use crate::run::state::Core;
 use crate::session::slots::ring_bells;
-use crate::{Captured, DomainConfig, DomainStats, Error, Kind, NewLimits, Output, Resources, UNBOUNDED};
+use crate::{Captured, DomainConfig, DomainStats, Error, Kind, Output, Resources, UNBOUNDED};
 
 /// How long the parts of a domain's start took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Domain {
             && wanted.freeze_to.is_none()
             && wanted.network.is_none()
             // It has been told how much memory there is.
-            && wanted.memory != Some(UNBOUNDED)
+            && wanted.resources.memory_bytes != Some(UNBOUNDED)
     }
 
     /// Lets a domain go that boots and was held, as the one that is `wanted`.
@@ -128,12 +128,14 @@ impl Domain {
             r.hostname = hostname;
             r.note = note;
         })?;
-        let unlimited = Resources { account: true, ..Resources::default() };
-        if wanted.memory.is_some() || wanted.cpus.is_some() || wanted.resources != unlimited {
-            self.set_limits(wanted)?;
+        // The target is set once it runs.
+        let limits = Resources { memory_target_bytes: None, ..wanted.resources.clone() };
+        if limits != Resources::default() {
+            self.core.limit(&limits)?;
+            self.limited(&limits);
         }
-        if wanted.memory.is_some() {
-            self.core.set_memory(wanted.memory, None)?;
+        if limits.memory_bytes.is_some() {
+            self.core.set_memory(limits.memory_bytes, None)?;
         }
         self.go(wanted)
     }
@@ -255,26 +257,13 @@ impl Domain {
         self.core.child.pid
     }
 
-    /// Changes limits while it runs; what is none stays.
-    fn set_limits(&self, wanted: &DomainConfig) -> Result<(), Error> {
-        let wanted = NewLimits {
-            memory: wanted.memory,
-            memory_target: None,
-            cpus: wanted.cpus,
-            resources: wanted.resources.clone(),
-        };
-        self.core.limit(&wanted)?;
-        self.limited(&wanted);
-        Ok(())
-    }
-
     /// The limits of its control group were changed.
-    pub(crate) fn limited(&self, to: &NewLimits) {
+    pub(crate) fn limited(&self, to: &Resources) {
         let born = &self.core.born;
         if let Some(group) = &self.cgroup {
-            group.limited(&limits(born.kind, born.vcpus, to.memory, to.cpus, to.resources.clone()));
+            group.limited(&limits(born.kind, born.vcpus, to));
         }
-        if let Some(most) = to.resources.pids {
+        if let Some(most) = to.pids {
             registers(&self.core.map).task_limit.store(most, Ordering::Relaxed);
         }
     }

@@ -27,7 +27,6 @@ use crate::freeze::sharer::Sharer;
 use crate::io::console::End;
 use crate::launch::start_threads;
 use crate::limits::cgroup::Usage;
-use crate::limits::group_limits::NewLimits;
 use crate::lock::lock;
 use crate::registry::Registry;
 use crate::registry::adopt::Predecessors;
@@ -38,6 +37,7 @@ use crate::run::workers;
 use crate::session::config::ExecConfig;
 use crate::session::{Session, SessionEnd};
 use crate::{Captured, Domain, DomainConfig, Error, Images, Outcome, Output};
+use doppel_spec::Resources;
 
 /// Most events of the host taken at a time.
 const BATCH: usize = 256;
@@ -175,7 +175,7 @@ enum Done {
     Started(Key, Result<Box<Domain>, Error>, Vec<String>),
     /// None: it may not ask.
     Asked(Key, Option<Result<(), Error>>),
-    Limited(Key, Result<Box<NewLimits>, Error>),
+    Limited(Key, Result<Box<Resources>, Error>),
     Other(Event),
     Settled(Key, Result<(), Error>),
 }
@@ -574,7 +574,7 @@ impl Fleet {
     }
 
     /// Changes limits while it runs; [`Event::Limited`] follows. The host takes memory back first if it is to have less.
-    pub fn set_limits(&self, key: Key, wanted: NewLimits) {
+    pub fn set_limits(&self, key: Key, wanted: Resources) {
         self.work(key, move |core| Done::Limited(key, core.limit(&wanted).map(|()| Box::new(wanted))));
     }
 
@@ -730,7 +730,7 @@ impl Fleet {
                 let result = result.and_then(|limits| {
                     let Some(live) = self.live.get(&key.0) else { return Ok(()) };
                     live.domain.limited(&limits);
-                    live.domain.core.set_memory(limits.memory, limits.memory_target)
+                    live.domain.core.set_memory(limits.memory_bytes, limits.memory_target_bytes)
                 });
                 events.push(Event::Limited { key, result });
             }

@@ -27,7 +27,7 @@ use crate::limits::group_limits::limits;
 use crate::lock::lock;
 use crate::registry::record::{Record, Recorded};
 use crate::session::slots::Slots;
-use crate::{DomainStats, Error, Kind, NewLimits};
+use crate::{DomainStats, Error, Kind, Resources};
 
 /// How long a domain may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -353,16 +353,16 @@ impl Core {
     ///
     /// # Errors
     /// If it has none, or the host says so, for example that more memory is in use.
-    pub fn limit(&self, wanted: &NewLimits) -> Result<(), Error> {
-        check_memory(wanted.memory)?;
-        self.check_target(wanted.memory_target)?;
+    pub fn limit(&self, wanted: &Resources) -> Result<(), Error> {
+        check_memory(wanted.memory_bytes)?;
+        self.check_target(wanted.memory_target_bytes)?;
         let Some(group) = &self.group else {
             return Err(Error::Unsupported(
                 "this domain runs without a control group, so without limits".into(),
             ));
         };
         let born = &self.born;
-        let all = limits(born.kind, born.vcpus, wanted.memory, wanted.cpus, wanted.resources.clone());
+        let all = limits(born.kind, born.vcpus, wanted);
         group.set_limits(&all).map_err(Error::host("change the limits"))
     }
 

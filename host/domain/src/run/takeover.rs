@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal};
 
-use crate::limits::cgroup::{self, Cgroup};
+use crate::limits::cgroup::{self, Cgroup, Limits};
 use crate::limits::group_limits::limits;
 use crate::registry::adopt::{Leftover, end, find, processes_of};
 use crate::registry::record::Recorded;
@@ -19,8 +19,8 @@ impl Fleet {
         let Some(birth) = record.birth.clone() else {
             return Err(Error::Ended("its start was not completed".into()));
         };
-        let resources = adoption.resources.clone();
-        let limits = limits(birth.kind, birth.vcpus, adoption.memory, adoption.cpus, resources);
+        let limits =
+            Limits { account: adoption.account, ..limits(birth.kind, birth.vcpus, &adoption.resources) };
         // Without its group it has no limits, and goes on.
         let cgroup = birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok());
         let found = find(&record, &birth);
@@ -29,7 +29,8 @@ impl Fleet {
         match found {
             Ok((process, memory)) => {
                 let (stopping, output) = (left.record.stopping, adoption.output);
-                let (domain, network) = left.go_on(process, memory, adoption.taken, adoption.memory);
+                let (domain, network) =
+                    left.go_on(process, memory, adoption.taken, adoption.resources.memory_bytes);
                 let key = self.add(domain, output)?;
                 if stopping {
                     self.settle(key);
@@ -52,7 +53,7 @@ impl Fleet {
                 if let Ok(Some(process)) = birth.process.open() {
                     end(&process);
                 }
-                let limits = limits(birth.kind, birth.vcpus, None, None, Resources::default());
+                let limits = limits(birth.kind, birth.vcpus, &Resources::default());
                 birth.group.as_deref().and_then(|name| Cgroup::adopt(name, &limits).ok())
             }
             None => {

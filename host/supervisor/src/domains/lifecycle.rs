@@ -185,14 +185,8 @@ impl Core {
         };
         Ok(match row.origin {
             Origin::Boot => Spec::Boot(Boot {
-                kind: match config.kind {
-                    api::Kind::Para => doppel_domain::Kind::Para,
-                    api::Kind::Paene => doppel_domain::Kind::Paene,
-                },
-                disk: doppel_domain::Disk {
-                    bytes: config.resources.disk_bytes,
-                    inodes: config.resources.disk_inodes,
-                },
+                kind: config.kind,
+                disk: (&config.resources).into(),
                 image: row.image.clone(),
                 argv: config.command.clone(),
                 env,

@@ -331,7 +331,7 @@ fn bounds_are_documented() {
     assert_eq!(of("CloneFrozen", "count")["maximum"], MAX_CLONES);
     assert_eq!(of("Resources", "memory_bytes")["minimum"], doppel_domain::UNBOUNDED);
     assert_eq!(of("Resources", "memory_target_bytes")["minimum"], doppel_domain::LEAST_MEMORY);
-    assert_eq!(of("Resources", "cpus")["maximum"], doppel_domain::MOST_CPUS as u64);
+    assert_eq!(of("Resources", "cpus")["maximum"], doppel_spec::MOST_CPUS as u64);
     // Nothing that is counted is without a bound.
     for field in ["cpu_weight", "io_weight", "pids", "memory_target_bytes", "memory_reservation_bytes"] {
         assert!(of("Resources", field)["maximum"].is_number(), "{field}");

@@ -24,7 +24,7 @@ use super::protocol::{Exit, Fault, Said, Usage, Word};
 use super::records::{Note, now};
 use super::serve;
 use super::{Domain, Keeper, Sink, Tap, locked};
-use crate::{limits, time};
+use crate::time;
 
 /// How long the lock of one that has died may still be held: by a process it was just making.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
@@ -146,9 +146,8 @@ impl Keeper {
         let adoption = Adoption {
             output: Output::To(Box::new(sink)),
             taken: taken.map(|(stream, end)| (stream.into(), end)),
-            memory: note.limits.memory_bytes,
-            cpus: note.limits.cpus,
-            resources: limits::of_domain(&note.limits),
+            resources: note.limits.clone(),
+            account: true,
             held,
         };
         match self.fleet.adopt(orphan, adoption) {

@@ -274,8 +274,9 @@ pub(crate) enum Spec {
 /// A program on a root image; as [`doppel_domain::DomainConfig`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Boot {
-    pub kind: doppel_domain::Kind,
-    pub disk: doppel_domain::Disk,
+    pub kind: doppel_spec::Kind,
+    /// For older keepers, which do not look for it in `limits`.
+    pub disk: Disk,
     pub image: PathBuf,
     pub argv: Vec<String>,
     pub env: Vec<String>,
@@ -294,6 +295,19 @@ pub(crate) struct Boot {
     pub network: Option<doppel_net::Wanted>,
     /// So long another domain of this image is kept ready to start.
     pub spare_seconds: u32,
+}
+
+/// How much a paene domain may change of its files.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Disk {
+    bytes: Option<u64>,
+    inodes: Option<u64>,
+}
+
+impl From<&Limits> for Disk {
+    fn from(limits: &Limits) -> Self {
+        Self { bytes: limits.disk_bytes, inodes: limits.disk_inodes }
+    }
 }
 
 /// From a frozen image; as [`doppel_domain::CloneConfig`].

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use doppel_domain::{Error, NewLimits, Outcome};
+use doppel_domain::{Error, Outcome};
 
 use super::config::exit_file;
 use super::protocol::{Ask, Call, Fault, Kept, KnownExec, Limits, PROTOCOL, Refusal, Said, Usage, Word};
@@ -233,14 +233,8 @@ impl Keeper {
             if domain.limiting.is_some() {
                 return Some(refused(Fault::State, "its limits are being changed"));
             }
-            let wanted = NewLimits {
-                memory: limits.memory_bytes,
-                memory_target: limits.memory_target_bytes,
-                cpus: limits.cpus,
-                resources: crate::limits::of_domain(&limits),
-            };
+            fleet.set_limits(domain.key, limits.clone());
             domain.limiting = Some((Some(n), limits));
-            fleet.set_limits(domain.key, wanted);
             None
         })
     }

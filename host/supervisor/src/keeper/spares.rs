@@ -95,7 +95,7 @@ impl Spares {
             config.store = Some(keeper.store.clone());
             // Nobody's, so that a successor of this keeper ends it.
             config.keep = Some(records::keep(keeper, None));
-            config.resources.account = true;
+            config.account = true;
             config.hold = true;
             spare.key = Some(fleet.start(Start::Boot(Box::new(config)), Output::Kept));
         }

@@ -12,7 +12,7 @@ use super::protocol::{Boot, Fault, Log, News, Resume, Said, Spec, Word};
 use super::records;
 use super::serve::{failed, refused};
 use super::{Domain, Keeper, Sink, Tap, network};
-use crate::{limits, time};
+use crate::time;
 
 impl Keeper {
     /// Starts a domain, or has one that was made ready go on as it. The answer comes when it runs.
@@ -39,7 +39,7 @@ impl Keeper {
         let start = match spec {
             Spec::Boot(boot) => {
                 let keep = Duration::from_secs(boot.spare_seconds.into());
-                if boot.kind == doppel_domain::Kind::Para {
+                if boot.kind == doppel_spec::Kind::Para {
                     self.spares.used(&boot.image, keep);
                 }
                 Start::Boot(Box::new(DomainConfig { network: link, ..self.boot(label, boot) }))
@@ -143,9 +143,8 @@ impl Keeper {
 
     fn boot(&self, label: String, boot: Boot) -> DomainConfig {
         let argv = boot.argv.into_iter().map(Into::into).collect();
-        let mut config = DomainConfig {
+        DomainConfig {
             kind: boot.kind,
-            disk: boot.disk,
             store: Some(self.config.store.clone()),
             env: boot.env.into_iter().map(Into::into).collect(),
             cwd: boot.cwd.into(),
@@ -158,16 +157,14 @@ impl Keeper {
             stdin: boot.stdin,
             no_patch: boot.no_patch,
             freeze_to: boot.freeze_to,
+            resources: boot.limits,
+            account: true,
             ..DomainConfig::new(boot.image, argv)
-        };
-        config.cpus = boot.limits.cpus;
-        config.memory = boot.limits.memory_bytes;
-        config.resources = limits::of_domain(&boot.limits);
-        config
+        }
     }
 
     fn resume(&mut self, label: String, resume: Resume, network: Option<NetworkLink>) -> Start {
-        let mut config = CloneConfig {
+        let config = CloneConfig {
             name: Some(label),
             hostname: resume.hostname.into(),
             args: resume.args.into_iter().map(Into::into).collect(),
@@ -177,11 +174,10 @@ impl Keeper {
             store: Some(self.config.store.clone()),
             freeze_to: resume.freeze_to,
             network,
+            resources: resume.limits,
+            account: true,
             ..CloneConfig::default()
         };
-        config.cpus = resume.limits.cpus;
-        config.memory = resume.limits.memory_bytes;
-        config.resources = limits::of_domain(&resume.limits);
         if resume.wake {
             let name = resume.frozen.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             return Start::Wake(name, Box::new(config));

@@ -75,7 +75,7 @@ struct Promise {
 impl Promise {
     fn of(limits: &Limits) -> Self {
         let r = &limits.resources;
-        Self { weight: r.cpu_weight, reserved: r.cpu_reservation, most: limits.cpus }
+        Self { weight: r.cpu_weight, reserved: r.cpu_reservation, most: r.cpus }
     }
 
     /// What is new over what was.

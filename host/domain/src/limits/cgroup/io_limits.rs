@@ -5,49 +5,36 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use doppel_spec::IoDevice;
 
 use super::{View, WEIGHT, at};
 
 /// What `blkio.weight` is for a group that asks for nothing.
 const V1_WEIGHT: u64 = 500;
 
-/// Most that may be moved to and from a block device in a second; none leaves a figure as it is, 0 takes its limit
-/// away.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IoLimit {
-    /// The device: its file, or its number as `8:0`.
-    pub device: String,
-    /// Bytes read.
-    pub read_bytes: Option<u64>,
-    /// Bytes written.
-    pub write_bytes: Option<u64>,
-    /// Read operations.
-    pub read_operations: Option<u64>,
-    /// Write operations.
-    pub write_operations: Option<u64>,
-}
+/// What is asked for of one device: none leaves a figure as it is, 0 takes its limit away.
+struct IoLimit<'a>(&'a IoDevice);
 
-impl IoLimit {
+impl IoLimit<'_> {
     /// The figures: v2's word for each, v1's file, and the value.
     fn figures(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let all = [
-            ("rbps", "blkio.throttle.read_bps_device", self.read_bytes),
-            ("wbps", "blkio.throttle.write_bps_device", self.write_bytes),
-            ("riops", "blkio.throttle.read_iops_device", self.read_operations),
-            ("wiops", "blkio.throttle.write_iops_device", self.write_operations),
+            ("rbps", "blkio.throttle.read_bps_device", self.0.read_bps),
+            ("wbps", "blkio.throttle.write_bps_device", self.0.write_bps),
+            ("riops", "blkio.throttle.read_iops_device", self.0.read_iops),
+            ("wiops", "blkio.throttle.write_iops_device", self.0.write_iops),
         ];
         all.into_iter().filter_map(|(word, file, value)| Some((word, file, value?)))
     }
 
     /// The device's number, as control groups want it.
     fn number(&self) -> io::Result<String> {
-        if let Some((major, minor)) = self.device.split_once(':')
+        if let Some((major, minor)) = self.0.device.split_once(':')
             && let (Ok(major), Ok(minor)) = (major.parse::<u32>(), minor.parse::<u32>())
         {
             return Ok(format!("{major}:{minor}"));
         }
-        let meta = fs::metadata(&self.device).map_err(|e| self.wrong(&e.to_string()))?;
+        let meta = fs::metadata(&self.0.device).map_err(|e| self.wrong(&e.to_string()))?;
         if !meta.file_type().is_block_device() {
             return Err(self.wrong("not a block device"));
         }
@@ -56,7 +43,7 @@ impl IoLimit {
     }
 
     fn wrong(&self, why: &str) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("limit of block I/O: {}: {why}", self.device))
+        io::Error::new(io::ErrorKind::InvalidInput, format!("limit of block I/O: {}: {why}", self.0.device))
     }
 
     /// What is wrong if the host does not take it.
@@ -102,7 +89,8 @@ impl View {
         Err(unsupported("this host has no scheduler that weighs block I/O (io.weight, blkio.weight)"))
     }
 
-    pub(super) fn limit_io(&self, limit: &IoLimit) -> io::Result<()> {
+    pub(super) fn limit_io(&self, device: &IoDevice) -> io::Result<()> {
+        let limit = IoLimit(device);
         let device = limit.number()?;
         if let Some(path) = self.optional("io.max") {
             let mut line = device;

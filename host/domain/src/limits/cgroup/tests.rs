@@ -1,5 +1,7 @@
 //! Hierarchies told apart, and limits written to directories that pass for hierarchies.
 
+use doppel_spec::IoDevice;
+
 use super::*;
 
 #[test]
@@ -31,7 +33,7 @@ fn fake(name: &str) -> PathBuf {
 #[test]
 fn limits_on_v2() {
     let root = fake("v2");
-    let limits = Limits { memory: Some(1 << 30), cpus: Some(0.5), ..Limits::default() };
+    let limits = Limits { memory: Some(1 << 30), resources: cpus(0.5), ..Limits::default() };
     let dir = root.join("doppel/d1");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("memory.swap.max"), "max").unwrap();
@@ -108,7 +110,7 @@ fn a_group_of_cpus_has_those_of_the_one_above() {
 #[test]
 fn limits_on_v1() {
     let (memory, cpu) = (fake("v1-memory"), fake("v1-cpu"));
-    let limits = Limits { memory: Some(1 << 30), cpus: Some(2.0), ..Limits::default() };
+    let limits = Limits { memory: Some(1 << 30), resources: cpus(2.0), ..Limits::default() };
     let roots = vec![("memory", memory.clone()), ("cpu", cpu.clone())];
     let group = Cgroup::create_in(Hierarchies::V1(roots), "d1", limits).unwrap();
     let read = |root: &Path, file: &str| fs::read_to_string(root.join("doppel/d1").join(file)).unwrap();
@@ -131,18 +133,20 @@ fn quotas() {
     assert_eq!(quota(0.0001, 100_000), 1_000);
 }
 
+fn cpus(n: f64) -> Resources {
+    Resources { cpus: Some(n), ..Resources::default() }
+}
+
 #[test]
 fn resources_and_accounts() {
     let resources = Resources {
         cpu_weight: Some(200),
-        cpu_reservation: None,
-        memory_reservation: Some(4096),
+        memory_reservation_bytes: Some(4096),
         pids: Some(9),
         io_weight: Some(5000),
-        io_limits: Vec::new(),
-        account: true,
+        ..Resources::default()
     };
-    let limits = Limits { resources, ..Limits::default() };
+    let limits = Limits { resources, account: true, ..Limits::default() };
     let root = fake("v2-more");
     let dir = root.join("doppel/d1");
     fs::create_dir(&dir).unwrap();
@@ -203,12 +207,12 @@ fn resources_and_accounts() {
 
 #[test]
 fn block_io_is_limited_by_device() {
-    let some = |device: &str| IoLimit { device: device.into(), ..IoLimit::default() };
-    let asked = |limit: IoLimit| {
-        let resources = Resources { io_limits: vec![limit], account: true, ..Resources::default() };
-        Limits { resources, ..Limits::default() }
+    let some = |device: &str| IoDevice { device: device.into(), ..IoDevice::default() };
+    let asked = |limit: IoDevice| {
+        let resources = Resources { io_devices: vec![limit], ..Resources::default() };
+        Limits { resources, account: true, ..Limits::default() }
     };
-    let both = IoLimit { read_bytes: Some(1 << 20), write_operations: Some(50), ..some("8:16") };
+    let both = IoDevice { read_bps: Some(1 << 20), write_iops: Some(50), ..some("8:16") };
 
     let root = fake("v2-io");
     let dir = root.join("doppel/d1");
@@ -217,12 +221,12 @@ fn block_io_is_limited_by_device() {
     let group = Cgroup::create_in(Hierarchies::V2(root.clone()), "d1", asked(both.clone())).unwrap();
     let now = || fs::read_to_string(dir.join("io.max")).unwrap();
     assert_eq!(now(), "8:16 rbps=1048576 wiops=50");
-    group.set_limits(&asked(IoLimit { write_bytes: Some(0), ..some("8:16") })).unwrap();
+    group.set_limits(&asked(IoDevice { write_bps: Some(0), ..some("8:16") })).unwrap();
     assert_eq!(now(), "8:16 wbps=max");
     for (device, why) in
         [("/dev/null", "not a block device"), ("/no/such", "No such file"), ("x:1", "No such file")]
     {
-        let error = group.set_limits(&asked(IoLimit { read_bytes: Some(1), ..some(device) })).unwrap_err();
+        let error = group.set_limits(&asked(IoDevice { read_bps: Some(1), ..some(device) })).unwrap_err();
         assert!(error.to_string().contains(why), "{device}: {error}");
     }
     drop(group);
@@ -239,7 +243,7 @@ fn block_io_is_limited_by_device() {
     let now = |figure: &str| fs::read_to_string(dir.join(format!("blkio.throttle.{figure}_device"))).unwrap();
     assert_eq!((now("read_bps"), now("write_iops")), ("8:16 1048576".into(), "8:16 50".into()));
     assert_eq!((now("write_bps"), now("read_iops")), (String::new(), String::new()));
-    group.set_limits(&asked(IoLimit { read_bytes: Some(0), ..some("8:16") })).unwrap();
+    group.set_limits(&asked(IoDevice { read_bps: Some(0), ..some("8:16") })).unwrap();
     assert_eq!(now("read_bps"), "8:16 0");
     drop(group);
     fs::remove_dir_all(&blkio).unwrap();

@@ -1,0 +1,20 @@
+//! What can be asked of a domain: each option once, with its name, type, default, bounds and documentation.
+//!
+//! The interface (`host/api`), the keeper's messages and records (`host/supervisor`), and what enforces options
+//! (`host/domain`) use these types as they are, so that an option that is added here goes all the way.
+//! `docs/adr/011-options-declared-once.md` has the reasons.
+//!
+//! Boundary: pure data; no I/O here.
+#![forbid(unsafe_code)]
+
+mod domain;
+mod exec;
+mod network;
+mod resources;
+
+pub use domain::{CreateDomain, HealthCheck, Kind, LogTarget, RestartPolicy};
+pub use exec::{CreateExec, ResizeTerminal};
+pub use network::{
+    Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, RuleAction, RuleDirection,
+};
+pub use resources::{IoDevice, LEAST_MEMORY, MOST_CPUS, NO_PIDS_LIMIT, Resources, UNBOUNDED};

@@ -1,0 +1,142 @@
+//! Its network (docs/services.md).
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a domain wants of the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Network {
+    /// What it has beside its own loopback.
+    pub kind: NetworkKind,
+    /// Which network: those on one reach each other by address and by name, others not at all; `default` if missing. It is
+    /// there while a domain is on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+    pub name: Option<String>,
+    /// Ports of the host that lead to its own.
+    pub ports: Vec<PortMapping>,
+    /// What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 100)]
+    pub rules: Vec<NetworkRule>,
+    /// Patterns of what it may connect to, after all `rules`; 10.88.0.1 is the host's loopback.
+    #[schema(max_items = 100)]
+    pub allow: Vec<String>,
+    /// How fast its data goes.
+    #[serde(skip_serializing_if = "NetworkRate::is_none")]
+    pub rate: NetworkRate,
+    /// Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns: Option<String>,
+}
+
+/// Most bytes a second of a domain's data beyond its own loopback; as fast as it can if missing. A tenth of a second's bytes, or
+/// 64 KiB if that is more, may go at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkRate {
+    /// What it sends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1024)]
+    pub sent: Option<u64>,
+    /// What it receives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1024)]
+    pub received: Option<u64>,
+}
+
+impl NetworkRate {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What is to be done with some connections and datagrams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkRule {
+    /// What is done.
+    pub action: RuleAction,
+    /// Which way; out if missing.
+    #[serde(default)]
+    pub direction: RuleDirection,
+    /// What it is about: `any`, `ADDRESS[/BITS]`, or outbound `NAME` or `*.NAME`; then `:PORT` or `:FIRST-LAST` (outbound of
+    /// the other end, inbound of the domain); then `/tcp`, `/udp` or `/icmp` (no port). `any` and names open nothing that is private.
+    pub pattern: String,
+    /// An event (`firewall`) for each connection, and for each datagram that begins a flow or is refused; at most ten a
+    /// second of one domain.
+    #[serde(default)]
+    pub log: bool,
+    /// Most new connections and flows of datagrams a second; those beyond are denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub rate: Option<u32>,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleAction {
+    /// Lets it through.
+    Allow,
+    /// Refuses connections, drops datagrams.
+    Deny,
+}
+
+/// Which way a rule looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleDirection {
+    /// What the domain connects or sends to.
+    #[default]
+    Out,
+    /// Who connects or sends to it.
+    In,
+}
+
+/// Kind of network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkKind {
+    /// Only its own loopback.
+    #[default]
+    None,
+    /// Addresses of its own; outbound connections come from the host's.
+    Nat,
+}
+
+/// A port of the host that leads to one of the domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PortMapping {
+    /// The domain's port.
+    #[schema(minimum = 1)]
+    pub port: u16,
+    /// The host's port; any free one if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub host_port: Option<u16>,
+    /// The host's address; all of its IPv4 addresses if missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub host_address: Option<IpAddr>,
+    /// TCP if missing.
+    #[serde(default)]
+    pub protocol: Protocol,
+}
+
+/// What travels through a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+}

@@ -1,0 +1,87 @@
+//! What a domain may use.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Least memory limit: below this not even the guest kernel fits.
+pub const LEAST_MEMORY: u64 = 8 << 20;
+/// The memory limit of a domain that wants none, nor the one that all have by default.
+pub const UNBOUNDED: u64 = 0;
+/// The limit on processes and threads of a domain that wants none, as if it said nothing.
+pub const NO_PIDS_LIMIT: u32 = 0;
+/// Most CPUs of one domain.
+pub const MOST_CPUS: f64 = 256.0;
+
+/// What a domain may use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resources {
+    /// Most CPUs, fractions allowed (a cap).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.01, maximum = 256)]
+    pub cpus: Option<f64>,
+    /// Share of the CPU when it is scarce, 1 to 10,000; 100 if missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
+    pub cpu_weight: Option<u32>,
+    /// CPUs set aside; refused if the sum over all domains is above what the host has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.01, maximum = 256)]
+    pub cpu_reservation: Option<f64>,
+    /// Most memory, in bytes, at least 8 MiB; 0: no bound, not even that of `[domains] memory` in `doppeld.toml`, which
+    /// counts if missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 4503599627370496_u64)]
+    pub memory_bytes: Option<u64>,
+    /// Memory set aside, in bytes; refused if the sum over all domains is above what the host has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 4503599627370496_u64)]
+    pub memory_reservation_bytes: Option<u64>,
+    /// What the guest kernel should try to stay under, in bytes (the balloon's target).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 8388608, maximum = 4503599627370496_u64)]
+    pub memory_target_bytes: Option<u64>,
+    /// Most processes and threads, at least 2; 0, or if missing: as many as any domain may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 4194304)]
+    pub pids: Option<u32>,
+    /// Share of block I/O, 1 to 10,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10000)]
+    pub io_weight: Option<u32>,
+    /// Limits of block I/O, a device each; refused where the host's control groups have none.
+    #[schema(max_items = 64)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub io_devices: Vec<IoDevice>,
+    /// Most bytes a paene domain may write beside its image; half of the host's memory if missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 65536, maximum = 4503599627370496_u64)]
+    pub disk_bytes: Option<u64>,
+    /// Most files and directories of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4503599627370496_u64)]
+    pub disk_inodes: Option<u64>,
+}
+
+/// Most that may be moved to and from a block device in a second; 0 is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IoDevice {
+    /// The device: its file, or its number as `8:0`.
+    #[schema(max_length = 255, pattern = "^(/.*|[0-9]+:[0-9]+)$")]
+    pub device: String,
+    /// Bytes read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_bps: Option<u64>,
+    /// Bytes written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_bps: Option<u64>,
+    /// Read operations.
+    #[schema(maximum = 4294967295_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_iops: Option<u64>,
+    /// Write operations.
+    #[schema(maximum = 4294967295_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_iops: Option<u64>,
+}
