@@ -1,34 +1,32 @@
 //! One domain: its channel, its sockets, what it may do.
 
+mod callers;
+mod requests;
+
 use std::collections::{HashMap, VecDeque};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use doppel_abi_service::OBJECTS;
-use doppel_abi_service::net::{ACCEPTED, Answer, BUFFER, End, Request, SOCKETS, SocketHeader, SocketOption};
+use doppel_abi_service::net::{ACCEPTED, Answer, End, Request, SOCKETS, SocketHeader};
 use doppel_ring::{Entry, Ticket};
 use doppel_service::{Broken, Channel};
 use doppel_sys::datagram::Marks;
 use rustix::io::Errno;
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::Socket;
 
-use crate::channel::quota::{Account, Ports, Quota, SocketLease};
+use crate::channel::quota::{Account, Quota, SocketLease};
 use crate::channel::ready::ReadyQueue;
 use crate::channel::room::Room;
 use crate::channel::share::Share;
-use crate::flow::address::{self, errno};
 use crate::flow::datagram::{Datagrams, TurnContext};
-use crate::flow::options::set;
-use crate::flow::route::Route;
 use crate::flow::stream::{Stream, Turn};
 use crate::names::directory::Directory;
 use crate::rules::ledger::Counts;
 use crate::rules::locals::Known;
 use crate::rules::policy::{Flow, Log, Policy};
-use crate::rules::{Direction, Protocol, Rules, Transport};
+use crate::rules::{Protocol, Rules, Transport};
 use crate::service::burden::Burden;
 
 /// A port of the host that leads to one of a domain.
@@ -278,13 +276,6 @@ impl Client {
         }
     }
 
-    /// Something waits at a published port.
-    pub fn called(&mut self, published: usize) {
-        if !self.callers.contains(&published) {
-            self.callers.push(published);
-        }
-    }
-
     /// One turn, of at most `budget` bytes a socket and direction, and not a whole one if it is to be `brief`.
     /// [`Turn::More`]: there is more to do. `scratch` has room for the longest datagram. What burdens the service waits if it
     /// may not be done.
@@ -377,140 +368,6 @@ impl Client {
         self.answers.push_back((done.encode(), false));
     }
 
-    fn asked(&mut self, request: Request, ticket: Ticket, scratch: &mut [u8]) -> Result<(), Broken> {
-        let fresh = |n: u32| n < ACCEPTED && !self.sockets.contains_key(&n);
-        match request {
-            Request::Connect { socket, from, to } => {
-                if !fresh(socket) {
-                    return Err(Broken);
-                }
-                self.connect(socket, ticket, from.port, address::socket_addr(&to));
-            }
-            Request::Listen { socket, at, .. } => {
-                if !fresh(socket) {
-                    return Err(Broken);
-                }
-                Room::new(self.account.clone(), socket).notice(self.channel.memory());
-                self.sockets.insert(socket, Entity::Listener(at));
-                self.ports.entry(at.port).or_default().push(socket);
-                self.callers = (0..self.settings.published.len()).collect();
-                self.done(ticket, Ok(at));
-            }
-            Request::Datagrams { socket, at } => {
-                if !fresh(socket) {
-                    return Err(Broken);
-                }
-                self.insert_datagrams(socket, Protocol::Udp, at);
-                self.ports.entry(at.port).or_default().push(socket);
-                self.busy.push(socket);
-                self.callers = (0..self.settings.published.len()).collect();
-                self.done(ticket, Ok(at));
-            }
-            Request::Echo { socket, at } => {
-                if !fresh(socket) {
-                    return Err(Broken);
-                }
-                self.insert_datagrams(socket, Protocol::Icmp, at);
-                self.busy.push(socket);
-                self.done(ticket, Ok(at));
-            }
-            Request::Peer { socket, to } => {
-                let result = self.set_peer(socket, &to, scratch);
-                self.done(ticket, result.map(|()| End::default()));
-            }
-            Request::Set { socket, option, value } => {
-                let result = self.set_option(socket, option, value);
-                self.done(ticket, result.map(|()| End::default()));
-            }
-            Request::Take { socket } => {
-                let result = match self.sockets.get_mut(&socket) {
-                    Some(Entity::Stream(s)) => {
-                        self.wishes.extend(s.caller.take().map(EngineRequest::SocketLease));
-                        Ok(End::default())
-                    }
-                    _ => Err(Errno::BADF),
-                };
-                self.done(ticket, result);
-            }
-            Request::Close { socket, reset } => self.close(socket, ticket, reset)?,
-        }
-        Ok(())
-    }
-
-    /// Gives a datagram socket a peer, or takes it away.
-    fn set_peer(&mut self, socket: u32, to: &End, scratch: &mut [u8]) -> Result<(), Errno> {
-        let to = (to.port != 0).then(|| address::socket_addr(to));
-        let Self { channel, settings, policy, account, directory, wishes, sockets, share, .. } = self;
-        // Its time is that of the request.
-        let (may_burden, mut burdened) = (true, Duration::ZERO);
-        let burdened = &mut burdened;
-        match sockets.get_mut(&socket) {
-            Some(Entity::Datagrams(d)) if !d.is_echo() => d.set_peer(
-                to,
-                &mut TurnContext {
-                    channel,
-                    settings,
-                    policy,
-                    account,
-                    directory,
-                    wishes,
-                    share,
-                    may_burden,
-                    burdened,
-                    scratch,
-                },
-            ),
-            _ => Err(Errno::BADF),
-        }
-    }
-
-    fn set_option(&mut self, socket: u32, option: SocketOption, value: u32) -> Result<(), Errno> {
-        let published = &self.settings.published;
-        match self.sockets.get_mut(&socket) {
-            Some(Entity::Datagrams(d)) if option == SocketOption::ReceiveMarks => {
-                d.tell_marks(published.iter());
-                Ok(())
-            }
-            Some(Entity::Stream(s)) => set(SockRef::from(s.link()), option, value),
-            Some(Entity::Connecting { socket, .. }) => set(SockRef::from(&*socket), option, value),
-            Some(Entity::Joining { .. } | Entity::Listener(_) | Entity::Datagrams(_)) => Ok(()),
-            None => Err(Errno::BADF),
-        }
-    }
-
-    fn insert_datagrams(&mut self, number: u32, protocol: Protocol, at: End) {
-        let room = Room::new(self.account.clone(), number);
-        let datagrams = Datagrams::new(number, protocol, at, room, self.settings.counts.clone());
-        self.sockets.insert(number, Entity::Datagrams(Box::new(datagrams)));
-    }
-
-    fn close(&mut self, number: u32, ticket: Ticket, reset: bool) -> Result<(), Broken> {
-        match self.sockets.get_mut(&number) {
-            Some(Entity::Stream(s)) if !reset => {
-                s.closing = true;
-                s.closed_by = Some(ticket);
-                self.busy.push(number);
-            }
-            Some(Entity::Datagrams(d)) => {
-                d.closed_by = Some(ticket);
-                self.busy.push(number);
-            }
-            Some(entity) => {
-                if let Entity::Stream(s) = entity {
-                    s.closed_by = Some(ticket);
-                    // What was written before is sent as far as the host takes it at once; the rest is dropped, and the
-                    // peer sees a reset.
-                    s.send(&mut self.channel, BUFFER as usize, &mut self.share)?;
-                    let _ = SockRef::from(s.link()).set_linger(Some(std::time::Duration::ZERO));
-                }
-                self.forget(number);
-                self.closed(ticket);
-            }
-            None => self.done(ticket, Err(Errno::BADF)),
-        }
-        Ok(())
-    }
-
     fn forget(&mut self, number: u32) {
         let Some(mut was) = self.sockets.remove(&number) else { return };
         match &mut was {
@@ -534,153 +391,11 @@ impl Client {
         }
     }
 
-    fn connect(&mut self, number: u32, ticket: Ticket, from_port: u16, to: SocketAddr) {
-        let way = self.settings.way(to);
-        let host = match self.policy.send(way, to, Protocol::Tcp, true).map(|()| way) {
-            Ok(Route::Host(host) | Route::Names(Some(host))) => host,
-            Ok(Route::Names(None)) => return self.done(ticket, Err(Errno::CONNREFUSED)),
-            // Within the virtual networks the engine knows the way.
-            Ok(Route::Domain) => {
-                return self.wishes.push(EngineRequest::Peer { socket: number, ticket, to, from_port });
-            }
-            Err(e) => {
-                self.settings.counts.sent().dropped();
-                return self.done(ticket, Err(e));
-            }
-        };
-        let begun = self.account.take(Some(Ports::Tcp)).and_then(|held| {
-            let socket = begin(host).map_err(|e| errno(&e))?;
-            Ok(Entity::Connecting { socket, held, ticket, to })
-        });
-        match begun {
-            Ok(entity) => {
-                self.sockets.insert(number, entity);
-                self.wishes.push(EngineRequest::Watch(number));
-            }
-            Err(e) => self.done(ticket, Err(e)),
-        }
-    }
-
-    /// A connection of the host is made, or has failed.
-    fn connected(&mut self, number: u32) {
-        let Some(Entity::Connecting { socket, held, ticket, to }) = self.sockets.remove(&number) else {
-            return;
-        };
-        let failed = match socket.take_error() {
-            Ok(None) if socket.peer_addr().is_ok() => None,
-            // Still under way: an event of its beginning.
-            Ok(None) => {
-                self.sockets.insert(number, Entity::Connecting { socket, held, ticket, to });
-                return;
-            }
-            Ok(Some(e)) | Err(e) => Some(e),
-        };
-        match failed {
-            None => self.begin_stream(number, socket.into(), held, ticket, to),
-            Some(e) => self.done(ticket, Err(errno(&e))),
-        }
-    }
-
-    /// From now on `number`, which the guest kernel chose, is this connection.
-    pub fn begin_stream(
-        &mut self,
-        number: u32,
-        link: OwnedFd,
-        held: SocketLease,
-        ticket: Ticket,
-        to: SocketAddr,
-    ) {
-        self.settings.counts.sent().began();
-        self.insert_stream(number, link, held, Flow::Out(to));
-        self.done(ticket, Ok(End::default()));
-    }
-
     fn insert_stream(&mut self, number: u32, link: OwnedFd, held: SocketLease, flow: Flow) {
         let room = Room::new(self.account.clone(), number);
         let stream = Stream::new(number, link, held, room, flow, self.settings.counts.clone());
         self.sockets.insert(number, Entity::Stream(Box::new(stream)));
         self.busy.push(number);
-    }
-
-    /// From now on `number` is a connection to another domain that has yet to be taken.
-    pub fn wait_for_taking(
-        &mut self,
-        number: u32,
-        link: OwnedFd,
-        held: SocketLease,
-        ticket: Ticket,
-        to: SocketAddr,
-    ) {
-        self.sockets.insert(number, Entity::Joining { link, held, ticket, to });
-    }
-
-    /// It has been taken; false if it is not waited for any more.
-    pub fn taken(&mut self, Caller { socket, ticket, .. }: Caller) -> bool {
-        match self.sockets.remove(&socket) {
-            Some(Entity::Joining { link, held, ticket: asked, to }) if asked == ticket => {
-                self.begin_stream(socket, link, held, ticket, to);
-                true
-            }
-            other => {
-                self.sockets.extend(other.map(|entity| (socket, entity)));
-                false
-            }
-        }
-    }
-
-    /// A connection could not be made.
-    pub fn refuse(&mut self, ticket: Ticket, why: Errno) {
-        self.done(ticket, Err(why));
-    }
-
-    /// Gives a listener a connection, of this number; none if the domain has no room for more.
-    pub fn give(
-        &mut self,
-        listener: u32,
-        link: OwnedFd,
-        held: SocketLease,
-        peer: SocketAddr,
-        port: u16,
-    ) -> Option<u32> {
-        let number = match self.free.pop() {
-            Some(n) => n,
-            None if self.fresh < OBJECTS => {
-                self.fresh += 1;
-                self.fresh - 1
-            }
-            None => return None,
-        };
-        socket_header(&self.channel, number).reset();
-        self.settings.counts.received().began();
-        self.insert_stream(number, link, held, Flow::In(peer, port));
-        self.wishes.push(EngineRequest::Watch(number));
-        self.answer(Answer::Accepted { listener, socket: number, peer: address::end(peer), port });
-        Some(number)
-    }
-
-    /// Notes that somebody waits until a connection is taken.
-    pub fn waits(&mut self, number: u32, caller: Caller) {
-        if let Some(Entity::Stream(s)) = self.sockets.get_mut(&number) {
-            s.caller = Some(caller);
-        }
-    }
-
-    /// Whether another domain gets an echo, for a request of so many bytes. It is not woken for that.
-    pub fn echoes(&mut self, from: SocketAddr, new: bool, bytes: usize) -> bool {
-        let counts = &self.settings.counts;
-        let room = self.share.most(Direction::In) > 0 && self.share.most(Direction::Out) > 0;
-        if !self.policy.receive(from, 0, Protocol::Icmp, new) || !room {
-            counts.received().dropped();
-            return false;
-        }
-        if new {
-            counts.received().began();
-        }
-        counts.received().moved(bytes);
-        counts.sent().moved(bytes);
-        self.share.passed(Direction::In, bytes);
-        self.share.passed(Direction::Out, bytes);
-        true
     }
 
     fn move_bytes(&mut self, number: u32, budget: usize, scratch: &mut [u8]) -> Result<(), Broken> {
@@ -794,14 +509,5 @@ fn is_burden(request: &Request) -> bool {
         }
         Request::Close { socket, .. } => *socket < ACCEPTED,
         Request::Listen { .. } | Request::Set { .. } | Request::Take { .. } => false,
-    }
-}
-
-/// Begins to connect a socket of the host.
-fn begin(to: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking().cloexec(), None)?;
-    match socket.connect(&to.into()) {
-        Err(e) if Errno::from_io_error(&e) != Some(Errno::INPROGRESS) => Err(e),
-        _ => Ok(socket),
     }
 }
