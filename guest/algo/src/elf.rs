@@ -212,5 +212,4 @@ pub fn script(head: &[u8]) -> Option<Result<Interpreter<'_>, BadElf>> {
 pub const SCRIPT_MAX: usize = 256;
 
 #[cfg(test)]
-#[path = "elf_tests.rs"]
 mod tests;

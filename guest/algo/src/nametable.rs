@@ -6,7 +6,6 @@
 use alloc::vec::Vec;
 
 #[cfg(test)]
-#[path = "nametable_tests.rs"]
 mod tests;
 
 /// Mixes a name, eight bytes at a time.

@@ -181,5 +181,4 @@ impl<V: Piece> RangeMap<V> {
 }
 
 #[cfg(test)]
-#[path = "rangemap_tests.rs"]
 mod tests;

@@ -123,5 +123,4 @@ pub fn build(code: &[u8], functions: &[Function]) -> (Vec<u8>, usize) {
 }
 
 #[cfg(test)]
-#[path = "vdso_elf_tests.rs"]
 mod tests;

@@ -2,14 +2,13 @@
 //!
 //! Used to prove, before program text is changed at run time, that a byte is the start of an instruction
 //! ([`reaches`]). Boundary: lengths are right for every valid instruction that is accepted ([`decode`] gives
-//! `None` for rare or vendor-specific ones); bytes that are no instruction may be accepted too. `x86_tests.rs`
+//! `None` for rare or vendor-specific ones); bytes that are no instruction may be accepted too. `x86/tests.rs`
 //! compares with a full disassembler.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 #[cfg(test)]
-#[path = "x86_tests.rs"]
 mod tests;
 
 /// Where control goes after an instruction. Distances count from the next instruction.
