@@ -155,6 +155,17 @@ def test_events(d):
     assert [x for x in lines if x.endswith(" eve")][:3] == ["create eve", "start eve", "die eve"], lines
 
 
+def test_debug_events(d):
+    ok(d.cli("run", "-d", "--name", "quiet", "--pids-limit", "12", "busybox", "sleep", "1000"))
+    assert "--level info" in d.cli("debug", "events", "quiet").stderr.decode()
+    ok(d.cli("debug", "events", "--level", "warning", "quiet"))
+    d.cli("exec", "quiet", "sh", "-c", "for i in $(seq 20); do sleep 5 & done; kill $(jobs -p)")
+    refused = next(e for e in d.get("/v1/domains/quiet/debug/events").lines if e["kind"] == "limit.tasks")
+    assert refused["level"] == "warning" and "the limit is 12" in refused["message"], refused
+    d.put("/v1/domains/quiet/debug/events", {"level": "loud"}).problem(400, "invalid_request")
+    assert "limit.tasks: a task refused" in ok(d.cli("debug", "events", "quiet"))
+
+
 def test_logs_follow(d):
     ok(d.cli("run", "-d", "--name", "slow", "busybox", "sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.3; done"))
     assert ok(d.cli("logs", "-f", "slow")) == "1\n2\n3\n"

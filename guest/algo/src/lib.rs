@@ -12,6 +12,7 @@ pub mod ldisc;
 pub mod loadavg;
 pub mod nametable;
 pub mod net;
+pub mod newest;
 pub mod park;
 pub mod rangemap;
 pub mod record_locks;

@@ -11,6 +11,7 @@ mod mem;
 use core::arch::naked_asm;
 use core::fmt::Write;
 
+use doppel_kernel::core::events::EVENTS;
 use doppel_machine::{backtrace, boot, console, host};
 
 #[global_allocator]
@@ -51,6 +52,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let _ = writeln!(line, "guest kernel panic: {info}");
     console::log(&line.buf[..line.len]);
     backtrace();
+    newest_events();
     boot::report_panic();
     host::exit_process(70)
 }
@@ -67,6 +69,19 @@ fn backtrace() {
         };
         console::log(&line.buf[..line.len]);
     }
+}
+
+/// Says what happened before, if events are on.
+fn newest_events() {
+    const MOST: u64 = 16;
+    let Some(events) = EVENTS.peek() else { return };
+    events.newest(MOST, &mut |number, event| {
+        let mut line = Line { buf: [0; 480], len: 0 };
+        let r = event.record(number);
+        // Truncation is all that can go wrong.
+        let _ = writeln!(line, "  event {number}: {} [{}/{}] {}: {event}", r.time_ns, r.pid, r.tid, r.kind);
+        console::log(&line.buf[..line.len]);
+    });
 }
 
 /// Referenced by the precompiled core library's unwind tables; never called with panic=abort.

@@ -297,23 +297,6 @@ pub struct ProcessInfo {
     pub command: String,
 }
 
-/// A thread of a domain, and where it waits (`GET .../stacks`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ThreadStack {
-    /// Its process inside.
-    pub pid: i32,
-    /// Its own number.
-    pub tid: i32,
-    /// Its name (`/proc/PID/task/TID/comm`).
-    pub name: String,
-    /// State as in `/proc/PID/stat`.
-    pub state: String,
-    /// The kernel's function in which it waits, as in `/proc/PID/wchan`; empty if it runs, or is not told.
-    pub wait_channel: String,
-    /// Its calls in the kernel, innermost first, as in `/proc/PID/stack`; none if it runs, or are not told.
-    pub kernel_stack: Vec<String>,
-}
-
 /// What `POST /v1/domains/prune` removed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct PruneReport {

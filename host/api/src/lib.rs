@@ -9,6 +9,7 @@
 //! Boundary: pure data; no I/O here.
 #![forbid(unsafe_code)]
 
+mod debug;
 mod domain;
 mod exec;
 mod files;
@@ -21,10 +22,11 @@ mod system;
 pub mod validate;
 mod words;
 
+pub use debug::{DebugEvent, DebugEventOptions, DebugLevel, SetDebugEvents, ThreadStack};
 pub use domain::{
     AttachOptions, Created, Domain, DomainState, DomainStats, ExitInfo, HealthState, KillOptions,
     ListOptions, LogOptions, MemoryStats, ProcessInfo, PruneReport, RemoveOptions, Rename, StopOptions,
-    ThreadStack, UpdateDomain, Waited,
+    UpdateDomain, Waited,
 };
 pub use doppel_spec::{
     CreateDomain, CreateExec, HealthCheck, IoDevice, Kind, LogTarget, Network, NetworkKind, NetworkRate,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{
     CloneFrozen, Code, CreateDomain, CreateExec, FreezeDomain, ImportImage, KillOptions, Problem, PullImage,
-    PushImage, Rename, ResizeTerminal, Resources, StopOptions, UpdateDomain,
+    PushImage, Rename, ResizeTerminal, Resources, SetDebugEvents, StopOptions, UpdateDomain,
 };
 
 /// Longest name of a domain or frozen image, as of a host name's label.
@@ -218,6 +218,7 @@ impl Validate for CloneFrozen {
 
 impl Validate for Rename {}
 impl Validate for ResizeTerminal {}
+impl Validate for SetDebugEvents {}
 impl Validate for FreezeDomain {}
 impl Validate for PullImage {}
 impl Validate for PushImage {}

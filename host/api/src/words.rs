@@ -1,7 +1,7 @@
 //! Errors of files, as people read them.
 
 /// Names of errors and what they mean, as `strerror` says it.
-const WORDS: [(&str, &str); 18] = [
+const WORDS: [(&str, &str); 19] = [
     ("EACCES", "permission denied"),
     ("EBUSY", "device or resource busy"),
     ("EDQUOT", "disk quota exceeded"),
@@ -16,6 +16,7 @@ const WORDS: [(&str, &str); 18] = [
     ("ENOSPC", "no space left on device"),
     ("ENOTDIR", "not a directory"),
     ("ENOTEMPTY", "directory not empty"),
+    ("EOPNOTSUPP", "operation not supported"),
     ("EPERM", "operation not permitted"),
     ("EROFS", "read-only file system"),
     ("ETXTBSY", "text file busy"),

@@ -143,6 +143,12 @@ impl Client {
     pub fn stacks(&self, name: &str) -> Result<Vec<api::ThreadStack>> {
         self.json("GET", &domain(name, "/stacks"), Upload::None)
     }
+    pub fn debug_events(&self, name: &str, which: &api::DebugEventOptions) -> Result<Lines<api::DebugEvent>> {
+        self.lines(&query(&domain(name, "/debug/events"), which))
+    }
+    pub fn set_debug_events(&self, name: &str, to: &api::SetDebugEvents) -> Result<()> {
+        self.done("PUT", &domain(name, "/debug/events"), Upload::json(to)?)
+    }
     pub fn exec(&self, name: &str, wanted: &api::CreateExec) -> Result<api::Exec> {
         self.post(&domain(name, "/exec"), wanted)
     }

@@ -132,6 +132,18 @@ impl Supervisor {
         let (core, entry) = self.find(domain)?;
         core.stacks(entry).await
     }
+    pub async fn debug_events(
+        &self,
+        domain: &str,
+        which: api::DebugEventOptions,
+    ) -> Answer<LineStream<api::DebugEvent>> {
+        let (core, entry) = self.find(domain)?;
+        core.debug_events(entry, which).await
+    }
+    pub async fn set_debug_events(&self, domain: &str, to: api::SetDebugEvents) -> Answer<()> {
+        let (core, entry) = self.find(domain)?;
+        core.set_debug_events(entry, to).await
+    }
     pub async fn exec(&self, domain: &str, wanted: api::CreateExec) -> Answer<api::Exec> {
         let (core, entry) = self.find(domain)?;
         // Not whole: what nobody waits for any more must not begin.

@@ -6,6 +6,8 @@
 use core::fmt;
 use core::str::{SplitN, from_utf8};
 
+use crate::events::Level;
+
 /// What is to be done; paths are bytes, as Linux takes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -75,6 +77,14 @@ pub enum Command<'a> {
     Processes,
     /// `stacks`: a [`ThreadRecord`] of each thread but its own.
     Stacks,
+    /// `events [-f]`: a NUL, and an [`EventRecord`](crate::events::EventRecord) of each event that is kept; with `-f` also
+    /// of those to come.
+    Events {
+        /// Whether it goes on with those to come.
+        follow: bool,
+    },
+    /// `event-level LEVEL`: events up to this level are kept from now on.
+    EventLevel(Level),
 }
 
 /// The word of a command that is none; Linux would say EINVAL.
@@ -119,6 +129,11 @@ impl<'a> Command<'a> {
             (b"watch", &[path]) => Self::Watch { path, recursive: false },
             (b"processes", &[]) => Self::Processes,
             (b"stacks", &[]) => Self::Stacks,
+            (b"events", &[]) => Self::Events { follow: false },
+            (b"events", &[b"-f"]) => Self::Events { follow: true },
+            (b"event-level", &[word]) => {
+                Self::EventLevel(from_utf8(word).ok().and_then(Level::parse).ok_or(NoCommand(word))?)
+            }
             _ => return Err(NoCommand(name)),
         })
     }
@@ -356,6 +371,9 @@ mod tests {
         assert_eq!(parse(&["read", "f", "5", "x"]), Err(&b"x"[..]));
         assert_eq!(parse(&["write", "f", "9"]), Err(&b"9"[..]));
         assert_eq!(parse(&["processes", "x"]), Err(&b"processes"[..]));
+        assert_eq!(parse(&["events", "-f"]), Ok(Command::Events { follow: true }));
+        assert_eq!(parse(&["event-level", "debug"]), Ok(Command::EventLevel(Level::Debug)));
+        assert_eq!(parse(&["event-level", "loud"]), Err(&b"loud"[..]));
         // A file may be called so.
         assert_eq!(parse(&["remove", "-r"]), Ok(Command::Remove { path: b"-r", recursive: false }));
     }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod builtin;
+pub mod events;
 pub mod frozen;
 pub mod session;
 

@@ -1,5 +1,6 @@
-//! The ground of the kernel: scheduling, waiting, time, its parts and hooks, who calls, random numbers, the log.
+//! The ground of the kernel: scheduling, waiting, time, its parts and hooks, who calls, random numbers, the log, events.
 
+pub mod events;
 pub mod hook;
 pub mod kernel;
 pub mod log;

@@ -19,6 +19,11 @@ impl<T> Part<T> {
         Self(Once::new())
     }
 
+    /// What is in it, if the kernel has come so far.
+    pub fn peek(&self) -> Option<&'static T> {
+        self.0.get().copied()
+    }
+
     /// What is in it.
     #[inline]
     pub fn get(&self) -> &'static T {

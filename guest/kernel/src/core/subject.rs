@@ -119,6 +119,8 @@ pub struct Current {
     pub subject: fn() -> Option<Arc<dyn Subject>>,
     /// Its process, 0 on an idle vCPU.
     pub pid: fn() -> i32,
+    /// Its number, 0 on an idle vCPU.
+    pub tid: fn() -> i32,
     /// RLIMIT_FSIZE of its process, no limit on an idle vCPU.
     pub size_limit: fn() -> u64,
 }
@@ -137,4 +139,9 @@ pub fn subject() -> Arc<dyn Subject> {
 /// The current process, 0 on an idle vCPU.
 pub fn pid() -> i32 {
     (CURRENT.get().pid)()
+}
+
+/// The current thread's number, 0 on an idle vCPU.
+pub fn tid() -> i32 {
+    (CURRENT.get().tid)()
 }

@@ -83,6 +83,7 @@ pub const START: boot::Start = boot::Start { make, resume };
 /// The parts of the kernel, in the order they are made.
 #[rustfmt::skip]
 static PARTS: &[&dyn Fill] = &[
+    &crate::core::events::EVENTS,
     &crate::core::log::LOG,
     &crate::core::sched::STANDSTILL,
     &crate::process::time::cpu::STOLEN,

@@ -23,6 +23,7 @@ use doppel_abi_machine::{event, resume_flags, state};
 use doppel_machine::sync::SpinLock;
 use doppel_machine::{boot, host};
 
+use crate::core::events::{Kind, record};
 use crate::core::kernel;
 use crate::core::part::Part;
 use crate::core::sched::STANDSTILL;
@@ -98,6 +99,7 @@ impl Freezer {
 
     /// Stops everything, lets the host have the memory, goes on. Runs on PID 1.
     pub fn freeze(&self) {
+        record(Kind::FreezeBegins, [0; 3]);
         trim::before_freeze();
         STANDSTILL.ask(true);
         let v = boot::vregs();
@@ -105,6 +107,7 @@ impl Freezer {
         let say = |from, to| v.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         let stopped = self.stop_all();
         if stopped {
+            record(Kind::FreezeStill, [0; 3]);
             trim::when_still();
         }
         if stopped && say(state::RUNNING, state::FROZEN) {
@@ -130,7 +133,9 @@ impl Freezer {
             v.pending.fetch_and(!event::THAW, Ordering::SeqCst);
             say(state::FROZEN, state::RUNNING);
             self.thaws.fetch_add(1, Ordering::SeqCst);
+            record(Kind::FreezeEnds, [0; 3]);
         } else {
+            record(Kind::FreezeFailed, [0; 3]);
             // Programs that have asked are told by the host.
             v.stop_failures.fetch_add(1, Ordering::SeqCst);
             host::ring_doorbell();
@@ -248,6 +253,7 @@ impl Freezer {
             crate::domain::first::start_command(data);
         }
         crate::objects::net::outside::resumed();
+        record(Kind::CloneBegins, [boot::start_info().generation, 0, 0]);
         self.thaws.fetch_add(1, Ordering::SeqCst);
         self.go_on();
         sessions::hang_up_lost();

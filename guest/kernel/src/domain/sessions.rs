@@ -16,6 +16,7 @@ use doppel_machine::boot::BootData;
 use doppel_machine::session;
 use doppel_machine::sync::SpinLock;
 
+use crate::core::events::{Kind, record};
 use crate::core::part::Part;
 use crate::domain::commands;
 use crate::process::signal::{SigInfo, send_group, sig};
@@ -135,7 +136,10 @@ fn run(t: &Arc<Thread>, data: &BootData, channel: &Channel) {
         return;
     }
     match task::load_program(t, data) {
-        Ok(()) => channel.started(t.process.pid),
+        Ok(()) => {
+            record(Kind::ProcessSession, [0; 3]);
+            channel.started(t.process.pid);
+        }
         Err(e) => {
             channel.failed(e);
             let code = if e == Errno::ENOENT { 127 } else { 126 };

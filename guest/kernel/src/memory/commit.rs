@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_machine::{arena, boot};
 
+use crate::core::events::{Kind, record};
 use crate::core::part::Part;
 use crate::{Errno, Result};
 
@@ -40,6 +41,7 @@ impl Commit {
             host == 0 || n <= host
         };
         if !fits {
+            record(Kind::MemoryRefused, [n, old, limit]);
             self.uncharge(n);
             return Err(Errno::ENOMEM);
         }
@@ -50,7 +52,11 @@ impl Commit {
     /// ENOMEM unless `n` bytes could be charged once `back` are given back.
     pub fn check_room(&self, n: u64, back: u64) -> Result<()> {
         let (limit, used) = (boot::memory_limit(), self.used().saturating_sub(back) + arena::usage().0);
-        if limit == 0 || used.saturating_add(n) <= limit { Ok(()) } else { Err(Errno::ENOMEM) }
+        if limit == 0 || used.saturating_add(n) <= limit {
+            return Ok(());
+        }
+        record(Kind::MemoryRefused, [n, used, limit]);
+        Err(Errno::ENOMEM)
     }
 
     /// Tells the host anew what is charged (in a clone).

@@ -32,6 +32,7 @@ use super::map::Inner;
 use super::vma::{Backing, Vma, vm};
 use super::{Mm, PAGE, Place, page_down};
 use crate::Result;
+use crate::core::events::{Kind, record};
 use crate::core::part::{Lazy, Part};
 use crate::core::sched::{Runnable, Space};
 
@@ -182,7 +183,8 @@ pub fn trapped<R: Runnable<Memory = Mm>>(t: &R, watched: impl FnOnce() -> bool) 
     if space.mm.traps.count(regs.rip) && !watched() && WANTED.get().get().0 {
         // Most sites that stay as they are cannot be proven; the next attempt is ten traps after another site has
         // taken this one's place in the table.
-        let _ = patch(&space, &regs);
+        let kind = if patch(&space, &regs).is_some() { Kind::PatchMade } else { Kind::PatchFailed };
+        record(kind, [regs.orig_rax, regs.rip, 0]);
     }
 }
 

@@ -8,6 +8,7 @@ use alloc::format;
 use doppel_machine::cpu::{CurrentRef, count_call, current_as};
 use doppel_machine::sync::SpinLock;
 
+use crate::core::events::{Kind, record_text};
 use crate::core::log;
 use crate::core::part::Part;
 use crate::personality::{Args, Syscall, trace};
@@ -229,6 +230,7 @@ fn serve(args: &Args, nr: u64, entry: Option<&Syscall>) -> Result<u64> {
             r => r,
         },
         None => {
+            record_text(Kind::SyscallMissing, [nr, 0, 0], name(nr).unwrap_or("unknown").as_bytes());
             log_unimplemented(nr);
             Err(Errno::ENOSYS)
         }

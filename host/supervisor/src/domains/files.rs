@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use doppel_abi_machine::builtin::{Change, FileRecord, ProcessRecord, ThreadRecord};
+use doppel_abi_machine::events::{EventRecord, Level};
 use doppel_api::{self as api, Code, FileChangeKind, FileKind, Problem};
 use doppel_image::{IDENTITY_FILE_MAX, identity};
 
@@ -211,8 +212,18 @@ impl Core {
         path: &str,
     ) -> Result<LineStream<api::FileChange>, Problem> {
         check_path(path)?;
-        let argv = vec!["watch".into(), path.into()];
-        let exec = self.run_in(&entry, Program { argv, builtin: true, ..Program::default() }).await?;
+        self.records_of(&entry, vec!["watch".into(), path.into()], change).await
+    }
+
+    /// Runs a command that prints records as they come, until it ends or nobody reads them. What `read` makes nothing of is
+    /// left out.
+    async fn records_of<T: Send + 'static>(
+        self: Arc<Self>,
+        entry: &Arc<Entry>,
+        argv: Vec<String>,
+        read: fn(&str) -> Option<T>,
+    ) -> Result<LineStream<T>, Problem> {
+        let exec = self.run_in(entry, Program { argv, builtin: true, ..Program::default() }).await?;
         let mut reader = Reader::new(&exec);
         let mut text = match reader.next(&self).await {
             Some(first) => first.to_vec(),
@@ -228,8 +239,8 @@ impl Core {
                 while let Some(end) = text.iter().position(|b| *b == 0) {
                     let word = String::from_utf8_lossy(&text[..end]).into_owned();
                     text.drain(..=end);
-                    if let Some(change) = change(&word)
-                        && !out.give(change).await
+                    if let Some(record) = read(&word)
+                        && !out.give(record).await
                     {
                         break 'all;
                     }
@@ -259,6 +270,32 @@ impl Core {
         let text = String::from_utf8_lossy(&answer);
         ThreadRecord::all(&text).map(|found| found.map(thread).ok_or_else(nonsense)).collect()
     }
+
+    /// What has happened in a domain's guest kernel, and, if wanted, what happens.
+    pub async fn debug_events(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        which: api::DebugEventOptions,
+    ) -> Result<LineStream<api::DebugEvent>, Problem> {
+        let argv = if which.follow { &["events", "-f"][..] } else { &["events"] };
+        self.records_of(&entry, argv.iter().map(|word| (*word).to_owned()).collect(), event).await
+    }
+
+    /// Which of them are kept.
+    pub async fn set_debug_events(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        to: api::SetDebugEvents,
+    ) -> Result<(), Problem> {
+        let level = match to.level {
+            api::DebugLevel::Off => Level::Off,
+            api::DebugLevel::Error => Level::Error,
+            api::DebugLevel::Warning => Level::Warning,
+            api::DebugLevel::Info => Level::Info,
+            api::DebugLevel::Debug => Level::Debug,
+        };
+        self.builtin(&entry, &["event-level", level.word()]).await.map(drop)
+    }
 }
 
 /// A record of `stacks`.
@@ -271,6 +308,29 @@ fn thread((record, [name, channel, calls]): (ThreadRecord, [&str; 3])) -> api::T
         wait_channel: channel.to_owned(),
         kernel_stack: calls.lines().map(str::to_owned).collect(),
     }
+}
+
+/// A record of `events`.
+fn event(text: &str) -> Option<api::DebugEvent> {
+    let (record, message) = EventRecord::parse(text)?;
+    let level = match record.level {
+        Level::Off => api::DebugLevel::Off,
+        Level::Error => api::DebugLevel::Error,
+        Level::Warning => api::DebugLevel::Warning,
+        Level::Info => api::DebugLevel::Info,
+        Level::Debug => api::DebugLevel::Debug,
+    };
+    Some(api::DebugEvent {
+        number: record.number,
+        at: time::text(UNIX_EPOCH + Duration::from_nanos(record.time_ns)),
+        count: record.count,
+        level,
+        pid: record.pid,
+        tid: record.tid,
+        cpu: record.cpu,
+        kind: record.kind.to_owned(),
+        message: message.to_owned(),
+    })
 }
 
 fn nonsense() -> Problem {
@@ -399,6 +459,12 @@ mod tests {
         assert!(process("7 x").is_none());
         assert_eq!(change("written a b").unwrap().name, "a b");
         assert!(change("ready").is_none());
+        let e = event("3 1500000000 2 warning 7 8 1 limit.files no more").unwrap();
+        assert_eq!(
+            (e.at.as_str(), e.kind.as_str(), e.message.as_str()),
+            ("1970-01-01T00:00:01.500000Z", "limit.files", "no more")
+        );
+        assert!(event("").is_none());
         assert_eq!(complaint(b"ENOENT: /x\n").code, Code::FileNotFound);
     }
 }

@@ -66,6 +66,7 @@ type Call = Called<Site>;
 pub(super) fn routes() -> Vec<Route<Site>> {
     let mut all = system();
     all.extend(domains());
+    all.extend(debugging());
     all.extend(lifecycle());
     all.extend(streams());
     all.extend(execs());
@@ -218,11 +219,32 @@ fn domains() -> Vec<Route<Site>> {
             "Processes of a domain",
             |c: Call, (), ()| async move { c.state.supervisor.top(&c.name).await.map(List) },
         ),
+    ]
+}
+
+fn debugging() -> Vec<Route<Site>> {
+    vec![
         Route::new(
             Method::GET,
             "/v1/domains/{domain}/stacks",
             "Threads of a domain, and where they wait",
             |c: Call, (), ()| async move { c.state.supervisor.stacks(&c.name).await.map(List) },
+        ),
+        Route::new(
+            Method::GET,
+            "/v1/domains/{domain}/debug/events",
+            "Events of a domain's guest kernel",
+            |c: Call, q: Options<api::DebugEventOptions>, ()| async move {
+                c.state.supervisor.debug_events(&c.name, q.0).await.map(Lines)
+            },
+        ),
+        Route::new(
+            Method::PUT,
+            "/v1/domains/{domain}/debug/events",
+            "Say which events a domain's guest kernel keeps",
+            |c: Call, (), b: Json<api::SetDebugEvents>| async move {
+                c.state.supervisor.set_debug_events(&c.name, b.0).await
+            },
         ),
     ]
 }

@@ -23,6 +23,7 @@ use crate::process::task::Thread;
 use crate::process::task::directory::change_dir;
 use crate::{Errno, Result};
 
+mod events;
 mod files;
 mod processes;
 mod stacks;
@@ -112,6 +113,8 @@ fn execute(thread: &Arc<Thread>, data: &BootData, name: &[u8], args: &[&[u8]]) -
         Ok(Wanted::Watch { path, recursive }) => watch::run(&mut c, path, recursive),
         Ok(Wanted::Processes) => processes::run(&mut c),
         Ok(Wanted::Stacks) => stacks::run(&mut c),
+        Ok(Wanted::Events { follow }) => events::run(&mut c, follow),
+        Ok(Wanted::EventLevel(level)) => events::keep(level),
         Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::EINVAL }),
     }?;
     c.flush().about(b"standard output")

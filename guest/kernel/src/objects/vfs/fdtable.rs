@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use doppel_machine::slots::{Attached, Borrowed, Held, Locked, Removed, SLOTS_MAX, Slots, Table};
 
 use super::File;
+use crate::core::events::{Kind, record};
 use crate::{Errno, Result};
 
 /// What is kept with the files of a table.
@@ -147,6 +148,7 @@ impl FdTable {
             i += 1;
         }
         if i >= limit {
+            record(Kind::FilesRefused, [limit as u64, 0, 0]);
             return Err(Errno::EMFILE);
         }
         file.fd_added();

@@ -10,6 +10,7 @@ pub(crate) mod name;
 mod notes;
 pub mod state;
 
+use crate::core::events::{Kind, record};
 use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::caller::at;
 use crate::process::coredump::name::SETTINGS;
@@ -58,6 +59,7 @@ impl Dump {
 /// leaves one. Each thread ends on its way back to its program.
 pub fn end_by_signal(t: &Arc<Thread>, info: &SigInfo) {
     let p = &t.process;
+    tell(t, info);
     if !wanted(p, info.signo) {
         return signal::terminate(p, info.signo);
     }
@@ -79,12 +81,28 @@ pub fn end_by_signal(t: &Arc<Thread>, info: &SigInfo) {
     wait_until_uninterruptible(&p.exit_wait, || all_still(p, t).then_some(()));
     show_registers(t);
     match write(t, info) {
-        Ok(()) => *p.group_exit.lock() = Some(info.signo | DUMPED),
-        Err(e) => say(p, "no core file", e),
+        Ok(()) => {
+            record(Kind::CoreDumped, [0; 3]);
+            *p.group_exit.lock() = Some(info.signo | DUMPED);
+        }
+        Err(e) => {
+            record(Kind::CoreFailed, [u64::from(e.0), 0, 0]);
+            say(p, "no core file", e);
+        }
     }
     p.dump.under_way.store(false, Ordering::SeqCst);
     p.exit_wait.wake_all(0);
     t.exiting.store(true, Ordering::SeqCst);
+}
+
+/// Says what ends it. Faults have an address, and all of them come by an exception.
+fn tell(t: &Thread, info: &SigInfo) {
+    let signo = info.signo as u64;
+    if info.trapno != 0 || info.err != 0 {
+        record(Kind::FaultKill, [signo, info.value, t.task.regs().rip]);
+    } else {
+        record(Kind::SignalKill, [signo, i64::from(info.code).cast_unsigned(), info.pid as u64]);
+    }
 }
 
 /// Whether a core file is to be written at all.

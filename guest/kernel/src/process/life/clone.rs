@@ -4,6 +4,7 @@
 //! the child thread on the run queue of the new [`Space`]. A vfork child runs in its parent's space until exec.
 
 use super::vfork::Vfork;
+use crate::core::events::{Kind, record};
 use crate::process::task::SPACES;
 use crate::process::task::SPARES;
 use crate::process::task::TASKS;
@@ -88,6 +89,7 @@ pub(crate) fn check(r: &Request) -> Result<()> {
         return Err(Errno::EPERM);
     }
     if arena::low() {
+        record(Kind::KernelFull, [0; 3]);
         return Err(Errno::ENOMEM);
     }
     Ok(())
@@ -156,7 +158,8 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     let process = &parent.process;
     // Before anything is copied: a fork bomb fails cheaply. Forks at the same moment may all pass; the host's
     // control group bounds those.
-    if doppel_machine::boot::task_limit().is_some_and(|most| TASKS.tasks() >= most) {
+    if let Some(most) = doppel_machine::boot::task_limit().filter(|most| TASKS.tasks() >= *most) {
+        record(Kind::TasksRefused, [most as u64, 0, 0]);
         return Err(Errno::EAGAIN);
     }
     let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
@@ -191,11 +194,14 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     tell_parent(parent, &child_process, tid, &r)?;
     ptrace::inherit(parent, &child, vfork, r.exit_signal);
     publish(&child, process, &child_process, r.flags);
+    let kind = if r.flags & flag::THREAD != 0 { Kind::ThreadStart } else { Kind::ProcessStart };
+    record(kind, [tid as u64, r.flags, 0]);
 
     space.thread_added();
     space.enqueue(child.clone());
     if !share_vm && let Err(e) = start_space(&space, false) {
         // Nobody has seen the child run; take it back.
+        record(Kind::HostRefused, [u64::from(e.0), 0, 0]);
         super::exit::abandon(&child);
         return Err(e);
     }
@@ -223,6 +229,7 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
     let nproc = p.rlimit(crate::process::task::rlimit::NPROC);
     let cred = parent.cred();
     if cred.ruid != 0 && TASKS.processes.lock().len() as u64 >= nproc {
+        record(Kind::ProcessesRefused, [nproc, 0, 0]);
         return Err(Errno::EAGAIN);
     }
     let files =

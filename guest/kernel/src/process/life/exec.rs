@@ -16,6 +16,7 @@ use doppel_machine::xstate::XSave;
 
 use super::elf::{Binary, read_at};
 use super::stack::{Auxv, Strings};
+use crate::core::events::{Kind, record, record_text};
 use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Target, at};
 use crate::objects::lookup::perm::{self, MAY_EXEC};
@@ -217,6 +218,7 @@ pub(crate) fn run(thread: &Arc<Thread>, r: Request) -> Result<()> {
     crate::process::futex::exit_robust(thread);
     crate::process::task::begin_exec(thread)?;
     if let Err(e) = replace(thread, ready) {
+        record(Kind::ExecFailed, [u64::from(e.0), 0, 0]);
         crate::core::log::log(&alloc::format!("exec: failed behind the point of no return: {}\n", e.name()));
         crate::process::task::do_group_exit(thread, sig::SIGKILL);
     }
@@ -257,7 +259,9 @@ fn replace(thread: &Arc<Thread>, mut r: Ready) -> Result<()> {
         (a.env_start, a.env_end) = built.env;
     });
     reset_thread(thread, interp.map_or(main.entry, |i| i.entry), built.sp);
-    *thread.comm.lock() = comm(&r.name);
+    let comm = comm(&r.name);
+    *thread.comm.lock() = comm;
+    record_text(Kind::ProcessExec, [0; 3], &comm);
     *p.exe.lock() = r.program.file.path.clone();
     *p.cmdline.lock() = r.argv.bytes;
     *p.environ.lock() = r.envp.bytes;

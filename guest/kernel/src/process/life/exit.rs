@@ -2,6 +2,7 @@
 //!
 //! A thread ends only in [`exit_work`], where its kernel stack is empty: everything else marks it `exiting`.
 
+use crate::core::events::{Kind, record};
 use crate::core::part::Part;
 use crate::objects::vfs::FdTable;
 use crate::process::life::ending::end_process;
@@ -121,7 +122,13 @@ fn process_exit(p: &Arc<Process>) {
     drop(space);
     signal::orphan_check(p);
     crate::process::task::ids::leave_session(p);
-    *p.exe.lock() = None;
+    // What ran no program, as a command of the kernel's own, is no news.
+    if p.exe.lock().take().is_some() {
+        match status & 0x7f {
+            0 => record(Kind::ProcessExit, [(status >> 8 & 0xff) as u64, 0, 0]),
+            signo => record(Kind::ProcessKilled, [signo as u64, 0, 0]),
+        }
+    }
     reparent_children(p);
     if p.pid == crate::process::task::init_pid() || p.pid == TASKS.foreground.load(Ordering::Relaxed) {
         end_domain(status);

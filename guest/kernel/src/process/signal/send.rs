@@ -1,5 +1,6 @@
 //! Sending: who gets a signal, whether it is dropped, whom it wakes.
 
+use crate::core::events::{Kind, record};
 use crate::process::life::ending;
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
@@ -71,6 +72,7 @@ fn queue(p: &Arc<Process>, only: Option<&Arc<Thread>>, info: SigInfo) -> Result<
         return Ok(());
     }
     if info.signo == sig::SIGKILL {
+        record(Kind::KillSent, [p.pid as u64, 0, 0]);
         terminate(p, sig::SIGKILL);
         return Ok(());
     }

@@ -76,6 +76,7 @@ pub fn run() {
     CURRENT.set(Current {
         subject: || try_current().map(|t| t as Arc<dyn Subject>),
         pid: || current_ref().map_or(0, |t| t.process.pid),
+        tid: || current_ref().map_or(0, |t| t.tid()),
         size_limit: || current_ref().map_or(u64::MAX, |t| t.process.size_limit.load(Ordering::Relaxed)),
     });
     OPENER.set(|| current());

@@ -4,6 +4,7 @@
 //! could be used up.
 //! Lock order: watch list, alarm: leaves.
 
+use crate::core::events::{Kind, record};
 use crate::process::time::timers::{CpuWatch, IntervalTimer};
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -131,6 +132,7 @@ impl CpuWatch {
         let seconds = used / SECOND;
         // Neither can fail: a standard signal is pending at worst without details.
         if seconds >= limit.max {
+            record(Kind::CpuLimit, [p.pid as u64, 0, 0]);
             signal::terminate(p, sig::SIGKILL);
             return u64::MAX;
         }

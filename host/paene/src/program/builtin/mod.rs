@@ -52,6 +52,10 @@ fn execute(name: &[u8], args: &[&[u8]]) -> Outcome {
         Ok(Command::Watch { path, recursive }) => watch::run(&mut out, path, recursive),
         Ok(Command::Processes) => processes::run(&mut out),
         Ok(Command::Stacks) => stacks::run(&mut out),
+        Ok(Command::Events { .. } | Command::EventLevel(_)) => {
+            let what = b"a paene domain has no guest kernel that keeps events".to_vec();
+            Err(Failure { what, errno: Errno::OPNOTSUPP })
+        }
         Err(NoCommand(what)) => Err(Failure { what: what.to_vec(), errno: Errno::INVAL }),
     }?;
     out.flush().about(b"standard output")

@@ -10,6 +10,7 @@ use doppel_machine::network as channel;
 use doppel_ring::{Consumer, Producer, Ticket, Tickets};
 
 use super::{News, Pending};
+use crate::core::events::{Kind, record};
 
 /// Whether the service may have said something, without a lock.
 pub(super) fn has_news() -> bool {
@@ -100,6 +101,8 @@ impl Link {
     /// Begins an epoch: what was under way is not, and will never be.
     fn begin(&mut self, epoch: u32, news: &mut News) {
         news.anew = self.epoch != 0 || self.again;
+        let kind = if news.anew { Kind::NetworkLost } else { Kind::NetworkBegins };
+        record(kind, [u64::from(epoch), 0, 0]);
         self.again = false;
         self.epoch = epoch;
         // What the service is asked for before it is there is asked for now; the rest is lost with the sockets.

@@ -1,17 +1,19 @@
 //! `doppel debug`: the host-call policy and the gates, for tests and documents.
 
+mod events;
+mod stacks;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use doppel_abi_machine::builtin::ThreadRecord;
 use doppel_api::Code;
+use doppel_client::Client;
 use doppel_confine::{host_call_table, service, service_call_table};
-use doppel_domain::{Kernel, Piped, Reply, Request, ask, running};
+use doppel_domain::{Kernel, Reply, Request, ask, running};
 
 use crate::options::values;
 use crate::supervised;
-use crate::supervised::shown;
 use crate::terminal::out::{self, say};
 
 /// What to show.
@@ -28,6 +30,8 @@ pub enum DebugCommand {
         /// Name or id
         domain: String,
     },
+    /// Events of a running domain's guest kernel
+    Events(events::EventsArgs),
     /// Change the memory that programs of a stand-alone domain may have
     Memory {
         /// Name of the running domain
@@ -57,7 +61,8 @@ pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error
                 say!("{:016x}", u64::from_be_bytes(instruction.to_bytes()))?;
             }
         }
-        DebugCommand::Stacks { domain } => stacks(domain)?,
+        DebugCommand::Stacks { domain } => stacks::print(domain)?,
+        DebugCommand::Events(args) => return events::run(args),
         DebugCommand::Memory { domain, limit, target } => {
             let (limit, target) = (*limit, *target);
             if let Reply::Refused(why) = ask(domain, &Request::Memory { limit, target })? {
@@ -81,41 +86,17 @@ pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error
     Ok(ExitCode::SUCCESS)
 }
 
-/// Most bytes that a domain may say of its threads.
-const STACKS_MAX: usize = 16 << 20;
-
-/// Prints a domain's threads: of the supervisor's domain, or of the process that runs it.
-fn stacks(domain: &str) -> Result<(), Box<dyn std::error::Error>> {
-    if let Some(client) = supervised::running()? {
-        match client.stacks(domain) {
-            Ok(threads) => {
-                for t in threads {
-                    let calls: Vec<&str> = t.kernel_stack.iter().map(String::as_str).collect();
-                    thread(t.pid, t.tid, &t.state, &t.name, &t.wait_channel, &calls)?;
-                }
-                return Ok(());
-            }
-            // It may be one of a command of its own.
-            Err(e)
-                if e.code() == Some(Code::DomainNotFound) && running().iter().any(|name| name == domain) => {}
-            Err(e) => return Err(e.into()),
+/// What the supervisor says of its domain; none if it is one of a command of its own.
+fn of_supervisor<T>(
+    domain: &str,
+    ask: impl FnOnce(&Client) -> doppel_client::Result<T>,
+) -> Result<Option<T>, Box<dyn std::error::Error>> {
+    let Some(client) = supervised::running()? else { return Ok(None) };
+    match ask(&client) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(e) if e.code() == Some(Code::DomainNotFound) && running().iter().any(|name| name == domain) => {
+            Ok(None)
         }
+        Err(e) => Err(e.into()),
     }
-    let answer = Piped::builtin(domain, &["stacks".into()])?.output(STACKS_MAX)?;
-    for found in ThreadRecord::all(&String::from_utf8_lossy(&answer)) {
-        let (record, [name, channel, calls]) = found.ok_or("the domain's answer cannot be read")?;
-        let calls: Vec<&str> = calls.lines().collect();
-        thread(record.pid, record.tid, &record.state.to_string(), name, channel, &calls)?;
-    }
-    Ok(())
-}
-
-/// A domain chose the names and the rest: nothing of it reaches the terminal as a control sequence.
-fn thread(pid: i32, tid: i32, state: &str, name: &str, channel: &str, calls: &[&str]) -> std::io::Result<()> {
-    let channel = if channel.is_empty() { "-" } else { channel };
-    say!("{pid}/{tid} {} {} {}", shown(state), shown(name), shown(channel))?;
-    for call in calls {
-        say!("    {}", shown(call))?;
-    }
-    Ok(())
 }
