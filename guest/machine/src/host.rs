@@ -44,6 +44,9 @@ pub mod nr {
 #[unsafe(naked)]
 pub unsafe extern "C" fn gate(_nr: u64, _a: u64, _b: u64, _c: u64, _d: u64, _e: u64, _f: u64) -> i64 {
     naked_asm!(
+        // For backtraces through a host call: where the other functions' frames are described.
+        ".cfi_sections .debug_frame",
+        ".cfi_startproc",
         "mov rax, rdi",
         "mov rdi, rsi",
         "mov rsi, rdx",
@@ -57,6 +60,7 @@ pub unsafe extern "C" fn gate(_nr: u64, _a: u64, _b: u64, _c: u64, _d: u64, _e: 
         ".global doppel_gate_syscall_end",
         "doppel_gate_syscall_end:",
         "ret",
+        ".cfi_endproc",
     )
 }
 
