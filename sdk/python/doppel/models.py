@@ -1,8 +1,8 @@
 """What the supervisor answers, as dataclasses.
 
-Field for field the structs of the interface (`host/api`, `host/spec`); names are its own. `decode` makes them from JSON. Fields
-that a newer supervisor adds are ignored, and so are kinds it adds to an enumeration: such a value is then a member
-made on the spot, so that an older client goes on reading.
+Field for field the structs of the interface (`host/api`, `host/spec`); names are its own. `decode` makes them from
+JSON. Fields that a newer supervisor adds are ignored, and so are kinds it adds to an enumeration: such a value is
+then a member made on the spot, so that an older client goes on reading.
 """
 
 from __future__ import annotations
