@@ -14,6 +14,8 @@
 use core::arch::naked_asm;
 
 use super::block::Vcpu;
+#[cfg(target_feature = "sse")]
+use super::vectors::{load_vectors, save_vectors};
 use crate::task::{INTACT, LIVE, PLAIN};
 use crate::trap::leave_extern;
 
@@ -24,7 +26,6 @@ pub(crate) fn entry_address() -> u64 {
 /// Flags that must not be set in kernel code: DF, NT and AC (unaligned accesses would fault).
 const UNWELCOME: u64 = 0x4_4400;
 
-#[allow(clippy::too_many_lines, reason = "one routine of assembly has no steps to call")]
 #[unsafe(naked)]
 unsafe extern "C" fn fast_entry() {
     naked_asm!(
@@ -52,22 +53,7 @@ unsafe extern "C" fn fast_entry() {
         "mov [r11+128], rcx",
         "mov qword ptr [r11+176], {state}",
         #[cfg(target_feature = "sse")]
-        "movups [r11+192], xmm0
-         movups [r11+208], xmm1
-         movups [r11+224], xmm2
-         movups [r11+240], xmm3
-         movups [r11+256], xmm4
-         movups [r11+272], xmm5
-         movups [r11+288], xmm6
-         movups [r11+304], xmm7
-         movups [r11+320], xmm8
-         movups [r11+336], xmm9
-         movups [r11+352], xmm10
-         movups [r11+368], xmm11
-         movups [r11+384], xmm12
-         movups [r11+400], xmm13
-         movups [r11+416], xmm14
-         movups [r11+432], xmm15",
+        save_vectors!("r11"),
         "xor ebp, ebp",
         "test dword ptr [r11+144], {unwelcome}",
         "jnz 3f",
@@ -89,22 +75,7 @@ unsafe extern "C" fn fast_entry() {
         "cmp rdx, 0x200",
         "jne 4f",
         #[cfg(target_feature = "sse")]
-        "movups xmm0, [rdi+192]
-         movups xmm1, [rdi+208]
-         movups xmm2, [rdi+224]
-         movups xmm3, [rdi+240]
-         movups xmm4, [rdi+256]
-         movups xmm5, [rdi+272]
-         movups xmm6, [rdi+288]
-         movups xmm7, [rdi+304]
-         movups xmm8, [rdi+320]
-         movups xmm9, [rdi+336]
-         movups xmm10, [rdi+352]
-         movups xmm11, [rdi+368]
-         movups xmm12, [rdi+384]
-         movups xmm13, [rdi+400]
-         movups xmm14, [rdi+416]
-         movups xmm15, [rdi+432]",
+        load_vectors!("rdi"),
         "mov rbp, [rdi+32]",
         "mov r10, [rdi+56]",
         "mov r9, [rdi+64]",

@@ -10,6 +10,8 @@ mod block;
 mod entry;
 mod fast;
 pub(crate) mod kept;
+#[cfg(target_feature = "sse")]
+pub(crate) mod vectors;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;

@@ -17,6 +17,8 @@ mod personality;
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(target_feature = "sse")]
+use crate::cpu::vectors::load_vectors;
 use crate::cpu::{Vcpu, vcpu};
 use crate::host::{self, nr};
 use crate::memory::user::{self, Fixup};
@@ -380,7 +382,6 @@ pub(crate) fn leave_to_user() -> ! {
 }
 
 /// Loads everything of the current task and jumps to its program.
-#[allow(clippy::too_many_lines, reason = "one routine of assembly has no steps to call")]
 #[unsafe(naked)]
 unsafe extern "C" fn exit_to_user() -> ! {
     naked_asm!(
@@ -457,22 +458,7 @@ unsafe extern "C" fn exit_to_user() -> ! {
         "jmp 7b",
         "4:",
         #[cfg(target_feature = "sse")]
-        "movups xmm0, [rdi+192]
-         movups xmm1, [rdi+208]
-         movups xmm2, [rdi+224]
-         movups xmm3, [rdi+240]
-         movups xmm4, [rdi+256]
-         movups xmm5, [rdi+272]
-         movups xmm6, [rdi+288]
-         movups xmm7, [rdi+304]
-         movups xmm8, [rdi+320]
-         movups xmm9, [rdi+336]
-         movups xmm10, [rdi+352]
-         movups xmm11, [rdi+368]
-         movups xmm12, [rdi+384]
-         movups xmm13, [rdi+400]
-         movups xmm14, [rdi+416]
-         movups xmm15, [rdi+432]",
+        load_vectors!("rdi"),
         "jmp 5b",
         "3: jmp {restart}",
         ".global doppel_exit_window_end",

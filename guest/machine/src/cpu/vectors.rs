@@ -1,0 +1,116 @@
+//! The vector registers that compiled code may use, kept in a context (`Frame::xmm`) and taken from it, as assembly: both
+//! ways out of the kernel and the fast way in have the same lines. `$at` is the register that holds the context's address.
+
+/// Keeps them.
+macro_rules! save_vectors {
+    ($at:literal) => {
+        concat!(
+            "movups [",
+            $at,
+            "+192], xmm0\n",
+            "movups [",
+            $at,
+            "+208], xmm1\n",
+            "movups [",
+            $at,
+            "+224], xmm2\n",
+            "movups [",
+            $at,
+            "+240], xmm3\n",
+            "movups [",
+            $at,
+            "+256], xmm4\n",
+            "movups [",
+            $at,
+            "+272], xmm5\n",
+            "movups [",
+            $at,
+            "+288], xmm6\n",
+            "movups [",
+            $at,
+            "+304], xmm7\n",
+            "movups [",
+            $at,
+            "+320], xmm8\n",
+            "movups [",
+            $at,
+            "+336], xmm9\n",
+            "movups [",
+            $at,
+            "+352], xmm10\n",
+            "movups [",
+            $at,
+            "+368], xmm11\n",
+            "movups [",
+            $at,
+            "+384], xmm12\n",
+            "movups [",
+            $at,
+            "+400], xmm13\n",
+            "movups [",
+            $at,
+            "+416], xmm14\n",
+            "movups [",
+            $at,
+            "+432], xmm15\n"
+        )
+    };
+}
+
+/// Loads them.
+macro_rules! load_vectors {
+    ($at:literal) => {
+        concat!(
+            "movups xmm0, [",
+            $at,
+            "+192]\n",
+            "movups xmm1, [",
+            $at,
+            "+208]\n",
+            "movups xmm2, [",
+            $at,
+            "+224]\n",
+            "movups xmm3, [",
+            $at,
+            "+240]\n",
+            "movups xmm4, [",
+            $at,
+            "+256]\n",
+            "movups xmm5, [",
+            $at,
+            "+272]\n",
+            "movups xmm6, [",
+            $at,
+            "+288]\n",
+            "movups xmm7, [",
+            $at,
+            "+304]\n",
+            "movups xmm8, [",
+            $at,
+            "+320]\n",
+            "movups xmm9, [",
+            $at,
+            "+336]\n",
+            "movups xmm10, [",
+            $at,
+            "+352]\n",
+            "movups xmm11, [",
+            $at,
+            "+368]\n",
+            "movups xmm12, [",
+            $at,
+            "+384]\n",
+            "movups xmm13, [",
+            $at,
+            "+400]\n",
+            "movups xmm14, [",
+            $at,
+            "+416]\n",
+            "movups xmm15, [",
+            $at,
+            "+432]\n"
+        )
+    };
+}
+
+pub(crate) use {load_vectors, save_vectors};
