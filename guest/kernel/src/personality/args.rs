@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use bitflags::Flags;
 use doppel_machine::cpu::CurrentRef;
 use doppel_machine::user::UserPtr;
 
@@ -64,6 +65,25 @@ impl Args {
     #[inline]
     pub fn number<T: TryFrom<u32, Error = Errno>>(&self, i: usize) -> Result<T> {
         T::try_from(self.u32(i))
+    }
+
+    /// Argument `i` as flags; EINVAL for bits that `T` has no name for.
+    #[inline]
+    pub fn flags<T: Flags<Bits = u32>>(&self, i: usize) -> Result<T> {
+        T::from_bits(self.u32(i)).ok_or(Errno::EINVAL)
+    }
+
+    /// As [`Self::flags`]; EINVAL also for flags outside `allowed`.
+    #[inline]
+    pub fn flags_of<T: Flags<Bits = u32> + Copy>(&self, i: usize, allowed: T) -> Result<T> {
+        let flags = self.flags(i)?;
+        if allowed.contains(flags) { Ok(flags) } else { Err(Errno::EINVAL) }
+    }
+
+    /// As [`Self::flags`], for calls that overlook bits they do not know.
+    #[inline]
+    pub fn known_flags<T: Flags<Bits = u32>>(&self, i: usize) -> T {
+        T::from_bits_truncate(self.u32(i))
     }
 
     /// Argument `i` as a length or size.

@@ -16,7 +16,8 @@ use doppel_machine::user::UserPtr;
 use doppel_machine::{boot, host, session};
 
 use crate::core::sched::{PollTable, WaitQueue, wait_until};
-use crate::objects::vfs::file::{flags, poll};
+use crate::objects::vfs::file::poll;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, Input, Output, Stat};
 use crate::process::task::{Carried, Process};
 use crate::terminals::Tty;
@@ -234,9 +235,9 @@ impl Drop for Channel {
 /// Opens the three streams of a channel as descriptors 0, 1 and 2 of a process.
 pub fn open_streams(p: &Arc<Process>, channel: &Arc<Channel>, connected: bool) {
     let streams = [
-        (Way::In { connected }, flags::O_RDONLY),
-        (Way::Out(ring::STDOUT), flags::O_WRONLY),
-        (Way::Out(ring::STDERR), flags::O_WRONLY),
+        (Way::In { connected }, OpenFlags::RDONLY),
+        (Way::Out(ring::STDOUT), OpenFlags::WRONLY),
+        (Way::Out(ring::STDERR), OpenFlags::WRONLY),
     ];
     for (i, (way, mode)) in streams.into_iter().enumerate() {
         let name = "pipe:[".to_string() + &(i + 1).to_string() + "]";

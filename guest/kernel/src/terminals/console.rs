@@ -18,7 +18,7 @@ use crate::Result;
 use crate::core::part::Part;
 use crate::objects::lookup::walk::Walker;
 use crate::objects::vfs::File;
-use crate::objects::vfs::file::flags::O_RDWR;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::SetAttr;
 use crate::process::signal::sig;
 use crate::process::task::Process;
@@ -87,8 +87,8 @@ fn open_first(tty: &Arc<Tty>, p: &Arc<Process>, name: &[u8]) -> Arc<File> {
     let slave = Slave::opened(tty);
     let walker = Walker::kernel();
     match walker.resolve(walker.root(), name, true) {
-        Ok(path) => File::new(slave, path.inode().clone(), path, O_RDWR),
-        Err(_) => File::anon(slave, String::from_utf8_lossy(name).into_owned(), O_RDWR),
+        Ok(path) => File::new(slave, path.inode().clone(), path, OpenFlags::RDWR),
+        Err(_) => File::anon(slave, String::from_utf8_lossy(name).into_owned(), OpenFlags::RDWR),
     }
 }
 

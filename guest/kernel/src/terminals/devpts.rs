@@ -19,6 +19,7 @@ use super::terminal::Kind;
 use crate::core::part::Part;
 use crate::core::time;
 use crate::objects::vfs::file::{DirSink, Splice};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::{SetAttr, StatFs, Time};
 use crate::objects::vfs::{File, FileOps, FileType, Inode, Stat, Whence};
 use crate::process::task::current;
@@ -113,16 +114,15 @@ impl Drop for Tty {
 }
 
 /// Opens the slave of pseudo-terminal `number`: EIO if it has no master.
-pub(super) fn open_slave(number: u32, flags: u32) -> Result<Arc<dyn FileOps>> {
+pub(super) fn open_slave(number: u32, flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
     let node = devpts().open.lock().get(&number).cloned().ok_or(Errno::EIO)?;
     let slave = Slave::open(&node.tty, flags)?;
     Ok(slave)
 }
 
 /// TIOCGPTPEER: a new descriptor for the slave of this master, whatever /dev/pts shows the caller.
-pub(super) fn open_peer(tty: &Arc<Tty>, flags: u32) -> Result<u64> {
-    use crate::objects::vfs::file::flags::{O_ACCMODE, O_CLOEXEC, O_NOCTTY, O_NONBLOCK};
-    if flags & !(O_ACCMODE | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) != 0 {
+pub(super) fn open_peer(tty: &Arc<Tty>, flags: OpenFlags) -> Result<u64> {
+    if !(OpenFlags::ACCMODE | OpenFlags::CLOEXEC | OpenFlags::NOCTTY | OpenFlags::NONBLOCK).contains(flags) {
         return Err(Errno::EINVAL);
     }
     let Kind::Pty(n) = tty.kind else { return Err(Errno::ENOTTY) };
@@ -132,7 +132,7 @@ pub(super) fn open_peer(tty: &Arc<Tty>, flags: u32) -> Result<u64> {
         Ok(p) => File::new(slave, p.inode().clone(), p, flags),
         Err(_) => File::anon(slave, name, flags),
     };
-    let fd = current_ref().files().insert(file, flags & O_CLOEXEC != 0)?;
+    let fd = current_ref().files().insert(file, flags.contains(OpenFlags::CLOEXEC))?;
     Ok(fd as u64)
 }
 
@@ -169,7 +169,7 @@ impl Inode for Node {
         Ok(())
     }
 
-    fn open(&self, flags: u32) -> Result<Arc<dyn FileOps>> {
+    fn open(&self, flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
         open_slave(self.number, flags)
     }
 }
@@ -187,7 +187,7 @@ impl Inode for Ptmx {
         Stat { dev: DEV, ino: PTMX_INO, mode, rdev: PTMX_RDEV, ..Stat::anonymous() }
     }
 
-    fn open(&self, _flags: u32) -> Result<Arc<dyn FileOps>> {
+    fn open(&self, _flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
         open_ptmx()
     }
 }
@@ -225,7 +225,7 @@ impl Inode for Root {
         Ok(node.ok_or(Errno::ENOENT)?)
     }
 
-    fn open(&self, _flags: u32) -> Result<Arc<dyn FileOps>> {
+    fn open(&self, _flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
         Ok(Arc::new(Listing))
     }
 

@@ -10,6 +10,7 @@ use super::terminal::Kind;
 use super::{Tty, devpts, job};
 use crate::core::sched::wait_until;
 use crate::objects::vfs::File;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::process::signal::sig;
 use crate::{Errno, Result};
 
@@ -132,7 +133,7 @@ fn master_ioctl(tty: &Arc<Tty>, _file: &File, cmd: u32, arg: u64) -> Result<u64>
             let on = tty.state.lock().packet;
             File::copy_out(arg, &i32::from(on))
         }
-        TIOCGPTPEER => devpts::open_peer(tty, arg as u32),
+        TIOCGPTPEER => devpts::open_peer(tty, OpenFlags::from_bits(arg as u32).ok_or(Errno::EINVAL)?),
         TIOCSIG => match arg as i32 {
             s @ (sig::SIGINT | sig::SIGQUIT | sig::SIGTSTP) => {
                 tty.signal_foreground(s);

@@ -23,6 +23,7 @@ pub use job::{controlling_numbers, current_tty};
 pub use terminal::Tty;
 
 use crate::Errno;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{devices, mount};
 
 /// Registers the terminal devices and mounts /dev/pts; once, at boot, when /dev is there.
@@ -30,7 +31,7 @@ pub fn init() {
     devices::register(5, 0..=2, |minor, flags| match minor {
         0 => {
             let tty = current_tty().ok_or(Errno::ENXIO)?;
-            Ok(slave::Slave::open(&tty, flags | crate::objects::vfs::file::flags::O_NOCTTY)?)
+            Ok(slave::Slave::open(&tty, flags | OpenFlags::NOCTTY)?)
         }
         1 => Ok(slave::Slave::open(&console::terminal().ok_or(Errno::ENXIO)?, flags)?),
         _ => devpts::open_ptmx(),

@@ -7,7 +7,8 @@ use super::terminal::{IN, Kind};
 use super::{Tty, ioctl, job};
 use crate::core::sched::{PollTable, wait_until};
 use crate::core::time::monotonic_ns;
-use crate::objects::vfs::file::{flags, poll};
+use crate::objects::vfs::file::poll;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, Input, Output, Stat};
 use crate::process::signal::sig;
 use crate::process::task::current;
@@ -24,11 +25,11 @@ pub(super) struct Slave {
 
 impl Slave {
     /// Opens a terminal; `open_flags` decide whether it may become the controlling one.
-    pub fn open(tty: &Arc<Tty>, open_flags: u32) -> Result<Arc<Self>> {
+    pub fn open(tty: &Arc<Tty>, open_flags: OpenFlags) -> Result<Arc<Self>> {
         job::may_open(tty)?;
         let s = Self::opened(tty);
-        let readable = open_flags & flags::O_ACCMODE != flags::O_WRONLY;
-        if open_flags & flags::O_NOCTTY == 0 && readable && tty.kind != Kind::Console {
+        let readable = open_flags & OpenFlags::ACCMODE != OpenFlags::WRONLY;
+        if !open_flags.contains(OpenFlags::NOCTTY) && readable && tty.kind != Kind::Console {
             job::assign_if_free(tty, &current().process);
         }
         Ok(s)

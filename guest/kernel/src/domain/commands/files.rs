@@ -11,7 +11,7 @@ use crate::Errno;
 use crate::objects::ipc::inotify::{self, event};
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::{names, open};
-use crate::objects::vfs::file::flags::{O_CREAT, O_RDONLY, O_TRUNC, O_WRONLY};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::SetAttr;
 use crate::objects::vfs::{FileType, Input, Output, Stat, at};
 
@@ -129,7 +129,7 @@ pub fn read(c: &mut Command<'_>, name: &[u8], offset: u64, length: Option<u64>) 
     if path.inode().kind() == FileType::Directory {
         return Err(Failure { what: name.to_vec(), errno: Errno::EISDIR });
     }
-    let file = c.open(&path, O_RDONLY).about(name)?;
+    let file = c.open(&path, OpenFlags::RDONLY).about(name)?;
     let mut buf = chunk();
     while left > 0 {
         let most = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -150,7 +150,7 @@ pub fn write(c: &mut Command<'_>, name: &[u8], mode: u32) -> Outcome {
         names::make_dirs(&c.caller, &name[..slash], 0o755).about(&name[..slash])?;
     }
     let base = c.caller.base(at::FDCWD, name).about(name)?;
-    let flags = O_WRONLY | O_CREAT | O_TRUNC;
+    let flags = OpenFlags::WRONLY | OpenFlags::CREAT | OpenFlags::TRUNC;
     let file = open::open(&c.caller, &c.caller.walker, &base, name, flags, mode).about(name)?;
     let mut buf = chunk();
     let mut at = 0;

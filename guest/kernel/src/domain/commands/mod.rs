@@ -16,7 +16,7 @@ use doppel_machine::cpu;
 
 use crate::objects::lookup::open;
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::file::flags::{O_DIRECTORY, O_RDONLY};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{Caller, File, Input, Output, at};
 use crate::process::signal;
 use crate::process::task::Thread;
@@ -184,14 +184,14 @@ impl Command<'_> {
     }
 
     /// Opens what was found.
-    fn open(&self, path: &Path, flags: u32) -> Result<Arc<File>> {
+    fn open(&self, path: &Path, flags: OpenFlags) -> Result<Arc<File>> {
         open::existing(&self.caller, path.clone(), flags)
     }
 
     /// The names in a directory.
     fn names(&self, dir: &Path) -> Result<Vec<Vec<u8>>> {
         const AT_A_TIME: usize = 512;
-        let file = self.open(dir, O_RDONLY | O_DIRECTORY)?;
+        let file = self.open(dir, OpenFlags::RDONLY | OpenFlags::DIRECTORY)?;
         let mut names = Vec::new();
         let mut pos = 0;
         loop {

@@ -11,7 +11,7 @@ use super::{About, Command, Failure, Outcome, chunk};
 use crate::objects::lookup::names;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
-use crate::objects::vfs::file::flags::O_WRONLY;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::SetAttr;
 use crate::objects::vfs::{FileType, Input};
 use crate::{Errno, Result};
@@ -158,7 +158,7 @@ fn hard_link(c: &Command<'_>, top: &Path, dir: &Path, last: &[u8], e: &Entry) ->
 
 /// The bytes of a file; long runs of zeros become holes.
 fn content(c: &mut Command<'_>, made: &Path, e: &Entry) -> Outcome {
-    let file = c.open(made, O_WRONLY).about(&e.path)?;
+    let file = c.open(made, OpenFlags::WRONLY).about(&e.path)?;
     let mut buf = chunk();
     let mut at = 0;
     while at < e.size {

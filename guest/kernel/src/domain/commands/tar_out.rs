@@ -13,7 +13,7 @@ use doppel_tar::{self as tar, Entry, Kind};
 use super::{About, Command, Failure, Outcome, chunk};
 use crate::Errno;
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::file::flags::O_RDONLY;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{FileType, Output};
 
 /// Most files with several names whose other names are remembered.
@@ -91,7 +91,7 @@ fn entry(
     if kind != Kind::File {
         return c.put(&tar::header(&e)).about(b"standard output");
     }
-    let file = c.open(path, O_RDONLY).about(name)?;
+    let file = c.open(path, OpenFlags::RDONLY).about(name)?;
     e.size = st.size;
     c.put(&tar::header(&e)).about(b"standard output")?;
     let mut buf = chunk();

@@ -1,6 +1,7 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use crate::core::sched::runnable::Runnable;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::process::task::TASKS;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -507,7 +508,7 @@ impl Directory for FdDir {
         let cloexec = p.files().cloexec(fd).ok()?;
         let pid = p.pid;
         Some(text(move || {
-            let flags = file.flags() | if cloexec { crate::objects::vfs::file::flags::O_CLOEXEC } else { 0 };
+            let flags = (file.flags() | OpenFlags::CLOEXEC.when(cloexec)).bits();
             let mut s =
                 format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t{}\n", file.pos.get(), file.id);
             file.ops().fdinfo(&file, &mut s);

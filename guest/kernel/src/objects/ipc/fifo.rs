@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use super::pipe::{Pipe, PipeEnd};
 use crate::core::sched::wait_until;
 use crate::objects::vfs::FileOps;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::Attachments;
 use crate::{Errno, Result};
 
@@ -13,13 +13,13 @@ use crate::{Errno, Result};
 ///
 /// Errors: ENXIO when opening only for writing without O_NONBLOCK's waiting and no reader is there;
 /// ERESTARTSYS when a signal ends the wait.
-pub fn open(attachments: &Attachments, open_flags: u32) -> Result<Arc<dyn FileOps>> {
+pub fn open(attachments: &Attachments, open_flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
     let pipe = attachments.get_or_insert(Pipe::default);
-    let nonblock = open_flags & flags::O_NONBLOCK != 0;
-    let (reads, writes) = match open_flags & flags::O_ACCMODE {
-        flags::O_RDONLY => (true, false),
-        flags::O_WRONLY => (false, true),
-        flags::O_RDWR => (true, true),
+    let nonblock = open_flags.contains(OpenFlags::NONBLOCK);
+    let (reads, writes) = match open_flags & OpenFlags::ACCMODE {
+        OpenFlags::RDONLY => (true, false),
+        OpenFlags::WRONLY => (false, true),
+        OpenFlags::RDWR => (true, true),
         _ => return Err(Errno::EINVAL),
     };
     if !reads && nonblock && pipe.state.lock().readers == 0 {

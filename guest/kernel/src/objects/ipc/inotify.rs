@@ -18,7 +18,8 @@ use crate::core::sched::{PollTable, WaitQueue, wait_until};
 use crate::objects::lookup::path::Path;
 pub use crate::objects::vfs::attach::notify::event;
 use crate::objects::vfs::attach::notify::{count, uncount, watching};
-use crate::objects::vfs::file::{Splice, WATCHERS, Watchers, flags, poll};
+use crate::objects::vfs::file::{Splice, WATCHERS, Watchers, poll};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, FileType, Inode, Output};
 use crate::{Errno, Result};
 
@@ -264,7 +265,7 @@ impl Inotify {
 
     /// A new instance as an open file, to be released by who made it.
     pub fn file() -> Arc<File> {
-        File::anon(Self::new(), "anon_inode:inotify".into(), flags::O_RDONLY)
+        File::anon(Self::new(), "anon_inode:inotify".into(), OpenFlags::RDONLY)
     }
 }
 

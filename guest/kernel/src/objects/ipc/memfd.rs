@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use crate::core::part::{Lazy, Part};
 use crate::objects::pages::seal;
 use crate::objects::rootfs::{self, Node, TmpfsOptions};
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, Inode};
 use crate::{Errno, Result};
 
@@ -27,8 +27,8 @@ impl Default for MemFs {
 /// A new open file in memory, called `name` in /proc/PID/fd.
 pub fn new_file(name: String, mode: u32, uid: u32, gid: u32) -> Result<Arc<File>> {
     let inode = MEM_FS.get().get().0.tmpfile(mode, uid, gid)?;
-    let ops = inode.open(flags::O_RDWR)?;
-    Ok(File::nameless(ops, inode, name, flags::O_RDWR | flags::O_LARGEFILE))
+    let ops = inode.open(OpenFlags::RDWR)?;
+    Ok(File::nameless(ops, inode, name, OpenFlags::RDWR | OpenFlags::LARGEFILE))
 }
 
 /// Whether a file's seals forbid writing through a new shared mapping.

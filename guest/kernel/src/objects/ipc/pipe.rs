@@ -21,7 +21,8 @@ use doppel_machine::sync::SpinLock;
 use doppel_machine::user::UserPtr;
 
 use crate::core::sched::{PollTable, WaitQueue, wait_until};
-use crate::objects::vfs::file::{flags, poll};
+use crate::objects::vfs::file::poll;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::{Errno, Result, kernel};
 use doppel_abi_linux::signal::sig;
@@ -388,7 +389,7 @@ impl FileOps for PipeEnd {
 
     fn write(&self, file: &File, input: &mut Input<'_>, _offset: u64) -> Result<usize> {
         let f = file.flags();
-        self.pipe.write(input, f & flags::O_NONBLOCK == 0, f & flags::O_DIRECT != 0)
+        self.pipe.write(input, !f.contains(OpenFlags::NONBLOCK), f.contains(OpenFlags::DIRECT))
     }
 
     fn poll(&self, _file: &File, table: Option<&mut PollTable>) -> u32 {
@@ -462,12 +463,12 @@ pub fn size(file: &File) -> Result<u64> {
 }
 
 /// Makes a pipe's two open files: the read end and the write end.
-pub fn new_pipe(open_flags: u32) -> (Arc<File>, Arc<File>) {
+pub fn new_pipe(open_flags: OpenFlags) -> (Arc<File>, Arc<File>) {
     let pipe = Arc::new(Pipe::default());
     pipe.open(true, true);
     let name = format!("pipe:[{}]", pipe.id);
-    let keep = open_flags & (flags::O_NONBLOCK | flags::O_DIRECT);
+    let keep = open_flags & (OpenFlags::NONBLOCK | OpenFlags::DIRECT);
     let r = PipeEnd::new(pipe.clone(), true, false, 0);
     let w = PipeEnd::new(pipe, false, true, 0);
-    (File::anon(r, name.clone(), flags::O_RDONLY | keep), File::anon(w, name, flags::O_WRONLY | keep))
+    (File::anon(r, name.clone(), OpenFlags::RDONLY | keep), File::anon(w, name, OpenFlags::WRONLY | keep))
 }

@@ -12,8 +12,8 @@ use crate::objects::ipc::inotify::{self, event};
 use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use crate::objects::vfs::dentry::{Dentry, UNLINKED};
 use crate::objects::vfs::devices;
-use crate::objects::vfs::file::flags::*;
 use crate::objects::vfs::file::{File, FileOps};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::{FileType, SetAttr};
 use crate::objects::vfs::mount::ms;
 use crate::{Errno, Result};
@@ -27,34 +27,14 @@ impl FileOps for Named {
     }
 }
 
-/// Flags `open(2)` knows; `openat2` refuses others.
-pub const KNOWN: u32 = O_ACCMODE
-    | O_CREAT
-    | O_EXCL
-    | O_NOCTTY
-    | O_TRUNC
-    | O_APPEND
-    | O_NONBLOCK
-    | O_SYNC
-    | O_DSYNC
-    | O_ASYNC
-    | O_DIRECT
-    | O_LARGEFILE
-    | O_DIRECTORY
-    | O_NOFOLLOW
-    | O_NOATIME
-    | O_CLOEXEC
-    | O_PATH
-    | O_TMPFILE;
-
 /// What access an open asks for.
-fn access(flags: u32) -> u32 {
-    let a = match flags & O_ACCMODE {
-        O_RDONLY => MAY_READ,
-        O_WRONLY => MAY_WRITE,
+fn access(flags: OpenFlags) -> u32 {
+    let a = match flags & OpenFlags::ACCMODE {
+        OpenFlags::RDONLY => MAY_READ,
+        OpenFlags::WRONLY => MAY_WRITE,
         _ => MAY_READ | MAY_WRITE,
     };
-    if flags & O_TRUNC != 0 { a | MAY_WRITE } else { a }
+    if flags.contains(OpenFlags::TRUNC) { a | MAY_WRITE } else { a }
 }
 
 /// Opens `name` relative to `base` for `caller`; `walker` carries its restrictions.
@@ -63,26 +43,26 @@ pub fn open(
     walker: &Walker,
     base: &Path,
     name: &[u8],
-    flags: u32,
+    flags: OpenFlags,
     mode: u32,
 ) -> Result<Arc<File>> {
-    if flags & O_PATH != 0 {
-        return named(walker.resolve(base, name, flags & O_NOFOLLOW == 0)?, flags);
+    if flags.contains(OpenFlags::PATH) {
+        return named(walker.resolve(base, name, !flags.contains(OpenFlags::NOFOLLOW))?, flags);
     }
-    if flags & O_TMPFILE == O_TMPFILE {
+    if flags.contains(OpenFlags::TMPFILE) {
         return tmpfile(caller, walker, base, name, flags, mode);
     }
-    if flags & O_CREAT == 0 {
-        let p = walker.resolve(base, name, flags & O_NOFOLLOW == 0)?;
+    if !flags.contains(OpenFlags::CREAT) {
+        let p = walker.resolve(base, name, !flags.contains(OpenFlags::NOFOLLOW))?;
         return existing(caller, p, flags);
     }
-    if flags & O_DIRECTORY != 0 {
+    if flags.contains(OpenFlags::DIRECTORY) {
         return Err(Errno::EINVAL);
     }
-    let follow = flags & (O_NOFOLLOW | O_EXCL) == 0;
+    let follow = !flags.intersects(OpenFlags::NOFOLLOW | OpenFlags::EXCL);
     loop {
         let (dir, last) = match walker.walk(base, name, Last::MayMiss, follow)? {
-            Found::Place(_) if flags & O_EXCL != 0 => return Err(Errno::EEXIST),
+            Found::Place(_) if flags.contains(OpenFlags::EXCL) => return Err(Errno::EEXIST),
             Found::Place(p) if p.dentry().kind() == FileType::Directory => return Err(Errno::EISDIR),
             Found::Place(p) => return existing(caller, p, flags),
             Found::Name { slash: true, .. } => return Err(Errno::EISDIR),
@@ -90,13 +70,13 @@ pub fn open(
         };
         match create(caller, &dir, &last, flags, mode) {
             // Somebody else made it meanwhile: open theirs.
-            Err(Errno::EEXIST) if flags & O_EXCL == 0 => {}
+            Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCL) => {}
             r => return r,
         }
     }
 }
 
-fn create(caller: &Caller, dir: &Path, name: &[u8], flags: u32, mode: u32) -> Result<Arc<File>> {
+fn create(caller: &Caller, dir: &Path, name: &[u8], flags: OpenFlags, mode: u32) -> Result<Arc<File>> {
     let mode = FileType::Regular as u32 | (mode & 0o7777 & !caller.fs.umask());
     let p = super::names::create(caller, dir, name, mode, 0)?;
     let guard = busy_guard(p.inode(), flags)?;
@@ -110,7 +90,7 @@ fn create(caller: &Caller, dir: &Path, name: &[u8], flags: u32, mode: u32) -> Re
 /// For a regular file that is opened for writing: ETXTBSY if it is a running program.
 fn busy_guard(
     inode: &Arc<dyn crate::objects::vfs::Inode>,
-    flags: u32,
+    flags: OpenFlags,
 ) -> Result<Option<crate::objects::vfs::attach::busy::Guard>> {
     if access(flags) & MAY_WRITE == 0 {
         Ok(None)
@@ -124,7 +104,7 @@ fn tmpfile(
     walker: &Walker,
     base: &Path,
     name: &[u8],
-    flags: u32,
+    flags: OpenFlags,
     mode: u32,
 ) -> Result<Arc<File>> {
     if access(flags) & MAY_WRITE == 0 {
@@ -140,7 +120,7 @@ fn tmpfile(
     let mode = FileType::Regular as u32 | mode & 0o7777 & !caller.fs.umask();
     let mode = perm::new_mode(&caller.cred, &**dir.inode(), mode, gid) & 0o7777;
     let inode = dir.inode().tmpfile(mode, uid, gid)?;
-    if flags & O_EXCL != 0 {
+    if flags.contains(OpenFlags::EXCL) {
         let any: &dyn core::any::Any = &*inode;
         if let Some(n) = any.downcast_ref::<crate::objects::rootfs::Node>() {
             n.never_link();
@@ -150,15 +130,15 @@ fn tmpfile(
     let d = Dentry::make(inode.clone(), Some(dir.dentry().clone()), label.as_bytes());
     d.set(UNLINKED, true);
     let ops = inode.open(flags)?;
-    Ok(File::new(ops, inode, Path::new(dir.mount().clone(), d), flags & !O_TMPFILE))
+    Ok(File::new(ops, inode, Path::new(dir.mount().clone(), d), flags & !OpenFlags::TMPFILE))
 }
 
 /// Opens a file without a name once more, through /proc/PID/fd.
-fn again(caller: &Caller, f: Arc<File>, flags: u32) -> Result<Arc<File>> {
+fn again(caller: &Caller, f: Arc<File>, flags: OpenFlags) -> Result<Arc<File>> {
     let Some(inode) = f.inode.as_ref().filter(|i| i.kind() == FileType::Regular) else { return Ok(f) };
     perm::check(&caller.cred, &**inode, access(flags))?;
     let guard = busy_guard(inode, flags)?;
-    if flags & O_TRUNC != 0 {
+    if flags.contains(OpenFlags::TRUNC) {
         inode.set_attr(&SetAttr { size: Some(0), ..SetAttr::default() })?;
     }
     let name = f.anon_name.clone().unwrap_or_default();
@@ -168,34 +148,39 @@ fn again(caller: &Caller, f: Arc<File>, flags: u32) -> Result<Arc<File>> {
 }
 
 /// An O_PATH descriptor of a place.
-fn named(p: Path, flags: u32) -> Result<Arc<File>> {
-    if flags & O_DIRECTORY != 0 && p.dentry().kind() != FileType::Directory {
+fn named(p: Path, flags: OpenFlags) -> Result<Arc<File>> {
+    if flags.contains(OpenFlags::DIRECTORY) && p.dentry().kind() != FileType::Directory {
         return Err(Errno::ENOTDIR);
     }
-    Ok(File::new(Arc::new(Named), p.inode().clone(), p, flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW)))
+    Ok(File::new(
+        Arc::new(Named),
+        p.inode().clone(),
+        p,
+        flags & (OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW),
+    ))
 }
 
 /// Opens a place that was found otherwise than by name.
-pub(crate) fn found(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
-    if flags & O_PATH != 0 { named(p, flags) } else { existing(caller, p, flags) }
+pub(crate) fn found(caller: &Caller, p: Path, flags: OpenFlags) -> Result<Arc<File>> {
+    if flags.contains(OpenFlags::PATH) { named(p, flags) } else { existing(caller, p, flags) }
 }
 
 /// Opens what was found, if the caller may.
-pub fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
+pub fn existing(caller: &Caller, p: Path, flags: OpenFlags) -> Result<Arc<File>> {
     let kind = p.dentry().kind();
     let mut want = access(flags);
     match kind {
         FileType::Symlink => {
             return match p.inode().reopen() {
                 Some(f) if f.ops().stat(&f)?.kind() == FileType::Socket => Err(Errno::ENXIO),
-                Some(f) if flags & O_NOFOLLOW == 0 => again(caller, f, flags),
-                _ if flags & O_DIRECTORY != 0 => Err(Errno::ENOTDIR),
+                Some(f) if !flags.contains(OpenFlags::NOFOLLOW) => again(caller, f, flags),
+                _ if flags.contains(OpenFlags::DIRECTORY) => Err(Errno::ENOTDIR),
                 _ => Err(Errno::ELOOP),
             };
         }
         FileType::Directory if want & MAY_WRITE != 0 => return Err(Errno::EISDIR),
         FileType::Directory => {}
-        _ if flags & O_DIRECTORY != 0 => return Err(Errno::ENOTDIR),
+        _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Errno::ENOTDIR),
         FileType::Socket => return Err(Errno::ENXIO),
         FileType::CharDevice | FileType::BlockDevice if p.mount().flags() & ms::NODEV != 0 => {
             return Err(Errno::EACCES);
@@ -205,20 +190,20 @@ pub fn existing(caller: &Caller, p: Path, flags: u32) -> Result<Arc<File>> {
                 p.mount().writable()?;
             }
         }
-        _ => want &= !MAY_WRITE | access(flags & !O_TRUNC),
+        _ => want &= !MAY_WRITE | access(flags & !OpenFlags::TRUNC),
     }
     perm::check(&caller.cred, &**p.inode(), want)?;
-    if flags & O_NOATIME != 0 {
+    if flags.contains(OpenFlags::NOATIME) {
         perm::owner(&caller.cred, &**p.inode())?;
     }
     finish(p, flags)
 }
 
 /// Opens what may be opened.
-fn finish(p: Path, flags: u32) -> Result<Arc<File>> {
+fn finish(p: Path, flags: OpenFlags) -> Result<Arc<File>> {
     let kind = p.dentry().kind();
     let guard = if kind == FileType::Regular { busy_guard(p.inode(), flags)? } else { None };
-    if flags & O_TRUNC != 0 && kind == FileType::Regular {
+    if flags.contains(OpenFlags::TRUNC) && kind == FileType::Regular {
         p.inode().set_attr(&SetAttr { size: Some(0), ..SetAttr::default() })?;
         inotify::path_event(&p, event::IN_MODIFY);
     }
@@ -241,24 +226,31 @@ fn finish(p: Path, flags: u32) -> Result<Arc<File>> {
 
 /// For open calls: opens a regular file or directory that the directory cache leads to. `None` if it must be done the
 /// long way.
-pub(crate) fn quick(me: &impl Opener, dirfd: i32, name: &[u8], flags: u32) -> Option<Result<Arc<File>>> {
-    if flags & (O_PATH | O_EXCL | O_NOATIME) != 0 || flags & O_TMPFILE == O_TMPFILE {
+pub(crate) fn quick(
+    me: &impl Opener,
+    dirfd: i32,
+    name: &[u8],
+    flags: OpenFlags,
+) -> Option<Result<Arc<File>>> {
+    if flags.intersects(OpenFlags::PATH | OpenFlags::EXCL | OpenFlags::NOATIME)
+        || flags.contains(OpenFlags::TMPFILE)
+    {
         return None;
     }
     let want = access(flags);
-    let found = peek(me, dirfd, name, flags & O_NOFOLLOW == 0, |spot, cred| {
+    let found = peek(me, dirfd, name, !flags.contains(OpenFlags::NOFOLLOW), |spot, cred| {
         let fits = match spot.dentry.kind() {
             FileType::Regular => {
-                flags & O_DIRECTORY == 0 && (want == MAY_READ || spot.mount.writable().is_ok())
+                !flags.contains(OpenFlags::DIRECTORY) && (want == MAY_READ || spot.mount.writable().is_ok())
             }
-            FileType::Directory => want == MAY_READ && flags & O_CREAT == 0,
+            FileType::Directory => want == MAY_READ && !flags.contains(OpenFlags::CREAT),
             _ => false,
         };
         (fits && perm::check(cred, &**spot.dentry.inode(), want).is_ok()).then(|| spot.path())
     });
     match found? {
         Ok(p) => Some(finish(p, flags)),
-        Err(_) if flags & O_CREAT != 0 => None,
+        Err(_) if flags.contains(OpenFlags::CREAT) => None,
         Err(e) => Some(Err(e)),
     }
 }
@@ -267,8 +259,8 @@ pub(crate) fn quick(me: &impl Opener, dirfd: i32, name: &[u8], flags: u32) -> Op
 pub fn open_kernel(name: &[u8]) -> Result<Arc<File>> {
     let w = Walker::kernel();
     let p = w.resolve(w.root(), name, true)?;
-    let ops = p.inode().open(O_RDONLY)?;
-    Ok(File::new(ops, p.inode().clone(), p, O_RDONLY))
+    let ops = p.inode().open(OpenFlags::RDONLY)?;
+    Ok(File::new(ops, p.inode().clone(), p, OpenFlags::RDONLY))
 }
 
 /// Puts `text` into a file for the kernel itself, named from the domain's root; makes it if it is not there.
@@ -281,7 +273,7 @@ pub fn put_kernel(name: &[u8], text: &[u8]) -> Result<()> {
     if p.dentry().kind() != FileType::Regular {
         return Err(Errno::EINVAL);
     }
-    let file = finish(p, O_WRONLY | O_TRUNC)?;
+    let file = finish(p, OpenFlags::WRONLY | OpenFlags::TRUNC)?;
     file.ops().write(&file, &mut crate::objects::vfs::Input::kernel(text), 0).map(drop)
 }
 

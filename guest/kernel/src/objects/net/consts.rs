@@ -7,8 +7,6 @@ pub const SOCK_RAW: u32 = 3;
 pub const SOCK_SEQPACKET: u32 = 5;
 pub const SOCK_PACKET: u32 = 10;
 pub const SOCK_MAX: u32 = 11;
-pub const SOCK_NONBLOCK: u32 = 0o4000;
-pub const SOCK_CLOEXEC: u32 = 0o2000000;
 
 pub const MSG_OOB: u32 = 0x1;
 pub const MSG_PEEK: u32 = 0x2;

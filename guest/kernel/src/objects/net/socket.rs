@@ -12,7 +12,7 @@ use super::Common;
 use super::consts as c;
 use super::unix::scm::{Fds, Ucred, descriptor_closing};
 use crate::core::sched::PollTable;
-use crate::objects::vfs::file::flags::{O_NONBLOCK, O_RDWR};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::sigio::Owner;
 use crate::objects::vfs::{File, FileOps, FileType, Input, Output, Stat};
 use crate::{Errno, Result};
@@ -168,10 +168,10 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A file for `ops`; `flags` are O_NONBLOCK or 0.
-    pub fn file(ops: Arc<dyn SocketOps>, flags: u32) -> Arc<File> {
+    /// A file for `ops`; `flags` are O_NONBLOCK or none.
+    pub fn file(ops: Arc<dyn SocketOps>, flags: OpenFlags) -> Arc<File> {
         let name = format!("socket:[{}]", ops.common().ino);
-        File::anon(Arc::new(Self { ops }), name, O_RDWR | (flags & O_NONBLOCK))
+        File::anon(Arc::new(Self { ops }), name, OpenFlags::RDWR | (flags & OpenFlags::NONBLOCK))
     }
 
     /// Sends; on streams EPIPE comes with SIGPIPE unless the flags say otherwise.

@@ -15,6 +15,7 @@ use super::{Fs, broken, now};
 use crate::objects::lookup::perm::Perm;
 use crate::objects::pages::{PAGE, seal};
 use crate::objects::vfs::file::FileOps;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::{Attachments, FileType, Inode, SetAttr, Stat, StatFs, Time};
 use crate::{Errno, Result};
 
@@ -393,7 +394,7 @@ impl Inode for Node {
         }
     }
 
-    fn open(&self, _flags: u32) -> Result<Arc<dyn FileOps>> {
+    fn open(&self, _flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
         match self.kind {
             FileType::Regular | FileType::Directory => Ok(self.this()?),
             _ => Err(Errno::ENXIO),

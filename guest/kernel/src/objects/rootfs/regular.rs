@@ -1,6 +1,7 @@
 //! Data of regular files, and what open files and directories of a [`Node`] do.
 
 use crate::core::subject::subject;
+use crate::objects::vfs::flags::OpenFlags;
 use alloc::sync::Arc;
 
 use doppel_machine::sync::{Once, SpinLock};
@@ -11,7 +12,7 @@ use crate::memory::MapSource;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::pages::{Object, PAGE, Quota};
-use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence, flags};
+use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence};
 use crate::objects::vfs::inode::{FileType, Inode, Stat};
 use crate::objects::vfs::io::{Input, Output};
 use crate::objects::vfs::mount::ms;
@@ -154,7 +155,7 @@ impl Node {
     /// An open file was read.
     fn accessed(&self, file: &File) {
         let quiet = |p: &Path| p.mount().flags() & (ms::NOATIME | ms::RDONLY) != 0;
-        if file.flags() & flags::O_NOATIME == 0 && !file.path.as_ref().is_some_and(quiet) {
+        if !file.flags().contains(OpenFlags::NOATIME) && !file.path.as_ref().is_some_and(quiet) {
             self.touch_atime();
         }
     }
@@ -206,7 +207,7 @@ impl FileOps for Node {
     }
 
     fn write(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<usize> {
-        self.write_data(file, input, offset, file.flags() & flags::O_APPEND != 0).map(|r| r.0)
+        self.write_data(file, input, offset, file.flags().contains(OpenFlags::APPEND)).map(|r| r.0)
     }
 
     fn append(&self, file: &File, input: &mut Input<'_>, offset: u64) -> Result<(usize, u64)> {

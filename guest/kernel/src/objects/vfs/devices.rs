@@ -16,10 +16,11 @@ use super::io::{Input, Output};
 use crate::core::part::Part;
 use crate::core::random;
 use crate::memory::MapSource;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::{Errno, Result};
 
 /// Opens a device: `(minor, open flags)`.
-pub type Open = fn(u32, u32) -> Result<Arc<dyn FileOps>>;
+pub type Open = fn(u32, OpenFlags) -> Result<Arc<dyn FileOps>>;
 
 struct Driver {
     major: u32,
@@ -48,7 +49,7 @@ pub const fn split(rdev: u64) -> (u32, u32) {
 }
 
 /// Opens a character device; ENXIO if no driver serves it.
-pub(crate) fn open(rdev: u64, flags: u32) -> Result<Arc<dyn FileOps>> {
+pub(crate) fn open(rdev: u64, flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
     let (major, minor) = split(rdev);
     let registry = REGISTRY.get();
     let open = {

@@ -14,14 +14,15 @@ use super::attach::notify::{self, event};
 use super::attr::Stat;
 use super::inode::Inode;
 use super::io::{Input, Output};
+pub use super::poll;
 use super::sigio::{Async, Sigio};
-pub use super::{flags, poll};
 use crate::core::hook::Hook;
 use crate::core::numbers::numbers;
 use crate::core::sched::PollTable;
 use crate::core::subject::CURRENT;
 use crate::memory::{MapSource, Mapped};
 use crate::objects::lookup::path::Path;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::{Errno, Result};
 
 /// Receives one directory entry (inode number, position after it, type, name); false stops the listing.
@@ -248,12 +249,12 @@ pub static WATCHERS: Hook<Watchers> = Hook::new();
 
 impl File {
     /// An open file with a name in a file system.
-    pub fn new(ops: Arc<dyn FileOps>, inode: Arc<dyn Inode>, path: Path, flags: u32) -> Arc<Self> {
+    pub fn new(ops: Arc<dyn FileOps>, inode: Arc<dyn Inode>, path: Path, flags: OpenFlags) -> Arc<Self> {
         Self::make(ops, Some(inode), Some(path), None, flags)
     }
 
     /// An open file without a name. `name` is what /proc/PID/fd shows.
-    pub fn anon(ops: Arc<dyn FileOps>, name: alloc::string::String, flags: u32) -> Arc<Self> {
+    pub fn anon(ops: Arc<dyn FileOps>, name: alloc::string::String, flags: OpenFlags) -> Arc<Self> {
         Self::make(ops, None, None, Some(name), flags)
     }
 
@@ -262,7 +263,7 @@ impl File {
         ops: Arc<dyn FileOps>,
         inode: Arc<dyn Inode>,
         name: alloc::string::String,
-        flags: u32,
+        flags: OpenFlags,
     ) -> Arc<Self> {
         Self::make(ops, Some(inode), None, Some(name), flags)
     }
@@ -272,15 +273,16 @@ impl File {
         inode: Option<Arc<dyn Inode>>,
         path: Option<Path>,
         anon_name: Option<alloc::string::String>,
-        flags: u32,
+        flags: OpenFlags,
     ) -> Arc<Self> {
-        let keep = !(flags::O_CREAT | flags::O_EXCL | flags::O_NOCTTY | flags::O_TRUNC | flags::O_CLOEXEC);
+        let keep =
+            !(OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::NOCTTY | OpenFlags::TRUNC | OpenFlags::CLOEXEC);
         Arc::new(Self {
             id: crate::kernel().next_id(),
             seekable: ops.seekable(),
             positioned: ops.positioned(),
             ops,
-            flags: AtomicU32::new(flags & keep),
+            flags: AtomicU32::new((flags & keep).bits()),
             pos: Position::default(),
             path,
             inode,
@@ -318,43 +320,43 @@ impl File {
 
     /// Status flags and access mode.
     #[inline]
-    pub fn flags(&self) -> u32 {
-        self.flags.load(Ordering::Relaxed)
+    pub fn flags(&self) -> OpenFlags {
+        OpenFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
     }
 
     /// F_SETFL: replaces the changeable flags.
-    pub fn set_flags(&self, new: u32) {
+    pub fn set_flags(&self, new: OpenFlags) {
         let old = self.flags();
-        self.flags.store((old & !flags::SETFL) | (new & flags::SETFL), Ordering::Relaxed);
+        self.flags.store(((old - OpenFlags::SETFL) | (new & OpenFlags::SETFL)).bits(), Ordering::Relaxed);
     }
 
     /// F_SETFL and the ioctls: new status flags given through descriptor `fd`.
-    pub fn change_flags(&self, fd: i32, new: u32) {
+    pub fn change_flags(&self, fd: i32, new: OpenFlags) {
         let before = self.flags();
         self.set_flags(new);
         let now = self.flags();
-        if (before ^ now) & flags::O_ASYNC != 0 {
-            self.sigio.set_async(self, (now & flags::O_ASYNC != 0).then_some(fd));
+        if (before ^ now).contains(OpenFlags::ASYNC) {
+            self.sigio.set_async(self, now.contains(OpenFlags::ASYNC).then_some(fd));
         }
     }
 
     /// Whether O_NONBLOCK is set.
     pub fn nonblocking(&self) -> bool {
-        self.flags() & flags::O_NONBLOCK != 0
+        self.flags().contains(OpenFlags::NONBLOCK)
     }
 
     /// Whether the file was opened for reading.
     #[inline]
     pub fn readable(&self) -> bool {
         let f = self.flags();
-        f & flags::O_ACCMODE != flags::O_WRONLY && f & flags::O_PATH == 0
+        f & OpenFlags::ACCMODE != OpenFlags::WRONLY && !f.contains(OpenFlags::PATH)
     }
 
     /// Whether the file was opened for writing.
     #[inline]
     pub fn writable(&self) -> bool {
         let f = self.flags();
-        f & flags::O_ACCMODE != 0 && f & flags::O_PATH == 0
+        f.intersects(OpenFlags::ACCMODE) && !f.contains(OpenFlags::PATH)
     }
 
     /// Where RLIMIT_FSIZE of the current process stops writes; nowhere for the kernel's own.
@@ -432,7 +434,7 @@ impl File {
             for c in closing.into_iter().filter_map(|c| c.upgrade()) {
                 c.closed();
             }
-            if notify::watching() && self.flags() & flags::O_PATH == 0 {
+            if notify::watching() && !self.flags().contains(OpenFlags::PATH) {
                 let how = if self.writable() { event::IN_CLOSE_WRITE } else { event::IN_CLOSE_NOWRITE };
                 (WATCHERS.get().event)(self, how);
             }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use crate::memory::vma::{Backing, Vma, WriteGuard, vm};
 use crate::memory::{MapSource, PAGE, page_up};
 use crate::objects::vfs::File;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::{Errno, Result};
 
 /// Bits of mmap's flags.
@@ -42,7 +42,7 @@ pub(crate) fn shared_anonymous(prot: u32, vflags: u32, len: u64) -> Result<Vma> 
 
 /// A mapping of `file` from `offset` on, permissions checked.
 pub fn file_vma(file: &Arc<File>, prot: u32, vflags: u32, offset: u64, _len: u64) -> Result<Vma> {
-    if file.flags() & flags::O_PATH != 0 {
+    if file.flags().contains(OpenFlags::PATH) {
         return Err(Errno::EBADF);
     }
     if !file.readable() {

@@ -8,6 +8,7 @@ pub use super::attach::Attachments;
 pub use super::attr::{FileType, Perm, SetAttr, Stat, StatFs, Time};
 use super::file::{File, FileOps};
 use crate::objects::lookup::path::Path;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::{Errno, Result};
 
 /// One object of a file system. Methods are called with permissions already checked by the path layer;
@@ -101,7 +102,7 @@ pub trait Inode: Any + Send + Sync {
     }
 
     /// Opens it: gives the operations for a new open file. `flags` as `open(2)`.
-    fn open(&self, _flags: u32) -> Result<Arc<dyn FileOps>> {
+    fn open(&self, _flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
         Err(Errno::ENXIO)
     }
 

@@ -7,7 +7,8 @@ use doppel_machine::user::UserPtr;
 use crate::core::subject::subject;
 use crate::objects::ipc::inotify::{event, file_event};
 use crate::objects::vfs::fdtable::{Alone, FileRef};
-use crate::objects::vfs::file::{File, flags};
+use crate::objects::vfs::file::File;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::io::{Input, IoVec, Output};
 use crate::{Errno, Result};
 use doppel_abi_linux::signal::sig;
@@ -71,7 +72,7 @@ pub fn write_file(f: &FileRef<'_>, input: &mut Input<'_>) -> Result<usize> {
         f.ops().write(f, input, 0)
     } else {
         let mut pos = f.pos.lock(f.alone());
-        if f.flags() & flags::O_APPEND != 0 {
+        if f.flags().contains(OpenFlags::APPEND) {
             f.ops().append(f, input, pos.at).map(|(n, end)| {
                 pos.at = end;
                 n

@@ -14,6 +14,7 @@ use doppel_machine::sync::SpinLock;
 use super::file::{DirSink, Splice};
 use super::{File, FileOps, FileType, Inode, Input, Output, Stat, Whence};
 use crate::objects::lookup::path::Path;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::{Errno, Result};
 
 /// Makes the content of a text file.
@@ -326,7 +327,7 @@ impl Inode for SyntheticInode {
         }
     }
 
-    fn open(&self, _flags: u32) -> Result<Arc<dyn FileOps>> {
+    fn open(&self, _flags: OpenFlags) -> Result<Arc<dyn FileOps>> {
         match &self.node {
             Node::Dir(d) => Ok(Arc::new(DirFile { dir: d.clone(), ino: self.ino })),
             Node::Text { generate, accept, .. } => Ok(Arc::new(TextFile {

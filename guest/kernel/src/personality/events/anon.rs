@@ -5,16 +5,16 @@ use alloc::sync::Arc;
 
 use doppel_machine::arena;
 
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
 use crate::personality::Args;
 use crate::{Errno, Result};
 
 /// Puts a new open file for `ops` into the caller's table. `kind` is what /proc/PID/fd shows in brackets;
 /// `open_flags` are O_RDWR, O_NONBLOCK and O_CLOEXEC as given.
-pub fn new_fd(args: &Args, ops: Arc<dyn FileOps>, kind: &str, open_flags: u32) -> Result<u64> {
+pub fn new_fd(args: &Args, ops: Arc<dyn FileOps>, kind: &str, open_flags: OpenFlags) -> Result<u64> {
     let file = File::anon(ops, format!("anon_inode:[{kind}]"), open_flags);
-    insert(args, file, open_flags & flags::O_CLOEXEC != 0)
+    insert(args, file, open_flags.contains(OpenFlags::CLOEXEC))
 }
 
 /// Puts `file` into the caller's table; ENFILE when kernel memory is nearly used up.

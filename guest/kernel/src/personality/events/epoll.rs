@@ -8,7 +8,7 @@ use doppel_machine::user::{UserPtr, bytes_of};
 use crate::core::numbers::numbers;
 use crate::objects::ipc::epoll::{Epoll, EpollEvent, ep, of};
 use crate::objects::ipc::timeout::Timeout;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::anon;
@@ -38,17 +38,16 @@ numbers! {
 /// Size of an event in user memory.
 const EVENT_SIZE: u64 = 12;
 
-fn create(args: &Args, open_flags: u32) -> Result<u64> {
-    anon::new_fd(args, Arc::new(Epoll::default()), "eventpoll", flags::O_RDWR | open_flags)
+fn create(args: &Args, cloexec: OpenFlags) -> Result<u64> {
+    anon::new_fd(args, Arc::new(Epoll::default()), "eventpoll", OpenFlags::RDWR | cloexec)
 }
 
 fn sys_epoll_create(args: &Args) -> Result<u64> {
-    if args.i32(0) <= 0 { Err(Errno::EINVAL) } else { create(args, 0) }
+    if args.i32(0) <= 0 { Err(Errno::EINVAL) } else { create(args, OpenFlags::empty()) }
 }
 
 fn sys_epoll_create1(args: &Args) -> Result<u64> {
-    let f = args.u32(0);
-    if f & !flags::O_CLOEXEC != 0 { Err(Errno::EINVAL) } else { create(args, f) }
+    create(args, args.flags_of(0, OpenFlags::CLOEXEC)?)
 }
 
 fn sys_epoll_ctl(args: &Args) -> Result<u64> {

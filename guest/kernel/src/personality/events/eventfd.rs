@@ -4,13 +4,13 @@ use alloc::sync::Arc;
 
 use doppel_abi_linux::syscalls::nr;
 
+use crate::Result;
 use crate::objects::ipc::eventfd::EventFd;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Hex, Int};
 use crate::personality::Support::Full;
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
-use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
@@ -18,20 +18,30 @@ pub const CALLS: &[Syscall] = &[
     call(nr::EVENTFD2, sys_eventfd2, Full, &[Int, Hex], ""),
 ];
 
-const EFD_SEMAPHORE: u32 = 1;
-
-fn make(args: &Args, efd_flags: u32) -> Result<u64> {
-    if efd_flags & !(EFD_SEMAPHORE | flags::O_CLOEXEC | flags::O_NONBLOCK) != 0 {
-        return Err(Errno::EINVAL);
+bitflags::bitflags! {
+    /// Flags of `eventfd2(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct EventFdFlags: u32 {
+        const SEMAPHORE = 1;
+        const CLOEXEC = OpenFlags::CLOEXEC.bits();
+        const NONBLOCK = OpenFlags::NONBLOCK.bits();
     }
-    let ops = Arc::new(EventFd::new(u64::from(args.u32(0)), efd_flags & EFD_SEMAPHORE != 0));
-    anon::new_fd(args, ops, "eventfd", flags::O_RDWR | (efd_flags & !EFD_SEMAPHORE))
+}
+
+fn make(args: &Args, flags: EventFdFlags) -> Result<u64> {
+    let ops = Arc::new(EventFd::new(u64::from(args.u32(0)), flags.contains(EventFdFlags::SEMAPHORE)));
+    anon::new_fd(
+        args,
+        ops,
+        "eventfd",
+        OpenFlags::RDWR | OpenFlags::from_bits_truncate(flags.bits()) & OpenFlags::DESCRIPTOR,
+    )
 }
 
 fn sys_eventfd(args: &Args) -> Result<u64> {
-    make(args, 0)
+    make(args, EventFdFlags::empty())
 }
 
 fn sys_eventfd2(args: &Args) -> Result<u64> {
-    make(args, args.u32(1))
+    make(args, args.flags(1)?)
 }

@@ -5,7 +5,7 @@ use doppel_abi_linux::syscalls::nr;
 use crate::objects::ipc::inotify::Inotify;
 use crate::objects::ipc::inotify::event::*;
 use crate::objects::lookup::perm;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{Caller, File, FileType, Name};
 use crate::personality::Arg::{Fd, Hex, Int, Str};
 use crate::personality::Support::{Full, Partial};
@@ -15,8 +15,8 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::INOTIFY_INIT, |a| init(a, 0), Full, &[], ""),
-    call(nr::INOTIFY_INIT1, |a| init(a, a.u32(0)), Full, &[Hex], ""),
+    call(nr::INOTIFY_INIT, |a| init(a, OpenFlags::empty()), Full, &[], ""),
+    call(nr::INOTIFY_INIT1, |a| init(a, a.flags_of(0, OpenFlags::DESCRIPTOR)?), Full, &[Hex], ""),
     call(
         nr::INOTIFY_ADD_WATCH,
         sys_add_watch,
@@ -27,13 +27,10 @@ pub const CALLS: &[Syscall] = &[
     call(nr::INOTIFY_RM_WATCH, sys_rm_watch, Full, &[Fd, Int], ""),
 ];
 
-fn init(args: &Args, f: u32) -> Result<u64> {
-    if f & !(flags::O_NONBLOCK | flags::O_CLOEXEC) != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn init(args: &Args, f: OpenFlags) -> Result<u64> {
     let ops = Inotify::new();
-    let file = File::anon(ops, "anon_inode:inotify".into(), flags::O_RDONLY | f);
-    anon::insert(args, file, f & flags::O_CLOEXEC != 0)
+    let file = File::anon(ops, "anon_inode:inotify".into(), OpenFlags::RDONLY | f);
+    anon::insert(args, file, f.contains(OpenFlags::CLOEXEC))
 }
 
 fn sys_add_watch(args: &Args) -> Result<u64> {

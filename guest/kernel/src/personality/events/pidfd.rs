@@ -3,7 +3,7 @@
 use crate::process::task::TASKS;
 use doppel_abi_linux::syscalls::nr;
 
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
@@ -17,17 +17,15 @@ pub const CALLS: &[Syscall] = &[
 ];
 
 fn sys_pidfd_open(args: &Args) -> Result<u64> {
-    /// PIDFD_NONBLOCK
-    const ALLOWED: u32 = flags::O_NONBLOCK;
-    let (pid, f) = (args.i32(0), args.u32(1));
-    if f & !ALLOWED != 0 || pid <= 0 {
+    let (pid, f) = (args.i32(0), args.flags_of(1, OpenFlags::NONBLOCK)?);
+    if pid <= 0 {
         return Err(Errno::EINVAL);
     }
     let target = TASKS.process(pid).map_err(|e| {
         // A thread that leads no group.
         if TASKS.thread(pid).is_ok() { Errno::EINVAL } else { e }
     })?;
-    let fd = open_with(&target, f & flags::O_NONBLOCK)?;
+    let fd = open_with(&target, f)?;
     Ok(u64::from(fd.unsigned_abs()))
 }
 

@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::objects::vfs::file::{flags, poll};
+use crate::objects::vfs::file::poll;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::anon;
@@ -20,14 +21,14 @@ pub const CALLS: &[Syscall] = &[
     call(nr::SIGNALFD4, sys_signalfd4, Full, &[Int, Ptr, Int, Hex], ""),
 ];
 
-fn make(args: &Args, f: u32) -> Result<u64> {
-    if f & !(flags::O_NONBLOCK | flags::O_CLOEXEC) != 0 || args.len(2) != size_of::<SigSet>() {
+fn make(args: &Args, f: OpenFlags) -> Result<u64> {
+    if args.len(2) != size_of::<SigSet>() {
         return Err(Errno::EINVAL);
     }
     let mask: SigSet = args.ptr(1).read::<SigSet>()? & !UNBLOCKABLE;
     if args.i32(0) == -1 {
         let ops = Arc::new(SignalFd { mask: AtomicU64::new(mask) });
-        return anon::new_fd(args, ops, "signalfd", flags::O_RDWR | f);
+        return anon::new_fd(args, ops, "signalfd", OpenFlags::RDWR | f);
     }
     let file = args.file(0)?;
     let fd = file.downcast::<SignalFd>().ok_or(Errno::EINVAL)?;
@@ -38,9 +39,9 @@ fn make(args: &Args, f: u32) -> Result<u64> {
 }
 
 fn sys_signalfd(args: &Args) -> Result<u64> {
-    make(args, 0)
+    make(args, OpenFlags::empty())
 }
 
 fn sys_signalfd4(args: &Args) -> Result<u64> {
-    make(args, args.u32(3))
+    make(args, args.flags_of(3, OpenFlags::DESCRIPTOR)?)
 }

@@ -4,7 +4,7 @@ use doppel_abi_linux::syscalls::nr;
 
 use crate::core::time::monotonic_ns;
 use crate::objects::ipc::timerfd::{ItimerSpec, TFD_TIMER_ABSTIME, TimerFd};
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::events::anon;
@@ -31,17 +31,14 @@ const CLOCK_REALTIME_ALARM: i32 = 8;
 const CLOCK_BOOTTIME_ALARM: i32 = 9;
 
 fn sys_timerfd_create(args: &Args) -> Result<u64> {
-    let f = args.u32(1);
-    if f & !(flags::O_NONBLOCK | flags::O_CLOEXEC) != 0 {
-        return Err(Errno::EINVAL);
-    }
+    let f = args.flags_of(1, OpenFlags::DESCRIPTOR)?;
     let realtime = match args.i32(0) {
         CLOCK_REALTIME => true,
         CLOCK_MONOTONIC | CLOCK_BOOTTIME => false,
         CLOCK_REALTIME_ALARM | CLOCK_BOOTTIME_ALARM => return Err(Errno::EPERM),
         _ => return Err(Errno::EINVAL),
     };
-    anon::new_fd(args, TimerFd::new(realtime), "timerfd", flags::O_RDWR | f)
+    anon::new_fd(args, TimerFd::new(realtime), "timerfd", OpenFlags::RDWR | f)
 }
 
 /// Runs `f` on the timer behind descriptor argument 0.

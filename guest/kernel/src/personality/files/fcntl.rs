@@ -9,7 +9,8 @@ use crate::objects::ipc::{memfd, pipe};
 use crate::objects::vfs::Whence;
 use crate::objects::vfs::attach::locks;
 use crate::objects::vfs::attach::locks::{Owner, Range};
-use crate::objects::vfs::file::{File, flags};
+use crate::objects::vfs::file::File;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::FileType;
 use crate::objects::vfs::sigio;
 use crate::personality::Arg::{Fd, Hex, Int};
@@ -182,21 +183,22 @@ fn fcntl(a: &Args) -> Result<u64> {
         Ok(Command::GetFd) => return Ok(u64::from(files.cloexec(fd)?)),
         Ok(Command::SetFd) => return files.set_cloexec(fd, a.u64(2) & 1 != 0).map(|()| 0),
         Ok(Command::GetFlags) => {
-            return Ok(u64::from(file.flags() | if file.inode.is_some() { flags::O_LARGEFILE } else { 0 }));
+            return Ok(u64::from((file.flags() | OpenFlags::LARGEFILE.when(file.inode.is_some())).bits()));
         }
         Ok(Command::DupFdQuery) => return Ok(u64::from(Arc::ptr_eq(&file, &a.thread.any_file(a.i32(2))?))),
-        _ if file.flags() & flags::O_PATH != 0 => return Err(Errno::EBADF),
+        _ if file.flags().contains(OpenFlags::PATH) => return Err(Errno::EBADF),
         _ => {}
     }
     let (process, ofd) = (Owner::Process(a.thread.process.pid), Owner::File(file.id));
     match cmd? {
         Command::SetFlags => {
-            if a.u32(2) & !file.flags() & flags::O_NOATIME != 0
+            let new: OpenFlags = a.known_flags(2);
+            if (new - file.flags()).contains(OpenFlags::NOATIME)
                 && let Some(i) = &file.inode
             {
                 crate::objects::lookup::perm::owner(&a.thread.cred(), &**i)?;
             }
-            file.change_flags(fd, a.u32(2));
+            file.change_flags(fd, new);
             Ok(0)
         }
         Command::GetLock => get_lock(a, &file, process),
@@ -259,17 +261,17 @@ fn ioctl(a: &Args) -> Result<u64> {
     const FIOASYNC: u32 = 0x5452;
     const FIOQSIZE: u32 = 0x5460;
     let file = a.file(0)?;
-    let flag = |bit: u32| -> Result<u64> {
+    let flag = |bit: OpenFlags| -> Result<u64> {
         let on: i32 = a.ptr(2).read()?;
         let old = file.flags();
-        file.change_flags(a.i32(0), if on != 0 { old | bit } else { old & !bit });
+        file.change_flags(a.i32(0), if on != 0 { old | bit } else { old - bit });
         Ok(0)
     };
     match a.u32(1) {
         FIOCLEX => a.thread.files().set_cloexec(a.i32(0), true).map(|()| 0),
         FIONCLEX => a.thread.files().set_cloexec(a.i32(0), false).map(|()| 0),
-        FIONBIO => flag(flags::O_NONBLOCK),
-        FIOASYNC => flag(flags::O_ASYNC),
+        FIONBIO => flag(OpenFlags::NONBLOCK),
+        FIOASYNC => flag(OpenFlags::ASYNC),
         FIOQSIZE if file.inode.as_ref().is_some_and(|i| i.kind() == FileType::Regular) => {
             File::copy_out(a.u64(2), &crate::objects::lookup::caller::file_stat(&file)?.size)
         }

@@ -11,12 +11,11 @@ use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::lookup::caller::{Caller, Name, Target, at};
 use crate::objects::lookup::open;
-use crate::objects::lookup::open::KNOWN;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm::cap;
 use crate::objects::rootfs::Node;
 use crate::objects::vfs::dentry::Dentry;
-use crate::objects::vfs::file::flags::O_CLOEXEC;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::Inode;
 use crate::objects::vfs::mount::Mount;
 use crate::objects::vfs::synthetic::SyntheticInode;
@@ -178,7 +177,7 @@ fn name_to_handle_at(a: &Args) -> Result<u64> {
 }
 
 fn open_by_handle_at(a: &Args) -> Result<u64> {
-    let flags = a.u32(2) & KNOWN;
+    let flags: OpenFlags = a.known_flags(2);
     let handle = Handle::read(a, 1)?;
     let caller = Caller::new(&**a.thread);
     let anchor = if a.i32(0) == at::FDCWD { Some(caller.fs.cwd()) } else { a.file(0)?.path.clone() };
@@ -187,7 +186,7 @@ fn open_by_handle_at(a: &Args) -> Result<u64> {
     }
     let place = handle.place(anchor.ok_or(Errno::ESTALE)?.mount())?;
     let file = open::found(&caller, place, flags)?;
-    Ok(a.thread.files().insert(file, flags & O_CLOEXEC != 0)? as u64)
+    Ok(a.thread.files().insert(file, flags.contains(OpenFlags::CLOEXEC))? as u64)
 }
 
 /// name_to_handle_at and open_by_handle_at.

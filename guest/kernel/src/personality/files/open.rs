@@ -6,10 +6,9 @@ use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::lookup::caller::{Caller, Name, at};
 use crate::objects::lookup::open;
-use crate::objects::lookup::open::KNOWN;
 use crate::objects::lookup::walk::resolve;
 use crate::objects::vfs::file::File;
-use crate::objects::vfs::file::flags::*;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
@@ -27,19 +26,26 @@ doppel_machine::pod_struct! {
     }
 }
 
-fn open_at(a: &Args, dirfd: i32, path: usize, flags: u32, mode: u32, restrict: u32) -> Result<u64> {
+fn open_at(a: &Args, dirfd: i32, path: usize, flags: OpenFlags, mode: u32, restrict: u32) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
     let quick = if restrict == 0 { open::quick(&**a.thread, dirfd, name.bytes(), flags) } else { None };
     let file = match quick {
         Some(f) => f?,
         None => open_slow(a, dirfd, name.bytes(), flags, mode, restrict)?,
     };
-    let fd = a.thread.files().insert(file, flags & O_CLOEXEC != 0)?;
+    let fd = a.thread.files().insert(file, flags.contains(OpenFlags::CLOEXEC))?;
     Ok(fd as u64)
 }
 
 #[cold]
-fn open_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32, mode: u32, restrict: u32) -> Result<Arc<File>> {
+fn open_slow(
+    a: &Args,
+    dirfd: i32,
+    name: &[u8],
+    flags: OpenFlags,
+    mode: u32,
+    restrict: u32,
+) -> Result<Arc<File>> {
     let caller = Caller::new(&**a.thread);
     if restrict == 0 && name.first() == Some(&b'/') {
         open::open(&caller, &caller.walker, caller.walker.root(), name, flags, mode)
@@ -55,15 +61,15 @@ fn open_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32, mode: u32, restrict:
 }
 
 fn open(a: &Args) -> Result<u64> {
-    open_at(a, at::FDCWD, 0, a.u32(1) & KNOWN, a.u32(2), 0)
+    open_at(a, at::FDCWD, 0, a.known_flags(1), a.u32(2), 0)
 }
 
 fn openat(a: &Args) -> Result<u64> {
-    open_at(a, a.i32(0), 1, a.u32(2) & KNOWN, a.u32(3), 0)
+    open_at(a, a.i32(0), 1, a.known_flags(2), a.u32(3), 0)
 }
 
 fn creat(a: &Args) -> Result<u64> {
-    open_at(a, at::FDCWD, 0, O_CREAT | O_WRONLY | O_TRUNC, a.u32(1), 0)
+    open_at(a, at::FDCWD, 0, OpenFlags::CREAT | OpenFlags::WRONLY | OpenFlags::TRUNC, a.u32(1), 0)
 }
 
 fn openat2(a: &Args) -> Result<u64> {
@@ -85,15 +91,15 @@ fn openat2(a: &Args) -> Result<u64> {
         }
         at += n;
     }
-    let flags = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
+    let flags = u32::try_from(how.flags).ok().and_then(OpenFlags::from_bits).ok_or(Errno::EINVAL)?;
     let restrict = u32::try_from(how.resolve).map_err(|_| Errno::EINVAL)?;
-    let makes = flags & O_CREAT != 0 || flags & O_TMPFILE == O_TMPFILE;
-    if flags & !KNOWN != 0
-        || restrict & !resolve::ALL != 0
+    let with_path = OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW | OpenFlags::CLOEXEC;
+    let makes = flags.contains(OpenFlags::CREAT) || flags.contains(OpenFlags::TMPFILE);
+    if restrict & !resolve::ALL != 0
         || restrict & (resolve::BENEATH | resolve::IN_ROOT) == resolve::BENEATH | resolve::IN_ROOT
         || (how.mode != 0 && !makes)
         || how.mode & !0o7777 != 0
-        || (flags & O_PATH != 0 && flags & !(O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) != 0)
+        || (flags.contains(OpenFlags::PATH) && !with_path.contains(flags))
     {
         return Err(Errno::EINVAL);
     }
@@ -139,12 +145,12 @@ fn dup2(a: &Args) -> Result<u64> {
 }
 
 fn dup3(a: &Args) -> Result<u64> {
-    let flags = a.u32(2);
-    if flags & !O_CLOEXEC != 0 || a.i32(0) == a.i32(1) {
+    let flags = a.flags_of(2, OpenFlags::CLOEXEC)?;
+    if a.i32(0) == a.i32(1) {
         return Err(Errno::EINVAL);
     }
     let files = a.thread.files();
-    files.insert_at(a.i32(1), a.thread.any_file(a.i32(0))?, flags & O_CLOEXEC != 0)?;
+    files.insert_at(a.i32(1), a.thread.any_file(a.i32(0))?, flags.contains(OpenFlags::CLOEXEC))?;
     Ok(a.i32(1) as u64)
 }
 

@@ -15,7 +15,7 @@ use crate::core::time::{Timespec, monotonic_ns, realtime_ns};
 use crate::objects::lookup::caller::read_string;
 use crate::objects::vfs::File;
 use crate::objects::vfs::fdtable::FileRef;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::events::anon;
@@ -92,21 +92,21 @@ fn make(args: &Args) -> Result<Queue> {
 }
 
 fn sys_mq_open(args: &Args) -> Result<u64> {
-    let f = args.u32(1);
+    let f: OpenFlags = args.known_flags(1);
     let name = read_name(args)?;
     let names = NAMES.get();
     let found = names.0.lock().get(&name).cloned();
     let queue = match found {
-        Some(_) if f & flags::O_CREAT != 0 && f & flags::O_EXCL != 0 => return Err(Errno::EEXIST),
+        Some(_) if f.contains(OpenFlags::CREAT) && f.contains(OpenFlags::EXCL) => return Err(Errno::EEXIST),
         Some(q) => {
-            q.check(match f & flags::O_ACCMODE {
-                flags::O_RDONLY => 4,
-                flags::O_WRONLY => 2,
+            q.check(match f & OpenFlags::ACCMODE {
+                OpenFlags::RDONLY => 4,
+                OpenFlags::WRONLY => 2,
                 _ => 6,
             })?;
             q
         }
-        None if f & flags::O_CREAT == 0 => return Err(Errno::ENOENT),
+        None if !f.contains(OpenFlags::CREAT) => return Err(Errno::ENOENT),
         None => {
             let q = Arc::new(make(args)?);
             let mut n = names.0.lock();
@@ -118,8 +118,8 @@ fn sys_mq_open(args: &Args) -> Result<u64> {
         }
     };
     let label = alloc::format!("/{}", alloc::string::String::from_utf8_lossy(&name));
-    let file = File::anon(Arc::new(Handle { queue }), label, f & (flags::O_ACCMODE | flags::O_NONBLOCK));
-    anon::insert(args, file, f & flags::O_CLOEXEC != 0)
+    let file = File::anon(Arc::new(Handle { queue }), label, f & (OpenFlags::ACCMODE | OpenFlags::NONBLOCK));
+    anon::insert(args, file, f.contains(OpenFlags::CLOEXEC))
 }
 
 fn sys_mq_unlink(args: &Args) -> Result<u64> {
@@ -235,7 +235,7 @@ fn sys_mq_notify(args: &Args) -> Result<u64> {
 fn sys_mq_getsetattr(args: &Args) -> Result<u64> {
     let file = args.file(0)?;
     let q = &file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue;
-    let nonblock = i64::from(flags::O_NONBLOCK);
+    let nonblock = i64::from(OpenFlags::NONBLOCK.bits());
     let new = if args.ptr(1).is_null() { None } else { Some(args.ptr(1).read::<MqAttr>()?) };
     if new.is_some_and(|n| n.flags & !nonblock != 0) {
         return Err(Errno::EINVAL);
@@ -248,8 +248,8 @@ fn sys_mq_getsetattr(args: &Args) -> Result<u64> {
         pad: [0; 4],
     };
     if let Some(n) = new {
-        let keep = file.flags() & !flags::O_NONBLOCK;
-        file.set_flags(keep | if n.flags == 0 { 0 } else { flags::O_NONBLOCK });
+        let keep = file.flags() & !OpenFlags::NONBLOCK;
+        file.set_flags(keep | OpenFlags::NONBLOCK.when(n.flags != 0));
     }
     if !args.ptr(2).is_null() {
         args.ptr(2).write(&old)?;

@@ -4,7 +4,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::arena;
 
 use crate::objects::ipc::pipe::new_pipe;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Hex, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
@@ -14,15 +14,12 @@ use crate::{Errno, Result};
 pub const CALLS: &[Syscall] =
     &[call(nr::PIPE, sys_pipe, Full, &[Ptr], ""), call(nr::PIPE2, sys_pipe2, Full, &[Ptr, Hex], "")];
 
-fn make(args: &Args, open_flags: u32) -> Result<u64> {
-    if open_flags & !(flags::O_CLOEXEC | flags::O_NONBLOCK | flags::O_DIRECT) != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn make(args: &Args, open_flags: OpenFlags) -> Result<u64> {
     if arena::low() {
         return Err(Errno::ENFILE);
     }
     let (r, w) = new_pipe(open_flags);
-    let cloexec = open_flags & flags::O_CLOEXEC != 0;
+    let cloexec = open_flags.contains(OpenFlags::CLOEXEC);
     let files = args.thread.files();
     let r = files.insert(r, cloexec)?;
     let fds = files.insert(w, cloexec).and_then(|w| {
@@ -40,9 +37,9 @@ fn make(args: &Args, open_flags: u32) -> Result<u64> {
 }
 
 fn sys_pipe(args: &Args) -> Result<u64> {
-    make(args, 0)
+    make(args, OpenFlags::empty())
 }
 
 fn sys_pipe2(args: &Args) -> Result<u64> {
-    make(args, args.u32(1))
+    make(args, args.flags_of(1, OpenFlags::DESCRIPTOR | OpenFlags::DIRECT)?)
 }

@@ -13,7 +13,7 @@ use crate::objects::ipc::sysv::shm::{Attach, SHM_DEST, Segment, ShmidDs, State, 
 use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, seconds};
 use crate::objects::pages::Object;
 use crate::objects::vfs::File;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
@@ -92,7 +92,7 @@ fn sys_shmat(a: &Args) -> Result<u64> {
     }
     let attach = Arc::new(Attach { segment: segment.clone(), at: AtomicU64::new(0) });
     let name = format!("/SYSV{:08x} (deleted)", perm.key);
-    let file = File::anon(attach.clone(), name, if write { flags::O_RDWR } else { flags::O_RDONLY });
+    let file = File::anon(attach.clone(), name, if write { OpenFlags::RDWR } else { OpenFlags::RDONLY });
     let prot = 1 | u32::from(write) << 1 | u32::from(f & SHM_EXEC != 0) << 2;
     let mut vma = Vma::object(prot, vm::SHARED, Backing::Pages(segment.pages.clone()), Some(file), 0);
     if !write {

@@ -9,7 +9,7 @@ use crate::objects::ipc::pipe::Pipe;
 use crate::objects::ipc::splice::{CHUNK, Place, copy, from_pipe, pipe_of, to_pipe};
 use crate::objects::lookup::caller::file_stat;
 use crate::objects::vfs::fdtable::FileRef;
-use crate::objects::vfs::file::flags;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::rw::{RW_MAX, read_iovecs};
 use crate::objects::vfs::{File, FileType, Input, Output};
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
@@ -75,7 +75,7 @@ fn sys_splice(a: &Args) -> Result<u64> {
             between(&from, &to, len, block(&input) && block(&output))?
         }
         (Some(from), None) => {
-            let append = output.flags() & flags::O_APPEND != 0;
+            let append = output.flags().contains(OpenFlags::APPEND);
             let mut to = Place::new(output, a.ptr(3), Errno::EINVAL)?;
             to.takes_bytes()?;
             if append {
@@ -164,7 +164,7 @@ fn sys_sendfile(a: &Args) -> Result<u64> {
     let n = if let Some(pipe) = pipe_of(&output) {
         if len == 0 { 0 } else { to_pipe(&mut from, &pipe, len, !output.nonblocking())? }
     } else {
-        if !from.file.ops().seekable() || output.flags() & flags::O_APPEND != 0 {
+        if !from.file.ops().seekable() || output.flags().contains(OpenFlags::APPEND) {
             return Err(Errno::EINVAL);
         }
         from.has_bytes()?;
@@ -190,7 +190,7 @@ fn sys_copy_file_range(a: &Args) -> Result<u64> {
     }
     let (input, output) = (a.file(0)?, a.file(2)?);
     check_regular([&input, &output])?;
-    if !input.readable() || !output.writable() || output.flags() & flags::O_APPEND != 0 {
+    if !input.readable() || !output.writable() || output.flags().contains(OpenFlags::APPEND) {
         return Err(Errno::EBADF);
     }
     let mut from = Place::new(input, a.ptr(1), Errno::ESPIPE)?;

@@ -16,6 +16,7 @@ use crate::objects::net::netlink::Netlink;
 use crate::objects::net::socket::{Received, SendMsg, Socket, SocketOps, wait_flag};
 use crate::objects::net::unix::UnixSock;
 use crate::objects::vfs::fdtable::FileRef;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{Input, Output};
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
@@ -95,20 +96,25 @@ impl Sock<'_> {
     }
 }
 
+/// SOCK_CLOEXEC and SOCK_NONBLOCK, which have the bits of the open flags.
+fn descriptor_flags(bits: u32) -> Result<OpenFlags> {
+    OpenFlags::from_bits(bits).filter(|f| OpenFlags::DESCRIPTOR.contains(*f)).ok_or(Errno::EINVAL)
+}
+
 /// Splits the type argument: kind and file flags.
-fn kind_and_flags(a: &Args) -> Result<(u32, u32)> {
+fn kind_and_flags(a: &Args) -> Result<(u32, OpenFlags)> {
     let t = a.u32(1);
-    let flags = t & !0xf;
-    if flags & !(c::SOCK_CLOEXEC | c::SOCK_NONBLOCK) != 0 || t & 0xf >= c::SOCK_MAX {
+    let flags = descriptor_flags(t & !0xf)?;
+    if t & 0xf >= c::SOCK_MAX {
         return Err(Errno::EINVAL);
     }
     Ok((t & 0xf, flags))
 }
 
 /// Gives a socket a descriptor; closes it again if there is none.
-fn install(a: &Args, ops: Arc<dyn SocketOps>, flags: u32) -> Result<i32> {
-    let file = Socket::file(ops.clone(), flags & c::SOCK_NONBLOCK);
-    a.thread.files().insert(file, flags & c::SOCK_CLOEXEC != 0).inspect_err(|_| ops.release())
+fn install(a: &Args, ops: Arc<dyn SocketOps>, flags: OpenFlags) -> Result<i32> {
+    let file = Socket::file(ops.clone(), flags);
+    a.thread.files().insert(file, flags.contains(OpenFlags::CLOEXEC)).inspect_err(|_| ops.release())
 }
 
 fn socket(a: &Args) -> Result<u64> {
@@ -213,17 +219,14 @@ fn listen(a: &Args) -> Result<u64> {
 }
 
 fn accept(a: &Args) -> Result<u64> {
-    do_accept(a, 0)
+    do_accept(a, OpenFlags::empty())
 }
 
 fn accept4(a: &Args) -> Result<u64> {
-    do_accept(a, a.u32(3))
+    do_accept(a, a.flags_of(3, OpenFlags::DESCRIPTOR)?)
 }
 
-fn do_accept(a: &Args, flags: u32) -> Result<u64> {
-    if flags & !(c::SOCK_CLOEXEC | c::SOCK_NONBLOCK) != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn do_accept(a: &Args, flags: OpenFlags) -> Result<u64> {
     let s = sock(a)?;
     let new = s.ops.accept(s.nonblock())?;
     let fd = install(a, new.clone(), flags)?;

@@ -15,6 +15,7 @@ use crate::core::sched::{WaitQueue, wait_until_uninterruptible};
 use crate::core::time::Expire;
 use crate::objects::ipc::pipe::new_pipe;
 use crate::objects::vfs::File;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::process::task::{
     Cred, Process, Rlimit, Thread, do_group_exit, load_program, rlimit, start_session,
 };
@@ -30,7 +31,7 @@ struct Start {
 
 /// Starts the helper with these arguments; value: where the core goes. Whoever has it calls `fd_removed` in the end.
 pub(super) fn start(argv: Vec<Vec<u8>>) -> Result<Arc<File>> {
-    let (input, output) = new_pipe(0);
+    let (input, output) = new_pipe(OpenFlags::empty());
     input.fd_added();
     output.fd_added();
     let start = Arc::new(Start {

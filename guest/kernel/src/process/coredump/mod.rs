@@ -23,7 +23,7 @@ use super::task::{Process, Thread, rlimit};
 use crate::core::sched::wait_until_uninterruptible;
 use crate::memory::PAGE;
 use crate::objects::ipc::pipe::PipeEnd;
-use crate::objects::vfs::file::flags::{O_CREAT, O_EXCL, O_LARGEFILE, O_NOFOLLOW, O_WRONLY};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::inode::SetAttr;
 use crate::objects::vfs::{File, FileType, Input};
 use crate::process::signal::{self, SigInfo, SigSet, bit, sig};
@@ -204,7 +204,8 @@ fn make_file(t: &Arc<Thread>, name: &[u8]) -> Result<Arc<File>> {
         // If an old one cannot be removed, the new one cannot be made.
         let _ = crate::objects::lookup::names::remove(&caller, &dir, &last, false);
     }
-    let flags = O_CREAT | O_WRONLY | O_NOFOLLOW | O_LARGEFILE | O_EXCL;
+    let flags =
+        OpenFlags::CREAT | OpenFlags::WRONLY | OpenFlags::NOFOLLOW | OpenFlags::LARGEFILE | OpenFlags::EXCL;
     let file = crate::objects::lookup::open::open(&caller, &caller.walker, &base, name, flags, 0o600)?;
     match &file.inode {
         Some(i) if i.kind() == FileType::Regular => Ok(file),

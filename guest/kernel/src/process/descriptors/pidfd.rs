@@ -4,7 +4,8 @@ use alloc::format;
 use alloc::sync::Arc;
 
 use crate::core::sched::PollTable;
-use crate::objects::vfs::file::{Splice, flags, poll};
+use crate::objects::vfs::file::{Splice, poll};
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{File, FileOps};
 use crate::process::task::Process;
 use crate::process::task::current_ref;
@@ -42,12 +43,12 @@ impl FileOps for PidFd {
 
 /// A new descriptor of the calling thread for `target`.
 pub fn open(target: &Arc<Process>) -> Result<i32> {
-    open_with(target, 0)
+    open_with(target, OpenFlags::empty())
 }
 
-pub(crate) fn open_with(target: &Arc<Process>, extra: u32) -> Result<i32> {
+pub(crate) fn open_with(target: &Arc<Process>, extra: OpenFlags) -> Result<i32> {
     let ops = Arc::new(PidFd { process: target.clone() });
-    current_ref().files().insert(File::anon(ops, "anon_inode:[pidfd]".into(), flags::O_RDWR | extra), true)
+    current_ref().files().insert(File::anon(ops, "anon_inode:[pidfd]".into(), OpenFlags::RDWR | extra), true)
 }
 
 /// The process behind a descriptor of the calling thread; EBADF if it is no process descriptor.

@@ -21,7 +21,7 @@ use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Target, at};
 use crate::objects::lookup::perm::{self, MAY_EXEC};
 use crate::objects::vfs::attach::busy::Guard;
-use crate::objects::vfs::file::flags::O_RDONLY;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::mount::ms;
 use crate::objects::vfs::{File, FileType, Inode};
 use crate::process::signal::sig;
@@ -91,7 +91,7 @@ pub(crate) fn find(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
             if path.mount().flags() & ms::NOEXEC != 0 {
                 return Err(Errno::EACCES);
             }
-            Ok(File::new(inode.open(O_RDONLY)?, inode.clone(), path.clone(), O_RDONLY))
+            Ok(File::new(inode.open(OpenFlags::RDONLY)?, inode.clone(), path.clone(), OpenFlags::RDONLY))
         }
         // A memfd: it has no place in a file system.
         Target::File(f) => match &f.inode {

@@ -16,7 +16,7 @@ use super::{Cred, Process, Space};
 use crate::core::sched::{Entity, Runnable};
 use crate::objects::lookup::context::FsContext;
 use crate::objects::vfs::fdtable::{FdTable, FileRef, Files, FilesRef};
-use crate::objects::vfs::file::flags::O_PATH;
+use crate::objects::vfs::flags::OpenFlags;
 use crate::process::signal::ThreadSignals;
 use crate::process::time::used::ThreadUse;
 use crate::{Errno, Result, kernel};
@@ -155,7 +155,7 @@ impl Thread {
     #[inline]
     pub fn file(&self, fd: i32) -> Result<FileRef<'_>> {
         let file = usize::try_from(fd).ok().and_then(|i| self.files.get(i)).ok_or(Errno::EBADF)?;
-        if file.flags() & O_PATH != 0 { Err(Errno::EBADF) } else { Ok(file) }
+        if file.flags().contains(OpenFlags::PATH) { Err(Errno::EBADF) } else { Ok(file) }
     }
 
     /// As [`Self::file`], also for O_PATH descriptors.
