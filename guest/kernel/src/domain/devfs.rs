@@ -5,8 +5,9 @@
 use alloc::sync::Arc;
 
 use crate::objects::rootfs::{TmpfsOptions, makedev, tmpfs};
+use crate::objects::vfs::flags::MountFlags;
 use crate::objects::vfs::inode::Inode;
-use crate::objects::vfs::mount::{ms, vfs};
+use crate::objects::vfs::mount::vfs;
 use crate::{Errno, Result};
 
 const CHAR: u32 = 0o020000;
@@ -53,7 +54,7 @@ pub fn mount_point(
     root: Arc<dyn Inode>,
     fstype: &'static str,
     source: &[u8],
-    flags: u32,
+    flags: MountFlags,
 ) -> Result<()> {
     root_dir(name)?;
     let mut path = alloc::vec![b'/'];
@@ -71,16 +72,16 @@ fn populate() -> Result<()> {
     }
     dev.create(b"pts", DIR | 0o755, 0, 0, 0)?;
     dev.create(b"shm", DIR | 0o755, 0, 0, 0)?;
-    let exec = ms::NOSUID | ms::RELATIME;
+    let exec = MountFlags::NOSUID | MountFlags::RELATIME;
     mount_point(b"dev", dev, "devtmpfs", b"dev", exec)?;
     crate::objects::lookup::walk::mount_at(
         b"/dev/shm",
         tmpfs(TmpfsOptions::default()),
         "tmpfs",
         b"shm",
-        exec | ms::NODEV,
+        exec | MountFlags::NODEV,
     )?;
-    let nothing = ms::NOSUID | ms::NODEV | ms::NOEXEC | ms::RELATIME;
+    let nothing = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
     mount_point(b"proc", super::procfs::root(PROC_DEV), "proc", b"proc", nothing)?;
     mount_point(b"sys", super::sysfs::root(SYS_DEV), "sysfs", b"sysfs", nothing)?;
     crate::objects::lookup::walk::mount_at(

@@ -19,7 +19,7 @@ use super::terminal::Kind;
 use crate::core::part::Part;
 use crate::core::time;
 use crate::objects::vfs::file::{DirSink, Splice};
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{OpenFlags, RenameFlags};
 use crate::objects::vfs::inode::{SetAttr, StatFs, Time};
 use crate::objects::vfs::{File, FileOps, FileType, Inode, Stat, Whence};
 use crate::process::task::current;
@@ -252,7 +252,13 @@ impl Inode for Root {
         Err(Errno::EPERM)
     }
 
-    fn rename(&self, _name: &[u8], _dir: &Arc<dyn Inode>, _new_name: &[u8], _flags: u32) -> Result<()> {
+    fn rename(
+        &self,
+        _name: &[u8],
+        _dir: &Arc<dyn Inode>,
+        _new_name: &[u8],
+        _flags: RenameFlags,
+    ) -> Result<()> {
         Err(Errno::EPERM)
     }
 

@@ -23,8 +23,8 @@ pub use job::{controlling_numbers, current_tty};
 pub use terminal::Tty;
 
 use crate::Errno;
-use crate::objects::vfs::flags::OpenFlags;
-use crate::objects::vfs::{devices, mount};
+use crate::objects::vfs::devices;
+use crate::objects::vfs::flags::{MountFlags, OpenFlags};
 
 /// Registers the terminal devices and mounts /dev/pts; once, at boot, when /dev is there.
 pub fn init() {
@@ -40,7 +40,7 @@ pub fn init() {
     devices::register(137, 0..=255, |minor, flags| devpts::open_slave(256 + minor, flags));
     devices::register(138, 0..=255, |minor, flags| devpts::open_slave(512 + minor, flags));
     devices::register(139, 0..=255, |minor, flags| devpts::open_slave(768 + minor, flags));
-    let flags = mount::ms::NOSUID | mount::ms::NOEXEC | mount::ms::RELATIME;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::RELATIME;
     if let Err(e) =
         crate::objects::lookup::walk::mount_at(b"/dev/pts", devpts::root(), "devpts", b"devpts", flags)
     {

@@ -11,7 +11,7 @@ use crate::Errno;
 use crate::objects::ipc::inotify::{self, event};
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::{names, open};
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{OpenFlags, RenameFlags};
 use crate::objects::vfs::inode::SetAttr;
 use crate::objects::vfs::{FileType, Input, Output, Stat, at};
 
@@ -120,7 +120,7 @@ pub fn mkdir(c: &Command<'_>, name: &[u8], mode: u32) -> Outcome {
 pub fn rename(c: &Command<'_>, from: &[u8], to: &[u8]) -> Outcome {
     let (old_dir, old, a) = c.caller.parent(at::FDCWD, from).about(from)?;
     let (new_dir, new, b) = c.caller.parent(at::FDCWD, to).about(to)?;
-    names::rename(&c.caller, (&old_dir, &old), (&new_dir, &new), 0, a || b).about(from)
+    names::rename(&c.caller, (&old_dir, &old), (&new_dir, &new), RenameFlags::empty(), a || b).about(from)
 }
 
 pub fn read(c: &mut Command<'_>, name: &[u8], offset: u64, length: Option<u64>) -> Outcome {

@@ -11,7 +11,7 @@ use super::{About, Command, Failure, Outcome, chunk};
 use crate::objects::lookup::names;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{OpenFlags, SetXattr};
 use crate::objects::vfs::inode::SetAttr;
 use crate::objects::vfs::{FileType, Input};
 use crate::{Errno, Result};
@@ -192,7 +192,7 @@ fn dress(c: &Command<'_>, path: &Path, e: &Entry) -> Result<()> {
     }
     for (name, value) in &e.xattrs {
         if name.starts_with(b"user.") || cred.capable(perm::cap::SYS_ADMIN) {
-            match inode.setxattr(name, value, 0) {
+            match inode.setxattr(name, value, SetXattr::Any) {
                 // Not every file system has them, nor every kind of file.
                 Ok(()) | Err(Errno::EOPNOTSUPP | Errno::EPERM) => {}
                 Err(e) => return Err(e),

@@ -14,20 +14,14 @@ use super::path::Path;
 use super::walk::Walker;
 use crate::core::subject::Cred;
 use crate::objects::vfs::file::File;
+use crate::objects::vfs::flags::AtFlags;
 use crate::objects::vfs::inode::{Inode, Stat};
 use crate::{Errno, Result};
 
-/// `AT_` constants.
+/// The descriptor that stands for the working directory.
 #[allow(missing_docs)]
 pub mod at {
     pub const FDCWD: i32 = -100;
-    pub const SYMLINK_NOFOLLOW: u32 = 0x100;
-    pub const REMOVEDIR: u32 = 0x200;
-    pub const EACCESS: u32 = 0x200;
-    pub const SYMLINK_FOLLOW: u32 = 0x400;
-    pub const NO_AUTOMOUNT: u32 = 0x800;
-    pub const EMPTY_PATH: u32 = 0x1000;
-    pub const STATX_SYNC_TYPE: u32 = 0x6000;
 }
 
 /// Longest path in bytes, with its NUL.
@@ -178,8 +172,8 @@ impl Caller {
     }
 
     /// Finds what an `*at` call with `AT_EMPTY_PATH` and `AT_SYMLINK_NOFOLLOW` acts on.
-    pub fn target(&self, dirfd: i32, name: &[u8], flags: u32) -> Result<Target> {
-        if name.is_empty() && flags & at::EMPTY_PATH != 0 {
+    pub fn target(&self, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Target> {
+        if name.is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
             if dirfd == at::FDCWD {
                 return Ok(Target::Path(self.fs.cwd()));
             }
@@ -189,9 +183,9 @@ impl Caller {
                 None => Target::File(f),
             });
         }
-        let p = self.find(dirfd, name, flags & at::SYMLINK_NOFOLLOW == 0)?;
+        let p = self.find(dirfd, name, !flags.contains(AtFlags::SYMLINK_NOFOLLOW))?;
         // A magic link to a file without a place stands for that file.
-        if flags & at::SYMLINK_NOFOLLOW == 0
+        if !flags.contains(AtFlags::SYMLINK_NOFOLLOW)
             && p.dentry().kind() == crate::objects::vfs::FileType::Symlink
             && let Some(f) = p.inode().reopen()
         {

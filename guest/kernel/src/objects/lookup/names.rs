@@ -9,6 +9,7 @@ use super::walk::NAME_MAX;
 use crate::objects::ipc::inotify::{self, event};
 use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_WRITE};
 use crate::objects::vfs::dentry::{Children, Dentry, MOUNTPOINT, UNLINKED};
+use crate::objects::vfs::flags::RenameFlags;
 use crate::objects::vfs::inode::{FileType, Inode};
 use crate::objects::vfs::mount::vfs;
 use crate::{Errno, Result};
@@ -158,9 +159,6 @@ fn lost_name(inode: &Arc<dyn Inode>) {
     }
 }
 
-const NOREPLACE: u32 = 1;
-const EXCHANGE: u32 = 2;
-
 /// Whether `d` is `ancestor` or lies below it.
 fn below(d: &Arc<Dentry>, ancestor: &Arc<Dentry>) -> bool {
     let mut at = Some(d.clone());
@@ -178,7 +176,7 @@ pub fn rename(
     caller: &Caller,
     (from, old): (&Path, &[u8]),
     (to, new): (&Path, &[u8]),
-    flags: u32,
+    flags: RenameFlags,
     slashes: bool,
 ) -> Result<()> {
     if !Arc::ptr_eq(from.mount(), to.mount()) {
@@ -196,7 +194,9 @@ pub fn rename(
     inotify::name_event(to.inode(), new, is_dir, event::IN_MOVED_TO, cookie);
     inotify::inode_event(child.inode(), event::IN_MOVE_SELF);
     match victim {
-        Some(v) if flags & EXCHANGE != 0 => inotify::inode_event(v.inode(), event::IN_MOVE_SELF),
+        Some(v) if flags.contains(RenameFlags::EXCHANGE) => {
+            inotify::inode_event(v.inode(), event::IN_MOVE_SELF)
+        }
         Some(v) => lost_name(v.inode()),
         None => {}
     }
@@ -210,7 +210,7 @@ fn rename_locked(
     caller: &Caller,
     (from, old): (&Path, &[u8]),
     (to, new): (&Path, &[u8]),
-    flags: u32,
+    flags: RenameFlags,
     slashes: bool,
 ) -> Result<Option<(Arc<Dentry>, Option<Arc<Dentry>>)>> {
     let _one_at_a_time = vfs().rename.lock();
@@ -222,7 +222,7 @@ fn rename_locked(
             return Ok(None);
         }
         a.inode().rename(old, b.inode(), new, flags)?;
-        Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags & EXCHANGE != 0);
+        Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags.contains(RenameFlags::EXCHANGE));
         return Ok(Some((child, victim)));
     }
     // Locked by address, so that two renames and the cache never wait for each other in a circle.
@@ -239,7 +239,7 @@ fn rename_locked(
         return Ok(None);
     }
     a.inode().rename(old, b.inode(), new, flags)?;
-    Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags & EXCHANGE != 0);
+    Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags.contains(RenameFlags::EXCHANGE));
     Ok(Some((child, victim)))
 }
 
@@ -253,7 +253,7 @@ fn prepare(
     caller: &Caller,
     (from, old): (&Path, &[u8]),
     (to, new): (&Path, &[u8]),
-    flags: u32,
+    flags: RenameFlags,
     slashes: bool,
     ca: &mut Children,
     cb: Option<&mut Children>,
@@ -270,8 +270,8 @@ fn prepare(
         return Err(Errno::ENOTDIR);
     }
     match (&victim, flags) {
-        (Some(_), f) if f & NOREPLACE != 0 => return Err(Errno::EEXIST),
-        (None, f) if f & EXCHANGE != 0 => return Err(Errno::ENOENT),
+        (Some(_), f) if f.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST),
+        (None, f) if f.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT),
         _ => {}
     }
     if is_dir && below(b, &child) {
@@ -279,9 +279,9 @@ fn prepare(
     }
     if let Some(v) = &victim {
         if v.kind() == FileType::Directory && below(a, v) {
-            return Err(if flags & EXCHANGE != 0 { Errno::EINVAL } else { Errno::ENOTEMPTY });
+            return Err(if flags.contains(RenameFlags::EXCHANGE) { Errno::EINVAL } else { Errno::ENOTEMPTY });
         }
-        if flags & EXCHANGE == 0 {
+        if !flags.contains(RenameFlags::EXCHANGE) {
             match (is_dir, v.kind() == FileType::Directory) {
                 (true, false) => return Err(Errno::ENOTDIR),
                 (false, true) => return Err(Errno::EISDIR),

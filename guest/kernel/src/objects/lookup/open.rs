@@ -13,9 +13,8 @@ use crate::objects::lookup::perm::{self, MAY_EXEC, MAY_READ, MAY_WRITE};
 use crate::objects::vfs::dentry::{Dentry, UNLINKED};
 use crate::objects::vfs::devices;
 use crate::objects::vfs::file::{File, FileOps};
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{MountFlags, OpenFlags};
 use crate::objects::vfs::inode::{FileType, SetAttr};
-use crate::objects::vfs::mount::ms;
 use crate::{Errno, Result};
 
 /// An O_PATH descriptor: nothing can be done with it but naming the file.
@@ -182,7 +181,7 @@ pub fn existing(caller: &Caller, p: Path, flags: OpenFlags) -> Result<Arc<File>>
         FileType::Directory => {}
         _ if flags.contains(OpenFlags::DIRECTORY) => return Err(Errno::ENOTDIR),
         FileType::Socket => return Err(Errno::ENXIO),
-        FileType::CharDevice | FileType::BlockDevice if p.mount().flags() & ms::NODEV != 0 => {
+        FileType::CharDevice | FileType::BlockDevice if p.mount().flags().contains(MountFlags::NODEV) => {
             return Err(Errno::EACCES);
         }
         FileType::Regular => {

@@ -14,6 +14,7 @@ use super::path::Path;
 use crate::core::subject::Cred;
 use crate::objects::lookup::perm::{self, MAY_EXEC};
 use crate::objects::vfs::dentry::{Dentry, MOUNTPOINT};
+use crate::objects::vfs::flags::{MountFlags, Resolve};
 use crate::objects::vfs::inode::{FileType, Inode};
 use crate::objects::vfs::mount::vfs;
 use crate::{Errno, Result};
@@ -22,18 +23,6 @@ use crate::{Errno, Result};
 pub const NAME_MAX: usize = 255;
 /// Most symbolic links followed in one walk.
 pub(crate) const LINKS_MAX: u32 = 40;
-
-/// `openat2` restrictions.
-#[allow(missing_docs)]
-pub mod resolve {
-    pub const NO_XDEV: u32 = 1;
-    pub const NO_MAGICLINKS: u32 = 2;
-    pub const NO_SYMLINKS: u32 = 4;
-    pub const BENEATH: u32 = 8;
-    pub const IN_ROOT: u32 = 16;
-    pub const CACHED: u32 = 32;
-    pub const ALL: u32 = 63;
-}
 
 /// What a walk should do about the last component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +75,8 @@ pub struct Walker {
     root: Path,
     /// Whose permission to search directories is checked; `None` may search all.
     cred: Option<Arc<Cred>>,
-    /// [`resolve`] flags.
-    restrict: u32,
+    /// Of `openat2`.
+    restrict: Resolve,
 }
 
 impl Walker {
@@ -95,12 +84,12 @@ impl Walker {
     pub fn new(fs: &FsContext, cred: Arc<Cred>) -> Self {
         // Who may search every directory need not be asked again.
         let cred = (!perm::may_search_all(&cred)).then_some(cred);
-        Self { root: fs.root(), cred, restrict: 0 }
+        Self { root: fs.root(), cred, restrict: Resolve::empty() }
     }
 
     /// For the kernel itself: everything is allowed.
     pub fn kernel() -> Self {
-        Self { root: vfs().root().clone(), cred: None, restrict: 0 }
+        Self { root: vfs().root().clone(), cred: None, restrict: Resolve::empty() }
     }
 
     /// Where absolute names start.
@@ -110,9 +99,9 @@ impl Walker {
 
     /// With `openat2` restrictions, starting at `base`.
     #[must_use]
-    pub fn restricted(mut self, restrict: u32, base: &Path) -> Self {
+    pub fn restricted(mut self, restrict: Resolve, base: &Path) -> Self {
         self.restrict = restrict;
-        if restrict & (resolve::IN_ROOT | resolve::BENEATH) != 0 {
+        if restrict.intersects(Resolve::IN_ROOT | Resolve::BENEATH) {
             self.root = base.clone();
         }
         self
@@ -145,7 +134,7 @@ impl Walker {
         let mut at = if name[0] == b'/' { self.jump_to_root()? } else { base.clone() };
         loop {
             let text: &[u8] = owned.as_deref().unwrap_or(name);
-            if self.restrict == 0 {
+            if self.restrict.is_empty() {
                 match self.glide(&mut at, (text, pos), (last, follow), &mut links)? {
                     None => return Ok(Found::Place(at)),
                     Some(rest) => pos = rest,
@@ -223,7 +212,7 @@ impl Walker {
 
     /// Where a symbolic link leads, one of `links` followed so far.
     fn follow(&self, link: &Dentry, is_last: bool, links: &mut u32) -> Result<Link> {
-        if self.restrict & resolve::NO_SYMLINKS != 0 {
+        if self.restrict.contains(Resolve::NO_SYMLINKS) {
             return Err(Errno::ELOOP);
         }
         *links += 1;
@@ -232,7 +221,7 @@ impl Walker {
         }
         let inode = link.inode();
         if let Some(target) = inode.follow() {
-            if self.restrict & (resolve::NO_MAGICLINKS | resolve::BENEATH | resolve::IN_ROOT) != 0 {
+            if self.restrict.intersects(Resolve::NO_MAGICLINKS | Resolve::BENEATH | Resolve::IN_ROOT) {
                 return Err(Errno::ELOOP);
             }
             return target.map(Link::To);
@@ -271,7 +260,7 @@ impl Walker {
     }
 
     fn jump_to_root(&self) -> Result<Path> {
-        if self.restrict & resolve::BENEATH != 0 { Err(Errno::EXDEV) } else { Ok(self.root.clone()) }
+        if self.restrict.contains(Resolve::BENEATH) { Err(Errno::EXDEV) } else { Ok(self.root.clone()) }
     }
 
     fn must_be_dir(&self, at: &Path) -> Result<()> {
@@ -294,7 +283,7 @@ impl Walker {
             b"." => return Ok(Step::Stay),
             b".." => {
                 if at.same(&self.root) {
-                    let beneath = self.restrict & resolve::BENEATH != 0;
+                    let beneath = self.restrict.contains(Resolve::BENEATH);
                     return if beneath { Err(Errno::EXDEV) } else { Ok(Step::Stay) };
                 }
                 let up = at.parent().unwrap_or_else(|| at.clone());
@@ -317,7 +306,7 @@ impl Walker {
     }
 
     fn same_device(&self, from: &Path, to: Path) -> Result<Step> {
-        if self.restrict & resolve::NO_XDEV != 0 && !Arc::ptr_eq(from.mount(), to.mount()) {
+        if self.restrict.contains(Resolve::NO_XDEV) && !Arc::ptr_eq(from.mount(), to.mount()) {
             return Err(Errno::EXDEV);
         }
         Ok(Step::To(to))
@@ -335,7 +324,7 @@ pub fn mount_at(
     root: Arc<dyn Inode>,
     fstype: &'static str,
     source: &[u8],
-    flags: u32,
+    flags: MountFlags,
 ) -> Result<()> {
     let at = Walker::kernel().resolve(vfs().root(), path, true)?;
     vfs().mount(&at, Dentry::root(root), fstype, source, flags)

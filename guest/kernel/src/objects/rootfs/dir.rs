@@ -17,15 +17,12 @@ use doppel_erofs as erofs;
 use super::broken;
 use super::node::{Body, Node};
 use crate::objects::vfs::file::DirSink;
+use crate::objects::vfs::flags::RenameFlags;
 use crate::objects::vfs::inode::{FileType, Inode};
 use crate::{Errno, Result};
 
 /// Positions of entries that are not the image's start here.
 const OWN: u64 = 1 << 40;
-/// renameat2 flags.
-const NOREPLACE: u32 = 1;
-const EXCHANGE: u32 = 2;
-
 enum Entry {
     Node { node: Arc<Node>, cookie: u64 },
     Whiteout,
@@ -231,7 +228,13 @@ impl Node {
     }
 
     /// Renames within the file system.
-    pub(super) fn rename_to(&self, name: &[u8], to: &Arc<Node>, new_name: &[u8], flags: u32) -> Result<()> {
+    pub(super) fn rename_to(
+        &self,
+        name: &[u8],
+        to: &Arc<Node>,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
         let node = self.find(name)?;
         let victim = match to.find(new_name) {
             Ok(v) => Some(v),
@@ -240,7 +243,7 @@ impl Node {
         };
         let is_dir = |n: &Arc<Node>| n.kind() == FileType::Directory;
         let across = !core::ptr::eq(self, &raw const **to);
-        if flags & EXCHANGE != 0 {
+        if flags.contains(RenameFlags::EXCHANGE) {
             let other = victim.ok_or(Errno::ENOENT)?;
             to.put(new_name, &node)?;
             self.put(name, &other)?;
@@ -252,7 +255,7 @@ impl Node {
             return Ok(());
         }
         if let Some(v) = &victim {
-            if flags & NOREPLACE != 0 {
+            if flags.contains(RenameFlags::NOREPLACE) {
                 return Err(Errno::EEXIST);
             }
             if Arc::ptr_eq(v, &node) {

@@ -15,7 +15,7 @@ use super::{Fs, broken, now};
 use crate::objects::lookup::perm::Perm;
 use crate::objects::pages::{PAGE, seal};
 use crate::objects::vfs::file::FileOps;
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{OpenFlags, RenameFlags, SetXattr};
 use crate::objects::vfs::inode::{Attachments, FileType, Inode, SetAttr, Stat, StatFs, Time};
 use crate::{Errno, Result};
 
@@ -364,7 +364,13 @@ impl Inode for Node {
         self.remove(name, true)
     }
 
-    fn rename(&self, name: &[u8], new_dir: &Arc<dyn Inode>, new_name: &[u8], flags: u32) -> Result<()> {
+    fn rename(
+        &self,
+        name: &[u8],
+        new_dir: &Arc<dyn Inode>,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
         let new_dir = self.same_fs(new_dir)?;
         self.rename_to(name, &new_dir, new_name, flags)
     }
@@ -405,8 +411,8 @@ impl Inode for Node {
         self.xattr_get(name)
     }
 
-    fn setxattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        self.xattr_set(name, value, flags)
+    fn setxattr(&self, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        self.xattr_set(name, value, how)
     }
 
     fn listxattr(&self) -> Result<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Data of regular files, and what open files and directories of a [`Node`] do.
 
 use crate::core::subject::subject;
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{MountFlags, OpenFlags};
 use alloc::sync::Arc;
 
 use doppel_machine::sync::{Once, SpinLock};
@@ -15,7 +15,6 @@ use crate::objects::pages::{Object, PAGE, Quota};
 use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence};
 use crate::objects::vfs::inode::{FileType, Inode, Stat};
 use crate::objects::vfs::io::{Input, Output};
-use crate::objects::vfs::mount::ms;
 use crate::{Errno, Result};
 
 /// Where a regular file's bytes are.
@@ -154,7 +153,7 @@ impl Node {
 
     /// An open file was read.
     fn accessed(&self, file: &File) {
-        let quiet = |p: &Path| p.mount().flags() & (ms::NOATIME | ms::RDONLY) != 0;
+        let quiet = |p: &Path| p.mount().flags().intersects(MountFlags::NOATIME | MountFlags::RDONLY);
         if !file.flags().contains(OpenFlags::NOATIME) && !file.path.as_ref().is_some_and(quiet) {
             self.touch_atime();
         }

@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 
 use super::broken;
 use super::node::{Node, Xattrs};
+use crate::objects::vfs::flags::SetXattr;
 use crate::{Errno, Result};
 
-const CREATE: u32 = 1;
-const REPLACE: u32 = 2;
 /// Most bytes of names and values one file may have.
 const TOTAL_MAX: usize = 64 << 10;
 
@@ -40,12 +39,12 @@ impl Node {
         self.xattr_map(|m| m.get(name).cloned().ok_or(Errno::ENODATA))
     }
 
-    pub(super) fn xattr_set(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+    pub(super) fn xattr_set(&self, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
         self.changing()?;
         self.xattr_map(|m| {
             match m.contains_key(name) {
-                true if flags & CREATE != 0 => return Err(Errno::EEXIST),
-                false if flags & REPLACE != 0 => return Err(Errno::ENODATA),
+                true if how == SetXattr::Create => return Err(Errno::EEXIST),
+                false if how == SetXattr::Replace => return Err(Errno::ENODATA),
                 _ => {}
             }
             let used: usize = m.iter().filter(|(k, _)| *k != name).map(|(k, v)| k.len() + v.len()).sum();

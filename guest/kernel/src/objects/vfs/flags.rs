@@ -1,5 +1,7 @@
-//! Open flags kept in [`super::File::flags`] (`open(2)`), and those fcntl may change.
+//! Flags of the calls that open, name, rename and mount files.
 #![allow(missing_docs)]
+
+use crate::core::numbers::numbers;
 
 bitflags::bitflags! {
     /// `O_` flags of `open(2)`: access mode, what the open does, and the status flags an open file keeps.
@@ -42,5 +44,109 @@ impl OpenFlags {
     #[must_use]
     pub fn when(self, on: bool) -> Self {
         if on { self } else { Self::empty() }
+    }
+}
+
+bitflags::bitflags! {
+    /// `AT_` flags of the calls that take a directory descriptor and a name. One bit means different things to
+    /// different calls.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct AtFlags: u32 {
+        /// `name_to_handle_at`: the unique number of the mount.
+        const HANDLE_MNT_ID_UNIQUE = 1;
+        /// `name_to_handle_at`: a handle that holds the directory.
+        const HANDLE_CONNECTABLE = 2;
+        const SYMLINK_NOFOLLOW = 0x100;
+        /// `unlinkat`.
+        const REMOVEDIR = 0x200;
+        /// `faccessat2`.
+        const EACCESS = 0x200;
+        /// `name_to_handle_at`: a handle that need not be opened.
+        const HANDLE_FID = 0x200;
+        const SYMLINK_FOLLOW = 0x400;
+        const NO_AUTOMOUNT = 0x800;
+        const EMPTY_PATH = 0x1000;
+        const STATX_SYNC_TYPE = 0x6000;
+    }
+}
+
+impl AtFlags {
+    /// What most calls that change attributes take.
+    pub const TARGET: Self = Self::SYMLINK_NOFOLLOW.union(Self::EMPTY_PATH);
+
+    /// `self` if `on`, else no flags.
+    #[must_use]
+    pub fn when(self, on: bool) -> Self {
+        if on { self } else { Self::empty() }
+    }
+}
+
+bitflags::bitflags! {
+    /// `RESOLVE_` restrictions of `openat2(2)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Resolve: u32 {
+        const NO_XDEV = 1;
+        const NO_MAGICLINKS = 2;
+        const NO_SYMLINKS = 4;
+        const BENEATH = 8;
+        const IN_ROOT = 16;
+        const CACHED = 32;
+    }
+}
+
+bitflags::bitflags! {
+    /// `MS_` flags of `mount(2)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MountFlags: u32 {
+        const RDONLY = 1;
+        const NOSUID = 2;
+        const NODEV = 4;
+        const NOEXEC = 8;
+        const REMOUNT = 32;
+        const NOATIME = 1024;
+        const BIND = 4096;
+        const MOVE = 8192;
+        const REC = 16384;
+        const SILENT = 32768;
+        const UNBINDABLE = 1 << 17;
+        const PRIVATE = 1 << 18;
+        const SLAVE = 1 << 19;
+        const SHARED = 1 << 20;
+        const RELATIME = 1 << 21;
+        const STRICTATIME = 1 << 24;
+    }
+}
+
+impl MountFlags {
+    /// What a mount keeps.
+    pub const KEPT: Self = Self::RDONLY
+        .union(Self::NOSUID)
+        .union(Self::NODEV)
+        .union(Self::NOEXEC)
+        .union(Self::NOATIME)
+        .union(Self::RELATIME);
+    /// What changes how mounts propagate.
+    pub const PROPAGATION: Self =
+        Self::PRIVATE.union(Self::SLAVE).union(Self::SHARED).union(Self::UNBINDABLE);
+}
+
+bitflags::bitflags! {
+    /// Flags of `renameat2(2)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RenameFlags: u32 {
+        const NOREPLACE = 1;
+        const EXCHANGE = 2;
+    }
+}
+
+numbers! {
+    /// What `setxattr(2)` asks of an attribute.
+    pub enum SetXattr {
+        /// It may be there or not.
+        Any = 0,
+        /// It must not be there.
+        Create = 1,
+        /// It must be there.
+        Replace = 2,
     }
 }

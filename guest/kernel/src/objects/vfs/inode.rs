@@ -8,7 +8,7 @@ pub use super::attach::Attachments;
 pub use super::attr::{FileType, Perm, SetAttr, Stat, StatFs, Time};
 use super::file::{File, FileOps};
 use crate::objects::lookup::path::Path;
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{OpenFlags, RenameFlags, SetXattr};
 use crate::{Errno, Result};
 
 /// One object of a file system. Methods are called with permissions already checked by the path layer;
@@ -72,7 +72,13 @@ pub trait Inode: Any + Send + Sync {
     }
 
     /// Moves `name` to `new_name` in `new_dir` (same file system); `flags` as `renameat2(2)`.
-    fn rename(&self, _name: &[u8], _new_dir: &Arc<dyn Inode>, _new_name: &[u8], _flags: u32) -> Result<()> {
+    fn rename(
+        &self,
+        _name: &[u8],
+        _new_dir: &Arc<dyn Inode>,
+        _new_name: &[u8],
+        _flags: RenameFlags,
+    ) -> Result<()> {
         Err(Errno::EPERM)
     }
 
@@ -106,12 +112,12 @@ pub trait Inode: Any + Send + Sync {
         Err(Errno::ENXIO)
     }
 
-    /// Extended attributes: get, set (flags as `setxattr(2)`), list (NUL-terminated names), remove.
+    /// Extended attributes: get, set, list (NUL-terminated names), remove.
     fn getxattr(&self, _name: &[u8]) -> Result<Vec<u8>> {
         Err(Errno::EOPNOTSUPP)
     }
     /// See [`Self::getxattr`].
-    fn setxattr(&self, _name: &[u8], _value: &[u8], _flags: u32) -> Result<()> {
+    fn setxattr(&self, _name: &[u8], _value: &[u8], _how: SetXattr) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
     /// See [`Self::getxattr`].

@@ -11,6 +11,7 @@ use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::lookup::perm::{MAY_WRITE, cap};
 use crate::objects::vfs::file::File;
+use crate::objects::vfs::flags::AtFlags;
 use crate::objects::vfs::inode::{FileType, SetAttr, Time};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
@@ -51,7 +52,7 @@ fn fd_target(a: &Args) -> Result<Target> {
 fn chmod(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
     let c = Caller::new(&**a.thread);
-    set_mode(&c, &c.target(at::FDCWD, name.bytes(), 0)?, a.u32(1))
+    set_mode(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, a.u32(1))
 }
 
 fn fchmod(a: &Args) -> Result<u64> {
@@ -61,14 +62,11 @@ fn fchmod(a: &Args) -> Result<u64> {
 fn fchmodat(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(1))?;
     let c = Caller::new(&**a.thread);
-    set_mode(&c, &c.target(a.i32(0), name.bytes(), 0)?, a.u32(2))
+    set_mode(&c, &c.target(a.i32(0), name.bytes(), AtFlags::empty())?, a.u32(2))
 }
 
 fn fchmodat2(a: &Args) -> Result<u64> {
-    let flags = a.u32(3);
-    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
-        return Err(Errno::EINVAL);
-    }
+    let flags = a.flags_of(3, AtFlags::TARGET)?;
     let name = Name::read(a.ptr(1))?;
     let c = Caller::new(&**a.thread);
     set_mode(&c, &c.target(a.i32(0), name.bytes(), flags)?, a.u32(2))
@@ -97,25 +95,22 @@ fn set_owner(c: &Caller, t: &Target, uid: u32, gid: u32) -> Result<u64> {
     Ok(0)
 }
 
-fn chown_at(a: &Args, dirfd: i32, path: usize, flags: u32) -> Result<u64> {
-    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn chown_at(a: &Args, dirfd: i32, path: usize, flags: AtFlags) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
     let c = Caller::new(&**a.thread);
     set_owner(&c, &c.target(dirfd, name.bytes(), flags)?, a.u32(path + 1), a.u32(path + 2))
 }
 
 fn chown(a: &Args) -> Result<u64> {
-    chown_at(a, at::FDCWD, 0, 0)
+    chown_at(a, at::FDCWD, 0, AtFlags::empty())
 }
 
 fn lchown(a: &Args) -> Result<u64> {
-    chown_at(a, at::FDCWD, 0, at::SYMLINK_NOFOLLOW)
+    chown_at(a, at::FDCWD, 0, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn fchownat(a: &Args) -> Result<u64> {
-    chown_at(a, a.i32(0), 1, a.u32(4))
+    chown_at(a, a.i32(0), 1, a.flags_of(4, AtFlags::TARGET)?)
 }
 
 fn fchown(a: &Args) -> Result<u64> {
@@ -189,14 +184,14 @@ fn utime(a: &Args) -> Result<u64> {
         t.map(|s| Stamp::At(s.saturating_mul(SECOND)))
     };
     let c = Caller::new(&**a.thread);
-    set_times(&c, &c.target(at::FDCWD, name.bytes(), 0)?, times)
+    set_times(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, times)
 }
 
 fn utimes(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
     let times = two(a.ptr(1), timeval)?;
     let c = Caller::new(&**a.thread);
-    set_times(&c, &c.target(at::FDCWD, name.bytes(), 0)?, times)
+    set_times(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, times)
 }
 
 fn futimesat(a: &Args) -> Result<u64> {
@@ -206,18 +201,15 @@ fn futimesat(a: &Args) -> Result<u64> {
         return set_times(&c, &fd_target(a)?, times);
     }
     let name = Name::read(a.ptr(1))?;
-    set_times(&c, &c.target(a.i32(0), name.bytes(), 0)?, times)
+    set_times(&c, &c.target(a.i32(0), name.bytes(), AtFlags::empty())?, times)
 }
 
 fn utimensat(a: &Args) -> Result<u64> {
-    let flags = a.u32(3);
-    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
-        return Err(Errno::EINVAL);
-    }
+    let flags = a.flags_of(3, AtFlags::TARGET)?;
     let times = two(a.ptr(2), timespec)?;
     let c = Caller::new(&**a.thread);
     if a.ptr(1).is_null() {
-        if flags != 0 {
+        if !flags.is_empty() {
             return Err(Errno::EINVAL);
         }
         return set_times(&c, &fd_target(a)?, times);

@@ -15,7 +15,7 @@ use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm::cap;
 use crate::objects::rootfs::Node;
 use crate::objects::vfs::dentry::Dentry;
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{AtFlags, OpenFlags};
 use crate::objects::vfs::inode::Inode;
 use crate::objects::vfs::mount::Mount;
 use crate::objects::vfs::synthetic::SyntheticInode;
@@ -134,22 +134,24 @@ impl Handle {
 }
 
 fn name_to_handle_at(a: &Args) -> Result<u64> {
-    const MNT_ID_UNIQUE: u32 = 1;
-    const CONNECTABLE: u32 = 2;
-    const FID: u32 = 0x200;
-    let flags = a.u32(4);
-    let known = at::SYMLINK_FOLLOW | at::EMPTY_PATH | FID | MNT_ID_UNIQUE | CONNECTABLE;
-    if flags & !known != 0 || flags & (FID | CONNECTABLE) == FID | CONNECTABLE {
+    let known = AtFlags::SYMLINK_FOLLOW
+        | AtFlags::EMPTY_PATH
+        | AtFlags::HANDLE_FID
+        | AtFlags::HANDLE_MNT_ID_UNIQUE
+        | AtFlags::HANDLE_CONNECTABLE;
+    let flags = a.flags_of(4, known)?;
+    if flags.contains(AtFlags::HANDLE_FID | AtFlags::HANDLE_CONNECTABLE) {
         return Err(Errno::EINVAL);
     }
     let name = Name::read(a.ptr(1))?;
-    let follow = if flags & at::SYMLINK_FOLLOW != 0 { 0 } else { at::SYMLINK_NOFOLLOW };
-    let target = Caller::new(&**a.thread).target(a.i32(0), name.bytes(), flags & at::EMPTY_PATH | follow)?;
-    if flags & CONNECTABLE != 0 {
+    let follow = AtFlags::SYMLINK_NOFOLLOW.when(!flags.contains(AtFlags::SYMLINK_FOLLOW));
+    let target =
+        Caller::new(&**a.thread).target(a.i32(0), name.bytes(), flags & AtFlags::EMPTY_PATH | follow)?;
+    if flags.contains(AtFlags::HANDLE_CONNECTABLE) {
         // As tmpfs: its handles do not hold the directory.
         return Err(Errno::EOPNOTSUPP);
     }
-    let handle = Handle::of(&target, flags & FID != 0)?;
+    let handle = Handle::of(&target, flags.contains(AtFlags::HANDLE_FID))?;
     let room: Head = a.ptr(2).read()?;
     if room.bytes > MAX_BYTES {
         return Err(Errno::EINVAL);
@@ -158,7 +160,7 @@ fn name_to_handle_at(a: &Args) -> Result<u64> {
         Target::Path(p) => p.mount().id,
         Target::File(_) => 0,
     };
-    if flags & MNT_ID_UNIQUE != 0 {
+    if flags.contains(AtFlags::HANDLE_MNT_ID_UNIQUE) {
         a.ptr(3).write(&mount)?
     } else {
         a.ptr(3).write(&(mount as i32))?

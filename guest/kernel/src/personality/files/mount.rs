@@ -1,5 +1,6 @@
 //! `mount(2)` and `umount2(2)`.
 
+use crate::objects::vfs::flags::MountFlags;
 use crate::objects::vfs::kinds::TYPES;
 use alloc::vec::Vec;
 
@@ -11,14 +12,14 @@ use crate::objects::lookup::perm::cap;
 use crate::objects::rootfs::tmpfs;
 use crate::objects::vfs::dentry::Dentry;
 use crate::objects::vfs::kinds::tmpfs_options;
-use crate::objects::vfs::mount::{ms, vfs};
+use crate::objects::vfs::mount::vfs;
 use crate::personality::Arg::{Hex, Ptr, Str};
 use crate::personality::Support::Partial;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 fn mount(a: &Args) -> Result<u64> {
-    let flags = a.u64(3) as u32;
+    let flags: MountFlags = a.known_flags(3);
     let c = Caller::new(&**a.thread);
     if !c.cred.capable(cap::SYS_ADMIN) {
         return Err(Errno::EPERM);
@@ -26,22 +27,22 @@ fn mount(a: &Args) -> Result<u64> {
     let target = Name::read(a.ptr(1))?;
     let point = c.find(at::FDCWD, target.bytes(), true)?;
     let is_root = alloc::sync::Arc::ptr_eq(&point.mount().root, point.dentry());
-    if flags & ms::REMOUNT != 0 {
+    if flags.contains(MountFlags::REMOUNT) {
         if !is_root {
             return Err(Errno::EINVAL);
         }
         point.mount().set_flags(flags);
         return Ok(0);
     }
-    if flags & (ms::PRIVATE | ms::SLAVE | ms::SHARED | ms::UNBINDABLE) != 0 {
+    if flags.intersects(MountFlags::PROPAGATION) {
         // There is one mount namespace: nothing propagates anywhere.
         return if is_root { Ok(0) } else { Err(Errno::EINVAL) };
     }
-    if flags & ms::MOVE != 0 {
+    if flags.contains(MountFlags::MOVE) {
         return Err(Errno::EINVAL);
     }
     let source = if a.ptr(0).is_null() { Vec::new() } else { read_string(a.ptr(0), 4096)? };
-    if flags & ms::BIND != 0 {
+    if flags.contains(MountFlags::BIND) {
         let from = c.find(at::FDCWD, &source, true)?;
         let m = from.mount();
         vfs().mount(&point, from.dentry().clone(), m.fstype, &m.source, m.flags())?;
@@ -51,7 +52,12 @@ fn mount(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let kind = read_string(a.ptr(2), 256)?;
-    let kept = flags & ms::KEPT | if flags & (ms::NOATIME | ms::STRICTATIME) == 0 { ms::RELATIME } else { 0 };
+    let mut kept = flags & MountFlags::KEPT;
+    kept.set(
+        MountFlags::RELATIME,
+        kept.contains(MountFlags::RELATIME)
+            || !flags.intersects(MountFlags::NOATIME | MountFlags::STRICTATIME),
+    );
     if kind == b"tmpfs" || kind == b"ramfs" {
         let data = if a.ptr(4).is_null() { Vec::new() } else { read_string(a.ptr(4), 4096)? };
         vfs().mount(&point, Dentry::root(tmpfs(tmpfs_options(&data)?)), "tmpfs", &source, kept)?;
@@ -64,22 +70,30 @@ fn mount(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
+bitflags::bitflags! {
+    /// Flags of `umount2(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct UnmountFlags: u32 {
+        const FORCE = 1;
+        const DETACH = 2;
+        const EXPIRE = 4;
+        const NOFOLLOW = 8;
+    }
+}
+
 fn umount2(a: &Args) -> Result<u64> {
-    const FORCE: u32 = 1;
-    const DETACH: u32 = 2;
-    const EXPIRE: u32 = 4;
-    const NOFOLLOW: u32 = 8;
-    let flags = a.u32(1);
+    let flags = UnmountFlags::from_bits(a.u32(1));
     let c = Caller::new(&**a.thread);
     if !c.cred.capable(cap::SYS_ADMIN) {
         return Err(Errno::EPERM);
     }
-    if flags & !15 != 0 || flags & EXPIRE != 0 && flags & (DETACH | FORCE) != 0 {
+    let flags = flags.ok_or(Errno::EINVAL)?;
+    if flags.contains(UnmountFlags::EXPIRE) && flags.intersects(UnmountFlags::DETACH | UnmountFlags::FORCE) {
         return Err(Errno::EINVAL);
     }
     let name = Name::read(a.ptr(0))?;
-    let p = c.find(at::FDCWD, name.bytes(), flags & NOFOLLOW == 0)?;
-    vfs().umount(&p, flags & DETACH != 0)?;
+    let p = c.find(at::FDCWD, name.bytes(), !flags.contains(UnmountFlags::NOFOLLOW))?;
+    vfs().umount(&p, flags.contains(UnmountFlags::DETACH))?;
     Ok(0)
 }
 

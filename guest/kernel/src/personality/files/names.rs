@@ -5,6 +5,7 @@ use doppel_abi_linux::syscalls::nr;
 use crate::objects::lookup::caller::{Caller, Name, Target, at};
 use crate::objects::lookup::names;
 use crate::objects::lookup::perm::cap;
+use crate::objects::vfs::flags::{AtFlags, RenameFlags};
 use crate::objects::vfs::inode::FileType;
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Str};
 use crate::personality::Support::Full;
@@ -105,17 +106,12 @@ fn rmdir(a: &Args) -> Result<u64> {
 }
 
 fn unlinkat(a: &Args) -> Result<u64> {
-    match a.u32(2) {
-        0 => unlink_at(a, a.i32(0), 1),
-        at::REMOVEDIR => rmdir_at(a, a.i32(0), 1),
-        _ => Err(Errno::EINVAL),
-    }
+    let dir = a.flags_of(2, AtFlags::REMOVEDIR)?.contains(AtFlags::REMOVEDIR);
+    if dir { rmdir_at(a, a.i32(0), 1) } else { unlink_at(a, a.i32(0), 1) }
 }
 
-fn rename_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: u32) -> Result<u64> {
-    const NOREPLACE: u32 = 1;
-    const EXCHANGE: u32 = 2;
-    if flags & !(NOREPLACE | EXCHANGE) != 0 || flags == NOREPLACE | EXCHANGE {
+fn rename_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: RenameFlags) -> Result<u64> {
+    if flags == RenameFlags::all() {
         return Err(Errno::EINVAL);
     }
     let (old, new) = (Name::read(a.ptr(from.1))?, Name::read(a.ptr(to.1))?);
@@ -124,36 +120,38 @@ fn rename_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: u32) -> Resu
     let (new_dir, new_last, new_slash) = c.parent(to.0, new.bytes())?;
     let special = |n: &[u8]| matches!(n, b"" | b"." | b"..");
     if special(&old_last) || special(&new_last) {
-        return Err(if flags & NOREPLACE != 0 && special(&new_last) { Errno::EEXIST } else { Errno::EBUSY });
+        return Err(if flags.contains(RenameFlags::NOREPLACE) && special(&new_last) {
+            Errno::EEXIST
+        } else {
+            Errno::EBUSY
+        });
     }
-    let slash = old_slash || (new_slash && flags & EXCHANGE == 0);
+    let slash = old_slash || (new_slash && !flags.contains(RenameFlags::EXCHANGE));
     names::rename(&c, (&old_dir, &old_last), (&new_dir, &new_last), flags, slash)?;
     Ok(0)
 }
 
 fn rename(a: &Args) -> Result<u64> {
-    rename_at(a, (at::FDCWD, 0), (at::FDCWD, 1), 0)
+    rename_at(a, (at::FDCWD, 0), (at::FDCWD, 1), RenameFlags::empty())
 }
 
 fn renameat(a: &Args) -> Result<u64> {
-    rename_at(a, (a.i32(0), 1), (a.i32(2), 3), 0)
+    rename_at(a, (a.i32(0), 1), (a.i32(2), 3), RenameFlags::empty())
 }
 
 fn renameat2(a: &Args) -> Result<u64> {
-    rename_at(a, (a.i32(0), 1), (a.i32(2), 3), a.u32(4))
+    rename_at(a, (a.i32(0), 1), (a.i32(2), 3), a.flags(4)?)
 }
 
-fn link_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: u32) -> Result<u64> {
-    if flags & !(at::SYMLINK_FOLLOW | at::EMPTY_PATH) != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn link_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: AtFlags) -> Result<u64> {
     let (old, new) = (Name::read(a.ptr(from.1))?, Name::read(a.ptr(to.1))?);
     let c = Caller::new(&**a.thread);
-    if flags & at::EMPTY_PATH != 0 && old.bytes().is_empty() && !c.cred.capable(cap::DAC_READ_SEARCH) {
+    if flags.contains(AtFlags::EMPTY_PATH) && old.bytes().is_empty() && !c.cred.capable(cap::DAC_READ_SEARCH)
+    {
         return Err(Errno::ENOENT);
     }
-    let nofollow = if flags & at::SYMLINK_FOLLOW == 0 { at::SYMLINK_NOFOLLOW } else { 0 };
-    let target = c.target(from.0, old.bytes(), (flags & at::EMPTY_PATH) | nofollow)?;
+    let nofollow = AtFlags::SYMLINK_NOFOLLOW.when(!flags.contains(AtFlags::SYMLINK_FOLLOW));
+    let target = c.target(from.0, old.bytes(), (flags & AtFlags::EMPTY_PATH) | nofollow)?;
     let Target::Path(source) = target else { return Err(Errno::EXDEV) };
     let (dir, last, slash) = c.parent(to.0, new.bytes())?;
     new_name(&last)?;
@@ -165,11 +163,11 @@ fn link_at(a: &Args, from: (i32, usize), to: (i32, usize), flags: u32) -> Result
 }
 
 fn link(a: &Args) -> Result<u64> {
-    link_at(a, (at::FDCWD, 0), (at::FDCWD, 1), 0)
+    link_at(a, (at::FDCWD, 0), (at::FDCWD, 1), AtFlags::empty())
 }
 
 fn linkat(a: &Args) -> Result<u64> {
-    link_at(a, (a.i32(0), 1), (a.i32(2), 3), a.u32(4))
+    link_at(a, (a.i32(0), 1), (a.i32(2), 3), a.flags_of(4, AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH)?)
 }
 
 fn symlink_at(a: &Args, target: usize, dirfd: i32, path: usize) -> Result<u64> {

@@ -6,9 +6,8 @@ use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::lookup::caller::{Caller, Name, at};
 use crate::objects::lookup::open;
-use crate::objects::lookup::walk::resolve;
 use crate::objects::vfs::file::File;
-use crate::objects::vfs::flags::OpenFlags;
+use crate::objects::vfs::flags::{OpenFlags, Resolve};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
@@ -26,9 +25,9 @@ doppel_machine::pod_struct! {
     }
 }
 
-fn open_at(a: &Args, dirfd: i32, path: usize, flags: OpenFlags, mode: u32, restrict: u32) -> Result<u64> {
+fn open_at(a: &Args, dirfd: i32, path: usize, flags: OpenFlags, mode: u32, restrict: Resolve) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
-    let quick = if restrict == 0 { open::quick(&**a.thread, dirfd, name.bytes(), flags) } else { None };
+    let quick = if restrict.is_empty() { open::quick(&**a.thread, dirfd, name.bytes(), flags) } else { None };
     let file = match quick {
         Some(f) => f?,
         None => open_slow(a, dirfd, name.bytes(), flags, mode, restrict)?,
@@ -44,12 +43,12 @@ fn open_slow(
     name: &[u8],
     flags: OpenFlags,
     mode: u32,
-    restrict: u32,
+    restrict: Resolve,
 ) -> Result<Arc<File>> {
     let caller = Caller::new(&**a.thread);
-    if restrict == 0 && name.first() == Some(&b'/') {
+    if restrict.is_empty() && name.first() == Some(&b'/') {
         open::open(&caller, &caller.walker, caller.walker.root(), name, flags, mode)
-    } else if restrict == 0 {
+    } else if restrict.is_empty() {
         let base = caller.base(dirfd, name)?;
         open::open(&caller, &caller.walker, &base, name, flags, mode)
     } else {
@@ -61,15 +60,22 @@ fn open_slow(
 }
 
 fn open(a: &Args) -> Result<u64> {
-    open_at(a, at::FDCWD, 0, a.known_flags(1), a.u32(2), 0)
+    open_at(a, at::FDCWD, 0, a.known_flags(1), a.u32(2), Resolve::empty())
 }
 
 fn openat(a: &Args) -> Result<u64> {
-    open_at(a, a.i32(0), 1, a.known_flags(2), a.u32(3), 0)
+    open_at(a, a.i32(0), 1, a.known_flags(2), a.u32(3), Resolve::empty())
 }
 
 fn creat(a: &Args) -> Result<u64> {
-    open_at(a, at::FDCWD, 0, OpenFlags::CREAT | OpenFlags::WRONLY | OpenFlags::TRUNC, a.u32(1), 0)
+    open_at(
+        a,
+        at::FDCWD,
+        0,
+        OpenFlags::CREAT | OpenFlags::WRONLY | OpenFlags::TRUNC,
+        a.u32(1),
+        Resolve::empty(),
+    )
 }
 
 fn openat2(a: &Args) -> Result<u64> {
@@ -92,11 +98,10 @@ fn openat2(a: &Args) -> Result<u64> {
         at += n;
     }
     let flags = u32::try_from(how.flags).ok().and_then(OpenFlags::from_bits).ok_or(Errno::EINVAL)?;
-    let restrict = u32::try_from(how.resolve).map_err(|_| Errno::EINVAL)?;
+    let restrict = u32::try_from(how.resolve).ok().and_then(Resolve::from_bits).ok_or(Errno::EINVAL)?;
     let with_path = OpenFlags::PATH | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW | OpenFlags::CLOEXEC;
     let makes = flags.contains(OpenFlags::CREAT) || flags.contains(OpenFlags::TMPFILE);
-    if restrict & !resolve::ALL != 0
-        || restrict & (resolve::BENEATH | resolve::IN_ROOT) == resolve::BENEATH | resolve::IN_ROOT
+    if restrict.contains(Resolve::BENEATH | Resolve::IN_ROOT)
         || (how.mode != 0 && !makes)
         || how.mode & !0o7777 != 0
         || (flags.contains(OpenFlags::PATH) && !with_path.contains(flags))

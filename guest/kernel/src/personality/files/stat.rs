@@ -10,6 +10,7 @@ use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::vfs::devices::split;
 use crate::objects::vfs::file::File;
+use crate::objects::vfs::flags::{AtFlags, MountFlags};
 use crate::objects::vfs::inode::{Stat, StatFs, Time};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
@@ -157,8 +158,8 @@ fn put_stat(p: UserPtr, s: &Stat) -> Result<u64> {
 
 /// Attributes of what a name stands for: from the directory cache, if it can be.
 #[inline]
-fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
-    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> {
+    let follow = !flags.contains(AtFlags::SYMLINK_NOFOLLOW);
     match peek(&**a.thread, dirfd, name, follow, |spot, _| Some(spot.dentry.inode().stat())) {
         Some(r) => r,
         None => stat_slow(a, dirfd, name, flags),
@@ -166,18 +167,18 @@ fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
 }
 
 #[cold]
-fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: u32) -> Result<Stat> {
+fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> {
     Caller::new(&**a.thread).target(dirfd, name, flags)?.stat()
 }
 
 fn stat(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
-    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), 0)?)
+    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), AtFlags::empty())?)
 }
 
 fn lstat(a: &Args) -> Result<u64> {
     let name = Name::read(a.ptr(0))?;
-    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), at::SYMLINK_NOFOLLOW)?)
+    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn fstat(a: &Args) -> Result<u64> {
@@ -186,12 +187,9 @@ fn fstat(a: &Args) -> Result<u64> {
 }
 
 fn newfstatat(a: &Args) -> Result<u64> {
-    let flags = a.u32(3);
-    if flags & !(at::SYMLINK_NOFOLLOW | at::EMPTY_PATH | at::NO_AUTOMOUNT) != 0 {
-        return Err(Errno::EINVAL);
-    }
+    let flags = a.flags_of(3, AtFlags::TARGET | AtFlags::NO_AUTOMOUNT)?;
     let name = Name::read(a.ptr(1))?;
-    if name.bytes().is_empty() && flags & at::EMPTY_PATH != 0 && a.i32(0) != at::FDCWD {
+    if name.bytes().is_empty() && flags.contains(AtFlags::EMPTY_PATH) && a.i32(0) != at::FDCWD {
         let f = a.thread.any_file(a.i32(0))?;
         return put_stat(a.ptr(2), &file_stat(&f)?);
     }
@@ -202,19 +200,27 @@ fn statx_time(t: Time) -> StatxTime {
     StatxTime { sec: t.div_euclid(SECOND), nsec: t.rem_euclid(SECOND) as u32, pad: 0 }
 }
 
+bitflags::bitflags! {
+    /// What `statx(2)` is asked for, and what it gives.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct StatxMask: u32 {
+        const BASIC_STATS = 0x7ff;
+        const BTIME = 0x800;
+        const MNT_ID = 0x1000;
+        const RESERVED = 0x8000_0000;
+    }
+}
+
 fn statx(a: &Args) -> Result<u64> {
-    const BASIC: u32 = 0x7ff;
-    const BTIME: u32 = 0x800;
-    const MNT_ID: u32 = 0x1000;
-    const RESERVED: u32 = 0x8000_0000;
     const MOUNT_ROOT: u64 = 0x2000;
-    let (flags, mask) = (a.u32(2), a.u32(3));
-    let known = at::SYMLINK_NOFOLLOW | at::EMPTY_PATH | at::NO_AUTOMOUNT | at::STATX_SYNC_TYPE;
-    if flags & !known != 0 || flags & at::STATX_SYNC_TYPE == at::STATX_SYNC_TYPE || mask & RESERVED != 0 {
+    let flags = a.flags_of(2, AtFlags::TARGET | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_SYNC_TYPE)?;
+    if flags.contains(AtFlags::STATX_SYNC_TYPE)
+        || StatxMask::from_bits_retain(a.u32(3)).contains(StatxMask::RESERVED)
+    {
         return Err(Errno::EINVAL);
     }
     // Programs probe with a null path and AT_EMPTY_PATH.
-    let name = if a.ptr(1).is_null() && flags & at::EMPTY_PATH != 0 && a.i32(0) >= 0 {
+    let name = if a.ptr(1).is_null() && flags.contains(AtFlags::EMPTY_PATH) && a.i32(0) >= 0 {
         None
     } else {
         Some(Name::read(a.ptr(1))?)
@@ -227,8 +233,10 @@ fn statx(a: &Args) -> Result<u64> {
     };
     let (rmajor, rminor) = split(s.rdev);
     let (major, minor) = split(s.dev);
+    let mut given = StatxMask::BASIC_STATS | StatxMask::BTIME;
+    given.set(StatxMask::MNT_ID, mnt_id != 0);
     a.ptr(4).write(&UserStatx {
-        mask: BASIC | BTIME | if mnt_id != 0 { MNT_ID } else { 0 },
+        mask: given.bits(),
         blksize: s.blksize,
         attributes: if is_root { MOUNT_ROOT } else { 0 },
         nlink: s.nlink,
@@ -249,15 +257,14 @@ fn statx(a: &Args) -> Result<u64> {
 }
 
 /// The answer, where the caller asks with its own identity and the directory cache knows the name.
-fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: u32) -> Option<Result<u64>> {
+fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: AtFlags) -> Option<Result<u64>> {
     let own = |c: &Cred| c.fsuid == c.ruid && c.fsgid == c.rgid;
-    if flags & at::EACCESS == 0 && !own(a.thread.cred.get(&shield::read())) {
+    if !flags.contains(AtFlags::EACCESS) && !own(a.thread.cred.get(&shield::read())) {
         return None;
     }
-    let follow = flags & at::SYMLINK_NOFOLLOW == 0;
+    let follow = !flags.contains(AtFlags::SYMLINK_NOFOLLOW);
     let found = peek(&**a.thread, dirfd, name, follow, |spot, cred| {
-        let runs =
-            mode & perm::MAY_EXEC == 0 || spot.mount.flags() & crate::objects::vfs::mount::ms::NOEXEC == 0;
+        let runs = mode & perm::MAY_EXEC == 0 || !spot.mount.flags().contains(MountFlags::NOEXEC);
         let writes = mode & perm::MAY_WRITE == 0 || spot.mount.writable().is_ok();
         let kind_matters = spot.dentry.kind() == crate::objects::vfs::FileType::Symlink;
         let answer =
@@ -267,15 +274,15 @@ fn access_cached(a: &Args, dirfd: i32, name: &[u8], mode: u32, flags: u32) -> Op
     Some(found.and_then(|r| r))
 }
 
-fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result<u64> {
-    if mode & !7 != 0 || flags & !(at::EACCESS | at::SYMLINK_NOFOLLOW | at::EMPTY_PATH) != 0 {
+fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: AtFlags) -> Result<u64> {
+    if mode & !7 != 0 {
         return Err(Errno::EINVAL);
     }
     let name = Name::read(a.ptr(path))?;
     if let Some(r) = access_cached(a, dirfd, name.bytes(), mode, flags) {
         return r;
     }
-    let caller = if flags & at::EACCESS != 0 {
+    let caller = if flags.contains(AtFlags::EACCESS) {
         Caller::new(&**a.thread)
     } else {
         let cred = a.thread.cred();
@@ -295,10 +302,7 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result
     }
     let Target::Path(path) = target else { return Ok(0) };
     let regular = matches!(path.dentry().kind(), crate::objects::vfs::FileType::Regular);
-    if mode & perm::MAY_EXEC != 0
-        && regular
-        && path.mount().flags() & crate::objects::vfs::mount::ms::NOEXEC != 0
-    {
+    if mode & perm::MAY_EXEC != 0 && regular && path.mount().flags().contains(MountFlags::NOEXEC) {
         return Err(Errno::EACCES);
     }
     perm::check(&caller.cred, &**path.inode(), mode)?;
@@ -316,15 +320,15 @@ fn access_at(a: &Args, dirfd: i32, path: usize, mode: u32, flags: u32) -> Result
 }
 
 fn access(a: &Args) -> Result<u64> {
-    access_at(a, at::FDCWD, 0, a.u32(1), 0)
+    access_at(a, at::FDCWD, 0, a.u32(1), AtFlags::empty())
 }
 
 fn faccessat(a: &Args) -> Result<u64> {
-    access_at(a, a.i32(0), 1, a.u32(2), 0)
+    access_at(a, a.i32(0), 1, a.u32(2), AtFlags::empty())
 }
 
 fn faccessat2(a: &Args) -> Result<u64> {
-    access_at(a, a.i32(0), 1, a.u32(2), a.u32(3))
+    access_at(a, a.i32(0), 1, a.u32(2), a.flags_of(3, AtFlags::TARGET | AtFlags::EACCESS)?)
 }
 
 fn read_link(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
@@ -335,7 +339,7 @@ fn read_link(a: &Args, dirfd: i32, path: usize) -> Result<u64> {
     let name = Name::read(a.ptr(path))?;
     let caller = Caller::new(&**a.thread);
     // An empty name means the link a descriptor was opened on with O_PATH | O_NOFOLLOW.
-    let target = match caller.target(dirfd, name.bytes(), at::SYMLINK_NOFOLLOW | at::EMPTY_PATH)? {
+    let target = match caller.target(dirfd, name.bytes(), AtFlags::TARGET)? {
         Target::Path(p) => p,
         Target::File(_) => return Err(Errno::ENOENT),
     };
@@ -369,7 +373,7 @@ fn magic(s: &StatFs, at: Option<&Path>) -> u64 {
 }
 
 fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
-    let mount_flags = at.map_or(0, |p| p.mount().flags());
+    let mount_flags = at.map_or(MountFlags::empty(), |p| p.mount().flags());
     const ST_VALID: i64 = 0x20;
     p.write(&UserStatfs {
         kind: magic(s, at).cast_signed(),
@@ -380,8 +384,8 @@ fn put_statfs(p: UserPtr, s: &StatFs, at: Option<&Path>) -> Result<u64> {
         namelen: 255,
         frsize: s.block_size.cast_signed(),
         flags: ST_VALID
-            | i64::from(mount_flags & 0xf)
-            | if mount_flags & 0x20_0000 != 0 { 0x1000 } else { 0 },
+            | i64::from(mount_flags.bits() & 0xf)
+            | if mount_flags.contains(MountFlags::RELATIME) { 0x1000 } else { 0 },
         spare: [0; 4],
     })?;
     Ok(0)

@@ -9,6 +9,7 @@ use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Name, Target, at};
 use crate::objects::lookup::perm;
 use crate::objects::lookup::perm::{MAY_READ, MAY_WRITE, cap};
+use crate::objects::vfs::flags::AtFlags;
 use crate::objects::vfs::inode::{FileType, Inode};
 use crate::personality::Arg::{Fd, Hex, Int, Ptr, Str};
 use crate::personality::Support::Full;
@@ -80,17 +81,14 @@ fn target(a: &Args, c: &Caller, by: By) -> Result<Target> {
         }
         _ => {
             let name = Name::read(a.ptr(0))?;
-            let flags = if by == By::Link { at::SYMLINK_NOFOLLOW } else { 0 };
+            let flags = AtFlags::SYMLINK_NOFOLLOW.when(by == By::Link);
             c.target(at::FDCWD, name.bytes(), flags)
         }
     }
 }
 
 fn set(a: &Args, by: By) -> Result<u64> {
-    let (size, flags) = (a.len(3), a.u32(4));
-    if flags > 2 {
-        return Err(Errno::EINVAL);
-    }
+    let (size, how) = (a.len(3), a.number(4)?);
     if size > VALUE_MAX {
         return Err(Errno::E2BIG);
     }
@@ -102,7 +100,7 @@ fn set(a: &Args, by: By) -> Result<u64> {
     t.writable()?;
     let inode = t.inode(without(&name, Errno::EPERM))?;
     allowed(&c, &**inode, &name, true)?;
-    inode.setxattr(&name, &value, flags)?;
+    inode.setxattr(&name, &value, how)?;
     tell(&t);
     Ok(0)
 }

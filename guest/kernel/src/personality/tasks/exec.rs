@@ -5,13 +5,14 @@ use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
 
+use crate::Result;
 use crate::objects::lookup::caller::at;
 use crate::objects::vfs::File;
+use crate::objects::vfs::flags::AtFlags;
 use crate::personality::Support::Full;
 use crate::personality::{Arg, Args, Syscall, call};
 use crate::process::life::exec::{Request, find, read_strings, run};
 use crate::process::task::rlimit;
-use crate::{Errno, Result};
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
@@ -21,16 +22,13 @@ pub const CALLS: &[Syscall] = &[
 
 fn execve(a: &Args) -> Result<u64> {
     let name = a.path(0)?;
-    let file = find(at::FDCWD, &name, 0)?;
+    let file = find(at::FDCWD, &name, AtFlags::empty())?;
     exec_args(a, file, name, 1)
 }
 
 fn execveat(a: &Args) -> Result<u64> {
-    let (dirfd, name, fl) = (a.i32(0), a.path(1)?, a.u32(4));
-    if fl & !(at::EMPTY_PATH | at::SYMLINK_NOFOLLOW) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let file = find(dirfd, &name, fl)?;
+    let (dirfd, name) = (a.i32(0), a.path(1)?);
+    let file = find(dirfd, &name, a.flags_of(4, AtFlags::TARGET)?)?;
     let shown = if name.is_empty() {
         alloc::format!("/dev/fd/{dirfd}").into_bytes()
     } else if dirfd != at::FDCWD && !name.starts_with(b"/") {

@@ -21,8 +21,7 @@ use crate::objects::lookup::caller::read_string;
 use crate::objects::lookup::caller::{Caller, Target, at};
 use crate::objects::lookup::perm::{self, MAY_EXEC};
 use crate::objects::vfs::attach::busy::Guard;
-use crate::objects::vfs::flags::OpenFlags;
-use crate::objects::vfs::mount::ms;
+use crate::objects::vfs::flags::{AtFlags, MountFlags, OpenFlags};
 use crate::objects::vfs::{File, FileType, Inode};
 use crate::process::signal::sig;
 use crate::process::task::directory::change_dir;
@@ -76,7 +75,7 @@ pub(crate) fn read_strings(mut p: UserPtr, room: &mut usize) -> Result<Strings> 
 }
 
 /// Opens a file for execution: a regular file with permission to execute. `flags` as execveat's.
-pub(crate) fn find(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
+pub(crate) fn find(dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Arc<File>> {
     let caller = Caller::current();
     let regular = |i: &Arc<dyn Inode>| {
         if i.stat().kind() != FileType::Regular {
@@ -88,7 +87,7 @@ pub(crate) fn find(dirfd: i32, name: &[u8], flags: u32) -> Result<Arc<File>> {
         Target::Path(path) => {
             let inode = path.inode();
             regular(inode)?;
-            if path.mount().flags() & ms::NOEXEC != 0 {
+            if path.mount().flags().contains(MountFlags::NOEXEC) {
                 return Err(Errno::EACCES);
             }
             Ok(File::new(inode.open(OpenFlags::RDONLY)?, inode.clone(), path.clone(), OpenFlags::RDONLY))
@@ -133,7 +132,7 @@ fn prepare(thread: &Arc<Thread>, r: Request) -> Result<Ready> {
                 new.extend(&argv, 1);
                 argv = new;
                 script_name = interp.to_vec();
-                file = find(at::FDCWD, &script_name, 0)?;
+                file = find(at::FDCWD, &script_name, AtFlags::empty())?;
             }
         }
     }
@@ -154,7 +153,7 @@ fn deny_writes(file: &Arc<File>) -> Result<()> {
 
 /// Opens the program's interpreter (the dynamic linker).
 fn open_interp(name: &[u8]) -> Result<Binary> {
-    let file = find(at::FDCWD, name, 0)?;
+    let file = find(at::FDCWD, name, AtFlags::empty())?;
     let mut head = [0u8; 64];
     let n = read_at(&file, 0, &mut head)?;
     let b =
@@ -167,7 +166,7 @@ fn new_cred(thread: &Arc<Thread>, file: &File) -> (Cred, bool) {
     let p = &thread.process;
     let mut c = (*thread.cred()).clone();
     let old = (c.euid, c.egid);
-    let nosuid = file.path.as_ref().is_none_or(|p| p.mount().flags() & ms::NOSUID != 0);
+    let nosuid = file.path.as_ref().is_none_or(|p| p.mount().flags().contains(MountFlags::NOSUID));
     if let Some(inode) = &file.inode
         && !nosuid
         && !p.no_new_privs.load(Ordering::Relaxed)
@@ -317,7 +316,7 @@ pub fn load_program(t: &Arc<Thread>, data: &BootData) -> Result<()> {
 /// Finds a program as a shell would: by its path, or in PATH.
 fn find_program(name: &[u8], envp: &[Vec<u8>]) -> Result<(Arc<File>, Vec<u8>)> {
     if name.contains(&b'/') {
-        return Ok((find(at::FDCWD, name, 0)?, name.to_vec()));
+        return Ok((find(at::FDCWD, name, AtFlags::empty())?, name.to_vec()));
     }
     let path = envp.iter().find_map(|e| e.strip_prefix(b"PATH="));
     let path = path.unwrap_or(b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
@@ -326,7 +325,7 @@ fn find_program(name: &[u8], envp: &[Vec<u8>]) -> Result<(Arc<File>, Vec<u8>)> {
         let mut full = if dir.is_empty() { b".".to_vec() } else { dir.to_vec() };
         full.push(b'/');
         full.extend_from_slice(name);
-        match find(at::FDCWD, &full, 0) {
+        match find(at::FDCWD, &full, AtFlags::empty()) {
             Ok(f) => return Ok((f, full)),
             Err(Errno::EACCES) => error = Errno::EACCES,
             Err(_) => {}

@@ -6,6 +6,7 @@
 pub mod table;
 
 use crate::core::part::Part;
+use crate::objects::vfs::flags::MountFlags;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -19,29 +20,6 @@ use crate::objects::vfs::dentry::{Dentry, MOUNTPOINT};
 use crate::objects::vfs::inode::{FileType, Inode};
 use crate::objects::vfs::poll;
 use crate::{Errno, Result, kernel};
-
-/// Mount flags (`mount(2)`).
-#[allow(missing_docs)]
-pub mod ms {
-    pub const RDONLY: u32 = 1;
-    pub const NOSUID: u32 = 2;
-    pub const NODEV: u32 = 4;
-    pub const NOEXEC: u32 = 8;
-    pub const REMOUNT: u32 = 32;
-    pub const NOATIME: u32 = 1024;
-    pub const BIND: u32 = 4096;
-    pub const MOVE: u32 = 8192;
-    pub const REC: u32 = 16384;
-    pub const SILENT: u32 = 32768;
-    pub const UNBINDABLE: u32 = 1 << 17;
-    pub const PRIVATE: u32 = 1 << 18;
-    pub const SLAVE: u32 = 1 << 19;
-    pub const SHARED: u32 = 1 << 20;
-    pub const RELATIME: u32 = 1 << 21;
-    pub const STRICTATIME: u32 = 1 << 24;
-    /// What a mount keeps.
-    pub const KEPT: u32 = RDONLY | NOSUID | NODEV | NOEXEC | NOATIME | RELATIME;
-}
 
 /// A mounted file system.
 pub struct Mount {
@@ -59,33 +37,33 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// The [`ms`] flags.
-    pub fn flags(&self) -> u32 {
-        self.flags.load(Ordering::Relaxed)
+    /// How it is mounted.
+    pub fn flags(&self) -> MountFlags {
+        MountFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
     }
 
     /// Changes the flags (remount).
-    pub fn set_flags(&self, flags: u32) {
-        self.flags.store(flags & ms::KEPT, Ordering::Relaxed);
+    pub fn set_flags(&self, flags: MountFlags) {
+        self.flags.store((flags & MountFlags::KEPT).bits(), Ordering::Relaxed);
     }
 
     /// EROFS if mounted read-only.
     pub fn writable(&self) -> Result<()> {
-        if self.flags() & ms::RDONLY != 0 { Err(Errno::EROFS) } else { Ok(()) }
+        if self.flags().contains(MountFlags::RDONLY) { Err(Errno::EROFS) } else { Ok(()) }
     }
 
     /// Options as /proc/mounts shows them.
     pub fn options(&self) -> alloc::string::String {
         let f = self.flags();
-        let mut s = alloc::string::String::from(if f & ms::RDONLY != 0 { "ro" } else { "rw" });
+        let mut s = alloc::string::String::from(if f.contains(MountFlags::RDONLY) { "ro" } else { "rw" });
         for (bit, name) in [
-            (ms::NOSUID, ",nosuid"),
-            (ms::NODEV, ",nodev"),
-            (ms::NOEXEC, ",noexec"),
-            (ms::NOATIME, ",noatime"),
-            (ms::RELATIME, ",relatime"),
+            (MountFlags::NOSUID, ",nosuid"),
+            (MountFlags::NODEV, ",nodev"),
+            (MountFlags::NOEXEC, ",noexec"),
+            (MountFlags::NOATIME, ",noatime"),
+            (MountFlags::RELATIME, ",relatime"),
         ] {
-            if f & bit != 0 {
+            if f.contains(bit) {
                 s.push_str(name);
             }
         }
@@ -127,7 +105,7 @@ pub(in crate::objects::vfs) fn init(root: Arc<dyn Inode>) {
         at: None,
         fstype: "overlay",
         source: b"overlay".to_vec(),
-        flags: AtomicU32::new(ms::RELATIME),
+        flags: AtomicU32::new(MountFlags::RELATIME.bits()),
     });
     let root = Path::new(mount.clone(), mount.root.clone());
     let v = Vfs {
@@ -183,7 +161,7 @@ impl Vfs {
         root: Arc<Dentry>,
         fstype: &'static str,
         source: &[u8],
-        flags: u32,
+        flags: MountFlags,
     ) -> Result<()> {
         if (root.kind() == FileType::Directory) != (at.dentry().kind() == FileType::Directory) {
             return Err(Errno::ENOTDIR);
@@ -195,7 +173,7 @@ impl Vfs {
             at: Some(at.clone()),
             fstype,
             source: source.to_vec(),
-            flags: AtomicU32::new(flags & ms::KEPT),
+            flags: AtomicU32::new((flags & MountFlags::KEPT).bits()),
         });
         let _one_at_a_time = self.changing.lock();
         let mut mounts = self.list();
