@@ -3,6 +3,7 @@
 import subprocess
 from typing import Any
 
+import pytest
 from conftest import DOPPEL, Running, eventually
 
 WAITERS = """
@@ -55,6 +56,30 @@ def test_stacks_of_a_domain_from_outside() -> None:
         assert loop == ("R", "-", []), loop
     finally:
         domain.stop()
+
+
+@pytest.mark.parametrize(
+    ("how", "calls"),
+    [
+        ([], ["read", "inner", "outer", "main", "_start"]),
+        # Through the frame that the kernel built for a handler.
+        (["signal"], ["read", "inner", "outer", "handler", "raise", "signalled", "main", "_start"]),
+    ],
+)
+def test_calls_of_a_program(need: Any, how: list[str], calls: list[str]) -> None:
+    need("blocked")
+    domain = Running("domain-tests", "/t/blocked", *how)
+    try:
+        assert eventually(lambda: stacks_of(domain.name).get("blocked", "R")[1].endswith("Pipe::read"))
+        stack = stacks_of(domain.name)["blocked"][2]
+    finally:
+        domain.stop()
+    # Outermost are the program's, behind the kernel's own.
+    program = [call for call in stack if not call.startswith("[<0>]")]
+    assert stack[-len(program) :] == program, stack
+    names = [call.split()[1].split("+")[0] for call in program if " " in call]
+    at = [next(i for i, name in enumerate(names) if name.endswith(call)) for call in calls]
+    assert at == sorted(at) and all(call.startswith("blocked") for call in program), stack
 
 
 def test_stacks_of_none() -> None:

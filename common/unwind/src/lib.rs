@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod cfi;
 pub mod kernel;
+pub mod object;
 mod reader;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,14 @@
 //! Tables made by hand, and our own unwind tables.
 
+extern crate std;
+
+use alloc::string::String;
 use alloc::vec::Vec;
+use std::format;
 
 use crate::cfi::{Common, Entries, RBP, RETURN_ADDRESS, RSP, Row, Rule};
 use crate::kernel::{Builder, Table, size};
+use crate::object::{Caller, Object, Source};
 use crate::{Registers, cfi};
 
 const BASE: u64 = 0x1000_0000;
@@ -108,4 +113,87 @@ fn a_kernel_stack_is_walked() {
 fn a_cut_kernel_table_is_refused() {
     let bytes = table();
     assert!((0..bytes.len()).all(|n| Table::new(&bytes[..n], BASE).is_none()));
+}
+
+/// A file in memory.
+struct Bytes(Vec<u8>);
+
+impl Source for Bytes {
+    fn read(&self, at: u64, buf: &mut [u8]) -> Option<()> {
+        let at = usize::try_from(at).ok()?;
+        buf.copy_from_slice(self.0.get(at..at.checked_add(buf.len())?)?);
+        Some(())
+    }
+}
+
+/// The program that runs these tests.
+fn myself() -> Bytes {
+    Bytes(std::fs::read("/proc/self/exe").unwrap())
+}
+
+#[inline(never)]
+fn one_of_its_functions() -> u32 {
+    std::hint::black_box(7)
+}
+
+/// An address of memory as an offset in the program's file.
+fn file_offset(address: u64) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .find_map(|line| {
+            let mut words = line.split_whitespace();
+            let (start, end) = words.next()?.split_once('-')?;
+            let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+            let offset = u64::from_str_radix(words.nth(1)?, 16).ok()?;
+            (start..end).contains(&address).then(|| address - start + offset)
+        })
+        .unwrap()
+}
+
+#[test]
+fn functions_of_a_program_are_named_and_left() {
+    let file = myself();
+    let object = Object::read(&file).unwrap();
+    let at = object.address(file_offset(one_of_its_functions as *const () as u64)).unwrap();
+    let name = object.function(&file, at).unwrap();
+    assert!(name.name.contains("one_of_its_functions") && name.offset == 0, "{name:?}");
+    // At its first instruction the return address is on top of the stack.
+    let mut r = Registers([0; cfi::REGISTERS]);
+    (r.0[RETURN_ADDRESS], r.0[RSP], r.0[RBP]) = (at, 0x1000, 5);
+    let caller = object.caller(&file, at, &r, &mut |at| (at == 0x1000).then_some(0x1234));
+    let Caller::Found(found, false) = caller else { panic!("{caller:?}") };
+    assert_eq!((found.pc(), found.sp(), found.0[RBP]), (0x1234, 0x1008, 5));
+    assert_eq!(object.caller(&file, at, &r, &mut |_| None), Caller::End);
+    // The same without the sorted table: its program header becomes one of no kind.
+    let mut unsorted = Bytes(file.0.clone());
+    let kind = 0x6474_e550_u32.to_le_bytes();
+    let header = (64..1024).step_by(8).find(|i| unsorted.0[*i..].starts_with(&kind)).unwrap();
+    unsorted.0[header..header + 4].fill(0);
+    let object_without = Object::read(&unsorted).unwrap();
+    assert_eq!(object_without.caller(&unsorted, at, &r, &mut |_| Some(0x1234)), caller);
+    assert_eq!(object.caller(&file, 0, &r, &mut |_| None), Caller::NotDescribed);
+    assert_eq!(object.function(&file, 0), None);
+}
+
+#[test]
+fn broken_files_do_no_harm() {
+    let good = myself();
+    let object = Object::read(&good).unwrap();
+    let at = object.address(file_offset(one_of_its_functions as *const () as u64)).unwrap();
+    let r = Registers([1 << 20; cfi::REGISTERS]);
+    let look = |file: &Bytes| {
+        let object = Object::read(file)?;
+        let caller = object.caller(file, at, &r, &mut |_| Some(0));
+        Some((format!("{caller:?}"), object.function(file, at).map(|n| n.name)))
+    };
+    let whole: Option<(String, Option<String>)> = look(&good);
+    assert!(whole.is_some());
+    // Headers with impossible numbers in each place, and files that end early.
+    for place in 0..0x400 {
+        let mut bad = Bytes(good.0.clone());
+        bad.0[place..place + 8].fill(0xff);
+        look(&bad);
+        bad.0.truncate(place);
+        assert!(look(&bad).is_none_or(|(_, name)| name.is_none()), "cut at {place}");
+    }
 }

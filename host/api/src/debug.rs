@@ -18,6 +18,9 @@ pub struct ThreadStack {
     pub wait_channel: String,
     /// Its calls in the kernel, innermost first, as in `/proc/PID/stack`; none if it runs, or are not told.
     pub kernel_stack: Vec<String>,
+    /// Its calls in its program, innermost first, as `libc.so.6 read+0x4d`; none if it runs, or are not told.
+    #[serde(default)]
+    pub user_stack: Vec<String>,
 }
 
 /// How much an event of a guest kernel matters; a level includes those before it.

@@ -248,8 +248,8 @@ impl ProcessRecord {
 }
 
 /// What is said of a thread. As text it ends with a space; its name, a NUL, the function in which the guest kernel waits for
-/// it and a NUL, its calls in the guest kernel, a line each, and a NUL follow. Both are empty for one that runs, and for
-/// threads of a paene domain as far as the host's kernel does not tell.
+/// it and a NUL, its calls in the guest kernel, a line each, and a NUL, its calls in its program, likewise, and a NUL follow. All
+/// three are empty for one that runs, and for threads of a paene domain as far as the host's kernel does not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadRecord {
     /// Its process.
@@ -276,14 +276,17 @@ impl ThreadRecord {
         Some((record, words.text()?))
     }
 
-    /// Reads what `stacks` has printed: of each thread its record, name, where it waits and its calls. A domain has written
+    /// Reads what `stacks` has printed: of each thread its record, name, where it waits and its calls in kernel and program. A domain has written
     /// it: none in place of what is not like this.
-    pub fn all(text: &str) -> impl Iterator<Item = Option<(Self, [&str; 3])>> {
+    pub fn all(text: &str) -> impl Iterator<Item = Option<(Self, [&str; 4])>> {
         let mut parts = text.split('\0');
         core::iter::from_fn(move || {
             let head = parts.next().filter(|head| !head.is_empty())?;
-            let (channel, calls) = (parts.next(), parts.next());
-            Some(Self::parse(head).and_then(|(record, name)| Some((record, [name, channel?, calls?]))))
+            let (channel, calls, program) = (parts.next(), parts.next(), parts.next());
+            Some(
+                Self::parse(head)
+                    .and_then(|(record, name)| Some((record, [name, channel?, calls?, program?]))),
+            )
         })
     }
 }
@@ -400,9 +403,12 @@ mod tests {
         let thread = ThreadRecord { pid: 7, tid: 9, state: 'R' };
         assert_eq!(ThreadRecord::parse(&format!("{thread}a b")), Some((thread, "a b")));
         assert_eq!(ThreadRecord::parse("7 9 R"), None);
-        let text = format!("{thread}a\0pipe\0f\ng\n\0{thread}b\0\0\0nonsense\0");
+        let text = format!("{thread}a\0pipe\0f\ng\n\0main\n\0{thread}b\0\0\0\0nonsense\0");
         let all: std::vec::Vec<_> = ThreadRecord::all(&text).collect();
-        assert_eq!(all, [Some((thread, ["a", "pipe", "f\ng\n"])), Some((thread, ["b", "", ""])), None]);
+        assert_eq!(
+            all,
+            [Some((thread, ["a", "pipe", "f\ng\n", "main\n"])), Some((thread, ["b", "", "", ""])), None]
+        );
         assert_eq!(Change::parse("written a b"), Some((Change::Written, "a b")));
         assert_eq!((Change::parse("what x"), Change::parse("ready")), (None, None));
         assert_eq!(Change::of_event(0x4000_0100).map(Change::word), Some("created"));

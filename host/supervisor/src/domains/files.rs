@@ -299,7 +299,7 @@ impl Core {
 }
 
 /// A record of `stacks`.
-fn thread((record, [name, channel, calls]): (ThreadRecord, [&str; 3])) -> api::ThreadStack {
+fn thread((record, [name, channel, calls, program]): (ThreadRecord, [&str; 4])) -> api::ThreadStack {
     api::ThreadStack {
         pid: record.pid,
         tid: record.tid,
@@ -307,6 +307,7 @@ fn thread((record, [name, channel, calls]): (ThreadRecord, [&str; 3])) -> api::T
         state: record.state.to_string(),
         wait_channel: channel.to_owned(),
         kernel_stack: calls.lines().map(str::to_owned).collect(),
+        user_stack: program.lines().map(str::to_owned).collect(),
     }
 }
 

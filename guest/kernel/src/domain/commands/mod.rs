@@ -29,6 +29,7 @@ mod processes;
 mod stacks;
 mod tar_in;
 mod tar_out;
+mod user_stack;
 mod watch;
 
 /// How much is moved at a time.

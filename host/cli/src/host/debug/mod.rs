@@ -25,7 +25,7 @@ pub enum DebugCommand {
     ServiceCalls,
     /// The filter of system calls of a service domain: an instruction a line, its eight bytes in hexadecimal
     ServiceFilter,
-    /// Threads of a running domain, with state, wait channel and calls in the kernel
+    /// Threads of a running domain, with state, wait channel and calls in kernel and program
     Stacks {
         /// Name or id
         domain: String,

@@ -14,15 +14,15 @@ const STACKS_MAX: usize = 16 << 20;
 pub fn print(domain: &str) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(threads) = of_supervisor(domain, |client| client.stacks(domain))? {
         for t in threads {
-            let calls: Vec<&str> = t.kernel_stack.iter().map(String::as_str).collect();
+            let calls: Vec<&str> = t.kernel_stack.iter().chain(&t.user_stack).map(String::as_str).collect();
             thread(t.pid, t.tid, &t.state, &t.name, &t.wait_channel, &calls)?;
         }
         return Ok(());
     }
     let answer = Piped::builtin(domain, &["stacks".into()])?.output(STACKS_MAX)?;
     for found in ThreadRecord::all(&String::from_utf8_lossy(&answer)) {
-        let (record, [name, channel, calls]) = found.ok_or("the domain's answer cannot be read")?;
-        let calls: Vec<&str> = calls.lines().collect();
+        let (record, [name, channel, calls, program]) = found.ok_or("the domain's answer cannot be read")?;
+        let calls: Vec<&str> = calls.lines().chain(program.lines()).collect();
         thread(record.pid, record.tid, &record.state.to_string(), name, channel, &calls)?;
     }
     Ok(())

@@ -39,5 +39,6 @@ fn record(dir: &Path, pid: i32, tid: i32) -> Option<Vec<u8>> {
     let record = ThreadRecord { pid, tid, state: rest.trim_start().chars().next()? };
     let channel = read("wchan");
     let channel = if channel == "0" { "" } else { &channel };
-    Some(format!("{record}{name}\0{channel}\0{}\0", read("stack")).into_bytes())
+    // The host's kernel does not tell the calls of programs.
+    Some(format!("{record}{name}\0{channel}\0{}\0\0", read("stack")).into_bytes())
 }
