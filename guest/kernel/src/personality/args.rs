@@ -1,6 +1,7 @@
 //! Arguments of a system call: raw register values and typed views of them.
 
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 
 use bitflags::Flags;
 use doppel_machine::cpu::CurrentRef;
@@ -108,3 +109,168 @@ impl Args {
             .map_err(|e| if e == Errno::E2BIG { Errno::ENAMETOOLONG } else { e })
     }
 }
+
+/// A type that a register is decoded into. What a call refuses is refused where Linux refuses it: types that can be wrong
+/// ([`Bits`], [`Number`]) are asked by the handler.
+pub trait FromArg: Sized {
+    /// How `--trace` shows it.
+    const KIND: Arg;
+    /// Whether the type says all there is to know; flags without a type of their own do not.
+    const TYPED: bool = true;
+
+    /// Decodes the value of a register.
+    fn from_arg(raw: u64) -> Self;
+}
+
+/// A descriptor, not looked up yet.
+#[derive(Clone, Copy)]
+pub struct RawFd(pub i32);
+
+/// The address of a NUL-terminated string.
+#[derive(Clone, Copy)]
+pub struct UserStr(pub UserPtr);
+
+/// A signal number, not checked yet.
+#[derive(Clone, Copy)]
+pub struct SigNo(pub i32);
+
+/// Permission bits.
+#[derive(Clone, Copy)]
+pub struct FileMode(pub u32);
+
+/// A key or an index, shown in hexadecimal.
+#[derive(Clone, Copy)]
+pub struct HexInt(pub i32);
+
+/// A size, not cut to the address space.
+#[derive(Clone, Copy)]
+pub struct Size(pub u64);
+
+/// A request number of ioctl and the like.
+#[derive(Clone, Copy)]
+pub struct Request(pub u32);
+
+/// Flags that have no type yet.
+#[derive(Clone, Copy)]
+pub struct RawFlags(pub u32);
+
+/// Flags, not checked yet.
+#[derive(Clone, Copy)]
+pub struct Bits<T> {
+    bits: u32,
+    flags: PhantomData<T>,
+}
+
+impl<T: Flags<Bits = u32> + Copy> Bits<T> {
+    /// The flags; EINVAL if one of them is not in `allowed`.
+    #[inline]
+    pub fn of(self, allowed: T) -> Result<T> {
+        T::from_bits(self.bits).filter(|f| allowed.contains(*f)).ok_or(Errno::EINVAL)
+    }
+}
+
+/// One number of several, not checked yet.
+#[derive(Clone, Copy)]
+pub struct Number<T> {
+    number: u32,
+    of: PhantomData<T>,
+}
+
+impl<T: TryFrom<u32, Error = Errno>> Number<T> {
+    /// What it stands for; EINVAL if it is none of them.
+    #[inline]
+    pub fn get(self) -> Result<T> {
+        T::try_from(self.number)
+    }
+}
+
+/// Implements [`FromArg`]: type, kind, and the expression that makes it of a register.
+macro_rules! from_arg {
+    ($($type:ty, $kind:ident, $raw:ident => $value:expr;)+) => {
+        $(impl FromArg for $type {
+            const KIND: Arg = Arg::$kind;
+
+            #[inline(always)]
+            fn from_arg($raw: u64) -> Self {
+                $value
+            }
+        })+
+    };
+}
+
+from_arg! {
+    i32, Int, raw => raw as i32;
+    u32, Int, raw => raw as u32;
+    i64, Int, raw => raw.cast_signed();
+    usize, Int, raw => raw as usize;
+    u64, Hex, raw => raw;
+    UserPtr, Ptr, raw => UserPtr(raw);
+    UserStr, Str, raw => UserStr(UserPtr(raw));
+    RawFd, Fd, raw => RawFd(raw as i32);
+    SigNo, Sig, raw => SigNo(raw as i32);
+    FileMode, Octal, raw => FileMode(raw as u32);
+    HexInt, Hex, raw => HexInt(raw as i32);
+    Size, Int, raw => Size(raw);
+    Request, Hex, raw => Request(raw as u32);
+}
+
+impl FromArg for RawFlags {
+    const KIND: Arg = Arg::Hex;
+    const TYPED: bool = false;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self(raw as u32)
+    }
+}
+
+impl<T> FromArg for Bits<T> {
+    const KIND: Arg = Arg::Hex;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self { bits: raw as u32, flags: PhantomData }
+    }
+}
+
+impl<T> FromArg for Number<T> {
+    const KIND: Arg = Arg::Int;
+
+    #[inline(always)]
+    fn from_arg(raw: u64) -> Self {
+        Self { number: raw as u32, of: PhantomData }
+    }
+}
+
+/// A row of the table: number, handler with the types of its arguments, support, note. The kinds `--trace` shows are made
+/// from these types, which the compiler holds to the handler's signature.
+macro_rules! call {
+    ($nr:expr, $handler:ident($($type:ty),*), $support:expr, $note:expr $(,)?) => {
+        $crate::personality::Syscall {
+            nr: $nr,
+            handler: |a| $crate::personality::args::decode!(a, $handler, $($type),*),
+            support: $support,
+            args: &[$(<$type as $crate::personality::args::FromArg>::KIND),*],
+            typed: true $(&& <$type as $crate::personality::args::FromArg>::TYPED)*,
+            note: $note,
+        }
+    };
+}
+pub(crate) use call;
+
+/// Calls a handler with its arguments decoded.
+macro_rules! decode {
+    ($a:ident, $handler:ident, ) => { $handler($a) };
+    ($a:ident, $handler:ident, $t0:ty $(, $t1:ty $(, $t2:ty $(, $t3:ty $(, $t4:ty $(, $t5:ty)?)?)?)?)?) => {
+        $handler(
+            $a,
+            <$t0 as $crate::personality::args::FromArg>::from_arg($a.raw[0]),
+            $(<$t1 as $crate::personality::args::FromArg>::from_arg($a.raw[1]),
+            $(<$t2 as $crate::personality::args::FromArg>::from_arg($a.raw[2]),
+            $(<$t3 as $crate::personality::args::FromArg>::from_arg($a.raw[3]),
+            $(<$t4 as $crate::personality::args::FromArg>::from_arg($a.raw[4]),
+            $(<$t5 as $crate::personality::args::FromArg>::from_arg($a.raw[5]),)?)?)?)?)?
+        )
+    };
+}
+pub(crate) use decode;

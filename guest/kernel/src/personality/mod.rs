@@ -3,7 +3,7 @@
 //! Each family is a module with one `CALLS` slice of [`Syscall`] rows; `table::TABLE` puts them in order. Dispatch,
 //! `--trace` and docs/COMPATIBILITY.md are all made from these rows.
 
-mod args;
+pub(crate) mod args;
 pub mod events;
 pub mod files;
 pub mod futex;
@@ -16,6 +16,7 @@ pub mod tasks;
 pub mod time;
 mod trace;
 
+pub(crate) use args::call;
 pub use args::{Arg, Args};
 pub use table::{FAMILIES, dispatch, name};
 
@@ -42,6 +43,8 @@ pub struct Syscall {
     pub support: Support,
     /// Kinds of its arguments, for tracing.
     pub args: &'static [Arg],
+    /// Whether the handler's signature says the type of each argument.
+    pub typed: bool,
     /// Limits and remarks for docs/COMPATIBILITY.md; empty if none.
     pub note: &'static str,
 }
@@ -54,7 +57,7 @@ impl Syscall {
     }
 }
 
-/// A row of the table.
+/// A row of the table whose handler takes the arguments out of the registers by itself.
 pub const fn call(
     nr: u32,
     handler: fn(&Args) -> Result<u64>,
@@ -62,5 +65,5 @@ pub const fn call(
     args: &'static [Arg],
     note: &'static str,
 ) -> Syscall {
-    Syscall { nr, handler, support, args, note }
+    Syscall { nr, handler, support, args, typed: args.is_empty(), note }
 }

@@ -9,8 +9,9 @@ use crate::core::numbers::numbers;
 use crate::objects::ipc::epoll::{Epoll, EpollEvent, ep, of};
 use crate::objects::ipc::timeout::Timeout;
 use crate::objects::vfs::flags::OpenFlags;
-use crate::personality::Arg::{Fd, Hex, Int, Ptr};
+use crate::personality::Arg::{Fd, Int, Ptr};
 use crate::personality::Support::Full;
+use crate::personality::args::{Bits, Number, RawFd};
 use crate::personality::events::anon;
 use crate::personality::events::mask::with_mask;
 use crate::personality::{Args, Syscall, call};
@@ -18,9 +19,9 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::EPOLL_CREATE, sys_epoll_create, Full, &[Int], ""),
-    call(nr::EPOLL_CREATE1, sys_epoll_create1, Full, &[Hex], ""),
-    call(nr::EPOLL_CTL, sys_epoll_ctl, Full, &[Fd, Int, Fd, Ptr], ""),
+    call!(nr::EPOLL_CREATE, sys_epoll_create(i32), Full, ""),
+    call!(nr::EPOLL_CREATE1, sys_epoll_create1(Bits<OpenFlags>), Full, ""),
+    call!(nr::EPOLL_CTL, sys_epoll_ctl(RawFd, Number<Change>, RawFd, UserPtr), Full, ""),
     call(nr::EPOLL_WAIT, sys_epoll_wait, Full, &[Fd, Ptr, Int, Int], ""),
     call(nr::EPOLL_PWAIT, sys_epoll_pwait, Full, &[Fd, Ptr, Int, Int, Ptr, Int], ""),
     call(nr::EPOLL_PWAIT2, sys_epoll_pwait2, Full, &[Fd, Ptr, Int, Ptr, Ptr, Int], ""),
@@ -42,20 +43,26 @@ fn create(args: &Args, cloexec: OpenFlags) -> Result<u64> {
     anon::new_fd(args, Arc::new(Epoll::default()), "eventpoll", OpenFlags::RDWR | cloexec)
 }
 
-fn sys_epoll_create(args: &Args) -> Result<u64> {
-    if args.i32(0) <= 0 { Err(Errno::EINVAL) } else { create(args, OpenFlags::empty()) }
+fn sys_epoll_create(args: &Args, size: i32) -> Result<u64> {
+    if size <= 0 { Err(Errno::EINVAL) } else { create(args, OpenFlags::empty()) }
 }
 
-fn sys_epoll_create1(args: &Args) -> Result<u64> {
-    create(args, args.flags_of(0, OpenFlags::CLOEXEC)?)
+fn sys_epoll_create1(args: &Args, flags: Bits<OpenFlags>) -> Result<u64> {
+    create(args, flags.of(OpenFlags::CLOEXEC)?)
 }
 
-fn sys_epoll_ctl(args: &Args) -> Result<u64> {
-    let (op, fd) = (args.number(1), args.i32(2));
+fn sys_epoll_ctl(
+    args: &Args,
+    RawFd(epfd): RawFd,
+    op: Number<Change>,
+    RawFd(fd): RawFd,
+    user_event: UserPtr,
+) -> Result<u64> {
+    let op = op.get();
     let event =
-        if op == Ok(Change::Delete) { EpollEvent::default() } else { args.ptr(3).read::<EpollEvent>()? };
-    let ep_file = args.file(0)?;
-    let file = args.file(2)?;
+        if op == Ok(Change::Delete) { EpollEvent::default() } else { user_event.read::<EpollEvent>()? };
+    let ep_file = args.thread.file(epfd)?;
+    let file = args.thread.file(fd)?;
     if !file.ops().pollable() {
         return Err(Errno::EPERM);
     }

@@ -7,8 +7,9 @@ use crate::objects::ipc::inotify::event::*;
 use crate::objects::lookup::perm;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::objects::vfs::{Caller, File, FileType, Name};
-use crate::personality::Arg::{Fd, Hex, Int, Str};
+use crate::personality::Arg::Hex;
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::{RawFd, RawFlags, UserStr};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
@@ -17,14 +18,13 @@ use crate::{Errno, Result};
 pub const CALLS: &[Syscall] = &[
     call(nr::INOTIFY_INIT, |a| init(a, OpenFlags::empty()), Full, &[], ""),
     call(nr::INOTIFY_INIT1, |a| init(a, a.flags_of(0, OpenFlags::DESCRIPTOR)?), Full, &[Hex], ""),
-    call(
+    call!(
         nr::INOTIFY_ADD_WATCH,
-        sys_add_watch,
+        sys_add_watch(RawFd, UserStr, RawFlags),
         Partial,
-        &[Fd, Str, Hex],
         "files of /proc and /sys never change; IN_DELETE_SELF comes at the last unlink",
     ),
-    call(nr::INOTIFY_RM_WATCH, sys_rm_watch, Full, &[Fd, Int], ""),
+    call!(nr::INOTIFY_RM_WATCH, sys_rm_watch(RawFd, i32), Full, ""),
 ];
 
 fn init(args: &Args, f: OpenFlags) -> Result<u64> {
@@ -33,8 +33,12 @@ fn init(args: &Args, f: OpenFlags) -> Result<u64> {
     anon::insert(args, file, f.contains(OpenFlags::CLOEXEC))
 }
 
-fn sys_add_watch(args: &Args) -> Result<u64> {
-    let mask = args.u32(2);
+fn sys_add_watch(
+    args: &Args,
+    RawFd(fd): RawFd,
+    UserStr(given_path): UserStr,
+    RawFlags(mask): RawFlags,
+) -> Result<u64> {
     let valid = IN_ALL_EVENTS
         | IN_ONLYDIR
         | IN_DONT_FOLLOW
@@ -52,9 +56,9 @@ fn sys_add_watch(args: &Args) -> Result<u64> {
     {
         return Err(Errno::EINVAL);
     }
-    let file = args.file(0)?;
+    let file = args.thread.file(fd)?;
     let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL)?;
-    let name = Name::read(args.ptr(1))?;
+    let name = Name::read(given_path)?;
     let caller = Caller::new(&**args.thread);
     let path = caller.find(crate::objects::vfs::at::FDCWD, name.bytes(), mask & IN_DONT_FOLLOW == 0)?;
     if mask & IN_ONLYDIR != 0 && path.dentry().kind() != FileType::Directory {
@@ -65,8 +69,8 @@ fn sys_add_watch(args: &Args) -> Result<u64> {
     Ok(u64::from(wd.unsigned_abs()))
 }
 
-fn sys_rm_watch(args: &Args) -> Result<u64> {
-    let file = args.file(0)?;
+fn sys_rm_watch(args: &Args, RawFd(fd): RawFd, wd: i32) -> Result<u64> {
+    let file = args.thread.file(fd)?;
     let instance = file.downcast::<Inotify>().ok_or(Errno::EINVAL)?;
-    instance.drop_watch(args.i32(1)).map(|()| 0).ok_or(Errno::EINVAL)
+    instance.drop_watch(wd).map(|()| 0).ok_or(Errno::EINVAL)
 }

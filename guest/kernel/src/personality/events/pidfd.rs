@@ -1,10 +1,10 @@
 //! System calls that make process descriptors.
 
+use crate::personality::args::{Bits, RawFd, RawFlags};
 use crate::process::task::TASKS;
 use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::vfs::flags::OpenFlags;
-use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::descriptors::pidfd::{open_with, process_of};
@@ -12,12 +12,12 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::PIDFD_OPEN, sys_pidfd_open, Full, &[Int, Hex], ""),
-    call(nr::PIDFD_GETFD, sys_pidfd_getfd, Full, &[Fd, Int, Hex], ""),
+    call!(nr::PIDFD_OPEN, sys_pidfd_open(i32, Bits<OpenFlags>), Full, ""),
+    call!(nr::PIDFD_GETFD, sys_pidfd_getfd(RawFd, i32, RawFlags), Full, ""),
 ];
 
-fn sys_pidfd_open(args: &Args) -> Result<u64> {
-    let (pid, f) = (args.i32(0), args.flags_of(1, OpenFlags::NONBLOCK)?);
+fn sys_pidfd_open(_: &Args, pid: i32, flags: Bits<OpenFlags>) -> Result<u64> {
+    let f = flags.of(OpenFlags::NONBLOCK)?;
     if pid <= 0 {
         return Err(Errno::EINVAL);
     }
@@ -29,11 +29,16 @@ fn sys_pidfd_open(args: &Args) -> Result<u64> {
     Ok(u64::from(fd.unsigned_abs()))
 }
 
-fn sys_pidfd_getfd(args: &Args) -> Result<u64> {
-    if args.u32(2) != 0 {
+fn sys_pidfd_getfd(
+    args: &Args,
+    RawFd(pidfd): RawFd,
+    targetfd: i32,
+    RawFlags(flags): RawFlags,
+) -> Result<u64> {
+    if flags != 0 {
         return Err(Errno::EINVAL);
     }
-    let target = process_of(args.i32(0))?;
+    let target = process_of(pidfd)?;
     let (mine, theirs) = (args.thread.cred(), target.cred());
     let same = [theirs.ruid, theirs.euid, theirs.suid].iter().all(|u| *u == mine.fsuid);
     if !same && !mine.capable(CAP_SYS_PTRACE) {
@@ -42,7 +47,7 @@ fn sys_pidfd_getfd(args: &Args) -> Result<u64> {
     if target.is_zombie() {
         return Err(Errno::ESRCH);
     }
-    let file = target.files().get(args.i32(1))?;
+    let file = target.files().get(targetfd)?;
     let fd = args.thread.files().insert(file, true)?;
     Ok(u64::from(fd.unsigned_abs()))
 }

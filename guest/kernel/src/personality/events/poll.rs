@@ -10,7 +10,6 @@ use crate::core::sched::{PollTable, park};
 use crate::objects::ipc::timeout::Timeout;
 use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::file::poll;
-use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::events::mask::with_mask;
 use crate::personality::{Args, Syscall, call};
@@ -20,8 +19,8 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::POLL, sys_poll, Full, &[Ptr, Int, Int], ""),
-    call(nr::PPOLL, sys_ppoll, Full, &[Ptr, Int, Ptr, Ptr, Int], ""),
+    call!(nr::POLL, sys_poll(UserPtr, u32, i32), Full, ""),
+    call!(nr::PPOLL, sys_ppoll(UserPtr, u32, UserPtr, UserPtr, usize), Full, ""),
 ];
 
 pod_struct! {
@@ -123,15 +122,21 @@ fn restartable(at: UserPtr, nfds: u64, timeout: Timeout) -> Result<u64> {
     }
 }
 
-fn sys_poll(args: &Args) -> Result<u64> {
-    restartable(args.ptr(0), u64::from(args.u32(1)), Timeout::millis(args.i32(2)))
+fn sys_poll(_: &Args, fds: UserPtr, nfds: u32, timeout: i32) -> Result<u64> {
+    restartable(fds, u64::from(nfds), Timeout::millis(timeout))
 }
 
-fn sys_ppoll(args: &Args) -> Result<u64> {
-    let timeout = Timeout::timespec(args.ptr(2))?;
-    let r = with_mask(args, args.ptr(3), args.len(4), || {
-        do_poll(&args.thread.process, args.ptr(0), u64::from(args.u32(1)), timeout)
-    });
-    timeout.store_timespec(args.ptr(2));
+fn sys_ppoll(
+    args: &Args,
+    fds: UserPtr,
+    nfds: u32,
+    user_timeout: UserPtr,
+    sigmask: UserPtr,
+    sigsetsize: usize,
+) -> Result<u64> {
+    let timeout = Timeout::timespec(user_timeout)?;
+    let r =
+        with_mask(args, sigmask, sigsetsize, || do_poll(&args.thread.process, fds, u64::from(nfds), timeout));
+    timeout.store_timespec(user_timeout);
     r
 }

@@ -5,15 +5,16 @@ use doppel_abi_linux::syscalls::nr;
 use crate::core::time::monotonic_ns;
 use crate::objects::ipc::timerfd::{ItimerSpec, TFD_TIMER_ABSTIME, TimerFd};
 use crate::objects::vfs::flags::OpenFlags;
-use crate::personality::Arg::{Fd, Hex, Int, Ptr};
+use crate::personality::Arg::{Fd, Hex, Ptr};
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::Bits;
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::TIMERFD_CREATE, sys_timerfd_create, Full, &[Int, Hex], ""),
+    call!(nr::TIMERFD_CREATE, sys_timerfd_create(i32, Bits<OpenFlags>), Full, ""),
     call(
         nr::TIMERFD_SETTIME,
         sys_timerfd_settime,
@@ -30,9 +31,9 @@ const CLOCK_BOOTTIME: i32 = 7;
 const CLOCK_REALTIME_ALARM: i32 = 8;
 const CLOCK_BOOTTIME_ALARM: i32 = 9;
 
-fn sys_timerfd_create(args: &Args) -> Result<u64> {
-    let f = args.flags_of(1, OpenFlags::DESCRIPTOR)?;
-    let realtime = match args.i32(0) {
+fn sys_timerfd_create(args: &Args, clockid: i32, flags: Bits<OpenFlags>) -> Result<u64> {
+    let f = flags.of(OpenFlags::DESCRIPTOR)?;
+    let realtime = match clockid {
         CLOCK_REALTIME => true,
         CLOCK_MONOTONIC | CLOCK_BOOTTIME => false,
         CLOCK_REALTIME_ALARM | CLOCK_BOOTTIME_ALARM => return Err(Errno::EPERM),

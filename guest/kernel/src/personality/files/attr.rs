@@ -13,8 +13,9 @@ use crate::objects::lookup::perm::{MAY_WRITE, cap};
 use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::AtFlags;
 use crate::objects::vfs::inode::{FileType, SetAttr, Time};
-use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
+use crate::personality::Arg::{Fd, Hex, Int, Octal, Str};
 use crate::personality::Support::Full;
+use crate::personality::args::{Bits, FileMode, RawFd, RawFlags, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::{SigInfo, send_thread, sig};
 use crate::{Errno, Result};
@@ -49,27 +50,33 @@ fn fd_target(a: &Args) -> Result<Target> {
     Ok(f.path.clone().map_or(Target::File(f.clone()), Target::Path))
 }
 
-fn chmod(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
+fn chmod(a: &Args, UserStr(path): UserStr, FileMode(mode): FileMode) -> Result<u64> {
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
-    set_mode(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, a.u32(1))
+    set_mode(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, mode)
 }
 
 fn fchmod(a: &Args) -> Result<u64> {
     set_mode(&Caller::new(&**a.thread), &fd_target(a)?, a.u32(1))
 }
 
-fn fchmodat(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(1))?;
+fn fchmodat(a: &Args, RawFd(dirfd): RawFd, UserStr(path): UserStr, FileMode(mode): FileMode) -> Result<u64> {
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
-    set_mode(&c, &c.target(a.i32(0), name.bytes(), AtFlags::empty())?, a.u32(2))
+    set_mode(&c, &c.target(dirfd, name.bytes(), AtFlags::empty())?, mode)
 }
 
-fn fchmodat2(a: &Args) -> Result<u64> {
-    let flags = a.flags_of(3, AtFlags::TARGET)?;
-    let name = Name::read(a.ptr(1))?;
+fn fchmodat2(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    FileMode(mode): FileMode,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
+    let flags = flags.of(AtFlags::TARGET)?;
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
-    set_mode(&c, &c.target(a.i32(0), name.bytes(), flags)?, a.u32(2))
+    set_mode(&c, &c.target(dirfd, name.bytes(), flags)?, mode)
 }
 
 fn set_owner(c: &Caller, t: &Target, uid: u32, gid: u32) -> Result<u64> {
@@ -175,47 +182,53 @@ fn two(p: UserPtr, one: fn(UserPtr) -> Result<Stamp>) -> Result<[Stamp; 2]> {
     if p.is_null() { Ok([Stamp::Now; 2]) } else { Ok([one(p)?, one(p.add(16))?]) }
 }
 
-fn utime(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
-    let times = if a.ptr(1).is_null() {
+fn utime(a: &Args, UserStr(path): UserStr, user_times: UserPtr) -> Result<u64> {
+    let name = Name::read(path)?;
+    let times = if user_times.is_null() {
         [Stamp::Now; 2]
     } else {
-        let t: [i64; 2] = a.ptr(1).read()?;
+        let t: [i64; 2] = user_times.read()?;
         t.map(|s| Stamp::At(s.saturating_mul(SECOND)))
     };
     let c = Caller::new(&**a.thread);
     set_times(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, times)
 }
 
-fn utimes(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
-    let times = two(a.ptr(1), timeval)?;
+fn utimes(a: &Args, UserStr(path): UserStr, user_times: UserPtr) -> Result<u64> {
+    let name = Name::read(path)?;
+    let times = two(user_times, timeval)?;
     let c = Caller::new(&**a.thread);
     set_times(&c, &c.target(at::FDCWD, name.bytes(), AtFlags::empty())?, times)
 }
 
-fn futimesat(a: &Args) -> Result<u64> {
-    let times = two(a.ptr(2), timeval)?;
+fn futimesat(a: &Args, RawFd(dirfd): RawFd, UserStr(path): UserStr, user_times: UserPtr) -> Result<u64> {
+    let times = two(user_times, timeval)?;
     let c = Caller::new(&**a.thread);
-    if a.ptr(1).is_null() {
+    if path.is_null() {
         return set_times(&c, &fd_target(a)?, times);
     }
-    let name = Name::read(a.ptr(1))?;
-    set_times(&c, &c.target(a.i32(0), name.bytes(), AtFlags::empty())?, times)
+    let name = Name::read(path)?;
+    set_times(&c, &c.target(dirfd, name.bytes(), AtFlags::empty())?, times)
 }
 
-fn utimensat(a: &Args) -> Result<u64> {
-    let flags = a.flags_of(3, AtFlags::TARGET)?;
-    let times = two(a.ptr(2), timespec)?;
+fn utimensat(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    user_times: UserPtr,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
+    let flags = flags.of(AtFlags::TARGET)?;
+    let times = two(user_times, timespec)?;
     let c = Caller::new(&**a.thread);
-    if a.ptr(1).is_null() {
+    if path.is_null() {
         if !flags.is_empty() {
             return Err(Errno::EINVAL);
         }
         return set_times(&c, &fd_target(a)?, times);
     }
-    let name = Name::read(a.ptr(1))?;
-    set_times(&c, &c.target(a.i32(0), name.bytes(), flags)?, times)
+    let name = Name::read(path)?;
+    set_times(&c, &c.target(dirfd, name.bytes(), flags)?, times)
 }
 
 /// Checks a new size against RLIMIT_FSIZE: SIGXFSZ and EFBIG.
@@ -240,9 +253,9 @@ fn truncate_path(c: &Caller, p: &Path, size: u64) -> Result<u64> {
     Ok(0)
 }
 
-fn truncate(a: &Args) -> Result<u64> {
-    let size = u64::try_from(a.i64(1)).map_err(|_| Errno::EINVAL)?;
-    let name = Name::read(a.ptr(0))?;
+fn truncate(a: &Args, UserStr(path): UserStr, length: i64) -> Result<u64> {
+    let size = u64::try_from(length).map_err(|_| Errno::EINVAL)?;
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
     let p = c.find(at::FDCWD, name.bytes(), true)?;
     if p.dentry().kind() == FileType::Regular {
@@ -251,9 +264,9 @@ fn truncate(a: &Args) -> Result<u64> {
     truncate_path(&c, &p, size)
 }
 
-fn ftruncate(a: &Args) -> Result<u64> {
-    let size = u64::try_from(a.i64(1)).map_err(|_| Errno::EINVAL)?;
-    let f = a.file(0)?;
+fn ftruncate(a: &Args, RawFd(fd): RawFd, length: i64) -> Result<u64> {
+    let size = u64::try_from(length).map_err(|_| Errno::EINVAL)?;
+    let f = a.thread.file(fd)?;
     if !f.writable() {
         return Err(Errno::EINVAL);
     }
@@ -263,9 +276,8 @@ fn ftruncate(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn fallocate(a: &Args) -> Result<u64> {
-    let f = a.file(0)?;
-    let (offset, len) = (a.i64(2), a.i64(3));
+fn fallocate(a: &Args, RawFd(fd): RawFd, RawFlags(mode): RawFlags, offset: i64, len: i64) -> Result<u64> {
+    let f = a.thread.file(fd)?;
     if offset < 0 || len <= 0 {
         return Err(Errno::EINVAL);
     }
@@ -283,7 +295,7 @@ fn fallocate(a: &Args) -> Result<u64> {
         None => {}
         Some(_) => return Err(Errno::ENODEV),
     }
-    let r = f.ops().fallocate(&f, a.u32(1), offset as u64, len as u64);
+    let r = f.ops().fallocate(&f, mode, offset as u64, len as u64);
     if r == Err(Errno::EFBIG) {
         send_thread(&a.thread, SigInfo::kernel(sig::SIGXFSZ))?;
     }
@@ -296,14 +308,20 @@ fn fsync(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn syncfs(a: &Args) -> Result<u64> {
-    a.file(0)?;
+fn syncfs(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
+    a.thread.file(fd)?;
     Ok(0)
 }
 
-fn sync_file_range(a: &Args) -> Result<u64> {
-    let f = a.file(0)?;
-    if a.i64(1) < 0 || a.i64(2) < 0 || a.u32(3) & !7 != 0 {
+fn sync_file_range(
+    a: &Args,
+    RawFd(fd): RawFd,
+    offset: i64,
+    count: i64,
+    RawFlags(flags): RawFlags,
+) -> Result<u64> {
+    let f = a.thread.file(fd)?;
+    if offset < 0 || count < 0 || flags & !7 != 0 {
         return Err(Errno::EINVAL);
     }
     seekable(&f)?;
@@ -314,17 +332,17 @@ fn seekable(f: &Arc<File>) -> Result<()> {
     if f.seekable() { Ok(()) } else { Err(Errno::ESPIPE) }
 }
 
-fn fadvise64(a: &Args) -> Result<u64> {
-    let f = a.file(0)?;
+fn fadvise64(a: &Args, RawFd(fd): RawFd, _offset: i64, length: i64, advice: u32) -> Result<u64> {
+    let f = a.thread.file(fd)?;
     seekable(&f)?;
-    if a.i64(2) < 0 || a.u32(3) > 5 {
+    if length < 0 || advice > 5 {
         return Err(Errno::EINVAL);
     }
     Ok(0)
 }
 
-fn readahead(a: &Args) -> Result<u64> {
-    let f = a.file(0)?;
+fn readahead(a: &Args, RawFd(fd): RawFd, _offset: i64, _count: i64) -> Result<u64> {
+    let f = a.thread.file(fd)?;
     if !f.readable() {
         return Err(Errno::EBADF);
     }
@@ -336,31 +354,30 @@ fn readahead(a: &Args) -> Result<u64> {
 
 /// chmod, chown, utimens, truncate and the like.
 pub const CALLS: &[Syscall] = &[
-    call(nr::CHMOD, chmod, Full, &[Str, Octal], ""),
+    call!(nr::CHMOD, chmod(UserStr, FileMode), Full, ""),
     call(nr::FCHMOD, fchmod, Full, &[Fd, Octal], ""),
-    call(nr::FCHMODAT, fchmodat, Full, &[Fd, Str, Octal], ""),
-    call(nr::FCHMODAT2, fchmodat2, Full, &[Fd, Str, Octal, Hex], ""),
+    call!(nr::FCHMODAT, fchmodat(RawFd, UserStr, FileMode), Full, ""),
+    call!(nr::FCHMODAT2, fchmodat2(RawFd, UserStr, FileMode, Bits<AtFlags>), Full, ""),
     call(nr::CHOWN, chown, Full, &[Str, Int, Int], ""),
     call(nr::LCHOWN, lchown, Full, &[Str, Int, Int], ""),
     call(nr::FCHOWN, fchown, Full, &[Fd, Int, Int], ""),
     call(nr::FCHOWNAT, fchownat, Full, &[Fd, Str, Int, Int, Hex], ""),
-    call(nr::UTIME, utime, Full, &[Str, Ptr], ""),
-    call(nr::UTIMES, utimes, Full, &[Str, Ptr], ""),
-    call(nr::FUTIMESAT, futimesat, Full, &[Fd, Str, Ptr], ""),
-    call(nr::UTIMENSAT, utimensat, Full, &[Fd, Str, Ptr, Hex], ""),
-    call(nr::TRUNCATE, truncate, Full, &[Str, Int], ""),
-    call(nr::FTRUNCATE, ftruncate, Full, &[Fd, Int], ""),
-    call(
+    call!(nr::UTIME, utime(UserStr, UserPtr), Full, ""),
+    call!(nr::UTIMES, utimes(UserStr, UserPtr), Full, ""),
+    call!(nr::FUTIMESAT, futimesat(RawFd, UserStr, UserPtr), Full, ""),
+    call!(nr::UTIMENSAT, utimensat(RawFd, UserStr, UserPtr, Bits<AtFlags>), Full, ""),
+    call!(nr::TRUNCATE, truncate(UserStr, i64), Full, ""),
+    call!(nr::FTRUNCATE, ftruncate(RawFd, i64), Full, ""),
+    call!(
         nr::FALLOCATE,
-        fallocate,
+        fallocate(RawFd, RawFlags, i64, i64),
         Full,
-        &[Fd, Hex, Int, Int],
         "no COLLAPSE_RANGE, INSERT_RANGE, UNSHARE_RANGE",
     ),
     call(nr::FSYNC, fsync, Full, &[Fd], "all files are in memory"),
     call(nr::FDATASYNC, fsync, Full, &[Fd], "all files are in memory"),
-    call(nr::SYNCFS, syncfs, Full, &[Fd], "all files are in memory"),
-    call(nr::SYNC_FILE_RANGE, sync_file_range, Full, &[Fd, Int, Int, Hex], "all files are in memory"),
-    call(nr::FADVISE64, fadvise64, Full, &[Fd, Int, Int, Int], "accepted without effect"),
-    call(nr::READAHEAD, readahead, Full, &[Fd, Int, Int], "accepted without effect"),
+    call!(nr::SYNCFS, syncfs(RawFd), Full, "all files are in memory"),
+    call!(nr::SYNC_FILE_RANGE, sync_file_range(RawFd, i64, i64, RawFlags), Full, "all files are in memory"),
+    call!(nr::FADVISE64, fadvise64(RawFd, i64, i64, u32), Full, "accepted without effect"),
+    call!(nr::READAHEAD, readahead(RawFd, i64, i64), Full, "accepted without effect"),
 ];

@@ -8,11 +8,13 @@ use doppel_abi_linux::syscalls::nr;
 use crate::objects::lookup::caller::{Caller, Name, at};
 use crate::objects::lookup::perm::cap;
 use crate::objects::vfs::fdtable::Alone;
-use crate::personality::Arg::{Fd, Int, Ptr, Str};
+use crate::personality::Arg::{Fd, Int, Ptr};
 use crate::personality::Support::Full;
+use crate::personality::args::{RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::directory::{change_dir, enterable};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// Most bytes of entries one call returns.
 const LIST_MAX: usize = 64 << 10;
@@ -62,7 +64,7 @@ fn getdents64(a: &Args) -> Result<u64> {
     list(a, Layout::New)
 }
 
-fn getcwd(a: &Args) -> Result<u64> {
+fn getcwd(a: &Args, buffer: UserPtr, size: usize) -> Result<u64> {
     let fs = a.thread.fs();
     let cwd = fs.cwd();
     if cwd.deleted() {
@@ -77,29 +79,29 @@ fn getcwd(a: &Args) -> Result<u64> {
         }
     };
     name.push(0);
-    if name.len() > a.len(1) {
+    if name.len() > size {
         return Err(Errno::ERANGE);
     }
-    a.ptr(0).write_bytes(&name)?;
+    buffer.write_bytes(&name)?;
     Ok(name.len() as u64)
 }
 
-fn chdir(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
+fn chdir(a: &Args, UserStr(path): UserStr) -> Result<u64> {
+    let name = Name::read(path)?;
     change_dir(&Caller::new(&**a.thread), name.bytes())?;
     Ok(0)
 }
 
-fn fchdir(a: &Args) -> Result<u64> {
-    let f = a.thread.any_file(a.i32(0))?;
+fn fchdir(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
+    let f = a.thread.any_file(fd)?;
     let c = Caller::new(&**a.thread);
     let p = enterable(&c, f.path.clone().ok_or(Errno::ENOTDIR)?)?;
     c.fs.set_cwd(p);
     Ok(0)
 }
 
-fn chroot(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
+fn chroot(a: &Args, UserStr(path): UserStr) -> Result<u64> {
+    let name = Name::read(path)?;
     let c = Caller::new(&**a.thread);
     let p = enterable(&c, c.find(at::FDCWD, name.bytes(), true)?)?;
     if !c.cred.capable(cap::SYS_CHROOT) {
@@ -123,10 +125,10 @@ pub fn unshare(a: &Args) {
 pub const CALLS: &[Syscall] = &[
     call(nr::GETDENTS, getdents, Full, &[Fd, Ptr, Int], ""),
     call(nr::GETDENTS64, getdents64, Full, &[Fd, Ptr, Int], ""),
-    call(nr::GETCWD, getcwd, Full, &[Ptr, Int], ""),
-    call(nr::CHDIR, chdir, Full, &[Str], ""),
-    call(nr::FCHDIR, fchdir, Full, &[Fd], ""),
-    call(nr::CHROOT, chroot, Full, &[Str], ""),
+    call!(nr::GETCWD, getcwd(UserPtr, usize), Full, ""),
+    call!(nr::CHDIR, chdir(UserStr), Full, ""),
+    call!(nr::FCHDIR, fchdir(RawFd), Full, ""),
+    call!(nr::CHROOT, chroot(UserStr), Full, ""),
 ];
 
 /// How one entry is laid out.

@@ -15,9 +15,11 @@ use crate::objects::vfs::inode::FileType;
 use crate::objects::vfs::sigio;
 use crate::personality::Arg::{Fd, Hex, Int};
 use crate::personality::Support::Full;
+use crate::personality::args::{RawFd, Request};
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::rlimit;
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 doppel_machine::pod_struct! {
     /// `struct flock`.
@@ -254,28 +256,28 @@ fn flock(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn ioctl(a: &Args) -> Result<u64> {
+fn ioctl(a: &Args, RawFd(fd): RawFd, Request(request): Request, argument: u64) -> Result<u64> {
     const FIONBIO: u32 = 0x5421;
     const FIONCLEX: u32 = 0x5450;
     const FIOCLEX: u32 = 0x5451;
     const FIOASYNC: u32 = 0x5452;
     const FIOQSIZE: u32 = 0x5460;
-    let file = a.file(0)?;
+    let file = a.thread.file(fd)?;
     let flag = |bit: OpenFlags| -> Result<u64> {
-        let on: i32 = a.ptr(2).read()?;
+        let on: i32 = UserPtr(argument).read()?;
         let old = file.flags();
-        file.change_flags(a.i32(0), if on != 0 { old | bit } else { old - bit });
+        file.change_flags(fd, if on != 0 { old | bit } else { old - bit });
         Ok(0)
     };
-    match a.u32(1) {
-        FIOCLEX => a.thread.files().set_cloexec(a.i32(0), true).map(|()| 0),
-        FIONCLEX => a.thread.files().set_cloexec(a.i32(0), false).map(|()| 0),
+    match request {
+        FIOCLEX => a.thread.files().set_cloexec(fd, true).map(|()| 0),
+        FIONCLEX => a.thread.files().set_cloexec(fd, false).map(|()| 0),
         FIONBIO => flag(OpenFlags::NONBLOCK),
         FIOASYNC => flag(OpenFlags::ASYNC),
         FIOQSIZE if file.inode.as_ref().is_some_and(|i| i.kind() == FileType::Regular) => {
-            File::copy_out(a.u64(2), &crate::objects::lookup::caller::file_stat(&file)?.size)
+            File::copy_out(argument, &crate::objects::lookup::caller::file_stat(&file)?.size)
         }
-        cmd => file.ops().ioctl(&file, cmd, a.u64(2)),
+        cmd => file.ops().ioctl(&file, cmd, argument),
     }
 }
 
@@ -283,5 +285,5 @@ fn ioctl(a: &Args) -> Result<u64> {
 pub const CALLS: &[Syscall] = &[
     call(nr::FCNTL, fcntl, Full, &[Fd, Int, Hex], "no leases"),
     call(nr::FLOCK, flock, Full, &[Fd, Int], ""),
-    call(nr::IOCTL, ioctl, Full, &[Fd, Hex, Hex], ""),
+    call!(nr::IOCTL, ioctl(RawFd, Request, u64), Full, ""),
 ];

@@ -19,10 +19,12 @@ use crate::objects::vfs::flags::{AtFlags, OpenFlags};
 use crate::objects::vfs::inode::Inode;
 use crate::objects::vfs::mount::Mount;
 use crate::objects::vfs::synthetic::SyntheticInode;
-use crate::personality::Arg::{Fd, Hex, Ptr, Str};
+use crate::personality::Arg::{Fd, Hex, Ptr};
 use crate::personality::Support::Full;
+use crate::personality::args::{Bits, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 doppel_machine::pod_struct! {
     /// The head of `struct file_handle`.
@@ -133,26 +135,33 @@ impl Handle {
     }
 }
 
-fn name_to_handle_at(a: &Args) -> Result<u64> {
+fn name_to_handle_at(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    user_handle: UserPtr,
+    mount_id: UserPtr,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
     let known = AtFlags::SYMLINK_FOLLOW
         | AtFlags::EMPTY_PATH
         | AtFlags::HANDLE_FID
         | AtFlags::HANDLE_MNT_ID_UNIQUE
         | AtFlags::HANDLE_CONNECTABLE;
-    let flags = a.flags_of(4, known)?;
+    let flags = flags.of(known)?;
     if flags.contains(AtFlags::HANDLE_FID | AtFlags::HANDLE_CONNECTABLE) {
         return Err(Errno::EINVAL);
     }
-    let name = Name::read(a.ptr(1))?;
+    let name = Name::read(path)?;
     let follow = AtFlags::SYMLINK_NOFOLLOW.when(!flags.contains(AtFlags::SYMLINK_FOLLOW));
     let target =
-        Caller::new(&**a.thread).target(a.i32(0), name.bytes(), flags & AtFlags::EMPTY_PATH | follow)?;
+        Caller::new(&**a.thread).target(dirfd, name.bytes(), flags & AtFlags::EMPTY_PATH | follow)?;
     if flags.contains(AtFlags::HANDLE_CONNECTABLE) {
         // As tmpfs: its handles do not hold the directory.
         return Err(Errno::EOPNOTSUPP);
     }
     let handle = Handle::of(&target, flags.contains(AtFlags::HANDLE_FID))?;
-    let room: Head = a.ptr(2).read()?;
+    let room: Head = user_handle.read()?;
     if room.bytes > MAX_BYTES {
         return Err(Errno::EINVAL);
     }
@@ -161,17 +170,17 @@ fn name_to_handle_at(a: &Args) -> Result<u64> {
         Target::File(_) => 0,
     };
     if flags.contains(AtFlags::HANDLE_MNT_ID_UNIQUE) {
-        a.ptr(3).write(&mount)?
+        mount_id.write(&mount)?
     } else {
-        a.ptr(3).write(&(mount as i32))?
+        mount_id.write(&(mount as i32))?
     }
     let bytes = 4 * handle.len as u32;
     let fits = bytes <= room.bytes;
-    a.ptr(2).write(&Head { bytes, kind: handle.kind })?;
+    user_handle.write(&Head { bytes, kind: handle.kind })?;
     if !fits {
         return Err(Errno::EOVERFLOW);
     }
-    let data = a.ptr(2).add(size_of::<Head>() as u64);
+    let data = user_handle.add(size_of::<Head>() as u64);
     for (i, w) in handle.words[..handle.len].iter().enumerate() {
         data.add(4 * i as u64).write(w)?;
     }
@@ -193,6 +202,11 @@ fn open_by_handle_at(a: &Args) -> Result<u64> {
 
 /// name_to_handle_at and open_by_handle_at.
 pub const CALLS: &[Syscall] = &[
-    call(nr::NAME_TO_HANDLE_AT, name_to_handle_at, Full, &[Fd, Str, Ptr, Ptr, Hex], ""),
+    call!(
+        nr::NAME_TO_HANDLE_AT,
+        name_to_handle_at(RawFd, UserStr, UserPtr, UserPtr, Bits<AtFlags>),
+        Full,
+        ""
+    ),
     call(nr::OPEN_BY_HANDLE_AT, open_by_handle_at, Full, &[Fd, Ptr, Hex], ""),
 ];

@@ -10,6 +10,7 @@ use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::{OpenFlags, Resolve};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
+use crate::personality::args::{Bits, FileMode, RawFd, RawFlags};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
@@ -111,15 +112,14 @@ fn openat2(a: &Args) -> Result<u64> {
     open_at(a, a.i32(0), 1, flags, how.mode as u32, restrict)
 }
 
-fn close(a: &Args) -> Result<u64> {
-    a.thread.files().close(a.i32(0))?;
+fn close(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
+    a.thread.files().close(fd)?;
     Ok(0)
 }
 
-fn close_range(a: &Args) -> Result<u64> {
+fn close_range(a: &Args, first: u32, last: u32, RawFlags(flags): RawFlags) -> Result<u64> {
     const UNSHARE: u32 = 2;
     const CLOEXEC: u32 = 4;
-    let (first, last, flags) = (a.u32(0), a.u32(1), a.u32(2));
     if flags & !(UNSHARE | CLOEXEC) != 0 || first > last {
         return Err(Errno::EINVAL);
     }
@@ -135,32 +135,32 @@ fn close_range(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn dup(a: &Args) -> Result<u64> {
+fn dup(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
     let files = a.thread.files();
-    Ok(files.insert(a.thread.any_file(a.i32(0))?, false)? as u64)
+    Ok(files.insert(a.thread.any_file(fd)?, false)? as u64)
 }
 
-fn dup2(a: &Args) -> Result<u64> {
+fn dup2(a: &Args, RawFd(oldfd): RawFd, RawFd(newfd): RawFd) -> Result<u64> {
     let files = a.thread.files();
-    let file = a.thread.any_file(a.i32(0))?;
-    if a.i32(0) != a.i32(1) {
-        files.insert_at(a.i32(1), file, false)?;
+    let file = a.thread.any_file(oldfd)?;
+    if oldfd != newfd {
+        files.insert_at(newfd, file, false)?;
     }
-    Ok(a.i32(1) as u64)
+    Ok(newfd as u64)
 }
 
-fn dup3(a: &Args) -> Result<u64> {
-    let flags = a.flags_of(2, OpenFlags::CLOEXEC)?;
-    if a.i32(0) == a.i32(1) {
+fn dup3(a: &Args, RawFd(oldfd): RawFd, RawFd(newfd): RawFd, flags: Bits<OpenFlags>) -> Result<u64> {
+    let flags = flags.of(OpenFlags::CLOEXEC)?;
+    if oldfd == newfd {
         return Err(Errno::EINVAL);
     }
     let files = a.thread.files();
-    files.insert_at(a.i32(1), a.thread.any_file(a.i32(0))?, flags.contains(OpenFlags::CLOEXEC))?;
-    Ok(a.i32(1) as u64)
+    files.insert_at(newfd, a.thread.any_file(oldfd)?, flags.contains(OpenFlags::CLOEXEC))?;
+    Ok(newfd as u64)
 }
 
-fn umask(a: &Args) -> Result<u64> {
-    Ok(u64::from(a.thread.fs().set_umask(a.u32(0))))
+fn umask(a: &Args, FileMode(mask): FileMode) -> Result<u64> {
+    Ok(u64::from(a.thread.fs().set_umask(mask)))
 }
 
 fn sync(_: &Args) -> Result<u64> {
@@ -174,11 +174,11 @@ pub const CALLS: &[Syscall] = &[
     call(nr::OPENAT, openat, Full, &[Fd, Str, Hex, Octal], ""),
     call(nr::OPENAT2, openat2, Full, &[Fd, Str, Ptr, Int], "RESOLVE_CACHED is accepted and has no effect"),
     call(nr::CREAT, creat, Full, &[Str, Octal], ""),
-    call(nr::CLOSE, close, Full, &[Fd], ""),
-    call(nr::CLOSE_RANGE, close_range, Full, &[Int, Int, Hex], ""),
-    call(nr::DUP, dup, Full, &[Fd], ""),
-    call(nr::DUP2, dup2, Full, &[Fd, Fd], ""),
-    call(nr::DUP3, dup3, Full, &[Fd, Fd, Hex], ""),
-    call(nr::UMASK, umask, Full, &[Octal], ""),
-    call(nr::SYNC, sync, Full, &[], "all files are in memory"),
+    call!(nr::CLOSE, close(RawFd), Full, ""),
+    call!(nr::CLOSE_RANGE, close_range(u32, u32, RawFlags), Full, ""),
+    call!(nr::DUP, dup(RawFd), Full, ""),
+    call!(nr::DUP2, dup2(RawFd, RawFd), Full, ""),
+    call!(nr::DUP3, dup3(RawFd, RawFd, Bits<OpenFlags>), Full, ""),
+    call!(nr::UMASK, umask(FileMode), Full, ""),
+    call!(nr::SYNC, sync(), Full, "all files are in memory"),
 ];

@@ -3,12 +3,14 @@
 use doppel_abi_linux::syscalls::nr;
 
 use crate::objects::ipc::inotify::{event, file_event};
+use crate::objects::vfs::Whence;
 use crate::objects::vfs::fdtable::{Alone, FileRef};
 use crate::objects::vfs::file::{File, poll};
 use crate::objects::vfs::io::{Input, Output};
 use crate::objects::vfs::rw::{RW_MAX, read_file, read_iovecs, write_file, written};
 use crate::personality::Arg::{Buf, Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
+use crate::personality::args::{Number, RawFd};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
@@ -129,9 +131,9 @@ fn pwritev2(a: &Args) -> Result<u64> {
     if a.i64(3) == -1 { writev(a) } else { pwritev(a) }
 }
 
-fn lseek(a: &Args) -> Result<u64> {
-    let f = a.file(0)?;
-    let to = f.ops().seek(&f, a.i64(1), a.number(2)?)?;
+fn lseek(a: &Args, RawFd(fd): RawFd, offset: i64, whence: Number<Whence>) -> Result<u64> {
+    let f = a.thread.file(fd)?;
+    let to = f.ops().seek(&f, offset, whence.get()?)?;
     f.pos.lock(f.alone()).at = to;
     Ok(to)
 }
@@ -148,7 +150,7 @@ pub const CALLS: &[Syscall] = &[
     call(nr::PWRITEV, pwritev, Full, &[Fd, Ptr, Int, Int], ""),
     call(nr::PREADV2, preadv2, Full, &[Fd, Ptr, Int, Int, Int, Hex], ""),
     call(nr::PWRITEV2, pwritev2, Full, &[Fd, Ptr, Int, Int, Int, Hex], ""),
-    call(nr::LSEEK, lseek, Full, &[Fd, Int, Int], ""),
+    call!(nr::LSEEK, lseek(RawFd, i64, Number<Whence>), Full, ""),
 ];
 
 /// `RWF_` flags of preadv2 and pwritev2.

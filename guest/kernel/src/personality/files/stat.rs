@@ -14,6 +14,7 @@ use crate::objects::vfs::flags::{AtFlags, MountFlags};
 use crate::objects::vfs::inode::{Stat, StatFs, Time};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
+use crate::personality::args::{Bits, RawFd, UserStr};
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::Cred;
 use crate::{Errno, Result};
@@ -176,24 +177,30 @@ fn stat(a: &Args) -> Result<u64> {
     put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), AtFlags::empty())?)
 }
 
-fn lstat(a: &Args) -> Result<u64> {
-    let name = Name::read(a.ptr(0))?;
-    put_stat(a.ptr(1), &stat_name(a, at::FDCWD, name.bytes(), AtFlags::SYMLINK_NOFOLLOW)?)
+fn lstat(a: &Args, UserStr(path): UserStr, out: UserPtr) -> Result<u64> {
+    let name = Name::read(path)?;
+    put_stat(out, &stat_name(a, at::FDCWD, name.bytes(), AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-fn fstat(a: &Args) -> Result<u64> {
-    let f = a.thread.any_file(a.i32(0))?;
-    put_stat(a.ptr(1), &file_stat(&f)?)
+fn fstat(a: &Args, RawFd(fd): RawFd, out: UserPtr) -> Result<u64> {
+    let f = a.thread.any_file(fd)?;
+    put_stat(out, &file_stat(&f)?)
 }
 
-fn newfstatat(a: &Args) -> Result<u64> {
-    let flags = a.flags_of(3, AtFlags::TARGET | AtFlags::NO_AUTOMOUNT)?;
-    let name = Name::read(a.ptr(1))?;
-    if name.bytes().is_empty() && flags.contains(AtFlags::EMPTY_PATH) && a.i32(0) != at::FDCWD {
-        let f = a.thread.any_file(a.i32(0))?;
-        return put_stat(a.ptr(2), &file_stat(&f)?);
+fn newfstatat(
+    a: &Args,
+    RawFd(dirfd): RawFd,
+    UserStr(path): UserStr,
+    out: UserPtr,
+    flags: Bits<AtFlags>,
+) -> Result<u64> {
+    let flags = flags.of(AtFlags::TARGET | AtFlags::NO_AUTOMOUNT)?;
+    let name = Name::read(path)?;
+    if name.bytes().is_empty() && flags.contains(AtFlags::EMPTY_PATH) && dirfd != at::FDCWD {
+        let f = a.thread.any_file(dirfd)?;
+        return put_stat(out, &file_stat(&f)?);
     }
-    put_stat(a.ptr(2), &stat_name(a, a.i32(0), name.bytes(), flags)?)
+    put_stat(out, &stat_name(a, dirfd, name.bytes(), flags)?)
 }
 
 fn statx_time(t: Time) -> StatxTime {
@@ -405,17 +412,17 @@ fn anonymous_fs(f: &File) -> StatFs {
     }
 }
 
-fn fstatfs(a: &Args) -> Result<u64> {
-    let f = a.thread.any_file(a.i32(0))?;
-    put_statfs(a.ptr(1), &anonymous_fs(&f), f.path.as_ref())
+fn fstatfs(a: &Args, RawFd(fd): RawFd, out: UserPtr) -> Result<u64> {
+    let f = a.thread.any_file(fd)?;
+    put_statfs(out, &anonymous_fs(&f), f.path.as_ref())
 }
 
 /// stat and the like.
 pub const CALLS: &[Syscall] = &[
     call(nr::STAT, stat, Full, &[Str, Ptr], ""),
-    call(nr::LSTAT, lstat, Full, &[Str, Ptr], ""),
-    call(nr::FSTAT, fstat, Full, &[Fd, Ptr], ""),
-    call(nr::NEWFSTATAT, newfstatat, Full, &[Fd, Str, Ptr, Hex], ""),
+    call!(nr::LSTAT, lstat(UserStr, UserPtr), Full, ""),
+    call!(nr::FSTAT, fstat(RawFd, UserPtr), Full, ""),
+    call!(nr::NEWFSTATAT, newfstatat(RawFd, UserStr, UserPtr, Bits<AtFlags>), Full, ""),
     call(nr::STATX, statx, Full, &[Fd, Str, Hex, Hex, Ptr], ""),
     call(nr::ACCESS, access, Full, &[Str, Octal], ""),
     call(nr::FACCESSAT, faccessat, Full, &[Fd, Str, Octal], ""),
@@ -423,5 +430,5 @@ pub const CALLS: &[Syscall] = &[
     call(nr::READLINK, readlink, Full, &[Str, Ptr, Int], ""),
     call(nr::READLINKAT, readlinkat, Full, &[Fd, Str, Ptr, Int], ""),
     call(nr::STATFS, statfs, Full, &[Str, Ptr], ""),
-    call(nr::FSTATFS, fstatfs, Full, &[Fd, Ptr], ""),
+    call!(nr::FSTATFS, fstatfs(RawFd, UserPtr), Full, ""),
 ];

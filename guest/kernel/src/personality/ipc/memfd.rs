@@ -9,15 +9,15 @@ use crate::objects::ipc::memfd::new_file;
 use crate::objects::lookup::caller::read_string;
 use crate::objects::pages::seal;
 use crate::objects::rootfs::Node;
-use crate::personality::Arg::{Hex, Str};
 use crate::personality::Support::Partial;
+use crate::personality::args::{RawFlags, UserStr};
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] =
-    &[call(nr::MEMFD_CREATE, sys_memfd_create, Partial, &[Str, Hex], "no huge pages")];
+    &[call!(nr::MEMFD_CREATE, sys_memfd_create(UserStr, RawFlags), Partial, "no huge pages")];
 
 const MFD_CLOEXEC: u32 = 1;
 const MFD_ALLOW_SEALING: u32 = 2;
@@ -27,8 +27,7 @@ const MFD_EXEC: u32 = 16;
 /// Longest name, with its NUL: NAME_MAX less "memfd:".
 const NAME_SIZE: usize = 250;
 
-fn sys_memfd_create(args: &Args) -> Result<u64> {
-    let f = args.u32(1);
+fn sys_memfd_create(args: &Args, UserStr(given_name): UserStr, RawFlags(f): RawFlags) -> Result<u64> {
     let exec = f & (MFD_NOEXEC_SEAL | MFD_EXEC);
     if f & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC) != 0
         || f & MFD_HUGETLB != 0
@@ -37,7 +36,7 @@ fn sys_memfd_create(args: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let name =
-        read_string(args.ptr(0), NAME_SIZE).map_err(|e| if e == Errno::E2BIG { Errno::EINVAL } else { e })?;
+        read_string(given_name, NAME_SIZE).map_err(|e| if e == Errno::E2BIG { Errno::EINVAL } else { e })?;
     let name = format!("/memfd:{} (deleted)", String::from_utf8_lossy(&name));
     let cred = args.thread.cred();
     let mode = if f & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };

@@ -18,6 +18,7 @@ use crate::objects::vfs::fdtable::FileRef;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::{Full, Partial};
+use crate::personality::args::RawFd;
 use crate::personality::events::anon;
 use crate::personality::{Args, Syscall, call};
 use crate::process::descriptors::mqueue::NAMES;
@@ -30,8 +31,8 @@ pub const CALLS: &[Syscall] = &[
     call(nr::MQ_UNLINK, sys_mq_unlink, Full, &[Str], ""),
     call(nr::MQ_TIMEDSEND, sys_mq_timedsend, Full, &[Fd, Ptr, Int, Int, Ptr], ""),
     call(nr::MQ_TIMEDRECEIVE, sys_mq_timedreceive, Full, &[Fd, Ptr, Int, Ptr, Ptr], ""),
-    call(nr::MQ_NOTIFY, sys_mq_notify, Partial, &[Fd, Ptr], "SIGEV_THREAD is refused: ENOSYS"),
-    call(nr::MQ_GETSETATTR, sys_mq_getsetattr, Full, &[Fd, Ptr, Ptr], ""),
+    call!(nr::MQ_NOTIFY, sys_mq_notify(RawFd, UserPtr), Partial, "SIGEV_THREAD is refused: ENOSYS"),
+    call!(nr::MQ_GETSETATTR, sys_mq_getsetattr(RawFd, UserPtr, UserPtr), Full, ""),
 ];
 
 const NAME_MAX: usize = 255;
@@ -199,16 +200,16 @@ fn sys_mq_timedreceive(args: &Args) -> Result<u64> {
     Ok(data.len() as u64)
 }
 
-fn sys_mq_notify(args: &Args) -> Result<u64> {
+fn sys_mq_notify(args: &Args, RawFd(mqd): RawFd, event: UserPtr) -> Result<u64> {
     const SIGEV_SIGNAL: i32 = 0;
     const SIGEV_NONE: i32 = 1;
     const SIGEV_THREAD: i32 = 2;
-    let request = if args.ptr(1).is_null() {
+    let request = if event.is_null() {
         None
     } else {
         // sigev_value, then sigev_signo and sigev_notify.
-        let value = args.ptr(1).read::<u64>()?;
-        let [signo, how] = args.ptr(1).add(8).read::<[i32; 2]>()?;
+        let value = event.read::<u64>()?;
+        let [signo, how] = event.add(8).read::<[i32; 2]>()?;
         match how {
             SIGEV_NONE => Some((0, value)),
             SIGEV_SIGNAL if (1..=64).contains(&signo) => Some((signo, value)),
@@ -216,7 +217,7 @@ fn sys_mq_notify(args: &Args) -> Result<u64> {
             _ => return Err(Errno::EINVAL),
         }
     };
-    let file = args.file(0)?;
+    let file = args.thread.file(mqd)?;
     let q = &file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue;
     let me = &args.thread.process;
     let mut s = q.state.lock();
@@ -232,11 +233,11 @@ fn sys_mq_notify(args: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_mq_getsetattr(args: &Args) -> Result<u64> {
-    let file = args.file(0)?;
+fn sys_mq_getsetattr(args: &Args, RawFd(mqd): RawFd, user_new: UserPtr, user_old: UserPtr) -> Result<u64> {
+    let file = args.thread.file(mqd)?;
     let q = &file.downcast::<Handle>().ok_or(Errno::EBADF)?.queue;
     let nonblock = i64::from(OpenFlags::NONBLOCK.bits());
-    let new = if args.ptr(1).is_null() { None } else { Some(args.ptr(1).read::<MqAttr>()?) };
+    let new = if user_new.is_null() { None } else { Some(user_new.read::<MqAttr>()?) };
     if new.is_some_and(|n| n.flags & !nonblock != 0) {
         return Err(Errno::EINVAL);
     }
@@ -251,8 +252,8 @@ fn sys_mq_getsetattr(args: &Args) -> Result<u64> {
         let keep = file.flags() & !OpenFlags::NONBLOCK;
         file.set_flags(keep | OpenFlags::NONBLOCK.when(n.flags != 0));
     }
-    if !args.ptr(2).is_null() {
-        args.ptr(2).write(&old)?;
+    if !user_old.is_null() {
+        user_old.write(&old)?;
     }
     Ok(0)
 }

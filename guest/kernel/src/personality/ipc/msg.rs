@@ -1,7 +1,9 @@
 //! System calls of System V message queues.
 
 use crate::objects::ipc::sysv::msg::QUEUES;
+use crate::personality::args::{HexInt, RawFlags};
 use alloc::vec;
+use doppel_machine::user::UserPtr;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::arena;
@@ -12,17 +14,16 @@ use crate::objects::ipc::sysv::msg::{
     MSG_COPY, MSG_EXCEPT, Message, MsqidDs, Queue, Queues, State, describe,
 };
 use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, seconds};
-use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::MSGGET, sys_msgget, Full, &[Hex, Hex], ""),
-    call(nr::MSGSND, sys_msgsnd, Full, &[Int, Ptr, Int, Hex], ""),
-    call(nr::MSGRCV, sys_msgrcv, Full, &[Int, Ptr, Int, Int, Hex], ""),
-    call(nr::MSGCTL, sys_msgctl, Full, &[Int, Int, Ptr], ""),
+    call!(nr::MSGGET, sys_msgget(HexInt, RawFlags), Full, ""),
+    call!(nr::MSGSND, sys_msgsnd(i32, UserPtr, usize, RawFlags), Full, ""),
+    call!(nr::MSGRCV, sys_msgrcv(i32, UserPtr, i64, i64, RawFlags), Full, ""),
+    call!(nr::MSGCTL, sys_msgctl(i32, i32, UserPtr), Full, ""),
 ];
 
 const MSG_NOERROR: u32 = 0o10000;
@@ -38,10 +39,10 @@ fn queues() -> &'static Queues {
     QUEUES.get()
 }
 
-fn sys_msgget(a: &Args) -> Result<u64> {
+fn sys_msgget(_: &Args, HexInt(key): HexInt, RawFlags(flags): RawFlags) -> Result<u64> {
     let id = queues().get(
-        a.i32(0),
-        a.u32(1),
+        key,
+        flags,
         MSGMNI,
         |_| Ok(()),
         |perm| {
@@ -62,21 +63,26 @@ fn interrupted(e: Errno) -> Errno {
     if e == Errno::ERESTARTSYS { Errno::ERESTARTNOHAND } else { e }
 }
 
-fn sys_msgsnd(a: &Args) -> Result<u64> {
-    let size = a.len(2);
+fn sys_msgsnd(
+    a: &Args,
+    id: i32,
+    user_message: UserPtr,
+    size: usize,
+    RawFlags(flags): RawFlags,
+) -> Result<u64> {
     if size > MSGMAX {
         return Err(Errno::EINVAL);
     }
     if arena::low() {
         return Err(Errno::ENOMEM);
     }
-    let kind = a.ptr(1).read::<i64>()?;
+    let kind = user_message.read::<i64>()?;
     if kind < 1 {
         return Err(Errno::EINVAL);
     }
     let mut data = vec![0; size];
-    a.ptr(1).add(8).read_bytes(&mut data)?;
-    let q = queues().find(a.i32(0))?;
+    user_message.add(8).read_bytes(&mut data)?;
+    let q = queues().find(id)?;
     let perm = *q.perm.lock();
     perm.check(2)?;
     let mut message = Some(Message { kind, data });
@@ -97,20 +103,26 @@ fn sys_msgsnd(a: &Args) -> Result<u64> {
     };
     match attempt() {
         Some(r) => r?,
-        None if a.u32(3) & IPC_NOWAIT != 0 => return Err(Errno::EAGAIN),
+        None if flags & IPC_NOWAIT != 0 => return Err(Errno::EAGAIN),
         None => wait_until(&q.senders, None, attempt).map_err(interrupted)??,
     }
     q.receivers.wake_all(0);
     Ok(0)
 }
 
-fn sys_msgrcv(a: &Args) -> Result<u64> {
-    let (room, kind, f) = (a.i64(2), a.i64(3), a.u32(4));
+fn sys_msgrcv(
+    a: &Args,
+    id: i32,
+    message: UserPtr,
+    room: i64,
+    kind: i64,
+    RawFlags(f): RawFlags,
+) -> Result<u64> {
     let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
-    if a.i32(0) < 0 || (f & MSG_COPY != 0 && (f & MSG_EXCEPT != 0 || f & IPC_NOWAIT == 0)) {
+    if id < 0 || (f & MSG_COPY != 0 && (f & MSG_EXCEPT != 0 || f & IPC_NOWAIT == 0)) {
         return Err(Errno::EINVAL);
     }
-    let q = queues().find(a.i32(0))?;
+    let q = queues().find(id)?;
     let perm = *q.perm.lock();
     perm.check(4)?;
     let pid = a.thread.process.pid;
@@ -140,8 +152,8 @@ fn sys_msgrcv(a: &Args) -> Result<u64> {
     };
     q.senders.wake_all(0);
     let n = m.data.len().min(room);
-    a.ptr(1).write(&m.kind)?;
-    a.ptr(1).add(8).write_bytes(&m.data[..n])?;
+    message.write(&m.kind)?;
+    message.add(8).write_bytes(&m.data[..n])?;
     Ok(n as u64)
 }
 
@@ -159,8 +171,8 @@ fn info(a: &Args, used: bool) -> Result<u64> {
     Ok(queues().highest())
 }
 
-fn sys_msgctl(a: &Args) -> Result<u64> {
-    let (id, cmd, buf) = (a.i32(0), a.i32(1) & !IPC_64, a.ptr(2));
+fn sys_msgctl(a: &Args, id: i32, command: i32, buf: UserPtr) -> Result<u64> {
+    let cmd = command & !IPC_64;
     match cmd {
         IPC_INFO | MSG_INFO => return info(a, cmd == MSG_INFO),
         MSG_STAT | MSG_STAT_ANY => {

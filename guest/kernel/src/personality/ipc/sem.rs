@@ -1,6 +1,7 @@
 //! System calls of System V semaphores.
 
 use crate::objects::ipc::sysv::sem::UNDOS;
+use crate::personality::args::{HexInt, RawFlags};
 use alloc::vec::Vec;
 
 use doppel_abi_linux::syscalls::nr;
@@ -19,7 +20,7 @@ use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::SEMGET, sys_semget, Full, &[Hex, Int, Hex], ""),
+    call!(nr::SEMGET, sys_semget(HexInt, i32, RawFlags), Full, ""),
     call(nr::SEMOP, |a| semop(a, Timeout::never()), Full, &[Int, Ptr, Int], ""),
     call(nr::SEMTIMEDOP, |a| semop(a, Timeout::timespec(a.ptr(3))?), Full, &[Int, Ptr, Int, Ptr], ""),
     call(nr::SEMCTL, sys_semctl, Full, &[Int, Int, Int, Hex], ""),
@@ -38,11 +39,10 @@ const SEMMNI: usize = 32000;
 const SEMMSL: usize = 32000;
 const SEMOPM: usize = 500;
 
-fn sys_semget(a: &Args) -> Result<u64> {
-    let (n, f) = (a.i32(1), a.u32(2));
+fn sys_semget(_: &Args, HexInt(key): HexInt, n: i32, RawFlags(f): RawFlags) -> Result<u64> {
     let n = usize::try_from(n).ok().filter(|n| *n <= SEMMSL).ok_or(Errno::EINVAL)?;
     let id = sets().get(
-        a.i32(0),
+        key,
         f,
         SEMMNI,
         |s| if n > s.state.lock().sems.len() { Err(Errno::EINVAL) } else { Ok(()) },

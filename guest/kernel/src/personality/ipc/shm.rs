@@ -1,9 +1,11 @@
 //! System calls of System V shared memory.
 
+use crate::personality::args::{HexInt, RawFlags, Size};
 use crate::process::task::TASKS;
 use alloc::format;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
+use doppel_machine::user::UserPtr;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
@@ -14,17 +16,16 @@ use crate::objects::ipc::sysv::{IPC_64, IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, s
 use crate::objects::pages::Object;
 use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
-use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::SHMGET, sys_shmget, Partial, &[Hex, Int, Hex], "no huge pages"),
-    call(nr::SHMAT, sys_shmat, Full, &[Int, Ptr, Hex], ""),
-    call(nr::SHMDT, sys_shmdt, Full, &[Ptr], ""),
-    call(nr::SHMCTL, sys_shmctl, Full, &[Int, Int, Ptr], ""),
+    call!(nr::SHMGET, sys_shmget(HexInt, Size, RawFlags), Partial, "no huge pages"),
+    call!(nr::SHMAT, sys_shmat(i32, UserPtr, RawFlags), Full, ""),
+    call!(nr::SHMDT, sys_shmdt(UserPtr), Full, ""),
+    call!(nr::SHMCTL, sys_shmctl(i32, i32, UserPtr), Full, ""),
 ];
 
 const SHM_HUGETLB: u32 = 0o4000;
@@ -42,11 +43,10 @@ const SHMLBA: u64 = 4096;
 const SHMMNI: usize = 4096;
 const SHMMAX: u64 = u64::MAX - (1 << 24);
 
-fn sys_shmget(a: &Args) -> Result<u64> {
-    let (size, f) = (a.u64(1), a.u32(2));
+fn sys_shmget(a: &Args, HexInt(key): HexInt, Size(size): Size, RawFlags(f): RawFlags) -> Result<u64> {
     let pid = a.thread.process.pid;
     let id = segments().get(
-        a.i32(0),
+        key,
         f,
         SHMMNI,
         |s| if size > s.size { Err(Errno::EINVAL) } else { Ok(()) },
@@ -66,13 +66,12 @@ fn sys_shmget(a: &Args) -> Result<u64> {
     Ok(u64::from(id.unsigned_abs()))
 }
 
-fn sys_shmat(a: &Args) -> Result<u64> {
-    let f = a.u32(2);
-    let segment = segments().find(a.i32(0))?;
+fn sys_shmat(a: &Args, id: i32, UserPtr(address): UserPtr, RawFlags(f): RawFlags) -> Result<u64> {
+    let segment = segments().find(id)?;
     let perm = *segment.perm.lock();
     let write = f & SHM_RDONLY == 0;
     perm.check(if write { 6 } else { 4 } | u32::from(f & SHM_EXEC != 0))?;
-    let addr = match a.u64(1) {
+    let addr = match address {
         0 if f & SHM_REMAP != 0 => return Err(Errno::EINVAL),
         n if n % SHMLBA == 0 => n,
         n if f & SHM_RND != 0 => n - n % SHMLBA,
@@ -108,8 +107,7 @@ fn sys_shmat(a: &Args) -> Result<u64> {
     Ok(at)
 }
 
-fn sys_shmdt(a: &Args) -> Result<u64> {
-    let addr = a.u64(0);
+fn sys_shmdt(a: &Args, UserPtr(addr): UserPtr) -> Result<u64> {
     let space = a.thread.space();
     let file = space.mm.vma(addr).and_then(|v| v.file).ok_or(Errno::EINVAL)?;
     let file: &dyn core::any::Any = &*file;
@@ -122,8 +120,8 @@ fn sys_shmdt(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_shmctl(a: &Args) -> Result<u64> {
-    let (id, cmd, buf) = (a.i32(0), a.i32(1) & !IPC_64, a.ptr(2));
+fn sys_shmctl(_: &Args, id: i32, command: i32, buf: UserPtr) -> Result<u64> {
+    let cmd = command & !IPC_64;
     match cmd {
         IPC_INFO => {
             buf.write(&[SHMMAX, 1, SHMMNI as u64, SHMMNI as u64, SHMMAX / 4096, 0, 0, 0, 0])?;

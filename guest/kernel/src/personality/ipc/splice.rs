@@ -14,16 +14,23 @@ use crate::objects::vfs::rw::{RW_MAX, read_iovecs};
 use crate::objects::vfs::{File, FileType, Input, Output};
 use crate::personality::Arg::{Fd, Hex, Int, Ptr};
 use crate::personality::Support::Full;
+use crate::personality::args::{RawFd, RawFlags};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::SPLICE, sys_splice, Full, &[Fd, Ptr, Fd, Ptr, Int, Hex], ""),
+    call!(nr::SPLICE, sys_splice(RawFd, UserPtr, RawFd, UserPtr, usize, RawFlags), Full, ""),
     call(nr::TEE, sys_tee, Full, &[Fd, Fd, Int, Hex], ""),
-    call(nr::VMSPLICE, sys_vmsplice, Full, &[Fd, Ptr, Int, Hex], "copies"),
+    call!(nr::VMSPLICE, sys_vmsplice(RawFd, UserPtr, usize, RawFlags), Full, "copies"),
     call(nr::SENDFILE, sys_sendfile, Full, &[Fd, Fd, Ptr, Int], ""),
-    call(nr::COPY_FILE_RANGE, sys_copy_file_range, Full, &[Fd, Ptr, Fd, Ptr, Int, Hex], ""),
+    call!(
+        nr::COPY_FILE_RANGE,
+        sys_copy_file_range(RawFd, UserPtr, RawFd, UserPtr, usize, RawFlags),
+        Full,
+        ""
+    ),
 ];
 const SPLICE_F_NONBLOCK: u32 = 2;
 const SPLICE_FLAGS: u32 = 0xf;
@@ -49,18 +56,25 @@ fn between(from: &Pipe, to: &Pipe, len: usize, block: bool) -> Result<usize> {
     }
 }
 
-fn sys_splice(a: &Args) -> Result<u64> {
-    let len = a.len(4).min(RW_MAX);
-    let f = a.u32(5);
+fn sys_splice(
+    a: &Args,
+    RawFd(in_fd): RawFd,
+    in_offset: UserPtr,
+    RawFd(out_fd): RawFd,
+    out_offset: UserPtr,
+    length: usize,
+    RawFlags(f): RawFlags,
+) -> Result<u64> {
+    let len = length.min(RW_MAX);
     if len == 0 {
         return Ok(0);
     }
     if f & !SPLICE_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    let (input, output) = (a.file(0)?, a.file(2)?);
+    let (input, output) = (a.thread.file(in_fd)?, a.thread.file(out_fd)?);
     let pipes = (pipe_of(&input), pipe_of(&output));
-    if pipes.0.is_some() && !a.ptr(1).is_null() || pipes.1.is_some() && !a.ptr(3).is_null() {
+    if pipes.0.is_some() && !in_offset.is_null() || pipes.1.is_some() && !out_offset.is_null() {
         return Err(Errno::ESPIPE);
     }
     if !input.readable() || !output.writable() {
@@ -76,19 +90,19 @@ fn sys_splice(a: &Args) -> Result<u64> {
         }
         (Some(from), None) => {
             let append = output.flags().contains(OpenFlags::APPEND);
-            let mut to = Place::new(output, a.ptr(3), Errno::EINVAL)?;
+            let mut to = Place::new(output, out_offset, Errno::EINVAL)?;
             to.takes_bytes()?;
             if append {
                 return Err(Errno::EINVAL);
             }
             let n = from_pipe(&from, len, block(&input), |b| to.write(b))?;
-            to.store(a.ptr(3))?;
+            to.store(out_offset)?;
             n
         }
         (None, Some(to)) => {
-            let mut from = Place::new(input, a.ptr(1), Errno::EINVAL)?;
+            let mut from = Place::new(input, in_offset, Errno::EINVAL)?;
             let n = to_pipe(&mut from, &to, len, block(&output))?;
-            from.store(a.ptr(1))?;
+            from.store(in_offset)?;
             n
         }
         (None, None) => return Err(Errno::EINVAL),
@@ -129,14 +143,19 @@ fn sys_tee(a: &Args) -> Result<u64> {
     }
 }
 
-fn sys_vmsplice(a: &Args) -> Result<u64> {
-    let f = a.u32(3);
+fn sys_vmsplice(
+    a: &Args,
+    RawFd(fd): RawFd,
+    iovecs: UserPtr,
+    count: usize,
+    RawFlags(f): RawFlags,
+) -> Result<u64> {
     if f & !SPLICE_FLAGS != 0 {
         return Err(Errno::EINVAL);
     }
-    let file = a.file(0)?;
+    let file = a.thread.file(fd)?;
     let pipe = pipe_of(&file).ok_or(Errno::EBADF)?;
-    let v = read_iovecs(a.ptr(1), a.len(2))?;
+    let v = read_iovecs(iovecs, count)?;
     let block = f & SPLICE_F_NONBLOCK == 0;
     let n = if file.writable() {
         // What fits, after waiting for room once.
@@ -184,24 +203,32 @@ fn check_regular(files: [&File; 2]) -> Result<()> {
     if regular { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-fn sys_copy_file_range(a: &Args) -> Result<u64> {
-    if a.u32(5) != 0 {
+fn sys_copy_file_range(
+    a: &Args,
+    RawFd(in_fd): RawFd,
+    in_offset: UserPtr,
+    RawFd(out_fd): RawFd,
+    out_offset: UserPtr,
+    length: usize,
+    RawFlags(flags): RawFlags,
+) -> Result<u64> {
+    if flags != 0 {
         return Err(Errno::EINVAL);
     }
-    let (input, output) = (a.file(0)?, a.file(2)?);
+    let (input, output) = (a.thread.file(in_fd)?, a.thread.file(out_fd)?);
     check_regular([&input, &output])?;
     if !input.readable() || !output.writable() || output.flags().contains(OpenFlags::APPEND) {
         return Err(Errno::EBADF);
     }
-    let mut from = Place::new(input, a.ptr(1), Errno::ESPIPE)?;
-    let mut to = Place::new(output, a.ptr(3), Errno::ESPIPE)?;
+    let mut from = Place::new(input, in_offset, Errno::ESPIPE)?;
+    let mut to = Place::new(output, out_offset, Errno::ESPIPE)?;
     let (source, target) = (file_stat(&from.file)?, file_stat(&to.file)?);
     if source.dev != target.dev {
         return Err(Errno::EXDEV);
     }
     let start = |p: &Place| p.offset.unwrap_or_else(|| p.file.pos.get());
     let left = source.size.saturating_sub(start(&from));
-    let len = a.len(4).min(RW_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
+    let len = length.min(RW_MAX).min(usize::try_from(left).unwrap_or(usize::MAX));
     let same = match (&from.file.inode, &to.file.inode) {
         (Some(i), Some(o)) => Arc::ptr_eq(i, o),
         _ => false,
@@ -210,7 +237,7 @@ fn sys_copy_file_range(a: &Args) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     let n = copy(&mut from, &mut to, len)?;
-    from.store(a.ptr(1))?;
-    to.store(a.ptr(3))?;
+    from.store(in_offset)?;
+    to.store(out_offset)?;
     Ok(n as u64)
 }

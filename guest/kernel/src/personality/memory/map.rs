@@ -7,33 +7,41 @@ use crate::memory::{PAGE, Place, page_up};
 use crate::objects::vfs::file_map::map_flags as mf;
 use crate::objects::vfs::file_map::{PROT_RWX, file_vma, range, shared_anonymous};
 use crate::personality::Support::{Full, Stub};
+use crate::personality::args::{RawFd, RawFlags};
 use crate::personality::{Arg, Args, Syscall, call};
 use crate::{Errno, Result};
-use Arg::{Fd, Hex, Int, Ptr};
+use Arg::{Hex, Int, Ptr};
+use doppel_machine::user::UserPtr;
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
-    call(
+    call!(
         nr::MMAP,
-        mmap,
+        mmap(UserPtr, u64, RawFlags, RawFlags, RawFd, u64),
         Full,
-        &[Ptr, Hex, Hex, Hex, Fd, Hex],
         "no huge pages; a map of an image file does not follow the first change of the file",
     ),
-    call(nr::MUNMAP, munmap, Full, &[Ptr, Hex], ""),
+    call!(nr::MUNMAP, munmap(UserPtr, u64), Full, ""),
     call(nr::MPROTECT, mprotect, Full, &[Ptr, Hex, Hex], ""),
     call(nr::PKEY_MPROTECT, pkey_mprotect, Stub, &[Ptr, Hex, Hex, Int], "only with key -1"),
     call(nr::PKEY_ALLOC, |_| Err(Errno::EINVAL), Stub, &[Hex, Hex], "EINVAL: no protection keys"),
     call(nr::PKEY_FREE, |_| Err(Errno::EINVAL), Stub, &[Int], "EINVAL: no protection keys"),
-    call(nr::BRK, brk, Full, &[Ptr], ""),
+    call!(nr::BRK, brk(UserPtr), Full, ""),
 ];
 const PROT_SEM: u32 = 8;
 const PROT_GROWSDOWN: u32 = 0x0100_0000;
 const PROT_GROWSUP: u32 = 0x0200_0000;
 
-fn mmap(a: &Args) -> Result<u64> {
-    let (addr, len, prot, fl, offset) = (a.u64(0), a.u64(1), a.u32(2), a.u32(3), a.u64(5));
-    if offset % PAGE != 0 || len == 0 {
+fn mmap(
+    a: &Args,
+    UserPtr(addr): UserPtr,
+    len: u64,
+    RawFlags(prot): RawFlags,
+    RawFlags(fl): RawFlags,
+    RawFd(fd): RawFd,
+    offset: u64,
+) -> Result<u64> {
+    if !offset.is_multiple_of(PAGE) || len == 0 {
         return Err(Errno::EINVAL);
     }
     if len > 1 << 47 {
@@ -69,7 +77,7 @@ fn mmap(a: &Args) -> Result<u64> {
     let v = if anonymous {
         if shared { shared_anonymous(prot, vflags, len)? } else { Vma::anonymous(prot, vflags) }
     } else {
-        file_vma(&*a.file(4)?, prot, vflags, offset, len)?
+        file_vma(&*a.thread.file(fd)?, prot, vflags, offset, len)?
     };
     let mut v = v;
     if fl & mf::LOCKED != 0 {
@@ -89,8 +97,8 @@ fn mmap(a: &Args) -> Result<u64> {
     a.thread.space().mm.map_file(place, len, v, populate)
 }
 
-fn munmap(a: &Args) -> Result<u64> {
-    let (start, end) = range(a.u64(0), a.u64(1))?;
+fn munmap(a: &Args, UserPtr(addr): UserPtr, len: u64) -> Result<u64> {
+    let (start, end) = range(addr, len)?;
     if start == end {
         return Err(Errno::EINVAL);
     }
@@ -123,6 +131,6 @@ fn pkey_mprotect(a: &Args) -> Result<u64> {
     if a.i32(3) == -1 { mprotect(a) } else { Err(Errno::EINVAL) }
 }
 
-fn brk(a: &Args) -> Result<u64> {
-    Ok(a.thread.space().mm.brk(a.u64(0)))
+fn brk(a: &Args, UserPtr(addr): UserPtr) -> Result<u64> {
+    Ok(a.thread.space().mm.brk(addr))
 }

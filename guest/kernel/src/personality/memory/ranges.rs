@@ -1,5 +1,6 @@
 //! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier, process_vm_*, memory policy.
 
+use crate::personality::args::{RawFlags, Size};
 use crate::process::task::TASKS;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,32 +20,38 @@ use Arg::{Hex, Int, Ptr};
 
 /// The family.
 pub const CALLS: &[Syscall] = &[
-    call(
+    call!(
         nr::MREMAP,
-        mremap,
+        mremap(UserPtr, u64, u64, RawFlags, UserPtr),
         Full,
-        &[Ptr, Hex, Hex, Hex, Ptr],
         "MREMAP_DONTUNMAP: private anonymous memory only",
     ),
-    call(nr::MADVISE, madvise, Partial, &[Ptr, Hex, Int], "no guard pages"),
-    call(nr::MINCORE, mincore, Partial, &[Ptr, Hex, Ptr], "says that everything is resident"),
-    call(nr::MSYNC, msync, Full, &[Ptr, Hex, Hex], ""),
+    call!(nr::MADVISE, madvise(UserPtr, u64, i32), Partial, "no guard pages"),
+    call!(nr::MINCORE, mincore(UserPtr, u64, UserPtr), Partial, "says that everything is resident"),
+    call!(nr::MSYNC, msync(UserPtr, u64, RawFlags), Full, ""),
     call(nr::MLOCK, mlock, Partial, &[Ptr, Hex], "checked and counted; the host may still page"),
     call(nr::MLOCK2, mlock2, Partial, &[Ptr, Hex, Hex], "as mlock"),
-    call(nr::MUNLOCK, munlock, Full, &[Ptr, Hex], ""),
-    call(nr::MLOCKALL, mlockall, Partial, &[Hex], "as mlock"),
-    call(nr::MUNLOCKALL, munlockall, Full, &[], ""),
-    call(nr::REMAP_FILE_PAGES, remap_file_pages, Full, &[Ptr, Hex, Hex, Hex, Hex], ""),
+    call!(nr::MUNLOCK, munlock(UserPtr, u64), Full, ""),
+    call!(nr::MLOCKALL, mlockall(RawFlags), Partial, "as mlock"),
+    call!(nr::MUNLOCKALL, munlockall(), Full, ""),
+    call!(nr::REMAP_FILE_PAGES, remap_file_pages(UserPtr, u64, u64, u64, u64), Full, ""),
     call(nr::MEMBARRIER, membarrier, Partial, &[Int, Hex, Int], "private expedited commands"),
     call(nr::PROCESS_VM_READV, process_vm_readv, Full, &[Int, Ptr, Int, Ptr, Int, Hex], ""),
     call(nr::PROCESS_VM_WRITEV, process_vm_writev, Full, &[Int, Ptr, Int, Ptr, Int, Hex], ""),
-    call(nr::GET_MEMPOLICY, get_mempolicy, Stub, &[Ptr, Ptr, Int, Ptr, Hex], "one memory node"),
-    call(nr::SET_MEMPOLICY, set_mempolicy, Stub, &[Int, Ptr, Int], "one memory node"),
-    call(nr::MBIND, mbind, Stub, &[Ptr, Hex, Int, Ptr, Int, Hex], "one memory node"),
+    call!(nr::GET_MEMPOLICY, get_mempolicy(UserPtr, UserPtr, Size, UserPtr, u64), Stub, "one memory node"),
+    call!(nr::SET_MEMPOLICY, set_mempolicy(u32, UserPtr, i64), Stub, "one memory node"),
+    call!(nr::MBIND, mbind(UserPtr, u64, u32, UserPtr, i64, u64), Stub, "one memory node"),
 ];
 
-fn mremap(a: &Args) -> Result<u64> {
-    a.thread.space().mm.remap(a.u64(0), a.u64(1), a.u64(2), a.u32(3), a.u64(4))
+fn mremap(
+    a: &Args,
+    UserPtr(old): UserPtr,
+    old_len: u64,
+    new_len: u64,
+    RawFlags(flags): RawFlags,
+    UserPtr(new): UserPtr,
+) -> Result<u64> {
+    a.thread.space().mm.remap(old, old_len, new_len, flags, new)
 }
 
 /// As [`range`]: EINVAL if it is no range at all, ENOMEM if it leads to where no program's memory is.
@@ -56,22 +63,22 @@ fn mapped_range(addr: u64, len: u64) -> Result<(u64, u64)> {
     })
 }
 
-fn madvise(a: &Args) -> Result<u64> {
-    crate::memory::advise::check(a.i32(2))?;
-    let (start, end) = mapped_range(a.u64(0), a.u64(1))?;
-    a.thread.space().mm.advise(start, end, a.i32(2))?;
+fn madvise(a: &Args, UserPtr(addr): UserPtr, len: u64, advice: i32) -> Result<u64> {
+    crate::memory::advise::check(advice)?;
+    let (start, end) = mapped_range(addr, len)?;
+    a.thread.space().mm.advise(start, end, advice)?;
     Ok(0)
 }
 
-fn mincore(a: &Args) -> Result<u64> {
-    let (start, end) = range(a.u64(0), a.u64(1))
-        .map_err(|e| if a.u64(0).is_multiple_of(PAGE) { Errno::ENOMEM } else { e })?;
+fn mincore(a: &Args, UserPtr(addr): UserPtr, len: u64, out: UserPtr) -> Result<u64> {
+    let (start, end) =
+        range(addr, len).map_err(|e| if addr.is_multiple_of(PAGE) { Errno::ENOMEM } else { e })?;
     if start < end && !a.thread.space().mm.is_covered(start, end) {
         return Err(Errno::ENOMEM);
     }
     let ones = [1u8; 256];
     let mut left = ((end - start) / PAGE) as usize;
-    let mut out = a.ptr(2);
+    let mut out = out;
     while left > 0 {
         let n = left.min(ones.len());
         out.write_bytes(&ones[..n])?;
@@ -81,20 +88,19 @@ fn mincore(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn msync(a: &Args) -> Result<u64> {
+fn msync(a: &Args, UserPtr(addr): UserPtr, len: u64, RawFlags(fl): RawFlags) -> Result<u64> {
     const ASYNC: u32 = 1;
     const INVALIDATE: u32 = 2;
     const SYNC: u32 = 4;
-    let fl = a.u32(2);
     if fl & !7 != 0 || fl & (ASYNC | SYNC) == ASYNC | SYNC {
         return Err(Errno::EINVAL);
     }
-    if !a.u64(0).is_multiple_of(PAGE) {
+    if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     // The length wraps when it is rounded up, as on Linux.
-    let len = a.u64(1).wrapping_add(PAGE - 1) & !(PAGE - 1);
-    let (start, end) = range(a.u64(0), len).map_err(|_| Errno::ENOMEM)?;
+    let len = len.wrapping_add(PAGE - 1) & !(PAGE - 1);
+    let (start, end) = range(addr, len).map_err(|_| Errno::ENOMEM)?;
     let space = a.thread.space();
     if start < end && !space.mm.is_covered(start, end) {
         return Err(Errno::ENOMEM);
@@ -132,17 +138,16 @@ fn mlock2(a: &Args) -> Result<u64> {
     if a.u32(2) & !ONFAULT != 0 { Err(Errno::EINVAL) } else { lock(a, a.u32(2) == 0) }
 }
 
-fn munlock(a: &Args) -> Result<u64> {
-    let (start, end) = page_range(a.u64(0), a.u64(1))?;
+fn munlock(a: &Args, UserPtr(addr): UserPtr, len: u64) -> Result<u64> {
+    let (start, end) = page_range(addr, len)?;
     a.thread.space().mm.set_locked(start, end, false)?;
     Ok(0)
 }
 
-fn mlockall(a: &Args) -> Result<u64> {
+fn mlockall(a: &Args, RawFlags(fl): RawFlags) -> Result<u64> {
     const CURRENT: u32 = 1;
     const FUTURE: u32 = 2;
     const ONFAULT: u32 = 4;
-    let fl = a.u32(0);
     if fl & !(CURRENT | FUTURE | ONFAULT) != 0 || fl == 0 || fl == ONFAULT {
         return Err(Errno::EINVAL);
     }
@@ -155,8 +160,14 @@ fn munlockall(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn remap_file_pages(a: &Args) -> Result<u64> {
-    let (addr, len, prot, pgoff) = (a.u64(0), a.u64(1), a.u64(2), a.u64(3));
+fn remap_file_pages(
+    a: &Args,
+    UserPtr(addr): UserPtr,
+    len: u64,
+    prot: u64,
+    pgoff: u64,
+    _flags: u64,
+) -> Result<u64> {
     let (start, end) = range(crate::memory::page_down(addr), len & !(PAGE - 1))?;
     if prot != 0 || start == end || pgoff > 1 << 50 {
         return Err(Errno::EINVAL);
@@ -272,27 +283,33 @@ fn process_vm_writev(a: &Args) -> Result<u64> {
 const MPOL_MAX: u32 = 6;
 const MPOL_MODE_FLAGS: u32 = 7 << 13;
 
-fn get_mempolicy(a: &Args) -> Result<u64> {
+fn get_mempolicy(
+    a: &Args,
+    mode: UserPtr,
+    nodes: UserPtr,
+    Size(max): Size,
+    UserPtr(addr): UserPtr,
+    fl: u64,
+) -> Result<u64> {
     const NODE: u64 = 1;
     const ADDR: u64 = 2;
     const MEMS_ALLOWED: u64 = 4;
-    let (fl, max) = (a.u64(4), a.u64(2));
-    if fl & !(NODE | ADDR | MEMS_ALLOWED) != 0 || (fl & ADDR == 0 && a.u64(3) != 0) {
+    if fl & !(NODE | ADDR | MEMS_ALLOWED) != 0 || (fl & ADDR == 0 && addr != 0) {
         return Err(Errno::EINVAL);
     }
-    if fl & ADDR != 0 && a.thread.space().mm.vma(a.u64(3)).is_none() {
+    if fl & ADDR != 0 && a.thread.space().mm.vma(addr).is_none() {
         return Err(Errno::EFAULT);
     }
-    if !a.ptr(0).is_null() {
-        a.ptr(0).write(&0u32)?;
+    if !mode.is_null() {
+        mode.write(&0u32)?;
     }
-    if !a.ptr(1).is_null() && max > 0 {
+    if !nodes.is_null() && max > 0 {
         // The only node, or no node at all for the default policy.
         let mask = u64::from(fl & MEMS_ALLOWED != 0);
-        a.ptr(1).write(&mask)?;
+        nodes.write(&mask)?;
         let words = max.div_ceil(64).min(16);
         for i in 1..words {
-            a.ptr(1).add(i * 8).write(&0u64)?;
+            nodes.add(i * 8).write(&0u64)?;
         }
     }
     Ok(0)
@@ -302,14 +319,22 @@ fn check_policy(mode: u32) -> Result<()> {
     if mode & !MPOL_MODE_FLAGS > MPOL_MAX { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-fn set_mempolicy(a: &Args) -> Result<u64> {
-    check_policy(a.u32(0))?;
+fn set_mempolicy(_: &Args, mode: u32, _nodes: UserPtr, _max: i64) -> Result<u64> {
+    check_policy(mode)?;
     Ok(0)
 }
 
-fn mbind(a: &Args) -> Result<u64> {
-    check_policy(a.u32(2))?;
-    let (start, end) = range(a.u64(0), a.u64(1))?;
+fn mbind(
+    a: &Args,
+    UserPtr(addr): UserPtr,
+    len: u64,
+    mode: u32,
+    _nodes: UserPtr,
+    _max: i64,
+    _flags: u64,
+) -> Result<u64> {
+    check_policy(mode)?;
+    let (start, end) = range(addr, len)?;
     if start < end && !a.thread.space().mm.is_covered(start, end) {
         return Err(Errno::EFAULT);
     }

@@ -8,8 +8,8 @@ use doppel_machine::pod_struct;
 
 use crate::core::sched;
 use crate::core::time::{Timespec, monotonic_ns};
-use crate::personality::Arg::{Hex, Int, Ptr, Sig};
 use crate::personality::Support::Full;
+use crate::personality::args::SigNo;
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::frame;
 use crate::process::signal::frame::StackT;
@@ -19,18 +19,19 @@ use crate::process::signal::state::{Action, AltStack};
 use crate::process::signal::{SigInfo, UNBLOCKABLE, bit, force, sig};
 use crate::process::task::Thread;
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(nr::RT_SIGACTION, rt_sigaction, Full, &[Sig, Ptr, Ptr, Int], ""),
-    call(nr::RT_SIGPROCMASK, rt_sigprocmask, Full, &[Int, Ptr, Ptr, Int], ""),
-    call(nr::RT_SIGRETURN, rt_sigreturn, Full, &[], ""),
-    call(nr::RT_SIGPENDING, rt_sigpending, Full, &[Ptr, Int], ""),
-    call(nr::RT_SIGTIMEDWAIT, rt_sigtimedwait, Full, &[Ptr, Ptr, Ptr, Int], ""),
-    call(nr::RT_SIGSUSPEND, rt_sigsuspend, Full, &[Ptr, Int], ""),
-    call(nr::SIGALTSTACK, sigaltstack, Full, &[Ptr, Ptr], ""),
-    call(nr::PAUSE, pause, Full, &[], ""),
-    call(nr::RESTART_SYSCALL, restart_syscall, Full, &[Hex], "only by the kernel itself"),
+    call!(nr::RT_SIGACTION, rt_sigaction(SigNo, UserPtr, UserPtr, usize), Full, ""),
+    call!(nr::RT_SIGPROCMASK, rt_sigprocmask(i32, UserPtr, UserPtr, usize), Full, ""),
+    call!(nr::RT_SIGRETURN, rt_sigreturn(), Full, ""),
+    call!(nr::RT_SIGPENDING, rt_sigpending(UserPtr, usize), Full, ""),
+    call!(nr::RT_SIGTIMEDWAIT, rt_sigtimedwait(UserPtr, UserPtr, UserPtr, usize), Full, ""),
+    call!(nr::RT_SIGSUSPEND, rt_sigsuspend(UserPtr, usize), Full, ""),
+    call!(nr::SIGALTSTACK, sigaltstack(UserPtr, UserPtr), Full, ""),
+    call!(nr::PAUSE, pause(), Full, ""),
+    call!(nr::RESTART_SYSCALL, restart_syscall(u64), Full, "only by the kernel itself"),
 ];
 
 pod_struct! {
@@ -47,13 +48,18 @@ pod_struct! {
     }
 }
 
-fn rt_sigaction(a: &Args) -> Result<u64> {
-    let signo = a.i32(0);
-    check_size(a.len(3))?;
+fn rt_sigaction(
+    a: &Args,
+    SigNo(signo): SigNo,
+    user_new: UserPtr,
+    user_old: UserPtr,
+    size: usize,
+) -> Result<u64> {
+    check_size(size)?;
     if !(1..=64).contains(&signo) {
         return Err(Errno::EINVAL);
     }
-    let new: Option<KernelSigaction> = if a.ptr(1).is_null() { None } else { Some(a.ptr(1).read()?) };
+    let new: Option<KernelSigaction> = if user_new.is_null() { None } else { Some(user_new.read()?) };
     if new.is_some() && UNBLOCKABLE & bit(signo) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -77,24 +83,24 @@ fn rt_sigaction(a: &Args) -> Result<u64> {
     if new.is_some() && p.signals.action(signo).ignores(signo) {
         flush(p, bit(signo));
     }
-    if !a.ptr(2).is_null() {
+    if !user_old.is_null() {
         let out = KernelSigaction {
             handler: old.handler,
             flags: old.flags,
             restorer: old.restorer,
             mask: old.mask,
         };
-        a.ptr(2).write(&out)?;
+        user_old.write(&out)?;
     }
     Ok(0)
 }
 
-fn rt_sigprocmask(a: &Args) -> Result<u64> {
-    check_size(a.len(3))?;
+fn rt_sigprocmask(a: &Args, how: i32, new: UserPtr, user_old: UserPtr, size: usize) -> Result<u64> {
+    check_size(size)?;
     let old = a.thread.signals.mask();
-    if !a.ptr(1).is_null() {
-        let set: u64 = a.ptr(1).read()?;
-        let mask = match a.i32(0) {
+    if !new.is_null() {
+        let set: u64 = new.read()?;
+        let mask = match how {
             how::SIG_BLOCK => old | set,
             how::SIG_UNBLOCK => old & !set,
             how::SIG_SETMASK => set,
@@ -102,8 +108,8 @@ fn rt_sigprocmask(a: &Args) -> Result<u64> {
         };
         set_mask(&a.thread, mask);
     }
-    if !a.ptr(2).is_null() {
-        a.ptr(2).write(&old)?;
+    if !user_old.is_null() {
+        user_old.write(&old)?;
     }
     Ok(0)
 }
@@ -121,25 +127,24 @@ fn rt_sigreturn(a: &Args) -> Result<u64> {
     }
 }
 
-fn rt_sigpending(a: &Args) -> Result<u64> {
+fn rt_sigpending(a: &Args, out: UserPtr, size: usize) -> Result<u64> {
     // Linux takes any size up to its own.
-    let size = a.len(1);
     if size > 8 {
         return Err(Errno::EINVAL);
     }
     let t = &a.thread;
     let set = (t.signals.pending() | t.process.signals.pending()) & t.signals.mask();
-    a.ptr(0).write_bytes(&set.to_le_bytes()[..size])?;
+    out.write_bytes(&set.to_le_bytes()[..size])?;
     Ok(0)
 }
 
-fn rt_sigtimedwait(a: &Args) -> Result<u64> {
-    check_size(a.len(3))?;
-    let set = a.ptr(0).read::<u64>()? & !UNBLOCKABLE;
-    let deadline = if a.ptr(2).is_null() {
+fn rt_sigtimedwait(a: &Args, set: UserPtr, user_info: UserPtr, timeout: UserPtr, size: usize) -> Result<u64> {
+    check_size(size)?;
+    let set = set.read::<u64>()? & !UNBLOCKABLE;
+    let deadline = if timeout.is_null() {
         None
     } else {
-        let wait = a.ptr(2).read::<Timespec>()?.to_ns()?;
+        let wait = timeout.read::<Timespec>()?.to_ns()?;
         Some(monotonic_ns().saturating_add(wait))
     };
     let t = &a.thread;
@@ -148,8 +153,8 @@ fn rt_sigtimedwait(a: &Args) -> Result<u64> {
         Errno::ETIMEDOUT => Errno::EAGAIN,
         _ => Errno::EINTR,
     })?;
-    if !a.ptr(1).is_null() {
-        a.ptr(1).write_bytes(&info.to_bytes())?;
+    if !user_info.is_null() {
+        user_info.write_bytes(&info.to_bytes())?;
     }
     Ok(info.signo as u64)
 }
@@ -161,9 +166,9 @@ fn wait_for_signal(t: &Arc<Thread>) -> Result<u64> {
     Err(Errno::ERESTARTNOHAND)
 }
 
-fn rt_sigsuspend(a: &Args) -> Result<u64> {
-    check_size(a.len(1))?;
-    let mask: u64 = a.ptr(0).read()?;
+fn rt_sigsuspend(a: &Args, user_mask: UserPtr, size: usize) -> Result<u64> {
+    check_size(size)?;
+    let mask: u64 = user_mask.read()?;
     set_temporary_mask(&a.thread, mask);
     wait_for_signal(&a.thread)
 }
@@ -172,21 +177,21 @@ fn pause(a: &Args) -> Result<u64> {
     wait_for_signal(&a.thread)
 }
 
-fn sigaltstack(a: &Args) -> Result<u64> {
+fn sigaltstack(a: &Args, user_new: UserPtr, user_old: UserPtr) -> Result<u64> {
     let t = &a.thread;
     let sp = t.task.regs().rsp;
-    let new: Option<StackT> = if a.ptr(0).is_null() { None } else { Some(a.ptr(0).read()?) };
+    let new: Option<StackT> = if user_new.is_null() { None } else { Some(user_new.read()?) };
     let old = StackT::of(&t.signals.private.lock().altstack, sp);
     if let Some(n) = new {
         set_altstack(t, AltStack { sp: n.sp, size: n.size, flags: n.flags }, sp)?;
     }
-    if !a.ptr(1).is_null() {
-        a.ptr(1).write(&old)?;
+    if !user_old.is_null() {
+        user_old.write(&old)?;
     }
     Ok(0)
 }
 
-fn restart_syscall(a: &Args) -> Result<u64> {
+fn restart_syscall(a: &Args, _unused: u64) -> Result<u64> {
     let Some(mut f) = a.thread.restart.lock().take() else { return Err(Errno::EINTR) };
     let r = f();
     if r == Err(Errno::ERESTART_RESTARTBLOCK) {

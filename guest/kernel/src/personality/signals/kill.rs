@@ -1,13 +1,15 @@
 //! System calls that send signals.
 
+use crate::personality::args::{RawFd, RawFlags, SigNo};
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
+use doppel_machine::user::UserPtr;
 
 use doppel_abi_linux::signal::frame::SIGINFO_SIZE;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::shield;
 
-use crate::personality::Arg::{Fd, Hex, Int, Ptr, Sig};
+use crate::personality::Arg::{Int, Ptr, Sig};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::signal::kill::may_signal;
@@ -17,12 +19,12 @@ use crate::{Errno, Result};
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(nr::KILL, kill, Full, &[Int, Sig], ""),
-    call(nr::TKILL, tkill, Full, &[Int, Sig], ""),
-    call(nr::TGKILL, tgkill, Full, &[Int, Int, Sig], ""),
+    call!(nr::KILL, kill(i32, SigNo), Full, ""),
+    call!(nr::TKILL, tkill(i32, SigNo), Full, ""),
+    call!(nr::TGKILL, tgkill(i32, i32, SigNo), Full, ""),
     call(nr::RT_SIGQUEUEINFO, rt_sigqueueinfo, Full, &[Int, Sig, Ptr], ""),
     call(nr::RT_TGSIGQUEUEINFO, rt_tgsigqueueinfo, Full, &[Int, Int, Sig, Ptr], ""),
-    call(nr::PIDFD_SEND_SIGNAL, pidfd_send_signal, Full, &[Fd, Sig, Ptr, Hex], ""),
+    call!(nr::PIDFD_SEND_SIGNAL, pidfd_send_signal(RawFd, SigNo, UserPtr, RawFlags), Full, ""),
 ];
 
 fn user_info(a: &Args, signo: i32, how: i32) -> SigInfo {
@@ -41,8 +43,7 @@ fn one(a: &Args, p: &Arc<Process>, info: SigInfo) -> Result<()> {
     if info.signo == 0 { Ok(()) } else { send_process(p, info) }
 }
 
-fn kill(a: &Args) -> Result<u64> {
-    let (pid, signo) = (a.i32(0), a.i32(1));
+fn kill(a: &Args, pid: i32, SigNo(signo): SigNo) -> Result<u64> {
     let info = user_info(a, signo, code::SI_USER);
     let me = &a.thread.process;
     if pid == me.pid {
@@ -96,12 +97,12 @@ fn to_thread(a: &Args, tgid: Option<i32>, tid: i32, info: SigInfo) -> Result<u64
     Ok(0)
 }
 
-fn tkill(a: &Args) -> Result<u64> {
-    to_thread(a, None, a.i32(0), user_info(a, a.i32(1), code::SI_TKILL))
+fn tkill(a: &Args, tid: i32, SigNo(signo): SigNo) -> Result<u64> {
+    to_thread(a, None, tid, user_info(a, signo, code::SI_TKILL))
 }
 
-fn tgkill(a: &Args) -> Result<u64> {
-    to_thread(a, Some(a.i32(0)), a.i32(1), user_info(a, a.i32(2), code::SI_TKILL))
+fn tgkill(a: &Args, tgid: i32, tid: i32, SigNo(signo): SigNo) -> Result<u64> {
+    to_thread(a, Some(tgid), tid, user_info(a, signo, code::SI_TKILL))
 }
 
 /// Reads a program's siginfo; only the own process may be sent what looks like kill or the kernel.
@@ -124,24 +125,29 @@ fn rt_tgsigqueueinfo(a: &Args) -> Result<u64> {
     to_thread(a, Some(a.i32(0)), a.i32(1), info)
 }
 
-fn pidfd_send_signal(a: &Args) -> Result<u64> {
-    if a.u32(3) != 0 {
+fn pidfd_send_signal(
+    a: &Args,
+    RawFd(pidfd): RawFd,
+    SigNo(signo): SigNo,
+    given: UserPtr,
+    RawFlags(flags): RawFlags,
+) -> Result<u64> {
+    if flags != 0 {
         return Err(Errno::EINVAL);
     }
-    let target = match crate::process::descriptors::pidfd::process_of(a.i32(0)) {
+    let target = match crate::process::descriptors::pidfd::process_of(pidfd) {
         // The directory of a process in /proc does as well.
         Err(Errno::EBADF) => {
-            let dir = crate::objects::vfs::synthetic::process_of(&*a.thread.file(a.i32(0))?);
+            let dir = crate::objects::vfs::synthetic::process_of(&*a.thread.file(pidfd)?);
             let process = dir.ok_or(Errno::EBADF)?.upgrade().ok_or(Errno::ESRCH)?;
             process.downcast::<Process>().map_err(|_| Errno::EBADF)?
         }
         found => found?,
     };
-    let signo = a.i32(1);
-    let info = if a.ptr(2).is_null() {
+    let info = if given.is_null() {
         user_info(a, signo, code::SI_USER)
     } else {
-        if a.ptr(2).read::<i32>()? != signo {
+        if given.read::<i32>()? != signo {
             return Err(Errno::EINVAL);
         }
         queued_info(a, target.pid, signo, 2)?

@@ -1,11 +1,11 @@
 //! System calls that make threads and processes.
 
+use crate::personality::args::RawFlags;
 use crate::process::task::TASKS;
 use crate::process::task::table::PID_MAX;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
-use crate::personality::Arg::{Hex, Ptr};
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
 use crate::process::life::clone::{Request, check, clone, flag};
@@ -13,24 +13,36 @@ use crate::{Errno, Result};
 
 /// Process creation.
 pub const CALLS: &[Syscall] = &[
-    call(nr::CLONE, sys_clone, Partial, &[Hex, Ptr, Ptr, Ptr, Ptr], "no namespaces (EPERM)"),
-    call(nr::FORK, sys_fork, Full, &[], ""),
-    call(nr::VFORK, sys_vfork, Full, &[], ""),
-    call(nr::CLONE3, sys_clone3, Partial, &[Ptr, Hex], "no namespaces or cgroups (EPERM)"),
+    call!(
+        nr::CLONE,
+        sys_clone(RawFlags, UserPtr, UserPtr, UserPtr, UserPtr),
+        Partial,
+        "no namespaces (EPERM)"
+    ),
+    call!(nr::FORK, sys_fork(), Full, ""),
+    call!(nr::VFORK, sys_vfork(), Full, ""),
+    call!(nr::CLONE3, sys_clone3(UserPtr, usize), Partial, "no namespaces or cgroups (EPERM)"),
 ];
 
-fn sys_clone(a: &Args) -> Result<u64> {
-    let flags = u64::from(a.u32(0));
+fn sys_clone(
+    a: &Args,
+    RawFlags(given_flags): RawFlags,
+    UserPtr(user_stack): UserPtr,
+    UserPtr(user_parent_tid): UserPtr,
+    UserPtr(user_child_tid): UserPtr,
+    UserPtr(user_tls): UserPtr,
+) -> Result<u64> {
+    let flags = u64::from(given_flags);
     clone(
         &a.thread,
         Request {
             flags: flags & !flag::CSIGNAL,
             exit_signal: (flags & flag::CSIGNAL) as i32,
-            stack: a.u64(1),
-            parent_tid: a.u64(2),
-            child_tid: a.u64(3),
-            pidfd: a.u64(2),
-            tls: a.u64(4),
+            stack: user_stack,
+            parent_tid: user_parent_tid,
+            child_tid: user_child_tid,
+            pidfd: user_parent_tid,
+            tls: user_tls,
             tid: 0,
         },
     )
@@ -48,10 +60,9 @@ fn sys_vfork(a: &Args) -> Result<u64> {
     )
 }
 
-fn sys_clone3(a: &Args) -> Result<u64> {
+fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
     const MIN: usize = 64;
     const MAX: usize = 88;
-    let size = a.len(1);
     if size < MIN {
         return Err(Errno::EINVAL);
     }
@@ -61,9 +72,9 @@ fn sys_clone3(a: &Args) -> Result<u64> {
     let mut words = [0u64; MAX / 8];
     let mut bytes = [0u8; MAX];
     let n = size.min(MAX);
-    a.ptr(0).read_bytes(&mut bytes[..n])?;
+    user_request.read_bytes(&mut bytes[..n])?;
     for off in (MAX..size).step_by(8) {
-        if a.ptr(0).add(off as u64).read::<u64>()? != 0 {
+        if user_request.add(off as u64).read::<u64>()? != 0 {
             return Err(Errno::E2BIG);
         }
     }

@@ -8,7 +8,7 @@ use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
 use crate::core::subject::ALL_CAPS;
-use crate::personality::Arg::{Int, Ptr};
+use crate::personality::Arg::Ptr;
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::Cred;
@@ -23,18 +23,18 @@ pub const CALLS: &[Syscall] = &[
     call(nr::GETEGID, |a| Ok(u64::from(cred(a).egid)), Full, &[], ""),
     call(nr::GETRESUID, sys_getresuid, Full, &[Ptr, Ptr, Ptr], ""),
     call(nr::GETRESGID, sys_getresgid, Full, &[Ptr, Ptr, Ptr], ""),
-    call(nr::SETUID, sys_setuid, Full, &[Int], ""),
-    call(nr::SETGID, sys_setgid, Full, &[Int], ""),
-    call(nr::SETREUID, sys_setreuid, Full, &[Int, Int], ""),
-    call(nr::SETREGID, sys_setregid, Full, &[Int, Int], ""),
-    call(nr::SETRESUID, sys_setresuid, Full, &[Int, Int, Int], ""),
-    call(nr::SETRESGID, sys_setresgid, Full, &[Int, Int, Int], ""),
-    call(nr::SETFSUID, sys_setfsuid, Full, &[Int], ""),
-    call(nr::SETFSGID, sys_setfsgid, Full, &[Int], ""),
-    call(nr::GETGROUPS, sys_getgroups, Full, &[Int, Ptr], ""),
-    call(nr::SETGROUPS, sys_setgroups, Full, &[Int, Ptr], ""),
-    call(nr::CAPGET, sys_capget, Full, &[Ptr, Ptr], ""),
-    call(nr::CAPSET, sys_capset, Full, &[Ptr, Ptr], ""),
+    call!(nr::SETUID, sys_setuid(u32), Full, ""),
+    call!(nr::SETGID, sys_setgid(u32), Full, ""),
+    call!(nr::SETREUID, sys_setreuid(u32, u32), Full, ""),
+    call!(nr::SETREGID, sys_setregid(u32, u32), Full, ""),
+    call!(nr::SETRESUID, sys_setresuid(u32, u32, u32), Full, ""),
+    call!(nr::SETRESGID, sys_setresgid(u32, u32, u32), Full, ""),
+    call!(nr::SETFSUID, sys_setfsuid(u32), Full, ""),
+    call!(nr::SETFSGID, sys_setfsgid(u32), Full, ""),
+    call!(nr::GETGROUPS, sys_getgroups(i32, UserPtr), Full, ""),
+    call!(nr::SETGROUPS, sys_setgroups(u32, UserPtr), Full, ""),
+    call!(nr::CAPGET, sys_capget(UserPtr, UserPtr), Full, ""),
+    call!(nr::CAPSET, sys_capset(UserPtr, UserPtr), Full, ""),
 ];
 
 const CAP_SETGID: u32 = 6;
@@ -94,8 +94,7 @@ fn check(privileged: bool, id: u32, mine: &[u32]) -> Result<()> {
     if privileged || id == SAME || mine.contains(&id) { Ok(()) } else { Err(Errno::EPERM) }
 }
 
-fn sys_setuid(a: &Args) -> Result<u64> {
-    let id = a.u32(0);
+fn sys_setuid(a: &Args, id: u32) -> Result<u64> {
     if id == SAME {
         return Err(Errno::EINVAL);
     }
@@ -110,8 +109,7 @@ fn sys_setuid(a: &Args) -> Result<u64> {
     })
 }
 
-fn sys_setgid(a: &Args) -> Result<u64> {
-    let id = a.u32(0);
+fn sys_setgid(a: &Args, id: u32) -> Result<u64> {
     if id == SAME {
         return Err(Errno::EINVAL);
     }
@@ -126,8 +124,7 @@ fn sys_setgid(a: &Args) -> Result<u64> {
     })
 }
 
-fn sys_setreuid(a: &Args) -> Result<u64> {
-    let (r, e) = (a.u32(0), a.u32(1));
+fn sys_setreuid(a: &Args, r: u32, e: u32) -> Result<u64> {
     set_uids(a, |c| {
         let p = c.capable(CAP_SETUID);
         check(p, r, &[c.ruid, c.euid])?;
@@ -146,8 +143,7 @@ fn sys_setreuid(a: &Args) -> Result<u64> {
     })
 }
 
-fn sys_setregid(a: &Args) -> Result<u64> {
-    let (r, e) = (a.u32(0), a.u32(1));
+fn sys_setregid(a: &Args, r: u32, e: u32) -> Result<u64> {
     set_gids(a, |c| {
         let p = c.capable(CAP_SETGID);
         check(p, r, &[c.rgid, c.egid])?;
@@ -166,8 +162,8 @@ fn sys_setregid(a: &Args) -> Result<u64> {
     })
 }
 
-fn sys_setresuid(a: &Args) -> Result<u64> {
-    let ids = [a.u32(0), a.u32(1), a.u32(2)];
+fn sys_setresuid(a: &Args, ruid: u32, euid: u32, suid: u32) -> Result<u64> {
+    let ids = [ruid, euid, suid];
     set_uids(a, |c| {
         let p = c.capable(CAP_SETUID);
         let mine = [c.ruid, c.euid, c.suid];
@@ -181,8 +177,8 @@ fn sys_setresuid(a: &Args) -> Result<u64> {
     })
 }
 
-fn sys_setresgid(a: &Args) -> Result<u64> {
-    let ids = [a.u32(0), a.u32(1), a.u32(2)];
+fn sys_setresgid(a: &Args, rgid: u32, egid: u32, sgid: u32) -> Result<u64> {
+    let ids = [rgid, egid, sgid];
     set_gids(a, |c| {
         let p = c.capable(CAP_SETGID);
         let mine = [c.rgid, c.egid, c.sgid];
@@ -197,8 +193,7 @@ fn sys_setresgid(a: &Args) -> Result<u64> {
 }
 
 /// These two never fail: they return the id that was in force.
-fn sys_setfsuid(a: &Args) -> Result<u64> {
-    let id = a.u32(0);
+fn sys_setfsuid(a: &Args, id: u32) -> Result<u64> {
     let old = cred(a);
     let allowed = old.capable(CAP_SETUID) || [old.ruid, old.euid, old.suid, old.fsuid].contains(&id);
     if id != SAME && allowed && id != old.fsuid {
@@ -217,8 +212,7 @@ fn sys_setfsuid(a: &Args) -> Result<u64> {
     Ok(u64::from(old.fsuid))
 }
 
-fn sys_setfsgid(a: &Args) -> Result<u64> {
-    let id = a.u32(0);
+fn sys_setfsgid(a: &Args, id: u32) -> Result<u64> {
     let old = cred(a);
     let allowed = old.capable(CAP_SETGID) || [old.rgid, old.egid, old.sgid, old.fsgid].contains(&id);
     if id != SAME && allowed && id != old.fsgid {
@@ -230,31 +224,31 @@ fn sys_setfsgid(a: &Args) -> Result<u64> {
     Ok(u64::from(old.fsgid))
 }
 
-fn sys_getgroups(a: &Args) -> Result<u64> {
+fn sys_getgroups(a: &Args, size: i32, list: UserPtr) -> Result<u64> {
     let groups = &cred(a).groups;
-    let room = usize::try_from(a.i32(0)).map_err(|_| Errno::EINVAL)?;
+    let room = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
     if room > 0 {
         if groups.len() > room {
             return Err(Errno::EINVAL);
         }
         for (i, g) in (0..).zip(groups) {
-            a.ptr(1).add(i * 4).write(g)?;
+            list.add(i * 4).write(g)?;
         }
     }
     Ok(groups.len() as u64)
 }
 
-fn sys_setgroups(a: &Args) -> Result<u64> {
+fn sys_setgroups(a: &Args, size: u32, list: UserPtr) -> Result<u64> {
     if !cred(a).capable(CAP_SETGID) {
         return Err(Errno::EPERM);
     }
-    let n = a.u32(0) as usize;
+    let n = size as usize;
     if n > GROUPS_MAX {
         return Err(Errno::EINVAL);
     }
     let mut groups = Vec::new();
     for i in 0..n as u64 {
-        groups.push(a.ptr(1).add(i * 4).read::<u32>()?);
+        groups.push(list.add(i * 4).read::<u32>()?);
     }
     groups.sort_unstable();
     change(a, |c| {
@@ -280,36 +274,36 @@ fn word(caps: u64, i: usize) -> u32 {
     (caps >> (32 * i)) as u32
 }
 
-fn sys_capget(a: &Args) -> Result<u64> {
-    let (words, pid) = cap_header(a.ptr(0))?;
+fn sys_capget(a: &Args, header: UserPtr, user_data: UserPtr) -> Result<u64> {
+    let (words, pid) = cap_header(header)?;
     let Some(words) = words else {
         // With no place for data this was a query of the version.
-        return if a.ptr(1).is_null() { Ok(0) } else { Err(Errno::EINVAL) };
+        return if user_data.is_null() { Ok(0) } else { Err(Errno::EINVAL) };
     };
     let c = match pid {
         0 => cred(a),
         n if n < 0 => return Err(Errno::EINVAL),
         n => TASKS.thread(n)?.cred(),
     };
-    if a.ptr(1).is_null() {
+    if user_data.is_null() {
         return Ok(0);
     }
     for i in 0..words {
         let v = [word(c.cap_effective, i), word(c.cap_permitted, i), word(c.cap_inheritable, i)];
-        a.ptr(1).add(i as u64 * 12).write(&v)?;
+        user_data.add(i as u64 * 12).write(&v)?;
     }
     Ok(0)
 }
 
-fn sys_capset(a: &Args) -> Result<u64> {
-    let (words, pid) = cap_header(a.ptr(0))?;
+fn sys_capset(a: &Args, header: UserPtr, data: UserPtr) -> Result<u64> {
+    let (words, pid) = cap_header(header)?;
     let words = words.ok_or(Errno::EINVAL)?;
     if pid != 0 && pid != a.thread.tid() {
         return Err(Errno::EPERM);
     }
     let mut sets = [0u64; 3];
     for i in 0..words {
-        let v = a.ptr(1).add(i as u64 * 12).read::<[u32; 3]>()?;
+        let v = data.add(i as u64 * 12).read::<[u32; 3]>()?;
         for (s, w) in sets.iter_mut().zip(v) {
             *s |= u64::from(w) << (32 * i);
         }

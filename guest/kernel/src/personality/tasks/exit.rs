@@ -6,17 +6,16 @@ use core::sync::atomic::Ordering;
 use doppel_abi_linux::syscalls::nr;
 
 use crate::Result;
-use crate::personality::Arg::Int;
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::life::ending::{do_group_exit, mark_exiting};
 
 /// Ending.
 pub const CALLS: &[Syscall] =
-    &[call(nr::EXIT, sys_exit, Full, &[Int], ""), call(nr::EXIT_GROUP, sys_exit_group, Full, &[Int], "")];
+    &[call!(nr::EXIT, sys_exit(i32), Full, ""), call!(nr::EXIT_GROUP, sys_exit_group(i32), Full, "")];
 
-fn sys_exit(a: &Args) -> Result<u64> {
-    let status = (a.i32(0) & 0xff) << 8;
+fn sys_exit(a: &Args, status: i32) -> Result<u64> {
+    let status = (status & 0xff) << 8;
     let p = &a.thread.process;
     {
         let threads = p.threads.lock();
@@ -30,7 +29,7 @@ fn sys_exit(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_exit_group(a: &Args) -> Result<u64> {
-    do_group_exit(&a.thread, (a.i32(0) & 0xff) << 8);
+fn sys_exit_group(a: &Args, status: i32) -> Result<u64> {
+    do_group_exit(&a.thread, (status & 0xff) << 8);
     Ok(0)
 }

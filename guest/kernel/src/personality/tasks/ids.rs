@@ -3,11 +3,12 @@
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use doppel_machine::user::UserPtr;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::sync::SpinLock;
 
-use crate::personality::Arg::{Int, Ptr};
+use crate::personality::Arg::Int;
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::{Process, Session};
@@ -22,8 +23,8 @@ pub const CALLS: &[Syscall] = &[
     call(nr::GETPGID, |a| Ok(target(a)?.pgid() as u64), Full, &[Int], ""),
     call(nr::GETSID, |a| Ok(target(a)?.session().sid as u64), Full, &[Int], ""),
     call(nr::SETPGID, sys_setpgid, Full, &[Int, Int], ""),
-    call(nr::SETSID, sys_setsid, Full, &[], ""),
-    call(nr::SET_TID_ADDRESS, sys_set_tid_address, Full, &[Ptr], ""),
+    call!(nr::SETSID, sys_setsid(), Full, ""),
+    call!(nr::SET_TID_ADDRESS, sys_set_tid_address(UserPtr), Full, ""),
 ];
 
 /// The process named by argument 0; 0 is the caller's.
@@ -78,7 +79,7 @@ fn sys_setsid(a: &Args) -> Result<u64> {
     Ok(p.pid as u64)
 }
 
-fn sys_set_tid_address(a: &Args) -> Result<u64> {
-    a.thread.clear_child_tid.store(a.u64(0), Ordering::Relaxed);
+fn sys_set_tid_address(a: &Args, UserPtr(address): UserPtr) -> Result<u64> {
+    a.thread.clear_child_tid.store(address, Ordering::Relaxed);
     Ok(a.thread.tid() as u64)
 }

@@ -19,8 +19,8 @@ pub const CALLS: &[Syscall] = &[
     call(nr::GETRLIMIT, sys_getrlimit, Full, &[Int, Ptr], ""),
     call(nr::SETRLIMIT, sys_setrlimit, Full, &[Int, Ptr], ""),
     call(nr::PRLIMIT64, sys_prlimit64, Full, &[Int, Int, Ptr, Ptr], ""),
-    call(nr::GETPRIORITY, sys_getpriority, Full, &[Int, Int], ""),
-    call(nr::SETPRIORITY, sys_setpriority, Partial, &[Int, Int, Int], "kept, without effect on scheduling"),
+    call!(nr::GETPRIORITY, sys_getpriority(i32, i32), Full, ""),
+    call!(nr::SETPRIORITY, sys_setpriority(i32, i32, i32), Partial, "kept, without effect on scheduling"),
 ];
 
 const CAP_SYS_NICE: u32 = 23;
@@ -90,20 +90,17 @@ pub(super) fn targets(a: &Args, which: i32, who: i32) -> Result<Vec<Arc<Process>
     if list.is_empty() { Err(Errno::ESRCH) } else { Ok(list) }
 }
 
-fn sys_getpriority(a: &Args) -> Result<u64> {
-    let best = targets(a, a.i32(0), a.i32(1))?
-        .iter()
-        .map(|p| p.nice.load(Ordering::Relaxed))
-        .min()
-        .ok_or(Errno::ESRCH)?;
+fn sys_getpriority(a: &Args, which: i32, who: i32) -> Result<u64> {
+    let best =
+        targets(a, which, who)?.iter().map(|p| p.nice.load(Ordering::Relaxed)).min().ok_or(Errno::ESRCH)?;
     // 40 to 1, so that no value looks like an error.
     Ok(u64::from((20 - best).unsigned_abs()))
 }
 
-fn sys_setpriority(a: &Args) -> Result<u64> {
-    let nice = a.i32(2).clamp(-20, 19);
+fn sys_setpriority(a: &Args, which: i32, who: i32, nice: i32) -> Result<u64> {
+    let nice = nice.clamp(-20, 19);
     let me = a.thread.cred();
-    for p in targets(a, a.i32(0), a.i32(1))? {
+    for p in targets(a, which, who)? {
         let t = p.cred();
         if me.euid != t.euid && me.euid != t.ruid && !me.capable(CAP_SYS_NICE) {
             return Err(Errno::EPERM);

@@ -1,8 +1,10 @@
 //! `prctl(2)`, `arch_prctl(2)`, capabilities, `kcmp(2)`.
 
+use crate::personality::args::{HexInt, Request};
 use crate::process::task::TASKS;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use doppel_machine::user::UserPtr;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::layout::USER_END;
@@ -18,7 +20,12 @@ use crate::{Errno, Result};
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
     call(nr::PRCTL, sys_prctl, Partial, &[Int, Hex, Hex, Hex, Hex], "no PR_SET_MM"),
-    call(nr::ARCH_PRCTL, sys_arch_prctl, Partial, &[Hex, Ptr], "FS only: GS belongs to the guest kernel"),
+    call!(
+        nr::ARCH_PRCTL,
+        sys_arch_prctl(Request, UserPtr),
+        Partial,
+        "FS only: GS belongs to the guest kernel"
+    ),
     call(
         nr::SECCOMP,
         crate::personality::tasks::seccomp::sys_seccomp,
@@ -26,7 +33,7 @@ pub const CALLS: &[Syscall] = &[
         &[Int, Hex, Ptr],
         "no notification descriptors",
     ),
-    call(nr::KCMP, sys_kcmp, Partial, &[Int, Int, Int, Hex, Hex], "files, tables, memory"),
+    call!(nr::KCMP, sys_kcmp(i32, i32, u32, HexInt, HexInt), Partial, "files, tables, memory"),
 ];
 
 const CAP_SETPCAP: u32 = 8;
@@ -279,27 +286,27 @@ fn set_name(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_arch_prctl(a: &Args) -> Result<u64> {
+fn sys_arch_prctl(a: &Args, Request(option): Request, address: UserPtr) -> Result<u64> {
     const SET_GS: u32 = 0x1001;
     const SET_FS: u32 = 0x1002;
     const GET_FS: u32 = 0x1003;
     const GET_GS: u32 = 0x1004;
     const GET_CPUID: u32 = 0x1011;
     const SET_CPUID: u32 = 0x1012;
-    match a.u32(0) {
+    match option {
         SET_FS => {
-            if a.u64(1) >= USER_END {
+            if address.0 >= USER_END {
                 return Err(Errno::EPERM);
             }
-            a.thread.task.set_fs_base(a.u64(1));
+            a.thread.task.set_fs_base(address.0);
             Ok(0)
         }
         GET_FS => {
-            a.ptr(1).write(&a.thread.task.fs_base())?;
+            address.write(&a.thread.task.fs_base())?;
             Ok(0)
         }
         GET_GS => {
-            a.ptr(1).write(&0u64)?;
+            address.write(&0u64)?;
             Ok(0)
         }
         SET_GS => Err(Errno::EINVAL),
@@ -310,13 +317,20 @@ fn sys_arch_prctl(a: &Args) -> Result<u64> {
     }
 }
 
-fn sys_kcmp(a: &Args) -> Result<u64> {
+fn sys_kcmp(
+    _: &Args,
+    pid1: i32,
+    pid2: i32,
+    kind: u32,
+    HexInt(idx1): HexInt,
+    HexInt(idx2): HexInt,
+) -> Result<u64> {
     const FILE: u32 = 0;
     const VM: u32 = 1;
     const FILES: u32 = 2;
     const FS: u32 = 3;
-    let p = TASKS.thread(a.i32(0))?.process.clone();
-    let q = TASKS.thread(a.i32(1))?.process.clone();
+    let p = TASKS.thread(pid1)?.process.clone();
+    let q = TASKS.thread(pid2)?.process.clone();
     fn order<T: ?Sized>(x: &Arc<T>, y: &Arc<T>) -> u64 {
         match Arc::as_ptr(x).addr().cmp(&Arc::as_ptr(y).addr()) {
             core::cmp::Ordering::Equal => 0,
@@ -324,9 +338,9 @@ fn sys_kcmp(a: &Args) -> Result<u64> {
             core::cmp::Ordering::Greater => 2,
         }
     }
-    match a.u32(2) {
+    match kind {
         FILE => {
-            let (x, y) = (p.files().get(a.i32(3))?, q.files().get(a.i32(4))?);
+            let (x, y) = (p.files().get(idx1)?, q.files().get(idx2)?);
             Ok(order(&x, &y))
         }
         VM => Ok(order(&p.space(), &q.space())),

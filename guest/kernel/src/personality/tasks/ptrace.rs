@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering;
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::user::UserPtr;
 
-use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Partial;
+use crate::personality::args::Request;
 use crate::personality::{Args, Syscall, call};
 use crate::process::ptrace::regs;
 use crate::process::ptrace::regs::GREGS;
@@ -21,11 +21,10 @@ use crate::process::task::{Process, Thread, remote};
 use crate::{Errno, Result};
 
 /// Tracing.
-pub const CALLS: &[Syscall] = &[call(
+pub const CALLS: &[Syscall] = &[call!(
     nr::PTRACE,
-    sys_ptrace,
+    sys_ptrace(Request, i32, UserPtr, UserPtr),
     Partial,
-    &[Hex, Int, Ptr, Ptr],
     "no hardware breakpoints, no SYSEMU; the tracer is a whole process",
 )];
 
@@ -33,17 +32,22 @@ pub const CALLS: &[Syscall] = &[call(
 const DEBUGREG: u64 = 848;
 const USER_SIZE: u64 = 912;
 
-fn sys_ptrace(a: &Args) -> Result<u64> {
+fn sys_ptrace(
+    a: &Args,
+    Request(request): Request,
+    pid: i32,
+    UserPtr(addr): UserPtr,
+    UserPtr(data): UserPtr,
+) -> Result<u64> {
     let me = &a.thread.process;
-    let request = a.u32(0);
     match request {
         req::TRACEME => return trace_me(&a.thread),
-        req::ATTACH => return attach_to(me, a.i32(1), None),
-        req::SEIZE if a.u64(2) != 0 => return Err(Errno::EIO),
-        req::SEIZE => return attach_to(me, a.i32(1), Some(a.u64(3))),
+        req::ATTACH => return attach_to(me, pid, None),
+        req::SEIZE if addr != 0 => return Err(Errno::EIO),
+        req::SEIZE => return attach_to(me, pid, Some(data)),
         _ => {}
     }
-    let t = tracee(me, a.i32(1))?;
+    let t = tracee(me, pid)?;
     match request {
         req::KILL => {
             signal::terminate(&t.process, sig::SIGKILL);
@@ -53,7 +57,6 @@ fn sys_ptrace(a: &Args) -> Result<u64> {
         _ => {}
     }
     stopped(&t)?;
-    let (addr, data) = (a.u64(2), a.u64(3));
     match request {
         req::CONT | req::SYSCALL | req::SINGLESTEP => resume(&t, request, data),
         req::DETACH => {

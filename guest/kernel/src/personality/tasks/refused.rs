@@ -2,8 +2,8 @@
 
 use doppel_abi_linux::syscalls::nr;
 
-use crate::personality::Arg::Hex;
 use crate::personality::Support::{Partial, Stub};
+use crate::personality::args::RawFd;
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
@@ -24,11 +24,10 @@ const fn none(nr: u32) -> Syscall {
 }
 
 /// CLONE_* bits that unshare(2) may be asked for which mean nothing for a caller that shares nothing.
-fn sys_unshare(a: &Args) -> Result<u64> {
+fn sys_unshare(a: &Args, flags: u64) -> Result<u64> {
     const FS: u64 = 0x200;
     const FILES: u64 = 0x400;
     const NAMESPACES: u64 = 0x7e02_0080;
-    let flags = a.u64(0);
     if flags & NAMESPACES != 0 {
         return Err(Errno::EPERM);
     }
@@ -44,8 +43,8 @@ fn sys_unshare(a: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_setns(a: &Args) -> Result<u64> {
-    a.file(0)?;
+fn sys_setns(a: &Args, RawFd(fd): RawFd, _kind: i32) -> Result<u64> {
+    a.thread.file(fd)?;
     Err(Errno::EPERM)
 }
 
@@ -55,15 +54,9 @@ fn sys_perf_event_open(_: &Args) -> Result<u64> {
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(
-        nr::UNSHARE,
-        sys_unshare,
-        Partial,
-        &[Hex],
-        "CLONE_FS and CLONE_FILES; name spaces are refused: EPERM",
-    ),
-    call(nr::SETNS, sys_setns, Stub, &[], "refused: EPERM"),
-    call(nr::PERF_EVENT_OPEN, sys_perf_event_open, Stub, &[], "refused: EACCES"),
+    call!(nr::UNSHARE, sys_unshare(u64), Partial, "CLONE_FS and CLONE_FILES; name spaces are refused: EPERM",),
+    call!(nr::SETNS, sys_setns(RawFd, i32), Stub, "refused: EPERM"),
+    call!(nr::PERF_EVENT_OPEN, sys_perf_event_open(), Stub, "refused: EACCES"),
     no(nr::VHANGUP),
     no(nr::REBOOT),
     no(nr::SWAPON),

@@ -22,7 +22,7 @@ const KEPT: &str = "kept, without effect on scheduling";
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::SCHED_YIELD, sys_sched_yield, Full, &[], ""),
+    call!(nr::SCHED_YIELD, sys_sched_yield(), Full, ""),
     call(nr::SCHED_SETAFFINITY, sys_setaffinity, Partial, &[Int, Int, Ptr], KEPT),
     call(nr::SCHED_GETAFFINITY, sys_getaffinity, Full, &[Int, Int, Ptr], ""),
     call(nr::SCHED_SETPARAM, sys_setparam, Partial, &[Int, Ptr], KEPT),

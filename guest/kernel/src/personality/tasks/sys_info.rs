@@ -1,16 +1,18 @@
 //! System calls that tell about the system: uname, sysinfo and others.
 
 use crate::objects::pages;
+use crate::personality::args::Request;
 use crate::process::task::TASKS;
 use crate::process::task::load;
 use crate::process::task::version::DOMAIN_NAME;
 use core::sync::atomic::Ordering;
+use doppel_machine::user::UserPtr;
 
 use doppel_abi_linux::syscalls::nr;
 use doppel_machine::pod_struct;
 
 use crate::core::time;
-use crate::personality::Arg::{Hex, Int, Ptr, Str};
+use crate::personality::Arg::{Int, Str};
 use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Args, Syscall, call};
 use crate::process::task::attrs::all_cpus;
@@ -19,20 +21,25 @@ use crate::{Errno, Result, kernel};
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call(nr::UNAME, sys_uname, Full, &[Ptr], ""),
-    call(nr::SYSINFO, sys_sysinfo, Full, &[Ptr], "load averages are 0"),
+    call!(nr::UNAME, sys_uname(UserPtr), Full, ""),
+    call!(nr::SYSINFO, sys_sysinfo(UserPtr), Full, "load averages are 0"),
     call(nr::SETHOSTNAME, sys_sethostname, Full, &[Str, Int], ""),
     call(nr::SETDOMAINNAME, sys_setdomainname, Full, &[Str, Int], ""),
-    call(nr::GETCPU, sys_getcpu, Partial, &[Ptr, Ptr, Ptr], "the lowest CPU of the thread's affinity"),
-    call(nr::PERSONALITY, sys_personality, Partial, &[Hex], "kept, without effect"),
-    call(nr::SYSLOG, sys_syslog, Stub, &[Int, Ptr, Int], "the log is empty"),
+    call!(
+        nr::GETCPU,
+        sys_getcpu(UserPtr, UserPtr, UserPtr),
+        Partial,
+        "the lowest CPU of the thread's affinity"
+    ),
+    call!(nr::PERSONALITY, sys_personality(Request), Partial, "kept, without effect"),
+    call!(nr::SYSLOG, sys_syslog(i32, UserPtr, i64), Stub, "the log is empty"),
 ];
 /// Longest host or domain name.
 const NAME_MAX: usize = 64;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYSLOG: u32 = 34;
 
-fn sys_uname(args: &Args) -> Result<u64> {
+fn sys_uname(_: &Args, out: UserPtr) -> Result<u64> {
     const FIELD: usize = 65;
     let mut buf = [0u8; 6 * FIELD];
     let host = kernel().hostname.lock().clone();
@@ -42,7 +49,7 @@ fn sys_uname(args: &Args) -> Result<u64> {
         let n = f.len().min(NAME_MAX);
         buf[i * FIELD..i * FIELD + n].copy_from_slice(&f[..n]);
     }
-    args.ptr(0).write_bytes(&buf)?;
+    out.write_bytes(&buf)?;
     Ok(0)
 }
 
@@ -108,7 +115,7 @@ pod_struct! {
     }
 }
 
-fn sys_sysinfo(args: &Args) -> Result<u64> {
+fn sys_sysinfo(_: &Args, out: UserPtr) -> Result<u64> {
     let (total, used) = memory();
     let threads = TASKS.threads.lock().len();
     let s = Sysinfo {
@@ -121,13 +128,13 @@ fn sys_sysinfo(args: &Args) -> Result<u64> {
         mem_unit: 1,
         ..Sysinfo::default()
     };
-    args.ptr(0).write(&s)?;
+    out.write(&s)?;
     Ok(0)
 }
 
-fn sys_getcpu(args: &Args) -> Result<u64> {
+fn sys_getcpu(args: &Args, user_cpu: UserPtr, node: UserPtr, _cache: UserPtr) -> Result<u64> {
     let cpu = (args.thread.attrs.sched.lock().affinity & all_cpus()).trailing_zeros();
-    for (p, v) in [(args.ptr(0), cpu), (args.ptr(1), 0)] {
+    for (p, v) in [(user_cpu, cpu), (node, 0)] {
         if !p.is_null() {
             p.write(&v)?;
         }
@@ -135,18 +142,18 @@ fn sys_getcpu(args: &Args) -> Result<u64> {
     Ok(0)
 }
 
-fn sys_personality(args: &Args) -> Result<u64> {
+fn sys_personality(args: &Args, Request(persona): Request) -> Result<u64> {
     let p = &args.thread.process.attrs.personality;
     let old = p.load(Ordering::Relaxed);
-    if args.u32(0) != u32::MAX {
-        p.store(args.u32(0), Ordering::Relaxed);
+    if persona != u32::MAX {
+        p.store(persona, Ordering::Relaxed);
     }
     Ok(u64::from(old))
 }
 
-fn sys_syslog(args: &Args) -> Result<u64> {
+fn sys_syslog(args: &Args, kind: i32, _buffer: UserPtr, _len: i64) -> Result<u64> {
     let cap = args.thread.cred().capable(CAP_SYSLOG);
-    match args.i32(0) {
+    match kind {
         // Open and close do nothing; reading all and the two sizes find an empty buffer.
         0 | 1 => Ok(0),
         3 | 9 | 10 => Ok(0),

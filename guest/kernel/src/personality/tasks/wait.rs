@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use doppel_abi_linux::syscalls::nr;
 
 use crate::core::sched::wait_until;
-use crate::personality::Arg::{Hex, Int, Ptr};
 use crate::personality::Support::Full;
+use crate::personality::args::RawFlags;
 use crate::personality::time::usage::Rusage;
 use crate::personality::{Args, Syscall, call};
 use crate::process::life::wait::{
@@ -15,11 +15,12 @@ use crate::process::life::wait::{
 use crate::process::signal::{code, sig};
 use crate::process::task::Process;
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// Waiting.
 pub const CALLS: &[Syscall] = &[
-    call(nr::WAIT4, sys_wait4, Full, &[Int, Ptr, Hex, Ptr], ""),
-    call(nr::WAITID, sys_waitid, Full, &[Int, Int, Ptr, Hex, Ptr], ""),
+    call!(nr::WAIT4, sys_wait4(i32, UserPtr, RawFlags, UserPtr), Full, ""),
+    call!(nr::WAITID, sys_waitid(i32, i32, UserPtr, RawFlags, UserPtr), Full, ""),
 ];
 
 const WNOHANG: u32 = 1;
@@ -32,8 +33,13 @@ fn wait(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
     wait_until(&me.child_wait.clone(), None, || look(me, who, options).transpose())?.map(Some)
 }
 
-fn sys_wait4(a: &Args) -> Result<u64> {
-    let (pid, options) = (a.i32(0), a.u32(2));
+fn sys_wait4(
+    a: &Args,
+    pid: i32,
+    status: UserPtr,
+    RawFlags(options): RawFlags,
+    usage: UserPtr,
+) -> Result<u64> {
     if options & !(WNOHANG | WUNTRACED | WCONTINUED | WNOTHREAD | WALL | WCLONE) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -46,25 +52,31 @@ fn sys_wait4(a: &Args) -> Result<u64> {
         p => Who::Pid(p),
     };
     let Some(r) = wait(me, who, options | WEXITED)? else { return Ok(0) };
-    if !a.ptr(1).is_null() {
-        a.ptr(1).write(&r.status)?;
+    if !status.is_null() {
+        status.write(&r.status)?;
     }
-    if !a.ptr(3).is_null() {
-        a.ptr(3).write(&Rusage::of(r.used, r.max_rss))?;
+    if !usage.is_null() {
+        usage.write(&Rusage::of(r.used, r.max_rss))?;
     }
     Ok(r.pid as u64)
 }
 
-fn sys_waitid(a: &Args) -> Result<u64> {
-    let mut options = a.u32(3);
+fn sys_waitid(
+    a: &Args,
+    which: i32,
+    id: i32,
+    user_info: UserPtr,
+    RawFlags(options): RawFlags,
+    usage: UserPtr,
+) -> Result<u64> {
+    let mut options = options;
     let mut again = false;
     let known = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | WNOTHREAD | WALL | WCLONE;
     if options & !known != 0 || options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
         return Err(Errno::EINVAL);
     }
     let me = &a.thread.process;
-    let id = a.i32(1);
-    let who = match a.i32(0) {
+    let who = match which {
         0 => Who::Any,
         1 if id > 0 => Who::Pid(id),
         2 if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
@@ -99,13 +111,13 @@ fn sys_waitid(a: &Args) -> Result<u64> {
         put(20, r.uid.cast_signed());
         put(24, status);
     }
-    if !a.ptr(2).is_null() {
-        a.ptr(2).write_bytes(&info)?;
+    if !user_info.is_null() {
+        user_info.write_bytes(&info)?;
     }
     if let Some(r) = found
-        && !a.ptr(4).is_null()
+        && !usage.is_null()
     {
-        a.ptr(4).write(&Rusage::of(r.used, r.max_rss))?;
+        usage.write(&Rusage::of(r.used, r.max_rss))?;
     }
     Ok(0)
 }

@@ -9,40 +9,40 @@ use crate::personality::Support::{Full, Partial, Stub};
 use crate::personality::{Args, Syscall, call};
 use crate::process::time::clocks::{Timex, read};
 use crate::{Errno, Result};
+use doppel_machine::user::UserPtr;
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(nr::CLOCK_GETTIME, clock_gettime, Full, &[Int, Ptr], ""),
-    call(nr::CLOCK_GETRES, clock_getres, Full, &[Int, Ptr], ""),
-    call(nr::CLOCK_SETTIME, clock_settime, Stub, &[Int, Ptr], "EPERM: a domain has the host's time"),
+    call!(nr::CLOCK_GETTIME, clock_gettime(i32, UserPtr), Full, ""),
+    call!(nr::CLOCK_GETRES, clock_getres(i32, UserPtr), Full, ""),
+    call!(nr::CLOCK_SETTIME, clock_settime(i32, UserPtr), Stub, "EPERM: a domain has the host's time"),
     call(nr::CLOCK_ADJTIME, clock_adjtime, Partial, &[Int, Ptr], "reading only"),
     call(nr::ADJTIMEX, adjtimex, Partial, &[Ptr], "reading only"),
-    call(nr::GETTIMEOFDAY, gettimeofday, Full, &[Ptr, Ptr], ""),
-    call(nr::SETTIMEOFDAY, settimeofday, Stub, &[Ptr, Ptr], "EPERM: a domain has the host's time"),
-    call(nr::TIME, time, Full, &[Ptr], ""),
+    call!(nr::GETTIMEOFDAY, gettimeofday(UserPtr, UserPtr), Full, ""),
+    call!(nr::SETTIMEOFDAY, settimeofday(UserPtr, UserPtr), Stub, "EPERM: a domain has the host's time"),
+    call!(nr::TIME, time(UserPtr), Full, ""),
 ];
 
-fn clock_gettime(a: &Args) -> Result<u64> {
-    let ns = read(&a.thread, a.i32(0))?;
-    a.ptr(1).write(&Timespec::from_ns(ns))?;
+fn clock_gettime(a: &Args, clock: i32, out: UserPtr) -> Result<u64> {
+    let ns = read(&a.thread, clock)?;
+    out.write(&Timespec::from_ns(ns))?;
     Ok(0)
 }
 
-fn clock_getres(a: &Args) -> Result<u64> {
+fn clock_getres(a: &Args, id: i32, out: UserPtr) -> Result<u64> {
     /// A host tick at 250 Hz.
     const TICK: u64 = 4_000_000;
-    let id = a.i32(0);
     read(&a.thread, id)?;
     let ns = if matches!(id, CLOCK_REALTIME_COARSE | CLOCK_MONOTONIC_COARSE) { TICK } else { 1 };
-    if !a.ptr(1).is_null() {
-        a.ptr(1).write(&Timespec::from_ns(ns))?;
+    if !out.is_null() {
+        out.write(&Timespec::from_ns(ns))?;
     }
     Ok(0)
 }
 
-fn clock_settime(a: &Args) -> Result<u64> {
-    let new: Timespec = a.ptr(1).read()?;
-    match a.i32(0) {
+fn clock_settime(_: &Args, clock: i32, value: UserPtr) -> Result<u64> {
+    let new: Timespec = value.read()?;
+    match clock {
         CLOCK_REALTIME => {
             new.to_ns()?;
             Err(Errno::EPERM)
@@ -51,28 +51,28 @@ fn clock_settime(a: &Args) -> Result<u64> {
     }
 }
 
-fn gettimeofday(a: &Args) -> Result<u64> {
-    if !a.ptr(0).is_null() {
-        a.ptr(0).write(&Timeval::from_ns(realtime_ns()))?;
+fn gettimeofday(_: &Args, time: UserPtr, zone: UserPtr) -> Result<u64> {
+    if !time.is_null() {
+        time.write(&Timeval::from_ns(realtime_ns()))?;
     }
-    if !a.ptr(1).is_null() {
+    if !zone.is_null() {
         // struct timezone: UTC.
-        a.ptr(1).write(&[0i32; 2])?;
+        zone.write(&[0i32; 2])?;
     }
     Ok(0)
 }
 
-fn settimeofday(a: &Args) -> Result<u64> {
-    if !a.ptr(0).is_null() {
-        a.ptr(0).read::<Timeval>()?.to_ns()?;
+fn settimeofday(_: &Args, time: UserPtr, _zone: UserPtr) -> Result<u64> {
+    if !time.is_null() {
+        time.read::<Timeval>()?.to_ns()?;
     }
     Err(Errno::EPERM)
 }
 
-fn time(a: &Args) -> Result<u64> {
+fn time(_: &Args, out: UserPtr) -> Result<u64> {
     let seconds = realtime_ns() / 1_000_000_000;
-    if !a.ptr(0).is_null() {
-        a.ptr(0).write(&seconds)?;
+    if !out.is_null() {
+        out.write(&seconds)?;
     }
     Ok(seconds)
 }

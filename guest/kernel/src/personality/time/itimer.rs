@@ -6,15 +6,15 @@ use doppel_machine::pod_struct;
 
 use crate::Result;
 use crate::core::time::Timeval;
-use crate::personality::Arg::{Int, Ptr};
 use crate::personality::Support::Full;
 use crate::personality::{Args, Syscall, call};
+use doppel_machine::user::UserPtr;
 
 /// Rows of the system call table.
 pub const CALLS: &[Syscall] = &[
-    call(nr::GETITIMER, getitimer, Full, &[Int, Ptr], ""),
-    call(nr::SETITIMER, setitimer, Full, &[Int, Ptr, Ptr], ""),
-    call(nr::ALARM, alarm, Full, &[Int], ""),
+    call!(nr::GETITIMER, getitimer(i32, UserPtr), Full, ""),
+    call!(nr::SETITIMER, setitimer(i32, UserPtr, UserPtr), Full, ""),
+    call!(nr::ALARM, alarm(u32), Full, ""),
 ];
 
 pod_struct! {
@@ -33,31 +33,31 @@ fn itimerval((left, interval): (u64, u64)) -> Itimerval {
     Itimerval { interval: Timeval::from_ns(interval), value: Timeval::from_ns(left) }
 }
 
-fn getitimer(a: &Args) -> Result<u64> {
+fn getitimer(a: &Args, which: i32, out: UserPtr) -> Result<u64> {
     let p = &a.thread.process;
-    let t = p.timers.itimer(p, a.i32(0))?;
-    a.ptr(1).write(&itimerval(t.get()))?;
+    let t = p.timers.itimer(p, which)?;
+    out.write(&itimerval(t.get()))?;
     Ok(0)
 }
 
-fn setitimer(a: &Args) -> Result<u64> {
+fn setitimer(a: &Args, which: i32, user_new: UserPtr, user_old: UserPtr) -> Result<u64> {
     let p = &a.thread.process;
-    let new: Itimerval = if a.ptr(1).is_null() { Itimerval::default() } else { a.ptr(1).read()? };
+    let new: Itimerval = if user_new.is_null() { Itimerval::default() } else { user_new.read()? };
     let (value, interval) = (new.value.to_ns()?, new.interval.to_ns()?);
-    let t = p.timers.itimer(p, a.i32(0))?;
+    let t = p.timers.itimer(p, which)?;
     let deadline = (value != 0).then(|| t.now().saturating_add(value));
     let old = t.set(deadline, interval);
-    if !a.ptr(2).is_null() {
-        a.ptr(2).write(&itimerval(old))?;
+    if !user_old.is_null() {
+        user_old.write(&itimerval(old))?;
     }
     Ok(0)
 }
 
-fn alarm(a: &Args) -> Result<u64> {
+fn alarm(a: &Args, given_seconds: u32) -> Result<u64> {
     const SECOND: u64 = 1_000_000_000;
     let p = &a.thread.process;
     let t = p.timers.itimer(p, ITIMER_REAL)?;
-    let seconds = u64::from(a.u32(0));
+    let seconds = u64::from(given_seconds);
     let deadline = (seconds != 0).then(|| t.now() + seconds * SECOND);
     let (left, _) = t.set(deadline, 0);
     // As Linux: rounded to the nearest second, but an armed timer never shows zero.

@@ -25,7 +25,7 @@ pub const CALLS: &[Syscall] = &[
     call(nr::TIMER_SETTIME, timer_settime, Full, &[Int, Hex, Ptr, Ptr], ""),
     call(nr::TIMER_GETTIME, timer_gettime, Full, &[Int, Ptr], ""),
     call(nr::TIMER_GETOVERRUN, timer_getoverrun, Full, &[Int], ""),
-    call(nr::TIMER_DELETE, timer_delete, Full, &[Int], ""),
+    call!(nr::TIMER_DELETE, timer_delete(i32), Full, ""),
 ];
 
 pod_struct! {
@@ -158,8 +158,8 @@ fn timer_getoverrun(a: &Args) -> Result<u64> {
     Ok(timer(a)?.overrun.load(Ordering::Relaxed))
 }
 
-fn timer_delete(a: &Args) -> Result<u64> {
-    let t = a.thread.process.timers.posix.timers.lock().remove(&a.i32(0)).ok_or(Errno::EINVAL)?;
+fn timer_delete(a: &Args, id: i32) -> Result<u64> {
+    let t = a.thread.process.timers.posix.timers.lock().remove(&id).ok_or(Errno::EINVAL)?;
     t.timer.set(None, 0);
     Ok(0)
 }
