@@ -105,6 +105,7 @@ check: setup
 	cargo run --quiet --locked -p xtask -- layers
 	scripts/check_docs.py
 	scripts/check-fuzz
+	cargo test --quiet --locked -p doppel-supervisor --lib the_sdk
 	scripts/lint-python
 	$(PYTEST) --quiet --collect-only tests
 

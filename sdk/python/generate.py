@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Makes the code for threads of the code for asyncio: `doppel/_sync` of `doppel/_async`, the tests likewise.
+"""Makes the code for threads of the code for asyncio, and the models of the interface's schemas.
 
-There is one implementation, and it is written with `async`. `generate.py` writes what belongs beside it,
-`generate.py --check` tells (exit code 1) whether it is there and up to date.
+`doppel/_sync` is made of `doppel/_async`, the tests likewise: there is one implementation, and it is written with
+`async`. `doppel/models.py` is made of `interface.json`, the schemas of the supervisor's OpenAPI document, which
+`doppeld openapi` prints. `generate.py` writes what is made, `generate.py --check` tells (exit code 1) whether it is
+there and up to date. `doppeld openapi | generate.py --interface` takes the schemas of a document first.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
+
+from made_models import classes
 
 HERE = Path(__file__).resolve().parent
 NOTE = "# Made by generate.py of {}: change that.\n"
@@ -45,10 +50,27 @@ def pairs() -> list[tuple[Path, Path]]:
     ]
 
 
+def models(text: str) -> str:
+    """The module of the models with those between the marks made anew."""
+    begin, end = (re.search(rf"^# -- {mark}.*\n", text, re.M) for mark in ("made by", "end of what"))
+    assert begin and end
+    schemas = json.loads((HERE / "interface.json").read_text())
+    return text[: begin.end()] + "\n\n" + classes(schemas) + "\n\n\n" + text[end.start() :]
+
+
+def wanted() -> list[tuple[Path, str]]:
+    module = HERE / "doppel/models.py"
+    halves = [(t, NOTE.format(s.relative_to(HERE)) + sync(s.read_text())) for s, t in pairs()]
+    return [*halves, (module, models(module.read_text()))]
+
+
 def main() -> int:
+    if "--interface" in sys.argv:
+        schemas = json.load(sys.stdin)["components"]["schemas"]
+        text = json.dumps(schemas, indent=1, sort_keys=True, ensure_ascii=False)
+        (HERE / "interface.json").write_text(text + "\n")
     stale = []
-    for source, target in pairs():
-        text = NOTE.format(source.relative_to(HERE)) + sync(source.read_text())
+    for target, text in wanted():
         if not target.exists() or target.read_text() != text:
             stale.append(target)
             if "--check" not in sys.argv:

@@ -26,6 +26,11 @@ pub fn check<T: ToSchema + Serialize + ?Sized + 'static>(value: &T) -> Result<()
     schema::<T>().check("", &json!({"$ref": T::name()}), &value)
 }
 
+/// Whether values of a type may have a field at this path, whose names are compared by `same` (the type's, the path's).
+pub fn has_field<T: ToSchema + 'static>(path: &[String], same: fn(&str, &str) -> bool) -> bool {
+    schema::<T>().leads(&json!({"$ref": T::name()}), path, same)
+}
+
 /// The schemas of a type and of all that it is made of, by name, and their patterns.
 #[derive(Default)]
 struct Schema {
@@ -92,6 +97,22 @@ impl Schema {
             Value::Object(fields) => self.object(field, schema, fields),
             Value::Null | Value::Bool(_) => Ok(()),
         }
+    }
+
+    fn leads(&self, schema: &Value, path: &[String], same: fn(&str, &str) -> bool) -> bool {
+        let Some((name, rest)) = path.split_first() else { return true };
+        if let Some(reference) = schema["$ref"].as_str() {
+            let reference = reference.rsplit('/').next().unwrap_or(reference);
+            return self.named.get(reference).is_some_and(|schema| self.leads(schema, path, same));
+        }
+        if let Some(parts) = schema["oneOf"].as_array().or_else(|| schema["allOf"].as_array()) {
+            return parts.iter().any(|part| self.leads(part, path, same));
+        }
+        if schema["additionalProperties"].is_object() {
+            return self.leads(&schema["additionalProperties"], rest, same);
+        }
+        let mut fields = schema["properties"].as_object().into_iter().flatten();
+        fields.any(|(field, schema)| same(field, name) && self.leads(schema, rest, same))
     }
 
     fn string(&self, field: &str, schema: &Value, text: &str) -> Result<(), Problem> {

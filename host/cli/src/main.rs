@@ -89,7 +89,7 @@ enum Verb {
     /// Freeze a running domain: keep its memory as a frozen image.
     Freeze(standalone::freeze::FreezeArgs),
     /// Start domains that go on from a frozen image.
-    Clone(standalone::freeze::CloneArgs),
+    Clone(Box<standalone::freeze::CloneArgs>),
     /// Put a running domain to sleep: its memory goes to disk, its processes end.
     Hibernate(standalone::hibernate::HibernateArgs),
     /// Go on with a hibernated domain.

@@ -131,19 +131,19 @@ pub struct HealthCheck {
     pub command: Vec<String>,
     /// Seconds between checks.
     #[serde(default = "thirty")]
-    #[schema(minimum = 0.1, maximum = 86400)]
+    #[schema(minimum = 0.1, maximum = 86400, default = 30.0)]
     pub interval_seconds: f64,
     /// Seconds after which a check has failed.
     #[serde(default = "thirty")]
-    #[schema(minimum = 0.1, maximum = 86400)]
+    #[schema(minimum = 0.1, maximum = 86400, default = 30.0)]
     pub timeout_seconds: f64,
     /// Seconds from the start in which failures do not count.
     #[serde(default)]
-    #[schema(minimum = 0, maximum = 86400)]
+    #[schema(minimum = 0, maximum = 86400, default = 0.0)]
     pub start_period_seconds: f64,
     /// Failures in a row that make it unhealthy.
     #[serde(default = "three")]
-    #[schema(minimum = 1, maximum = 1000000)]
+    #[schema(minimum = 1, maximum = 1000000, default = 3)]
     pub retries: u32,
 }
 

@@ -4,14 +4,21 @@
 //! (`host/domain`) use these types as they are, so that an option that is added here goes all the way.
 //! `docs/adr/011-options-declared-once.md` has the reasons.
 //!
+//! The feature `cli` makes the types options of a command line as well.
+//!
 //! Boundary: pure data; no I/O here.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cli")]
+mod cli;
 mod domain;
 mod exec;
 mod network;
 mod resources;
+pub mod values;
 
+#[cfg(feature = "cli")]
+pub use cli::ResourceArgs;
 pub use domain::{CreateDomain, HealthCheck, Kind, LogTarget, RestartPolicy};
 pub use exec::{CreateExec, ResizeTerminal};
 pub use network::{

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+#[cfg(feature = "cli")]
+use crate::values;
+
 /// Least memory limit: below this not even the guest kernel fits.
 pub const LEAST_MEMORY: u64 = 8 << 20;
 /// The memory limit of a domain that wants none, nor the one that all have by default.
@@ -15,52 +18,107 @@ pub const MOST_CPUS: f64 = 256.0;
 /// What a domain may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct Resources {
     /// Most CPUs, fractions allowed (a cap).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.01, maximum = 256)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", value_parser = values::cpus, help = "Number of CPUs, fractions allowed"))]
     pub cpus: Option<f64>,
     /// Share of the CPU when it is scarce, 1 to 10,000; 100 if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10000)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]
     pub cpu_weight: Option<u32>,
     /// CPUs set aside; refused if the sum over all domains is above what the host has.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.01, maximum = 256)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", value_parser = values::cpus, help = "CPUs set aside"))]
     pub cpu_reservation: Option<f64>,
     /// Most memory, in bytes, at least 8 MiB; 0: no bound, not even that of `[domains] memory` in `doppeld.toml`, which
     /// counts if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 4503599627370496_u64)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            short, long = "memory", value_name = "SIZE", value_parser = values::memory,
+            help = "Memory limit, for example 512m; 0 or unlimited: no bound"
+        )
+    )]
     pub memory_bytes: Option<u64>,
     /// Memory set aside, in bytes; refused if the sum over all domains is above what the host has.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 4503599627370496_u64)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long = "memory-reservation", value_name = "SIZE", value_parser = values::size,
+            help = "Memory set aside, for example 256m"
+        )
+    )]
     pub memory_reservation_bytes: Option<u64>,
     /// What the guest kernel should try to stay under, in bytes (the balloon's target).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 8388608, maximum = 4503599627370496_u64)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long = "memory-target", value_name = "SIZE", value_parser = values::size,
+            help = "Memory the guest kernel should try to stay under"
+        )
+    )]
     pub memory_target_bytes: Option<u64>,
     /// Most processes and threads, at least 2; 0, or if missing: as many as any domain may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 4194304)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long = "pids-limit", value_name = "N", value_parser = values::tasks, allow_negative_numbers = true,
+            help = "Most processes and threads; 0 or -1: no bound"
+        )
+    )]
     pub pids: Option<u32>,
     /// Share of block I/O, 1 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10000)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]
     pub io_weight: Option<u32>,
     /// Limits of block I/O, a device each; refused where the host's control groups have none.
     #[schema(max_items = 64)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "cli", arg(skip))]
     pub io_devices: Vec<IoDevice>,
     /// Most bytes a paene domain may write beside its image; half of the host's memory if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 65536, maximum = 4503599627370496_u64)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long = "disk", value_name = "SIZE", value_parser = values::size,
+            help = "Most that a paene domain may write beside its image, for example 1g"
+        )
+    )]
     pub disk_bytes: Option<u64>,
     /// Most files and directories of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 4503599627370496_u64)]
+    #[cfg_attr(feature = "cli", arg(long = "inodes", value_name = "N"))]
     pub disk_inodes: Option<u64>,
+}
+
+impl Resources {
+    /// The first that only a supervisor can give: what is set aside is counted over all domains, and a target is followed.
+    #[must_use]
+    pub fn supervised(&self) -> Option<&'static str> {
+        let asked = [
+            (self.cpu_reservation.is_some(), "cpu_reservation"),
+            (self.memory_reservation_bytes.is_some(), "memory_reservation_bytes"),
+            (self.memory_target_bytes.is_some(), "memory_target_bytes"),
+        ];
+        asked.into_iter().find(|(asked, _)| *asked).map(|(_, field)| field)
+    }
 }
 
 /// Most that may be moved to and from a block device in a second; 0 is no limit.

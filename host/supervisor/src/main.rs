@@ -3,6 +3,7 @@
 
 mod daemon;
 
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,6 +78,8 @@ enum Verb {
         #[arg(long)]
         held: bool,
     },
+    /// Prints the interface as an OpenAPI 3.1 document
+    Openapi,
     /// Says what this program is; a supervisor that is to go on as it asks
     #[command(hide = true)]
     About,
@@ -96,6 +99,11 @@ fn defaults(json: &str) -> Result<Defaults, serde_json::Error> {
     serde_json::from_str(json)
 }
 
+/// Whoever reads may have gone.
+fn print(text: &str) -> Result<(), Box<dyn std::error::Error>> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
 fn main() -> ExitCode {
     if let Some(code) = doppel_paene::attend() {
         return code;
@@ -107,6 +115,7 @@ fn main() -> ExitCode {
             defaults.choose();
             daemon::keep(KeeperConfig { store, runtime, network_shards, held })
         }
+        Some(Verb::Openapi) => print(&format!("{:#}", doppel_supervisor::http::document())),
         Some(Verb::About) => daemon::about(),
         Some(Verb::NetworkService { no_polling, outlives }) => {
             doppel_net::serve(std::io::stdin().as_fd(), !no_polling, outlives).map_err(Into::into)

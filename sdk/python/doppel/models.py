@@ -1,8 +1,8 @@
 """What the supervisor answers, as dataclasses.
 
-Field for field the structs of the interface (`host/api`, `host/spec`); names are its own. `decode` makes them from
-JSON. Fields that a newer supervisor adds are ignored, and so are kinds it adds to an enumeration: such a value is
-then a member made on the spot, so that an older client goes on reading.
+Field for field the structs of the interface (`host/api`, `host/spec`); names are its own. Most are made of its schemas
+by `generate.py`. `decode` makes them from JSON. Fields that a newer supervisor adds are ignored, and so are kinds it
+adds to an enumeration: such a value is then a member made on the spot, so that an older client goes on reading.
 """
 
 from __future__ import annotations
@@ -32,15 +32,54 @@ class _Open(enum.StrEnum):
         return member
 
 
+# -- made by generate.py: change the interface (host/spec, host/api)
+
+
 class Kind(_Open):
-    """Sort of domain."""
+    """Para or paene."""
 
     PARA = "para"
     PAENE = "paene"
 
 
+class NetworkKind(_Open):
+    """Kind of network."""
+
+    NONE = "none"
+    NAT = "nat"
+
+
+class Protocol(_Open):
+    """What travels through a port."""
+
+    TCP = "tcp"
+    UDP = "udp"
+
+
+class RuleAction(_Open):
+    """What a rule does."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class RuleDirection(_Open):
+    """Which way a rule looks."""
+
+    OUT = "out"
+    IN = "in"
+
+
+class HealthState(_Open):
+    """What the last checks said."""
+
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+
+
 class DomainState(_Open):
-    """Where a sandbox is in its life."""
+    """Where a domain is in its life."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -49,42 +88,6 @@ class DomainState(_Open):
     EXITED = "exited"
     RESTARTING = "restarting"
     DEAD = "dead"
-
-
-class HealthState(_Open):
-    """What the last health checks said."""
-
-    STARTING = "starting"
-    HEALTHY = "healthy"
-    UNHEALTHY = "unhealthy"
-
-
-class NetworkKind(_Open):
-    """What a sandbox has beside its own loopback."""
-
-    NONE = "none"
-    NAT = "nat"
-
-
-class RuleAction(_Open):
-    """What a rule of the network does."""
-
-    ALLOW = "allow"
-    DENY = "deny"
-
-
-class RuleDirection(_Open):
-    """Which way a rule of the network looks."""
-
-    OUT = "out"
-    IN = "in"
-
-
-class Protocol(_Open):
-    """What travels through a port."""
-
-    TCP = "tcp"
-    UDP = "udp"
 
 
 class FileKind(_Open):
@@ -144,254 +147,392 @@ class EventKind(_Open):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IoDevice:
-    """Most that may be moved to and from a block device in a second; 0 is no limit."""
-
-    device: str
-    read_bps: int | None = None
-    write_bps: int | None = None
-    read_iops: int | None = None
-    write_iops: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What a sandbox may use; `None` is without limit."""
-
-    cpus: float | None = None
-    cpu_weight: int | None = None
-    cpu_reservation: float | None = None
-    memory_bytes: int | None = None
-    memory_reservation_bytes: int | None = None
-    memory_target_bytes: int | None = None
-    pids: int | None = None
-    io_weight: int | None = None
-    io_devices: list[IoDevice] = field(default_factory=list)
-    disk_bytes: int | None = None
-    disk_inodes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
-    """A command that tells whether a sandbox is well: exit code 0."""
+    """A command that tells whether a domain is well: exit code 0."""
 
+    #: Command and arguments, run as an exec; empty turns the image's own off.
     command: list[str]
+    #: Seconds between checks.
     interval_seconds: float = 30.0
-    timeout_seconds: float = 30.0
-    start_period_seconds: float = 0.0
+    #: Failures in a row that make it unhealthy.
     retries: int = 3
+    #: Seconds from the start in which failures do not count.
+    start_period_seconds: float = 0.0
+    #: Seconds after which a check has failed.
+    timeout_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogTarget:
-    """Limits of the log files."""
+    """Log file limits."""
 
-    max_bytes: int = 10 << 20
+    #: A log file that has grown to this is put aside.
+    max_bytes: int = 10485760
+    #: So many files are kept, the current one included.
     max_files: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortMapping:
-    """A port of the host that leads to one of a sandbox."""
+    """A port of the host that leads to one of the domain."""
 
-    port: int
-    host_port: int | None = None
+    #: The host's address; all of its IPv4 addresses if missing.
     host_address: str | None = None
+    #: The host's port; any free one if missing.
+    host_port: int | None = None
+    #: The domain's port.
+    port: int
+    #: TCP if missing.
     protocol: Protocol = Protocol.TCP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkRule:
-    """What is done with the connections and datagrams that fit a pattern; `rate` is of new ones, in a second."""
+class NetworkRate:
+    """Most bytes a second of a domain's data beyond its own loopback; as fast as it can if missing.
 
+    A tenth of a second's bytes, or 64 KiB if that is more, may go at once.
+    """
+
+    #: What it receives.
+    received: int | None = None
+    #: What it sends.
+    sent: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRule:
+    """What is to be done with some connections and datagrams."""
+
+    #: What is done.
     action: RuleAction
-    pattern: str = "any"
+    #: Which way; out if missing.
     direction: RuleDirection = RuleDirection.OUT
+    #: An event (`firewall`) for each connection, and for each datagram that begins a flow or is refused; at most ten a
+    #: second of one domain.
     log: bool = False
+    #: What it is about: `any`, `ADDRESS[/BITS]`, or outbound `NAME` or `*.NAME`; then `:PORT` or `:FIRST-LAST`
+    #: (outbound of the other end, inbound of the domain); then `/tcp`, `/udp` or `/icmp` (no port). `any` and names
+    #: open nothing that is private.
+    pattern: str
+    #: Most new connections and flows of datagrams a second; those beyond are denied.
     rate: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkRate:
-    """Most bytes a second that a sandbox sends and receives beyond its loopback; `None`: as fast as it can."""
-
-    sent: int | None = None
-    received: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What a sandbox was to have of the network."""
+    """What a domain wants of the network."""
 
-    kind: NetworkKind = NetworkKind.NONE
-    name: str | None = None
-    ports: list[PortMapping] = field(default_factory=list)
-    rules: list[NetworkRule] = field(default_factory=list)
+    #: Patterns of what it may connect to, after all `rules`; 10.88.0.1 is the host's loopback.
     allow: list[str] = field(default_factory=list)
-    rate: NetworkRate = field(default_factory=NetworkRate)
+    #: Who answers its questions about names, as `ADDRESS[:PORT]`; the host's name server if missing.
     dns: str | None = None
+    #: What it has beside its own loopback.
+    kind: NetworkKind = NetworkKind.NONE
+    #: Which network: those on one reach each other by address and by name, others not at all; `default` if missing. It
+    #: is there while a domain is on it.
+    name: str | None = None
+    #: Ports of the host that lead to its own.
+    ports: list[PortMapping] = field(default_factory=list)
+    #: How fast its data goes.
+    rate: NetworkRate = field(default_factory=NetworkRate)
+    #: What may go out and come in: the first rule that fits decides. What none fits goes in, and out if it is public.
+    rules: list[NetworkRule] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attached:
-    """Where a running sandbox is in its network."""
+class IoDevice:
+    """Most that may be moved to and from a block device in a second; 0 is no limit."""
 
-    ip4: str
-    ip6: str
-    ports: list[PortMapping]
+    #: The device: its file, or its number as `8:0`.
+    device: str
+    #: Bytes read.
+    read_bps: int | None = None
+    #: Read operations.
+    read_iops: int | None = None
+    #: Bytes written.
+    write_bps: int | None = None
+    #: Write operations.
+    write_iops: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a domain may use."""
+
+    #: CPUs set aside; refused if the sum over all domains is above what the host has.
+    cpu_reservation: float | None = None
+    #: Share of the CPU when it is scarce, 1 to 10,000; 100 if missing.
+    cpu_weight: int | None = None
+    #: Most CPUs, fractions allowed (a cap).
+    cpus: float | None = None
+    #: Most bytes a paene domain may write beside its image; half of the host's memory if missing.
+    disk_bytes: int | None = None
+    #: Most files and directories of that.
+    disk_inodes: int | None = None
+    #: Limits of block I/O, a device each; refused where the host's control groups have none.
+    io_devices: list[IoDevice] = field(default_factory=list)
+    #: Share of block I/O, 1 to 10,000.
+    io_weight: int | None = None
+    #: Most memory, in bytes, at least 8 MiB; 0: no bound, not even that of `[domains] memory` in `doppeld.toml`, which
+    #: counts if missing.
+    memory_bytes: int | None = None
+    #: Memory set aside, in bytes; refused if the sum over all domains is above what the host has.
+    memory_reservation_bytes: int | None = None
+    #: What the guest kernel should try to stay under, in bytes (the balloon's target).
+    memory_target_bytes: int | None = None
+    #: Most processes and threads, at least 2; 0, or if missing: as many as any domain may have.
+    pids: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDomain:
-    """What a sandbox was made with."""
+    """The image and what Docker's `create` takes, with its defaults."""
 
-    image: str
-    name: str | None = None
-    command: list[str] = field(default_factory=list)
-    entrypoint: list[str] | None = None
-    env: dict[str, str] = field(default_factory=dict)
-    working_dir: str | None = None
-    user: str | None = None
-    hostname: str | None = None
-    tty: bool = False
-    stdin: bool = False
+    #: Remove the domain when it ends.
     auto_remove: bool = False
-    #: `no`, `always`, `unless_stopped`, or `{"on_failure": {"max_retries": n}}`.
-    restart: Any = "no"
-    labels: dict[str, str] = field(default_factory=dict)
-    resources: Resources = field(default_factory=Resources)
-    health: HealthCheck | None = None
-    stop_signal: str | None = None
-    stop_timeout_seconds: int | None = None
-    timeout_seconds: int | None = None
-    log: LogTarget = field(default_factory=LogTarget)
+    #: Command and arguments; empty: the image's own.
+    command: list[str] = field(default_factory=list)
+    #: Replaces the image's entrypoint.
+    entrypoint: list[str] | None = None
+    #: Environment, over the image's.
+    env: dict[str, str] = field(default_factory=dict)
+    #: Name of the frozen image it may make of itself (`/sys/power/state`).
     freeze_as: str | None = None
-    no_patch: bool = False
+    #: How its health is looked after; the image's own if missing.
+    health: HealthCheck | None = None
+    #: Host name; the domain's name if missing.
+    hostname: str | None = None
+    #: Name of the root image, or the path of an EROFS file.
+    image: str
+    #: Para or paene.
     kind: Kind = Kind.PARA
+    #: Key-value pairs for the caller's own use.
+    labels: dict[str, str] = field(default_factory=dict)
+    #: Log file limits.
+    log: LogTarget = field(default_factory=LogTarget)
+    #: Name; one is made up if it is missing. Letters, digits, `-`, `_`, `.`; at most 63.
+    name: str | None = None
+    #: Its network.
     network: Network = field(default_factory=Network)
+    #: Leave the image's patched system calls unused.
+    no_patch: bool = False
+    #: Limits, weights and reservations.
+    resources: Resources = field(default_factory=Resources)
+    #: When it is started again.
+    restart: Any = "no"
+    #: Keep standard input open for `POST .../input`.
+    stdin: bool = False
+    #: Signal that asks it to stop, by name or number; the image's or `SIGTERM`.
+    stop_signal: str | None = None
+    #: Seconds it gets for that before it is killed.
+    stop_timeout_seconds: int | None = None
+    #: Seconds after which it is stopped whatever it does.
+    timeout_seconds: int | None = None
+    #: Give the program a terminal.
+    tty: bool = False
+    #: `user[:group]`, numbers or names of the image; its own or root if missing.
+    user: str | None = None
+    #: Working directory; the image's or `/` if missing.
+    working_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitInfo:
-    """How a sandbox ended."""
+    """How a domain ended."""
 
-    exit_code: int
+    #: When.
     at: datetime
-    out_of_memory: bool = False
+    #: Exit code of its program, 128 + n if signal n ended it, 137 if memory ran out.
+    exit_code: int
+    #: Memory ran out.
+    out_of_memory: bool
+    #: Why, if it was not its program that ended.
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryStats:
-    """Memory of a sandbox, in bytes."""
+class Attached:
+    """Where a running domain is in its network."""
 
-    usage_bytes: int
-    peak_bytes: int
-    private_bytes: int
-    shared_bytes: int
+    #: Its IPv4 address.
+    ip4: str
+    #: Its IPv6 address.
+    ip6: str
+    #: Its published ports, with the host's address and port of each.
+    ports: list[PortMapping]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStats:
+    """Memory of a domain, in bytes."""
+
+    #: Its limit, if it has one.
     limit_bytes: int | None = None
+    #: Most there was.
+    peak_bytes: int
+    #: Its own pages.
+    private_bytes: int
+    #: Pages it has in common with others.
+    shared_bytes: int
+    #: In use by its control group.
+    usage_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficStats:
-    """What went one way: bytes of data, packets (datagrams and pieces of streams), flows, and what was dropped."""
+    """One direction of it."""
 
+    #: Bytes of programs' data.
     bytes: int
-    packets: int
-    flows: int
+    #: Connections and datagrams refused by a rule, and datagrams for which there was no room.
     drops: int
+    #: Connections made (sent: by the domain), and pairs of addresses that began to exchange datagrams.
+    flows: int
+    #: Datagrams, and pieces of streams as the host moved them.
+    packets: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkStats:
-    """What a sandbox sent and received."""
+    """What a domain sent and received beyond its own loopback."""
 
-    sent: TrafficStats
+    #: What it received.
     received: TrafficStats
+    #: What it sent.
+    sent: TrafficStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainStats:
-    """What a sandbox uses now and has used."""
+    """What a domain uses now and has used."""
 
-    id: str
-    name: str
+    #: When this was read.
     at: datetime
-    cpu_seconds: float
-    memory: MemoryStats
-    page_seconds: float
-    pids: int
-    console_bytes: int
-    oom_kills: int
+    #: System calls its guest kernel served, where it counts them.
     calls: int | None = None
+    #: Bytes written to its console.
+    console_bytes: int
+    #: CPU time in seconds.
+    cpu_seconds: float
+    #: Its id.
+    id: str
+    #: Bytes read from and written to block devices, where the hierarchy tells.
     io_read_bytes: int | None = None
+    #: As above.
     io_write_bytes: int | None = None
+    #: Memory.
+    memory: MemoryStats
+    #: Its name.
+    name: str
+    #: What it sent and received, if it ever had a network.
     network: NetworkStats | None = None
+    #: Kills for want of memory.
+    oom_kills: int
+    #: Memory in use times time in use, in pages of 4096 bytes times seconds.
+    page_seconds: float
+    #: Processes and threads.
+    pids: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """A sandbox as the supervisor sees it."""
+    """A domain, as `GET /v1/domains/{domain}` and the list give it."""
 
-    id: str
-    name: str
-    state: DomainState
-    config: CreateDomain
-    image_digest: str
-    created_at: datetime
-    restarts: int = 0
-    started_at: datetime | None = None
-    pid: int | None = None
-    exit: ExitInfo | None = None
-    health: HealthState | None = None
+    #: Frozen image it was cloned from.
     cloned_from: str | None = None
+    #: What runs in it: its command, or that of the domain it was cloned from (empty if that is not known).
     command: list[str] = field(default_factory=list)
+    #: What it was made with, defaults filled in, and what updates changed.
+    config: CreateDomain
+    #: When it was made.
+    created_at: datetime
+    #: When it will be stopped whatever it does (`timeout_seconds`).
     deadline: datetime | None = None
+    #: How it ended last.
+    exit: ExitInfo | None = None
+    #: What its health checks say.
+    health: HealthState | None = None
+    #: 16 hexadecimal digits, unique for ever; a unique beginning is enough to name the domain.
+    id: str
+    #: Digest of the root image.
+    image_digest: str
+    #: Its name.
+    name: str
+    #: Its addresses and published ports while it runs, if it has a network.
     network: Attached | None = None
+    #: Host process id of its first process while it runs.
+    pid: int | None = None
+    #: How often it was started again by its restart policy.
+    restarts: int
+    #: When it was last started.
+    started_at: datetime | None = None
+    #: Where it is in its life.
+    state: DomainState
+    #: What it has used in all its runs so far; kept after its end.
     usage: DomainStats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessInfo:
-    """A process of a sandbox."""
+    """A process of a domain (`GET .../top`)."""
 
-    pid: int
-    ppid: int
-    uid: int
-    state: str
-    cpu_seconds: float
-    resident_bytes: int
+    #: Command line.
     command: str
+    #: CPU time in seconds.
+    cpu_seconds: float
+    #: Process id inside.
+    pid: int
+    #: Its parent's.
+    ppid: int
+    #: Resident memory in bytes.
+    resident_bytes: int
+    #: State as in `/proc/PID/stat`.
+    state: str
+    #: User id inside.
+    uid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneReport:
-    """What was removed."""
+    """What `POST /v1/domains/prune` removed."""
 
-    removed: list[str]
+    #: Disk space that is free again.
     freed_bytes: int
+    #: Ids of domains that had ended.
+    removed: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
     """What a file is."""
 
-    name: str
-    path: str
-    kind: FileKind
-    size_bytes: int
-    mode: int
-    uid: int
+    #: Group.
     gid: int
+    #: Kind.
+    kind: FileKind
+    #: Permission bits.
+    mode: int
+    #: Time of the last change.
     modified_at: datetime
+    #: Its name in its directory.
+    name: str
+    #: Absolute path.
+    path: str
+    #: Bytes.
+    size_bytes: int
+    #: Where a symbolic link leads.
     target: str | None = None
+    #: Owner.
+    uid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A change in a directory that is watched."""
+    """One line of `GET .../files/watch`: a change in the directory."""
 
+    #: What happened.
     kind: FileChangeKind
+    #: Name in the directory that is watched.
     name: str
 
 
@@ -399,108 +540,165 @@ class FileChange:
 class FreezeReport:
     """What a freeze cost."""
 
-    frozen: str
+    #: Bytes of memory in it.
     bytes: int
-    stop_us: int
+    #: Name of the frozen image.
+    frozen: str
+    #: Microseconds for which they did.
     pause_us: int
+    #: Microseconds until all threads stood still.
+    stop_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenImage:
     """A frozen image."""
 
-    name: str
-    size_bytes: int
-    in_memory: bool
-    image: str
-    hostname: str
-    generation: int
-    threads: int
-    created_at: datetime
+    #: Command of the domain that was frozen; empty if it is not known.
     command: list[str] = field(default_factory=list)
+    #: When it was made.
+    created_at: datetime
+    #: Generation of that domain.
+    generation: int
+    #: Host name of the domain that was frozen.
+    hostname: str
+    #: Root image it needs.
+    image: str
+    #: Kept in memory instead of on disk.
+    in_memory: bool
+    #: Its name.
+    name: str
+    #: Bytes it takes.
+    size_bytes: int
+    #: Processes and threads in it.
+    threads: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageConfig:
-    """How an image's programs are run."""
+    """How an image's programs are run (OCI image configuration)."""
 
-    entrypoint: list[str] = field(default_factory=list)
+    #: Command, or arguments of the entrypoint.
     command: list[str] = field(default_factory=list)
+    #: Entrypoint.
+    entrypoint: list[str] = field(default_factory=list)
+    #: Environment.
     env: dict[str, str] = field(default_factory=dict)
-    working_dir: str = ""
-    user: str = ""
+    #: Ports it serves, as `80/tcp`.
     exposed_ports: list[str] = field(default_factory=list)
-    labels: dict[str, str] = field(default_factory=dict)
-    stop_signal: str = ""
+    #: How its health is looked after.
     health: HealthCheck | None = None
+    #: Labels.
+    labels: dict[str, str] = field(default_factory=dict)
+    #: Signal that asks it to stop.
+    stop_signal: str = ""
+    #: `user[:group]`.
+    user: str = ""
+    #: Working directory.
+    working_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageInfo:
     """A root image."""
 
-    name: str
-    digest: str
-    size_bytes: int
-    files: int
-    created_at: datetime
-    source: str
+    #: How its programs are run.
     config: ImageConfig
+    #: When it was made here.
+    created_at: datetime
+    #: Digest of the EROFS file.
+    digest: str
+    #: Files in it.
+    files: int
+    #: Its name.
+    name: str
+    #: Bytes of the EROFS file.
+    size_bytes: int
+    #: Where it came from.
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far an operation is."""
 
-    step: str
+    #: Done, in bytes.
     done_bytes: int
+    #: What it does now.
+    step: str
+    #: Of so many, if known.
     total_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something that takes long."""
+    """Something that takes long. `GET /v1/operations/{id}?wait=true` answers when it has ended."""
 
+    #: Its id.
     id: str
+    #: What it is, as `image_pull`.
     kind: str
-    state: OperationState
-    progress: Progress
-    result: Any = None
+    #: Why it failed.
     problem: Any = None
+    #: How far it is.
+    progress: Progress
+    #: What it gave.
+    result: Any = None
+    #: Where it is in its life.
+    state: OperationState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What happened to a domain or an image."""
+    """One line of `GET /v1/events`."""
 
-    sequence: int
+    #: When.
     at: datetime
-    kind: EventKind
-    subject: str
-    name: str | None = None
+    #: What there is to know besides.
     attributes: dict[str, str] = field(default_factory=dict)
+    #: What happened.
+    kind: EventKind
+    #: Name of the domain, if it is one.
+    name: str | None = None
+    #: Counts up by one; gaps mean that the reader was too slow.
+    sequence: int
+    #: Id of the domain, or name of the image.
+    subject: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """Versions of the supervisor."""
+    """`GET /v1/version`."""
 
-    version: str
+    #: Version of this interface.
     api: str
+    #: Digest of the guest kernel.
     kernel: str
+    #: Version of the supervisor.
+    version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """Capacity of the host and what is set aside of it."""
+    """`GET /v1/info`."""
 
-    cpus: int
-    memory_bytes: int
-    reserved_cpus: float
-    reserved_memory_bytes: int
+    #: Control group hierarchy: `v2`, `v1` or `none`.
     cgroups: str
+    #: CPUs of the host.
+    cpus: int
+    #: Domains by state.
     domains: dict[str, int]
+    #: Memory of the host in bytes.
+    memory_bytes: int
+    #: CPUs set aside by reservations.
+    reserved_cpus: float
+    #: Memory set aside by reservations, in bytes.
+    reserved_memory_bytes: int
+    #: Directory of images and state.
     store: str
+
+
+# -- end of what is made
 
 
 @dataclass(frozen=True, slots=True)

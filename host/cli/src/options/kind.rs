@@ -1,10 +1,9 @@
 //! What a domain's programs run on: the options, and the choice where it is left to us.
 
 use clap::{Args, ValueEnum};
-use doppel_api::{Kind, Resources};
+use doppel_api::Kind;
 
 use crate::host::doctor;
-use crate::options::values;
 use crate::terminal::out::tell;
 
 /// Kinds as they are asked for.
@@ -25,12 +24,6 @@ pub(crate) struct KindArgs {
     /// What its programs run on
     #[arg(long, value_name = "KIND", value_enum, default_value_t, hide_default_value = true)]
     kind: Wanted,
-    /// Most that a paene domain may write beside its image, for example 1g
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
-    disk: Option<u64>,
-    /// Most files and directories of that
-    #[arg(long, value_name = "N")]
-    inodes: Option<u64>,
 }
 
 impl KindArgs {
@@ -50,10 +43,5 @@ impl KindArgs {
                 }
             },
         }
-    }
-
-    /// How much it may change, beside `limits`.
-    pub(crate) fn beside(&self, limits: Resources) -> Resources {
-        Resources { disk_bytes: self.disk, disk_inodes: self.inodes, ..limits }
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
+use doppel_api::{CloneFrozen, Resources, Validate};
 use doppel_domain::{CloneConfig, Domain, FreezeReport, Reply, Request, Resume, Sharing, ask};
 use doppel_freezer::Place;
 use doppel_image::Store;
 
-use crate::options::resources::LimitArgs;
 use crate::options::values;
 use crate::standalone::clones::Clones;
 use crate::standalone::image;
@@ -57,7 +57,7 @@ pub struct CloneArgs {
     #[arg(short, long)]
     interactive: bool,
     #[command(flatten)]
-    limits: LimitArgs,
+    resources: doppel_spec::ResourceArgs,
     /// Make all clones ready first, then let them go at once; times count from then
     #[arg(long)]
     pub(crate) warm: bool,
@@ -140,9 +140,20 @@ fn supervised(args: &CloneArgs) -> Result<doppel_api::CloneFrozen, String> {
         command: args.command.iter().map(text).collect::<Result<_, _>>()?,
         auto_remove: args.rm,
         network: args.network.supervised()?,
-        resources: args.limits.given(),
+        resources: args.resources.given(),
         ..doppel_api::CloneFrozen::default()
     })
+}
+
+/// What each may use, refused as the supervisor would.
+fn checked(args: &CloneArgs) -> Result<Resources, String> {
+    let resources = args.resources.given();
+    let limits = CloneFrozen { resources: resources.clone(), ..CloneFrozen::default() };
+    limits.validate().map_err(|problem| problem.detail)?;
+    match resources.supervised() {
+        Some(field) => Err(format!("resources.{field}: needs --detach")),
+        None => Ok(resources),
+    }
 }
 
 /// Starts clones and waits for them.
@@ -158,7 +169,7 @@ pub fn clone(args: &CloneArgs) -> Outcomes {
     }
     let called = Instant::now();
     crate::options::defaults::read()?.choose();
-    let resources = within_host(args.limits.given());
+    let resources = within_host(checked(args)?);
     let network = args.network.attach(resources.memory_bytes)?;
     let store = frozen_store();
     let image = Arc::new(store.open(&args.frozen)?);

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use doppel_api::{CreateDomain, Resources, Validate};
 use doppel_domain::{Domain, DomainConfig, Outcome};
 use doppel_freezer::{FrozenStore, Place};
 use doppel_image::{ImageConfig, Store, Wanted, launch, small_file};
+use doppel_spec::ResourceArgs;
 
 use crate::options::defaults;
 use crate::options::pull::{self, PullPolicy};
-use crate::options::resources::LimitArgs;
 use crate::options::values;
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::tell;
@@ -54,7 +55,7 @@ pub struct RunArgs {
     #[arg(short = 'h', long, value_name = "NAME")]
     pub(crate) hostname: Option<OsString>,
     #[command(flatten)]
-    limits: LimitArgs,
+    pub(crate) resources: ResourceArgs,
     #[command(flatten)]
     pub(crate) network: crate::options::network::NetworkArgs,
     /// Print the program's system calls on standard error
@@ -86,11 +87,6 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// What the domain may use.
-    pub(crate) fn resources(&self) -> doppel_api::Resources {
-        self.kind.beside(self.limits.given())
-    }
-
     /// The first option given that only a domain of this command's own can have.
     pub(crate) fn alone(&self) -> Option<&'static str> {
         let options = [
@@ -108,7 +104,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     // What it asks for happens anyway.
     let RunArgs { rm: _, .. } = args;
     defaults::read()?.choose();
-    let resources = within_host(args.resources());
+    let resources = within_host(checked(&args)?);
     pull::pull(&args.image, args.pull, None)?;
     let (path, image) = image(&args.image)?;
     let wanted =
@@ -146,8 +142,25 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(exit_code(&name, &domain.wait()?))
 }
 
+/// What it may use, refused as the supervisor would.
+fn checked(args: &RunArgs) -> Result<Resources, String> {
+    let resources = args.resources.given();
+    let names_and_limits = CreateDomain {
+        image: args.image.clone(),
+        name: args.name.clone(),
+        freeze_as: args.freeze_as.clone(),
+        resources: resources.clone(),
+        ..CreateDomain::default()
+    };
+    names_and_limits.validate().map_err(|problem| problem.detail)?;
+    match resources.supervised() {
+        Some(field) => Err(format!("resources.{field}: needs the supervisor; is doppeld running?")),
+        None => Ok(resources),
+    }
+}
+
 /// Limits brought down to what the host has, with a warning.
-pub fn within_host(mut limits: doppel_api::Resources) -> doppel_api::Resources {
+pub fn within_host(mut limits: Resources) -> Resources {
     let host_cpus = std::thread::available_parallelism().map_or(f64::MAX, |n| n.get() as f64);
     let memory = rustix::system::sysinfo();
     let memory = u64::from(memory.mem_unit) * memory.totalram;

@@ -9,7 +9,6 @@ use doppel_api::{CreateDomain, HealthCheck, LogTarget, RestartPolicy};
 
 use super::{Outcome, not_started, supervisor};
 use crate::options::pull;
-use crate::options::resources::ShareArgs;
 use crate::options::values;
 use crate::standalone::run::RunArgs;
 use crate::terminal::out::TOOL_ERROR;
@@ -27,8 +26,6 @@ pub struct More {
     /// Set the environment variables of a file, a line each
     #[arg(long, value_name = "FILE")]
     env_file: Vec<std::path::PathBuf>,
-    #[command(flatten)]
-    shares: ShareArgs,
     /// Signal that asks the domain to stop
     #[arg(long, value_name = "SIGNAL")]
     stop_signal: Option<String>,
@@ -179,7 +176,7 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         auto_remove: args.rm,
         restart: more.restart.unwrap_or_default(),
         labels: labels(&more.label),
-        resources: more.shares.beside(args.resources()),
+        resources: args.resources.given(),
         health: more.health(),
         stop_signal: more.stop_signal.clone(),
         stop_timeout_seconds: more.stop_timeout,

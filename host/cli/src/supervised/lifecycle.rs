@@ -8,7 +8,6 @@ use doppel_api::{Code, KillOptions, RemoveOptions, RestartPolicy, StopOptions, U
 
 use super::{Names, Outcome, create, each, each_shown, failed, supervisor};
 use crate::options::rates::RateArgs;
-use crate::options::resources::{LimitArgs, ShareArgs};
 use crate::options::rules::RuleArgs;
 use crate::standalone::image::bytes;
 use crate::terminal::out::{self, say, tell};
@@ -79,9 +78,7 @@ pub struct PruneArgs {
 #[derive(Args)]
 pub struct UpdateArgs {
     #[command(flatten)]
-    limits: LimitArgs,
-    #[command(flatten)]
-    shares: ShareArgs,
+    resources: doppel_spec::ResourceArgs,
     /// When it is started again: no, always, unless-stopped, on-failure or on-failure:N
     #[arg(long, value_name = "POLICY", value_parser = create::restart)]
     restart: Option<RestartPolicy>,
@@ -175,7 +172,7 @@ pub fn update(args: &UpdateArgs) -> Outcome {
     let network = (network != UpdateNetwork::default()).then_some(network);
     let to = UpdateDomain {
         network,
-        resources: args.shares.beside(args.limits.given()),
+        resources: args.resources.given(),
         restart: args.restart,
         timeout_seconds: args.timeout,
         labels: (!args.label.is_empty()).then(|| create::labels(&args.label)),

@@ -7,6 +7,7 @@
 use std::error::Error;
 
 use crate::terminal::out::{self, say};
+use doppel_api::{Domain, DomainStats, Event, FrozenImage, Image, Info, Operation, schema};
 use serde_json::Value;
 
 /// How `--format` and `--json` want it.
@@ -169,66 +170,17 @@ fn plain(name: &str) -> String {
     name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
-/// Fields that answers leave out when they have no value.
-const OPTIONAL: [&str; 57] = [
-    "allow",
-    "attributes",
-    "calls",
-    "cloned_from",
-    "count",
-    "cpu_reservation",
-    "cpu_weight",
-    "cpus",
-    "deadline",
-    "disk_bytes",
-    "disk_inodes",
-    "dns",
-    "entrypoint",
-    "exit",
-    "exit_code",
-    "freeze_as",
-    "health",
-    "host_address",
-    "host_port",
-    "hostname",
-    "in_memory",
-    "io_devices",
-    "io_read_bytes",
-    "io_weight",
-    "io_write_bytes",
-    "labels",
-    "limit_bytes",
-    "memory_bytes",
-    "memory_reservation_bytes",
-    "memory_target_bytes",
-    "name",
-    "network",
-    "pid",
-    "pids",
-    "platform",
-    "problem",
-    "rate",
-    "read_bps",
-    "read_iops",
-    "reason",
-    "received",
-    "restart",
-    "result",
-    "rules",
-    "sent",
-    "signal",
-    "started_at",
-    "stop_signal",
-    "stop_timeout_seconds",
-    "terminal",
-    "timeout_seconds",
-    "total_bytes",
-    "usage",
-    "user",
-    "working_dir",
-    "write_bps",
-    "write_iops",
-];
+/// Whether an answer has such a field when it has a value: by the schemas of what is printed.
+fn may_be(path: &[String]) -> bool {
+    let same = |ours: &str, asked: &str| plain(ours) == plain(asked);
+    schema::has_field::<Domain>(path, same)
+        || schema::has_field::<DomainStats>(path, same)
+        || schema::has_field::<Event>(path, same)
+        || schema::has_field::<FrozenImage>(path, same)
+        || schema::has_field::<Image>(path, same)
+        || schema::has_field::<Info>(path, same)
+        || schema::has_field::<Operation>(path, same)
+}
 
 fn find(row: &Value, path: &[String]) -> Result<Value, String> {
     let own = ours(row, path);
@@ -299,7 +251,7 @@ fn ours(row: &Value, path: &[String]) -> Result<Value, String> {
                     .or_else(|| fields.iter().find(|(field, _)| plain(field) == plain(name)).map(|(_, v)| v));
                 match found {
                     Some(found) => found,
-                    None if OPTIONAL.iter().any(|known| plain(known) == plain(name)) => &Value::Null,
+                    None if may_be(&path[..=depth]) && docker(row, path).is_none() => &Value::Null,
                     None => {
                         let names: Vec<&str> = fields.keys().map(String::as_str).collect();
                         let within = match depth {
@@ -399,6 +351,14 @@ mod tests {
                 "{template}"
             );
         }
+        for (absent, filled) in [
+            ("{{.Config.Resources.IoWeight}}", ""),
+            ("{{.config.network.rate.sent}}", ""),
+            ("{{.exit.at}}", ""),
+        ] {
+            assert_eq!(Template::parse(absent).unwrap().fill(&domain).as_deref(), Ok(filled), "{absent}");
+        }
+        assert!(Template::parse("{{.io_weight}}").unwrap().fill(&domain).is_err(), "it is not there");
         assert!(Template::parse("{{.State.Nope}}").unwrap().fill(&domain).is_err());
         assert!(Template::parse("{{.Mounts}}").unwrap().fill(&domain).is_err());
     }

@@ -87,7 +87,9 @@ pub(crate) struct Limits {
 
 impl Limits {
     fn extent(&self) -> Extent {
-        match (self.account, self.pauses) {
+        let r = &self.resources;
+        let block_io = r.io_weight.is_some() || !r.io_devices.is_empty();
+        match (self.account || block_io, self.pauses) {
             _ if self.service => Extent::Services,
             (_, true) => Extent::Pauses,
             (true, false) => Extent::Accounts,

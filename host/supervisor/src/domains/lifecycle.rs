@@ -379,6 +379,7 @@ impl Core {
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         let old = entry.row();
+        spec::fits(old.config.kind, &to.resources)?;
         let mut resources = spec::merge(&old.config.resources, &to.resources)?;
         let (cpus, memory) = crate::domains::create::capacity();
         // What it has then is in the answer.

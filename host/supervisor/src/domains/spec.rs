@@ -27,15 +27,20 @@ pub(crate) fn check(wanted: &api::CreateDomain) -> Result<(), Problem> {
 
 /// Refuses what domains of the wanted kind cannot do.
 fn kind(wanted: &api::CreateDomain) -> Result<(), Problem> {
+    if wanted.kind == api::Kind::Paene && wanted.freeze_as.is_some() {
+        let text = "freeze_as: only para domains can be frozen, and this one is to be paene";
+        return Err(Problem::new(Code::Unsupported, text));
+    }
+    fits(wanted.kind, &wanted.resources)
+}
+
+/// Refuses limits that domains of this kind cannot have.
+pub(crate) fn fits(kind: api::Kind, resources: &api::Resources) -> Result<(), Problem> {
     let unsupported = |text: &str| Err(Problem::new(Code::Unsupported, text));
-    let resources = &wanted.resources;
-    match wanted.kind {
+    match kind {
         api::Kind::Para if resources.disk_bytes.is_some() || resources.disk_inodes.is_some() => unsupported(
             "resources.disk_bytes, resources.disk_inodes: for paene domains; a para domain's files count as its memory",
         ),
-        api::Kind::Paene if wanted.freeze_as.is_some() => {
-            unsupported("freeze_as: only para domains can be frozen, and this one is to be paene")
-        }
         api::Kind::Paene if resources.memory_target_bytes.is_some() => {
             unsupported("resources.memory_target_bytes: for a guest kernel, which a paene domain has not")
         }

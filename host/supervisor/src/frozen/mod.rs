@@ -11,8 +11,8 @@ use doppel_freezer::{FrozenImage, Place};
 
 use crate::asker::Asker;
 use crate::core::Core;
-use crate::domains::network;
 use crate::domains::{Entry, Origin, User, is_live};
+use crate::domains::{network, spec};
 use crate::jobs::blocking;
 use crate::keeper::protocol::{Ask, Said};
 use crate::telemetry::stages::What;
@@ -246,6 +246,7 @@ impl Core {
     ) -> Result<api::Cloned, Problem> {
         let count = how.count.unwrap_or(1);
         network::wanted(&how.network)?;
+        spec::fits(api::Kind::Para, &how.resources)?;
         let _cloning = self.origins.cloning(&name);
         let core = self.clone();
         let frozen = name.clone();

@@ -21,4 +21,10 @@ pub mod idempotency;
 #[cfg(test)]
 mod tests;
 
+/// The interface as an OpenAPI 3.1 document.
+#[must_use]
+pub fn document() -> serde_json::Value {
+    openapi::document(&table::routes())
+}
+
 pub use server::{Ending, Listen, Listener, Server, Source, Tls};

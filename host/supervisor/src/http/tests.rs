@@ -390,3 +390,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_sdk_has_these_schemas() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/python/interface.json");
+    let known: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let schemas = &super::document()["components"]["schemas"];
+    assert!(known == *schemas, "run `doppeld openapi | sdk/python/generate.py --interface`");
+}

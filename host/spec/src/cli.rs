@@ -1,17 +1,38 @@
-//! Weight of block I/O, and limits by device, as Docker's options write them.
+//! [`Resources`] on a command line, and Docker's other ways to ask for them.
 
+use crate::{IoDevice, Resources, values};
 use clap::Args;
-use doppel_api::IoDevice;
 
-use crate::options::values;
-
-/// What may be moved to and from block devices.
+/// What a domain may use: every option of [`Resources`], and Docker's.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
-pub struct BlockIo {
-    /// Share of block I/O, 1 to 10000; 100 by default
-    #[arg(long, value_name = "N")]
-    io_weight: Option<u32>,
-    /// The same in Docker's measure, 10 to 1000, where 500 is the default
+pub struct ResourceArgs {
+    #[command(flatten)]
+    ours: Resources,
+    #[command(flatten)]
+    docker: Docker,
+}
+
+impl ResourceArgs {
+    /// What is given; bounds are checked where it is used.
+    #[must_use]
+    pub fn given(&self) -> Resources {
+        let mut given = self.ours.clone();
+        // Docker's 1024 is our 100.
+        let weight = |shares: u32| u32::try_from((u64::from(shares) * 100 / 1024).clamp(1, 10_000)).ok();
+        given.cpu_weight = given.cpu_weight.or_else(|| self.docker.cpu_shares.and_then(weight));
+        // Its 500 is our 100.
+        given.io_weight = given.io_weight.or(self.docker.blkio_weight.map(|weight| weight / 5));
+        given.io_devices = self.docker.devices();
+        given
+    }
+}
+
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+struct Docker {
+    /// Share of the CPU in Docker's measure, where 1024 is the default
+    #[arg(short, long, value_name = "N", conflicts_with = "cpu_weight")]
+    cpu_shares: Option<u32>,
+    /// Share of block I/O in Docker's measure, 10 to 1000, where 500 is the default
     #[arg(
         long,
         value_name = "N",
@@ -48,14 +69,9 @@ fn operations(text: &str) -> Result<(String, u64), String> {
     Ok((device.to_owned(), rate.parse().map_err(|_| format!("{rate:?} is no number"))?))
 }
 
-impl BlockIo {
-    /// Our weight, of whichever was given: Docker's 500 is our 100.
-    pub fn weight(&self) -> Option<u32> {
-        self.io_weight.or(self.blkio_weight.map(|weight| weight / 5))
-    }
-
-    /// Limits as the interface wants them: one entry a device.
-    pub fn devices(&self) -> Vec<IoDevice> {
+impl Docker {
+    /// Limits of block I/O: one entry a device.
+    fn devices(&self) -> Vec<IoDevice> {
         type Field = fn(&mut IoDevice) -> &mut Option<u64>;
         let given: [(&[(String, u64)], Field); 4] = [
             (&self.device_read_bps, |d| &mut d.read_bps),
@@ -88,10 +104,10 @@ mod tests {
         for bad in ["/dev/vda", ":1m", "/dev/vda:", "/dev/vda:fast"] {
             assert!(bytes(bad).is_err() && operations(bad).is_err(), "{bad}");
         }
-        let given = BlockIo {
+        let given = Docker {
             device_read_bps: vec![("8:0".into(), 1), ("8:1".into(), 2)],
             device_write_iops: vec![("8:0".into(), 3)],
-            ..BlockIo::default()
+            ..Docker::default()
         };
         let first =
             IoDevice { device: "8:0".into(), read_bps: Some(1), write_iops: Some(3), ..IoDevice::default() };
