@@ -16,7 +16,7 @@ pub(crate) mod image_patch;
 mod layout;
 mod map;
 pub(crate) mod mapped;
-mod remap;
+pub mod remap;
 mod report;
 mod restore;
 pub(crate) mod runtime_patch;

@@ -8,38 +8,41 @@ use super::vma::{Backing, Vma, vm};
 use super::{Mm, PAGE, Place, page_up};
 use crate::{Errno, Result};
 
-/// Flags of mremap.
-#[allow(missing_docs)]
-pub mod flags {
-    pub const MAYMOVE: u32 = 1;
-    pub const FIXED: u32 = 2;
-    pub const DONTUNMAP: u32 = 4;
+bitflags::bitflags! {
+    /// `MREMAP_` flags.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct RemapFlags: u32 {
+        /// It may be moved.
+        const MAYMOVE = 1;
+        /// It is moved to the address given.
+        const FIXED = 2;
+        /// What it showed stays mapped, empty.
+        const DONTUNMAP = 4;
+    }
 }
-use flags::{DONTUNMAP, FIXED, MAYMOVE};
 
 /// Arguments of one call, checked.
 struct Move {
     old: u64,
     old_len: u64,
     new_len: u64,
-    fl: u32,
+    fl: RemapFlags,
 }
 
 impl Mm {
     /// `mremap(2)`; returns the new address.
-    pub fn remap(&self, old: u64, old_len: u64, new_len: u64, fl: u32, fixed: u64) -> Result<u64> {
+    pub fn remap(&self, old: u64, old_len: u64, new_len: u64, fl: RemapFlags, fixed: u64) -> Result<u64> {
         let (old_len, new_len) = (page_up(old_len), page_up(new_len));
-        if fl & !7 != 0
-            || !old.is_multiple_of(PAGE)
+        if !old.is_multiple_of(PAGE)
             || new_len == 0
             || new_len > USER_END
-            || (fl & (FIXED | DONTUNMAP) != 0 && fl & MAYMOVE == 0)
-            || (fl & DONTUNMAP != 0 && old_len != new_len)
+            || (fl.intersects(RemapFlags::FIXED | RemapFlags::DONTUNMAP) && !fl.contains(RemapFlags::MAYMOVE))
+            || (fl.contains(RemapFlags::DONTUNMAP) && old_len != new_len)
         {
             return Err(Errno::EINVAL);
         }
         let old_end = old.checked_add(old_len).ok_or(Errno::EINVAL)?;
-        if fl & FIXED != 0 {
+        if fl.contains(RemapFlags::FIXED) {
             let end = fixed.checked_add(new_len).filter(|e| *e <= USER_END).ok_or(Errno::EINVAL)?;
             if !fixed.is_multiple_of(PAGE) || (fixed < old_end && old < end) {
                 return Err(Errno::EINVAL);
@@ -47,7 +50,7 @@ impl Mm {
         }
         let mut garbage = Removed::new();
         let r = {
-            let target = if fl & FIXED != 0 { (fixed, fixed + new_len) } else { (0, 0) };
+            let target = if fl.contains(RemapFlags::FIXED) { (fixed, fixed + new_len) } else { (0, 0) };
             let mut g = self.lock_changing_both((old, old_end), target)?;
             self.remap_locked(&mut g, &Move { old, old_len, new_len, fl }, fixed, &mut garbage)
         };
@@ -58,7 +61,8 @@ impl Mm {
     fn remap_locked(&self, g: &mut Inner, m: &Move, fixed: u64, garbage: &mut Removed) -> Result<u64> {
         let (start, end, v) = g.map.get(m.old).ok_or(Errno::EFAULT)?;
         let v = doppel_algo::rangemap::Piece::tail(v, m.old - start);
-        if m.fl & (FIXED | DONTUNMAP) == 0 && (1..=m.old_len).contains(&m.new_len) {
+        if !m.fl.intersects(RemapFlags::FIXED | RemapFlags::DONTUNMAP) && (1..=m.old_len).contains(&m.new_len)
+        {
             // Shrinking is unmapping, over whatever lies there.
             if m.new_len < m.old_len {
                 *garbage = self.unmap_locked(g, m.old + m.new_len, m.old + m.old_len)?;
@@ -71,13 +75,13 @@ impl Mm {
         if m.old_len == 0 {
             return self.duplicate(g, m, &v, fixed, garbage);
         }
-        if m.fl & (FIXED | DONTUNMAP) == 0 {
+        if !m.fl.intersects(RemapFlags::FIXED | RemapFlags::DONTUNMAP) {
             let (old_end, new_end) = (m.old + m.old_len, m.old.saturating_add(m.new_len));
             if old_end == end && new_end <= USER_END && g.map.is_free(old_end, new_end) {
                 self.grow(g, old_end, &v, m, garbage)?;
                 return Ok(m.old);
             }
-            if m.fl & MAYMOVE == 0 {
+            if !m.fl.contains(RemapFlags::MAYMOVE) {
                 return Err(Errno::ENOMEM);
             }
         }
@@ -95,24 +99,24 @@ impl Mm {
 
     /// An old length of 0: a second mapping of shared memory.
     fn duplicate(&self, g: &mut Inner, m: &Move, v: &Vma, fixed: u64, garbage: &mut Removed) -> Result<u64> {
-        if !v.shared() || m.fl & MAYMOVE == 0 {
+        if !v.shared() || !m.fl.contains(RemapFlags::MAYMOVE) {
             return Err(Errno::EINVAL);
         }
-        let place = if m.fl & FIXED != 0 { Place::Fixed(fixed) } else { Place::Hint(0) };
+        let place = if m.fl.contains(RemapFlags::FIXED) { Place::Fixed(fixed) } else { Place::Hint(0) };
         let (r, old) = self.map_locked(g, place, m.new_len, v.clone(), false);
         *garbage = old;
         r
     }
 
     fn relocate(&self, g: &mut Inner, m: &Move, v: &Vma, fixed: u64, garbage: &mut Removed) -> Result<u64> {
-        let keep_old = m.fl & DONTUNMAP != 0;
+        let keep_old = m.fl.contains(RemapFlags::DONTUNMAP);
         if keep_old && (v.shared() || !matches!(v.backing, Backing::Anonymous)) {
             return Err(Errno::EINVAL);
         }
         let moved = m.old_len.min(m.new_len);
         let added = if keep_old { m.new_len } else { m.new_len.saturating_sub(m.old_len) };
         g.check_limits(v, added)?;
-        let at = if m.fl & FIXED != 0 {
+        let at = if m.fl.contains(RemapFlags::FIXED) {
             *garbage = self.unmap_locked(g, fixed, fixed + m.new_len)?;
             fixed
         } else {

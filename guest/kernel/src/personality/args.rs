@@ -157,15 +157,47 @@ pub struct RawFlags(pub u32);
 /// Flags, not checked yet.
 #[derive(Clone, Copy)]
 pub struct Bits<T> {
-    bits: u32,
+    register: u64,
     flags: PhantomData<T>,
 }
 
-impl<T: Flags<Bits = u32> + Copy> Bits<T> {
+/// The bits of flags: the low half of a register, or all of it.
+pub trait Register {
+    /// Of a register.
+    fn of(register: u64) -> Self;
+}
+
+impl Register for u32 {
+    #[inline(always)]
+    fn of(register: u64) -> Self {
+        register as u32
+    }
+}
+
+impl Register for u64 {
+    #[inline(always)]
+    fn of(register: u64) -> Self {
+        register
+    }
+}
+
+impl<T: Flags<Bits: Register> + Copy> Bits<T> {
     /// The flags; EINVAL if one of them is not in `allowed`.
     #[inline]
     pub fn of(self, allowed: T) -> Result<T> {
-        T::from_bits(self.bits).filter(|f| allowed.contains(*f)).ok_or(Errno::EINVAL)
+        self.checked().and_then(|f| if allowed.contains(f) { Ok(f) } else { Err(Errno::EINVAL) })
+    }
+
+    /// The flags; EINVAL for bits without a name.
+    #[inline]
+    pub fn checked(self) -> Result<T> {
+        T::from_bits(Register::of(self.register)).ok_or(Errno::EINVAL)
+    }
+
+    /// The flags, with all bits that were given.
+    #[inline]
+    pub fn any(self) -> T {
+        T::from_bits_retain(Register::of(self.register))
     }
 }
 
@@ -229,7 +261,7 @@ impl<T> FromArg for Bits<T> {
 
     #[inline(always)]
     fn from_arg(raw: u64) -> Self {
-        Self { bits: raw as u32, flags: PhantomData }
+        Self { register: raw, flags: PhantomData }
     }
 }
 

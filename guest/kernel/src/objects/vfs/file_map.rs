@@ -9,27 +9,29 @@ use crate::objects::vfs::File;
 use crate::objects::vfs::flags::OpenFlags;
 use crate::{Errno, Result};
 
-/// Bits of mmap's flags.
-#[allow(missing_docs)]
-pub mod map_flags {
-    pub const SHARED: u32 = 1;
-    pub const PRIVATE: u32 = 2;
-    pub const SHARED_VALIDATE: u32 = 3;
-    pub const TYPE: u32 = 0xf;
-    pub const FIXED: u32 = 0x10;
-    pub const ANONYMOUS: u32 = 0x20;
-    pub const BIT32: u32 = 0x40;
-    pub const GROWSDOWN: u32 = 0x100;
-    pub const LOCKED: u32 = 0x2000;
-    pub const NORESERVE: u32 = 0x4000;
-    pub const POPULATE: u32 = 0x8000;
-    pub const NONBLOCK: u32 = 0x1_0000;
-    pub const STACK: u32 = 0x2_0000;
-    pub const HUGETLB: u32 = 0x4_0000;
-    pub const SYNC: u32 = 0x8_0000;
-    pub const FIXED_NOREPLACE: u32 = 0x10_0000;
-    /// Flags MAP_SHARED_VALIDATE knows (`LEGACY_MAP_MASK`).
-    pub const KNOWN: u32 = 0x7c07_f9f3;
+bitflags::bitflags! {
+    /// `MAP_` flags of `mmap(2)`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct MapFlags: u32 {
+        const SHARED = 1;
+        const PRIVATE = 2;
+        const SHARED_VALIDATE = 3;
+        const TYPE = 0xf;
+        const FIXED = 0x10;
+        const ANONYMOUS = 0x20;
+        const BIT32 = 0x40;
+        const GROWSDOWN = 0x100;
+        const LOCKED = 0x2000;
+        const NORESERVE = 0x4000;
+        const POPULATE = 0x8000;
+        const NONBLOCK = 0x1_0000;
+        const STACK = 0x2_0000;
+        const HUGETLB = 0x4_0000;
+        const SYNC = 0x8_0000;
+        const FIXED_NOREPLACE = 0x10_0000;
+        /// Flags MAP_SHARED_VALIDATE knows (`LEGACY_MAP_MASK`).
+        const KNOWN = 0x7c07_f9f3;
+    }
 }
 
 pub(crate) const PROT_RWX: u32 = 7;

@@ -10,7 +10,7 @@ use crate::objects::vfs::file::File;
 use crate::objects::vfs::flags::{OpenFlags, Resolve};
 use crate::personality::Arg::{Fd, Hex, Int, Octal, Ptr, Str};
 use crate::personality::Support::Full;
-use crate::personality::args::{Bits, FileMode, RawFd, RawFlags};
+use crate::personality::args::{Bits, FileMode, RawFd};
 use crate::personality::{Args, Syscall, call};
 use crate::{Errno, Result};
 
@@ -117,17 +117,25 @@ fn close(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
     Ok(0)
 }
 
-fn close_range(a: &Args, first: u32, last: u32, RawFlags(flags): RawFlags) -> Result<u64> {
-    const UNSHARE: u32 = 2;
-    const CLOEXEC: u32 = 4;
-    if flags & !(UNSHARE | CLOEXEC) != 0 || first > last {
+bitflags::bitflags! {
+    /// Flags of `close_range(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct CloseRangeFlags: u32 {
+        const UNSHARE = 2;
+        const CLOEXEC = 4;
+    }
+}
+
+fn close_range(a: &Args, first: u32, last: u32, flags: Bits<CloseRangeFlags>) -> Result<u64> {
+    let flags = flags.checked()?;
+    if first > last {
         return Err(Errno::EINVAL);
     }
-    if flags & UNSHARE != 0 {
+    if flags.contains(CloseRangeFlags::UNSHARE) {
         a.thread.unshare_files();
     }
     let files = a.thread.files();
-    if flags & CLOEXEC != 0 {
+    if flags.contains(CloseRangeFlags::CLOEXEC) {
         files.cloexec_range(first, last)
     } else {
         files.close_range(first, last)
@@ -175,7 +183,7 @@ pub const CALLS: &[Syscall] = &[
     call(nr::OPENAT2, openat2, Full, &[Fd, Str, Ptr, Int], "RESOLVE_CACHED is accepted and has no effect"),
     call(nr::CREAT, creat, Full, &[Str, Octal], ""),
     call!(nr::CLOSE, close(RawFd), Full, ""),
-    call!(nr::CLOSE_RANGE, close_range(u32, u32, RawFlags), Full, ""),
+    call!(nr::CLOSE_RANGE, close_range(u32, u32, Bits<CloseRangeFlags>), Full, ""),
     call!(nr::DUP, dup(RawFd), Full, ""),
     call!(nr::DUP2, dup2(RawFd, RawFd), Full, ""),
     call!(nr::DUP3, dup3(RawFd, RawFd, Bits<OpenFlags>), Full, ""),

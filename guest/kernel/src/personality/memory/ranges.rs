@@ -1,6 +1,7 @@
 //! Further memory calls: mremap, madvise, locking, mincore, msync, membarrier, process_vm_*, memory policy.
 
-use crate::personality::args::{RawFlags, Size};
+use crate::memory::remap::RemapFlags;
+use crate::personality::args::{Bits, Size};
 use crate::process::task::TASKS;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,17 +23,17 @@ use Arg::{Hex, Int, Ptr};
 pub const CALLS: &[Syscall] = &[
     call!(
         nr::MREMAP,
-        mremap(UserPtr, u64, u64, RawFlags, UserPtr),
+        mremap(UserPtr, u64, u64, Bits<RemapFlags>, UserPtr),
         Full,
         "MREMAP_DONTUNMAP: private anonymous memory only",
     ),
     call!(nr::MADVISE, madvise(UserPtr, u64, i32), Partial, "no guard pages"),
     call!(nr::MINCORE, mincore(UserPtr, u64, UserPtr), Partial, "says that everything is resident"),
-    call!(nr::MSYNC, msync(UserPtr, u64, RawFlags), Full, ""),
-    call(nr::MLOCK, mlock, Partial, &[Ptr, Hex], "checked and counted; the host may still page"),
-    call(nr::MLOCK2, mlock2, Partial, &[Ptr, Hex, Hex], "as mlock"),
+    call!(nr::MSYNC, msync(UserPtr, u64, Bits<SyncFlags>), Full, ""),
+    call!(nr::MLOCK, mlock(UserPtr, u64), Partial, "checked and counted; the host may still page"),
+    call!(nr::MLOCK2, mlock2(UserPtr, u64, Bits<Lock2Flags>), Partial, "as mlock"),
     call!(nr::MUNLOCK, munlock(UserPtr, u64), Full, ""),
-    call!(nr::MLOCKALL, mlockall(RawFlags), Partial, "as mlock"),
+    call!(nr::MLOCKALL, mlockall(Bits<LockFlags>), Partial, "as mlock"),
     call!(nr::MUNLOCKALL, munlockall(), Full, ""),
     call!(nr::REMAP_FILE_PAGES, remap_file_pages(UserPtr, u64, u64, u64, u64), Full, ""),
     call(nr::MEMBARRIER, membarrier, Partial, &[Int, Hex, Int], "private expedited commands"),
@@ -48,10 +49,10 @@ fn mremap(
     UserPtr(old): UserPtr,
     old_len: u64,
     new_len: u64,
-    RawFlags(flags): RawFlags,
+    flags: Bits<RemapFlags>,
     UserPtr(new): UserPtr,
 ) -> Result<u64> {
-    a.thread.space().mm.remap(old, old_len, new_len, flags, new)
+    a.thread.space().mm.remap(old, old_len, new_len, flags.checked()?, new)
 }
 
 /// As [`range`]: EINVAL if it is no range at all, ENOMEM if it leads to where no program's memory is.
@@ -88,11 +89,19 @@ fn mincore(a: &Args, UserPtr(addr): UserPtr, len: u64, out: UserPtr) -> Result<u
     Ok(0)
 }
 
-fn msync(a: &Args, UserPtr(addr): UserPtr, len: u64, RawFlags(fl): RawFlags) -> Result<u64> {
-    const ASYNC: u32 = 1;
-    const INVALIDATE: u32 = 2;
-    const SYNC: u32 = 4;
-    if fl & !7 != 0 || fl & (ASYNC | SYNC) == ASYNC | SYNC {
+bitflags::bitflags! {
+    /// `MS_` flags of `msync(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct SyncFlags: u32 {
+        const ASYNC = 1;
+        const INVALIDATE = 2;
+        const SYNC = 4;
+    }
+}
+
+fn msync(a: &Args, UserPtr(addr): UserPtr, len: u64, flags: Bits<SyncFlags>) -> Result<u64> {
+    let flags = flags.checked()?;
+    if flags.contains(SyncFlags::ASYNC | SyncFlags::SYNC) {
         return Err(Errno::EINVAL);
     }
     if !addr.is_multiple_of(PAGE) {
@@ -105,7 +114,7 @@ fn msync(a: &Args, UserPtr(addr): UserPtr, len: u64, RawFlags(fl): RawFlags) -> 
     if start < end && !space.mm.is_covered(start, end) {
         return Err(Errno::ENOMEM);
     }
-    if fl & INVALIDATE != 0 && space.mm.any_locked(start, end) {
+    if flags.contains(SyncFlags::INVALIDATE) && space.mm.any_locked(start, end) {
         return Err(Errno::EBUSY);
     }
     Ok(0)
@@ -120,22 +129,30 @@ fn page_range(addr: u64, len: u64) -> Result<(u64, u64)> {
     Ok((crate::memory::page_down(addr), crate::memory::page_up(end)))
 }
 
-fn mlock(a: &Args) -> Result<u64> {
-    lock(a, true)
+fn mlock(a: &Args, UserPtr(addr): UserPtr, len: u64) -> Result<u64> {
+    lock(a, addr, len, true)
 }
 
 /// Locks; `now`: what cannot be touched cannot be there, and is ENOMEM.
-fn lock(a: &Args, now: bool) -> Result<u64> {
+fn lock(a: &Args, addr: u64, len: u64, now: bool) -> Result<u64> {
     crate::memory::advise::check_may_lock()?;
-    let (start, end) = page_range(a.u64(0), a.u64(1))?;
+    let (start, end) = page_range(addr, len)?;
     let mm = &a.thread.space().mm;
     mm.set_locked(start, end, true)?;
     if now && mm.any_untouchable(start, end) { Err(Errno::ENOMEM) } else { Ok(0) }
 }
 
-fn mlock2(a: &Args) -> Result<u64> {
-    const ONFAULT: u32 = 1;
-    if a.u32(2) & !ONFAULT != 0 { Err(Errno::EINVAL) } else { lock(a, a.u32(2) == 0) }
+bitflags::bitflags! {
+    /// Flags of `mlock2(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct Lock2Flags: u32 {
+        const ONFAULT = 1;
+    }
+}
+
+fn mlock2(a: &Args, UserPtr(addr): UserPtr, len: u64, flags: Bits<Lock2Flags>) -> Result<u64> {
+    let flags = flags.checked()?;
+    lock(a, addr, len, !flags.contains(Lock2Flags::ONFAULT))
 }
 
 fn munlock(a: &Args, UserPtr(addr): UserPtr, len: u64) -> Result<u64> {
@@ -144,14 +161,25 @@ fn munlock(a: &Args, UserPtr(addr): UserPtr, len: u64) -> Result<u64> {
     Ok(0)
 }
 
-fn mlockall(a: &Args, RawFlags(fl): RawFlags) -> Result<u64> {
-    const CURRENT: u32 = 1;
-    const FUTURE: u32 = 2;
-    const ONFAULT: u32 = 4;
-    if fl & !(CURRENT | FUTURE | ONFAULT) != 0 || fl == 0 || fl == ONFAULT {
+bitflags::bitflags! {
+    /// `MCL_` flags of `mlockall(2)`.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct LockFlags: u32 {
+        const CURRENT = 1;
+        const FUTURE = 2;
+        const ONFAULT = 4;
+    }
+}
+
+fn mlockall(a: &Args, flags: Bits<LockFlags>) -> Result<u64> {
+    let flags = flags.checked()?;
+    if !flags.intersects(LockFlags::CURRENT | LockFlags::FUTURE) {
         return Err(Errno::EINVAL);
     }
-    a.thread.space().mm.set_all_locked(fl & CURRENT != 0, fl & FUTURE != 0)?;
+    a.thread
+        .space()
+        .mm
+        .set_all_locked(flags.contains(LockFlags::CURRENT), flags.contains(LockFlags::FUTURE))?;
     Ok(0)
 }
 

@@ -1,6 +1,6 @@
 //! System calls that make threads and processes.
 
-use crate::personality::args::RawFlags;
+use crate::personality::args::Bits;
 use crate::process::task::TASKS;
 use crate::process::task::table::PID_MAX;
 use doppel_abi_linux::syscalls::nr;
@@ -8,14 +8,14 @@ use doppel_machine::user::UserPtr;
 
 use crate::personality::Support::{Full, Partial};
 use crate::personality::{Args, Syscall, call};
-use crate::process::life::clone::{Request, check, clone, flag};
+use crate::process::life::clone::{CloneFlags, Request, check, clone};
 use crate::{Errno, Result};
 
 /// Process creation.
 pub const CALLS: &[Syscall] = &[
     call!(
         nr::CLONE,
-        sys_clone(RawFlags, UserPtr, UserPtr, UserPtr, UserPtr),
+        sys_clone(Bits<CloneFlags>, UserPtr, UserPtr, UserPtr, UserPtr),
         Partial,
         "no namespaces (EPERM)"
     ),
@@ -26,26 +26,24 @@ pub const CALLS: &[Syscall] = &[
 
 fn sys_clone(
     a: &Args,
-    RawFlags(given_flags): RawFlags,
-    UserPtr(user_stack): UserPtr,
-    UserPtr(user_parent_tid): UserPtr,
-    UserPtr(user_child_tid): UserPtr,
-    UserPtr(user_tls): UserPtr,
+    flags: Bits<CloneFlags>,
+    UserPtr(stack): UserPtr,
+    UserPtr(parent_tid): UserPtr,
+    UserPtr(child_tid): UserPtr,
+    UserPtr(tls): UserPtr,
 ) -> Result<u64> {
-    let flags = u64::from(given_flags);
-    clone(
-        &a.thread,
-        Request {
-            flags: flags & !flag::CSIGNAL,
-            exit_signal: (flags & flag::CSIGNAL) as i32,
-            stack: user_stack,
-            parent_tid: user_parent_tid,
-            child_tid: user_child_tid,
-            pidfd: user_parent_tid,
-            tls: user_tls,
-            tid: 0,
-        },
-    )
+    let bits = flags.any().bits() & u64::from(u32::MAX);
+    let request = Request {
+        flags: CloneFlags::from_bits_retain(bits & !CloneFlags::CSIGNAL),
+        exit_signal: (bits & CloneFlags::CSIGNAL) as i32,
+        stack,
+        parent_tid,
+        child_tid,
+        pidfd: parent_tid,
+        tls,
+        tid: 0,
+    };
+    clone(&a.thread, request)
 }
 
 fn sys_fork(a: &Args) -> Result<u64> {
@@ -53,7 +51,7 @@ fn sys_fork(a: &Args) -> Result<u64> {
 }
 
 fn sys_vfork(a: &Args) -> Result<u64> {
-    let flags = flag::VM | flag::VFORK;
+    let flags = CloneFlags::VM | CloneFlags::VFORK;
     clone(
         &a.thread,
         Request { flags, exit_signal: crate::process::signal::sig::SIGCHLD, ..Request::default() },
@@ -82,7 +80,7 @@ fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
         *w = u64::from_ne_bytes(b.try_into().map_err(|_| Errno::EINVAL)?);
     }
     let [
-        flags,
+        bits,
         pidfd,
         child_tid,
         parent_tid,
@@ -94,11 +92,12 @@ fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
         set_tid_size,
         cgroup,
     ] = words;
+    let flags = CloneFlags::from_bits_retain(bits);
     const SET_TID_MAX: u64 = 32;
     if set_tid_size > SET_TID_MAX
         || (set_tid == 0) != (set_tid_size == 0)
         || exit_signal > 64
-        || flags & flag::INTO_CGROUP != 0 && (cgroup > i32::MAX as u64 || size < MAX)
+        || flags.contains(CloneFlags::INTO_CGROUP) && (cgroup > i32::MAX as u64 || size < MAX)
     {
         return Err(Errno::EINVAL);
     }
@@ -106,10 +105,11 @@ fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
     for (i, t) in (0..set_tid_size).zip(&mut tids) {
         *t = UserPtr(set_tid).add(i * 4).read()?;
     }
-    let known = u64::from(u32::MAX) | flag::CLEAR_SIGHAND | flag::INTO_CGROUP;
-    let signalled = flags & (flag::THREAD | flag::PARENT) != 0 && exit_signal != 0;
-    if flags & !known != 0
-        || flags & (flag::DETACHED | flag::CSIGNAL & !flag::NEWTIME) != 0
+    let known = u64::from(u32::MAX) | (CloneFlags::CLEAR_SIGHAND | CloneFlags::INTO_CGROUP).bits();
+    let signalled = flags.intersects(CloneFlags::THREAD | CloneFlags::PARENT) && exit_signal != 0;
+    if bits & !known != 0
+        || bits & CloneFlags::CSIGNAL & !CloneFlags::NEWTIME.bits() != 0
+        || flags.contains(CloneFlags::DETACHED)
         || signalled
         || (stack == 0) != (stack_size == 0)
     {
@@ -122,7 +122,7 @@ fn sys_clone3(a: &Args, user_request: UserPtr, size: usize) -> Result<u64> {
     let request =
         Request { flags, exit_signal: exit_signal as i32, stack, parent_tid, child_tid, pidfd, tls, tid: 0 };
     check(&request)?;
-    if flags & flag::INTO_CGROUP != 0 {
+    if flags.contains(CloneFlags::INTO_CGROUP) {
         // A domain has one control group, which no descriptor stands for.
         return Err(Errno::EBADF);
     }

@@ -3,8 +3,9 @@
 use doppel_abi_linux::syscalls::nr;
 
 use crate::personality::Support::{Partial, Stub};
-use crate::personality::args::RawFd;
+use crate::personality::args::{Bits, RawFd};
 use crate::personality::{Args, Syscall, call};
+use crate::process::life::clone::CloneFlags;
 use crate::{Errno, Result};
 
 fn eperm(_: &Args) -> Result<u64> {
@@ -23,21 +24,18 @@ const fn none(nr: u32) -> Syscall {
     call(nr, enosys, Stub, &[], "not offered: ENOSYS")
 }
 
-/// CLONE_* bits that unshare(2) may be asked for which mean nothing for a caller that shares nothing.
-fn sys_unshare(a: &Args, flags: u64) -> Result<u64> {
-    const FS: u64 = 0x200;
-    const FILES: u64 = 0x400;
-    const NAMESPACES: u64 = 0x7e02_0080;
-    if flags & NAMESPACES != 0 {
+fn sys_unshare(a: &Args, flags: Bits<CloneFlags>) -> Result<u64> {
+    let flags = flags.any();
+    if flags.intersects(CloneFlags::NAMESPACES) {
         return Err(Errno::EPERM);
     }
-    if flags & !(FS | FILES) != 0 {
+    if !(CloneFlags::FS | CloneFlags::FILES).contains(flags) {
         return Err(Errno::EINVAL);
     }
-    if flags & FS != 0 {
+    if flags.contains(CloneFlags::FS) {
         crate::personality::files::dir::unshare(a);
     }
-    if flags & FILES != 0 {
+    if flags.contains(CloneFlags::FILES) {
         a.thread.unshare_files();
     }
     Ok(0)
@@ -54,7 +52,12 @@ fn sys_perf_event_open(_: &Args) -> Result<u64> {
 
 /// System calls of this module.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::UNSHARE, sys_unshare(u64), Partial, "CLONE_FS and CLONE_FILES; name spaces are refused: EPERM",),
+    call!(
+        nr::UNSHARE,
+        sys_unshare(Bits<CloneFlags>),
+        Partial,
+        "CLONE_FS and CLONE_FILES; name spaces are refused: EPERM",
+    ),
     call!(nr::SETNS, sys_setns(RawFd, i32), Stub, "refused: EPERM"),
     call!(nr::PERF_EVENT_OPEN, sys_perf_event_open(), Stub, "refused: EACCES"),
     no(nr::VHANGUP),

@@ -6,12 +6,10 @@ use doppel_abi_linux::syscalls::nr;
 
 use crate::core::sched::wait_until;
 use crate::personality::Support::Full;
-use crate::personality::args::RawFlags;
+use crate::personality::args::Bits;
 use crate::personality::time::usage::Rusage;
 use crate::personality::{Args, Syscall, call};
-use crate::process::life::wait::{
-    Report, WALL, WCLONE, WCONTINUED, WEXITED, WNOTHREAD, WNOWAIT, WUNTRACED, Who, look,
-};
+use crate::process::life::wait::{Report, WaitOptions, Who, look};
 use crate::process::signal::{code, sig};
 use crate::process::task::Process;
 use crate::{Errno, Result};
@@ -19,30 +17,21 @@ use doppel_machine::user::UserPtr;
 
 /// Waiting.
 pub const CALLS: &[Syscall] = &[
-    call!(nr::WAIT4, sys_wait4(i32, UserPtr, RawFlags, UserPtr), Full, ""),
-    call!(nr::WAITID, sys_waitid(i32, i32, UserPtr, RawFlags, UserPtr), Full, ""),
+    call!(nr::WAIT4, sys_wait4(i32, UserPtr, Bits<WaitOptions>, UserPtr), Full, ""),
+    call!(nr::WAITID, sys_waitid(i32, i32, UserPtr, Bits<WaitOptions>, UserPtr), Full, ""),
 ];
 
-const WNOHANG: u32 = 1;
-
 /// Waits; `None` with WNOHANG if nothing has happened.
-fn wait(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
-    if options & WNOHANG != 0 {
+fn wait(me: &Arc<Process>, who: Who, options: WaitOptions) -> Result<Option<Report>> {
+    if options.contains(WaitOptions::NOHANG) {
         return look(me, who, options);
     }
     wait_until(&me.child_wait.clone(), None, || look(me, who, options).transpose())?.map(Some)
 }
 
-fn sys_wait4(
-    a: &Args,
-    pid: i32,
-    status: UserPtr,
-    RawFlags(options): RawFlags,
-    usage: UserPtr,
-) -> Result<u64> {
-    if options & !(WNOHANG | WUNTRACED | WCONTINUED | WNOTHREAD | WALL | WCLONE) != 0 {
-        return Err(Errno::EINVAL);
-    }
+fn sys_wait4(a: &Args, pid: i32, status: UserPtr, options: Bits<WaitOptions>, usage: UserPtr) -> Result<u64> {
+    let waits = WaitOptions::all() - WaitOptions::EXITED - WaitOptions::NOWAIT;
+    let options = options.of(waits)?;
     let me = &a.thread.process;
     let who = match pid {
         i32::MIN => return Err(Errno::ESRCH),
@@ -51,7 +40,7 @@ fn sys_wait4(
         p if p < 0 => Who::Group(-p),
         p => Who::Pid(p),
     };
-    let Some(r) = wait(me, who, options | WEXITED)? else { return Ok(0) };
+    let Some(r) = wait(me, who, options | WaitOptions::EXITED)? else { return Ok(0) };
     if !status.is_null() {
         status.write(&r.status)?;
     }
@@ -66,13 +55,12 @@ fn sys_waitid(
     which: i32,
     id: i32,
     user_info: UserPtr,
-    RawFlags(options): RawFlags,
+    options: Bits<WaitOptions>,
     usage: UserPtr,
 ) -> Result<u64> {
-    let mut options = options;
+    let mut options = options.checked()?;
     let mut again = false;
-    let known = WNOHANG | WUNTRACED | WEXITED | WCONTINUED | WNOWAIT | WNOTHREAD | WALL | WCLONE;
-    if options & !known != 0 || options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
+    if !options.intersects(WaitOptions::EXITED | WaitOptions::UNTRACED | WaitOptions::CONTINUED) {
         return Err(Errno::EINVAL);
     }
     let me = &a.thread.process;
@@ -82,8 +70,8 @@ fn sys_waitid(
         2 if id >= 0 => Who::Group(if id == 0 { me.pgid() } else { id }),
         3 => {
             let pid = crate::process::descriptors::pidfd::pid_of(id)?;
-            if a.thread.file(id)?.nonblocking() && options & WNOHANG == 0 {
-                options |= WNOHANG;
+            if a.thread.file(id)?.nonblocking() && !options.contains(WaitOptions::NOHANG) {
+                options |= WaitOptions::NOHANG;
                 again = true;
             }
             Who::Pid(pid)

@@ -23,41 +23,56 @@ use crate::process::task::Space;
 use crate::process::task::{Process, Thread, current};
 use crate::{Errno, Result};
 
-/// Clone flags (`<linux/sched.h>`).
-#[allow(missing_docs)]
-pub mod flag {
+bitflags::bitflags! {
+    /// `CLONE_` flags of clone, clone3 and unshare.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct CloneFlags: u64 {
+        /// For clone3 and unshare only: clone has the signal there.
+        const NEWTIME = 0x80;
+        const VM = 0x100;
+        const FS = 0x200;
+        const FILES = 0x400;
+        const SIGHAND = 0x800;
+        const PIDFD = 0x1000;
+        const VFORK = 0x4000;
+        const PARENT = 0x8000;
+        const THREAD = 0x1_0000;
+        const NEWNS = 0x2_0000;
+        const SYSVSEM = 0x4_0000;
+        const SETTLS = 0x8_0000;
+        const PARENT_SETTID = 0x10_0000;
+        const CHILD_CLEARTID = 0x20_0000;
+        const DETACHED = 0x40_0000;
+        const CHILD_SETTID = 0x100_0000;
+        const NEWCGROUP = 0x200_0000;
+        const NEWUTS = 0x400_0000;
+        const NEWIPC = 0x800_0000;
+        const NEWUSER = 0x1000_0000;
+        const NEWPID = 0x2000_0000;
+        const NEWNET = 0x4000_0000;
+        const CLEAR_SIGHAND = 1 << 32;
+        const INTO_CGROUP = 1 << 33;
+    }
+}
+
+impl CloneFlags {
+    /// Where clone has the signal of the child's end.
     pub const CSIGNAL: u64 = 0xff;
-    pub const VM: u64 = 0x100;
-    pub const FS: u64 = 0x200;
-    pub const FILES: u64 = 0x400;
-    pub const SIGHAND: u64 = 0x800;
-    pub const PIDFD: u64 = 0x1000;
-    pub const VFORK: u64 = 0x4000;
-    pub const PARENT: u64 = 0x8000;
-    pub const THREAD: u64 = 0x1_0000;
-    pub const SETTLS: u64 = 0x8_0000;
-    pub const PARENT_SETTID: u64 = 0x10_0000;
-    pub const CHILD_CLEARTID: u64 = 0x20_0000;
-    pub const CHILD_SETTID: u64 = 0x100_0000;
-    pub const CLEAR_SIGHAND: u64 = 1 << 32;
-    /// Namespaces, cgroups, ptrace: a domain has one of each.
-    pub const NAMESPACES: u64 =
-        0x2_0000 | 0x200_0000 | 0x400_0000 | 0x800_0000 | 0x1000_0000 | 0x2000_0000 | 0x4000_0000 | NEWTIME;
-    pub const NEWNS: u64 = 0x2_0000;
-    pub const NEWUSER: u64 = 0x1000_0000;
-    pub const INTO_CGROUP: u64 = 1 << 33;
-    pub const DETACHED: u64 = 0x40_0000;
-    pub const SYSVSEM: u64 = 0x4_0000;
-    pub const NEWIPC: u64 = 0x800_0000;
-    pub const NEWPID: u64 = 0x2000_0000;
-    /// For clone3 only: clone has the signal there.
-    pub const NEWTIME: u64 = 0x80;
+    /// Namespaces and control groups: a domain has one of each.
+    pub const NAMESPACES: Self = Self::NEWNS
+        .union(Self::NEWCGROUP)
+        .union(Self::NEWUTS)
+        .union(Self::NEWIPC)
+        .union(Self::NEWUSER)
+        .union(Self::NEWPID)
+        .union(Self::NEWNET)
+        .union(Self::NEWTIME);
 }
 
 /// What a clone asks for.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Request {
-    pub(crate) flags: u64,
+    pub(crate) flags: CloneFlags,
     pub(crate) exit_signal: i32,
     pub(crate) stack: u64,
     pub(crate) parent_tid: u64,
@@ -70,22 +85,22 @@ pub(crate) struct Request {
 
 pub(crate) fn check(r: &Request) -> Result<()> {
     let f = r.flags;
-    let has = |bit| f & bit != 0;
+    let has = |bit| f.contains(bit);
     let needs = |bit, other| has(bit) && !has(other);
     // A new mount or user namespace cannot share the root directory (copy_process in Linux).
-    let alone = has(flag::FS) && f & (flag::NEWNS | flag::NEWUSER) != 0;
+    let alone = has(CloneFlags::FS) && f.intersects(CloneFlags::NEWNS | CloneFlags::NEWUSER);
     if alone
-        || needs(flag::THREAD, flag::SIGHAND)
-        || needs(flag::SIGHAND, flag::VM)
-        || has(flag::CLEAR_SIGHAND) && has(flag::SIGHAND)
-        || has(flag::PIDFD) && (has(flag::THREAD) || has(flag::DETACHED))
-        || has(flag::PIDFD) && has(flag::PARENT_SETTID) && r.pidfd == r.parent_tid
-        || has(flag::THREAD) && f & (flag::NEWUSER | flag::NEWPID) != 0
-        || has(flag::NEWIPC) && has(flag::SYSVSEM)
+        || needs(CloneFlags::THREAD, CloneFlags::SIGHAND)
+        || needs(CloneFlags::SIGHAND, CloneFlags::VM)
+        || has(CloneFlags::CLEAR_SIGHAND) && has(CloneFlags::SIGHAND)
+        || has(CloneFlags::PIDFD) && (has(CloneFlags::THREAD) || has(CloneFlags::DETACHED))
+        || has(CloneFlags::PIDFD) && has(CloneFlags::PARENT_SETTID) && r.pidfd == r.parent_tid
+        || has(CloneFlags::THREAD) && f.intersects(CloneFlags::NEWUSER | CloneFlags::NEWPID)
+        || has(CloneFlags::NEWIPC) && has(CloneFlags::SYSVSEM)
     {
         return Err(Errno::EINVAL);
     }
-    if f & flag::NAMESPACES != 0 {
+    if f.intersects(CloneFlags::NAMESPACES) {
         return Err(Errno::EPERM);
     }
     if arena::low() {
@@ -100,7 +115,7 @@ fn child_regs(parent: &Thread, r: &Request) -> Result<UserContext> {
     let mut regs = parent.task.regs();
     regs.rax = 0;
     regs.orig_rax = u64::MAX;
-    regs.fs_base = if r.flags & flag::SETTLS != 0 { r.tls } else { parent.task.fs_base() };
+    regs.fs_base = if r.flags.contains(CloneFlags::SETTLS) { r.tls } else { parent.task.fs_base() };
     if r.stack != 0 {
         regs.rsp = r.stack;
     }
@@ -111,10 +126,10 @@ fn child_regs(parent: &Thread, r: &Request) -> Result<UserContext> {
 }
 
 /// The descriptors of a child: its process', its parent's, or a copy.
-fn child_files(parent: &Thread, process: &Process, flags: u64) -> Arc<FdTable> {
-    if flags & flag::THREAD == 0 {
+fn child_files(parent: &Thread, process: &Process, flags: CloneFlags) -> Arc<FdTable> {
+    if !flags.contains(CloneFlags::THREAD) {
         process.files()
-    } else if flags & flag::FILES != 0 {
+    } else if flags.contains(CloneFlags::FILES) {
         parent.files().clone()
     } else {
         Arc::new(parent.files().fork())
@@ -125,24 +140,28 @@ fn child_files(parent: &Thread, process: &Process, flags: u64) -> Arc<FdTable> {
 fn inherit(parent: &Thread, child: &Thread, r: &Request) {
     child.attrs.inherit(&parent.attrs);
     child.seccomp.inherit(&parent.seccomp);
-    if parent.has_own_fs() && r.flags & flag::THREAD != 0 {
-        child.set_own_fs(if r.flags & flag::FS != 0 { parent.fs() } else { Arc::new(parent.fs().fork()) });
+    if parent.has_own_fs() && r.flags.contains(CloneFlags::THREAD) {
+        child.set_own_fs(if r.flags.contains(CloneFlags::FS) {
+            parent.fs()
+        } else {
+            Arc::new(parent.fs().fork())
+        });
     }
-    if r.flags & flag::CHILD_CLEARTID != 0 {
+    if r.flags.contains(CloneFlags::CHILD_CLEARTID) {
         child.clear_child_tid.store(r.child_tid, Ordering::Relaxed);
     }
-    if r.flags & flag::CHILD_SETTID != 0 {
+    if r.flags.contains(CloneFlags::CHILD_SETTID) {
         child.set_child_tid.store(r.child_tid, Ordering::Relaxed);
     }
 }
 
 /// Stores the child's number and a descriptor of it where the parent wants them.
 fn tell_parent(parent: &Thread, child: &Arc<Process>, tid: i32, r: &Request) -> Result<()> {
-    if r.flags & flag::PARENT_SETTID != 0 {
+    if r.flags.contains(CloneFlags::PARENT_SETTID) {
         // Linux does not look whether this works.
         let _ = UserPtr(r.parent_tid).write(&tid);
     }
-    if r.flags & flag::PIDFD != 0 {
+    if r.flags.contains(CloneFlags::PIDFD) {
         let fd = crate::process::descriptors::pidfd::open(child)?;
         if let Err(e) = UserPtr(r.pidfd).write(&fd) {
             // Another thread may have closed it already; then there is nothing to undo.
@@ -163,15 +182,18 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
         return Err(Errno::EAGAIN);
     }
     let tid = if r.tid != 0 { r.tid } else { TASKS.alloc_pid()? };
-    let vfork = r.flags & flag::VFORK != 0;
+    let vfork = r.flags.contains(CloneFlags::VFORK);
     let regs = child_regs(parent, &r)?;
-    let share_vm = r.flags & flag::VM != 0;
+    let share_vm = r.flags.contains(CloneFlags::VM);
     let space = if share_vm { parent.space() } else { Space::new(parent.space().mm.fork()?) };
     if !share_vm {
         space.owner.store(tid, Ordering::Relaxed);
     }
-    let child_process =
-        if r.flags & flag::THREAD != 0 { process.clone() } else { new_process(parent, tid, &space, &r)? };
+    let child_process = if r.flags.contains(CloneFlags::THREAD) {
+        process.clone()
+    } else {
+        new_process(parent, tid, &space, &r)?
+    };
     let signals = parent.signals.fork();
     if share_vm && !vfork {
         signals.clear_altstack();
@@ -194,8 +216,8 @@ pub(crate) fn clone(parent: &Arc<Thread>, r: Request) -> Result<u64> {
     tell_parent(parent, &child_process, tid, &r)?;
     ptrace::inherit(parent, &child, vfork, r.exit_signal);
     publish(&child, process, &child_process, r.flags);
-    let kind = if r.flags & flag::THREAD != 0 { Kind::ThreadStart } else { Kind::ProcessStart };
-    record(kind, [tid as u64, r.flags, 0]);
+    let kind = if r.flags.contains(CloneFlags::THREAD) { Kind::ThreadStart } else { Kind::ProcessStart };
+    record(kind, [tid as u64, r.flags.bits(), 0]);
 
     space.thread_added();
     space.enqueue(child.clone());
@@ -232,16 +254,22 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
         record(Kind::ProcessesRefused, [nproc, 0, 0]);
         return Err(Errno::EAGAIN);
     }
-    let files =
-        if r.flags & flag::FILES != 0 { parent.files().clone() } else { Arc::new(parent.files().fork()) };
+    let files = if r.flags.contains(CloneFlags::FILES) {
+        parent.files().clone()
+    } else {
+        Arc::new(parent.files().fork())
+    };
     let places = current().fs();
-    let fs = if r.flags & flag::FS != 0 { places } else { Arc::new(places.fork()) };
-    let signals = p.signals.fork(r.flags & flag::SIGHAND != 0);
-    if r.flags & flag::CLEAR_SIGHAND != 0 {
+    let fs = if r.flags.contains(CloneFlags::FS) { places } else { Arc::new(places.fork()) };
+    let signals = p.signals.fork(r.flags.contains(CloneFlags::SIGHAND));
+    if r.flags.contains(CloneFlags::CLEAR_SIGHAND) {
         signals.exec();
     }
-    let real_parent =
-        if r.flags & flag::PARENT != 0 { p.parent().unwrap_or_else(|| p.clone()) } else { p.clone() };
+    let real_parent = if r.flags.contains(CloneFlags::PARENT) {
+        p.parent().unwrap_or_else(|| p.clone())
+    } else {
+        p.clone()
+    };
     let child = Process::new(
         pid,
         Arc::downgrade(&real_parent),
@@ -255,8 +283,11 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
         *p.rlimits.lock(),
     );
     // A sibling tells its parent's parent in the way of its maker.
-    let exit_signal =
-        if r.flags & flag::PARENT != 0 { p.exit_signal.load(Ordering::Relaxed) } else { r.exit_signal };
+    let exit_signal = if r.flags.contains(CloneFlags::PARENT) {
+        p.exit_signal.load(Ordering::Relaxed)
+    } else {
+        r.exit_signal
+    };
     child.exit_signal.store(exit_signal, Ordering::Relaxed);
     child.made_by.store(current().tid(), Ordering::Relaxed);
     *child.exe.lock() = p.exe.lock().clone();
@@ -272,10 +303,10 @@ fn new_process(parent: &Arc<Thread>, pid: i32, space: &Arc<Space>, r: &Request) 
 }
 
 /// Enters the child in the tables.
-fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, flags: u64) {
+fn publish(child: &Arc<Thread>, parent: &Arc<Process>, process: &Arc<Process>, flags: CloneFlags) {
     process.threads.lock().push(child.clone());
     TASKS.threads.lock().insert(child.tid(), child.clone());
-    if flags & flag::THREAD == 0 {
+    if !flags.contains(CloneFlags::THREAD) {
         TASKS.processes.lock().insert(process.pid, process.clone());
         let real_parent = process.parent().unwrap_or_else(|| parent.clone());
         real_parent.children.lock().push(process.clone());

@@ -9,13 +9,21 @@ use crate::process::signal::sig;
 use crate::process::task::Process;
 use crate::process::time::used::Times;
 use crate::{Errno, Result};
-pub(crate) const WUNTRACED: u32 = 2;
-pub(crate) const WEXITED: u32 = 4;
-pub(crate) const WCONTINUED: u32 = 8;
-pub(crate) const WNOWAIT: u32 = 0x0100_0000;
-pub(crate) const WNOTHREAD: u32 = 0x2000_0000;
-pub(crate) const WALL: u32 = 0x4000_0000;
-pub(crate) const WCLONE: u32 = 0x8000_0000;
+
+bitflags::bitflags! {
+    /// Options of wait4 and waitid.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct WaitOptions: u32 {
+        const NOHANG = 1;
+        const UNTRACED = 2;
+        const EXITED = 4;
+        const CONTINUED = 8;
+        const NOWAIT = 0x0100_0000;
+        const NOTHREAD = 0x2000_0000;
+        const ALL = 0x4000_0000;
+        const CLONE = 0x8000_0000;
+    }
+}
 
 /// Which children.
 #[derive(Clone, Copy)]
@@ -84,26 +92,28 @@ pub fn reap(parent: &Arc<Process>, child: &Arc<Process>) -> bool {
 }
 
 /// One look at the children: a report, nothing yet, or ECHILD.
-pub(crate) fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<Report>> {
+pub(crate) fn look(me: &Arc<Process>, who: Who, options: WaitOptions) -> Result<Option<Report>> {
     let children = me.children.lock().clone();
     let mut any = false;
     for c in children {
         // What happens to tracees shows below, in another form.
         let mine = c.threads().iter().any(|t| t.ptrace.tracer().is_some_and(|q| Arc::ptr_eq(&q, me)));
         let clone_child = c.exit_signal.load(Ordering::Relaxed) != sig::SIGCHLD;
-        let other_thread = options & WNOTHREAD != 0
+        let other_thread = options.contains(WaitOptions::NOTHREAD)
             && c.made_by.load(Ordering::Relaxed) != crate::process::task::current_ref().tid();
         // Tracees count whatever signal they end with, dead ones too.
         let traced = mine || c.tracer.leader_by.load(Ordering::SeqCst) == me.pid;
         if other_thread
             || !who.matches(&c)
-            || options & WALL == 0 && !traced && clone_child != (options & WCLONE != 0)
+            || !options.contains(WaitOptions::ALL)
+                && !traced
+                && clone_child != (options.contains(WaitOptions::CLONE))
         {
             continue;
         }
         let exited = *c.exit_status.lock();
         // A zombie is waited for only by those who want its end.
-        any |= exited.is_none() || options & WEXITED != 0;
+        any |= exited.is_none() || options.contains(WaitOptions::EXITED);
         let report = |status| Report {
             pid: c.pid,
             uid: c.cred().ruid,
@@ -113,8 +123,8 @@ pub(crate) fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<R
             trapped: false,
         };
         if let Some(status) = exited {
-            if options & WEXITED != 0 {
-                if options & WNOWAIT == 0 && !reap(me, &c) {
+            if options.contains(WaitOptions::EXITED) {
+                if !options.contains(WaitOptions::NOWAIT) && !reap(me, &c) {
                     continue;
                 }
                 return Ok(Some(report(status)));
@@ -124,12 +134,14 @@ pub(crate) fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<R
         if mine {
             continue;
         }
-        if options & WUNTRACED != 0
-            && let Some(signo) = c.signals.take_stop_report(options & WNOWAIT != 0)
+        if options.contains(WaitOptions::UNTRACED)
+            && let Some(signo) = c.signals.take_stop_report(options.contains(WaitOptions::NOWAIT))
         {
             return Ok(Some(report(signo << 8 | 0x7f)));
         }
-        if options & WCONTINUED != 0 && c.signals.take_continue_report(options & WNOWAIT != 0) {
+        if options.contains(WaitOptions::CONTINUED)
+            && c.signals.take_continue_report(options.contains(WaitOptions::NOWAIT))
+        {
             return Ok(Some(report(0xffff)));
         }
     }
@@ -142,11 +154,11 @@ pub(crate) fn look(me: &Arc<Process>, who: Who, options: u32) -> Result<Option<R
 }
 
 /// One look at the threads this process traced, which have ended.
-fn look_at_dead(me: &Process, who: Who, options: u32) -> Option<Report> {
-    if options & WEXITED == 0 {
+fn look_at_dead(me: &Process, who: Who, options: WaitOptions) -> Option<Report> {
+    if !options.contains(WaitOptions::EXITED) {
         return None;
     }
-    let d = me.tracer.take_dead(options & WNOWAIT != 0, |d| who.is(d.tid, d.pgid))?;
+    let d = me.tracer.take_dead(options.contains(WaitOptions::NOWAIT), |d| who.is(d.tid, d.pgid))?;
     Some(Report {
         pid: d.tid,
         uid: d.uid,
@@ -158,13 +170,13 @@ fn look_at_dead(me: &Process, who: Who, options: u32) -> Option<Report> {
 }
 
 /// One look at the threads this process traces, its children or not.
-fn look_at_tracees(me: &Arc<Process>, who: Who, options: u32, any: &mut bool) -> Option<Report> {
+fn look_at_tracees(me: &Arc<Process>, who: Who, options: WaitOptions, any: &mut bool) -> Option<Report> {
     for t in me.tracer.tracees() {
         if !who.is(t.tid(), t.process.pgid()) {
             continue;
         }
         *any = true;
-        if let Some(status) = ptrace::take_stop_report(&t, options & WNOWAIT != 0) {
+        if let Some(status) = ptrace::take_stop_report(&t, options.contains(WaitOptions::NOWAIT)) {
             let uid = t.process.cred().ruid;
             return Some(Report {
                 pid: t.tid(),
