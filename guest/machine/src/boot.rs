@@ -44,6 +44,8 @@ pub struct BootData {
     pub cwd: Vec<u8>,
     /// Host name.
     pub hostname: Vec<u8>,
+    /// File systems to mount: where, type, options.
+    pub mounts: Vec<[Vec<u8>; 3]>,
 }
 
 /// Parses the boot arguments.
@@ -90,10 +92,10 @@ pub(crate) fn parse_args(offset: u64, len: u32, room: u64) -> BootData {
     let argv = take(args.argc);
     let envp = take(args.envc);
     let clone_args = take(args.clone_args);
-    let mut rest = take(2);
-    let hostname = rest.pop().unwrap_or_default();
-    let cwd = rest.pop().unwrap_or_default();
-    BootData { args, groups, argv, envp, clone_args, cwd, hostname }
+    let cwd = take(1).pop().unwrap_or_default();
+    let hostname = take(1).pop().unwrap_or_default();
+    let mounts = take(args.mounts.saturating_mul(3)).as_chunks().0.to_vec();
+    BootData { args, groups, argv, envp, clone_args, cwd, hostname, mounts }
 }
 
 /// Maps a descriptor shared at a fixed address.

@@ -29,8 +29,9 @@ pub use domain::{
     UpdateDomain, Waited,
 };
 pub use doppel_spec::{
-    CreateDomain, CreateExec, HealthCheck, IoDevice, Kind, LogTarget, Network, NetworkKind, NetworkRate,
-    NetworkRule, PortMapping, Protocol, ResizeTerminal, Resources, RestartPolicy, RuleAction, RuleDirection,
+    CreateDomain, CreateExec, Files, HealthCheck, IoDevice, Kind, LogTarget, Mount, MountKind, Network,
+    NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, ResizeTerminal, Resources, RestartPolicy,
+    RuleAction, RuleDirection,
 };
 pub use exec::{Exec, InputOptions, Output};
 pub use files::{

@@ -175,6 +175,7 @@ impl Validate for CreateDomain {
         env("env", &self.env)?;
         labels(&self.labels)?;
         signal("stop_signal", self.stop_signal.as_ref())?;
+        self.files.check().map_err(|(i, why)| refuse(&format!("files.mounts[{i}]"), why))?;
         self.resources.across()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Network, Resources};
+use crate::{Files, Network, Resources};
 
 /// Para or paene.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -81,6 +81,8 @@ pub struct CreateDomain {
     pub freeze_as: Option<String>,
     /// Leave the image's patched system calls unused.
     pub no_patch: bool,
+    /// What is mounted.
+    pub files: Files,
     /// Para or paene.
     pub kind: Kind,
     /// Its network.

@@ -13,6 +13,7 @@
 mod cli;
 mod domain;
 mod exec;
+mod files;
 mod network;
 mod resources;
 pub mod values;
@@ -21,6 +22,7 @@ pub mod values;
 pub use cli::ResourceArgs;
 pub use domain::{CreateDomain, HealthCheck, Kind, LogTarget, RestartPolicy};
 pub use exec::{CreateExec, ResizeTerminal};
+pub use files::{Files, Mount, MountKind};
 pub use network::{
     Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, RuleAction, RuleDirection,
 };

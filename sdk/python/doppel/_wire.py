@@ -65,6 +65,20 @@ def resources(
     )
 
 
+#: Where files in memory are mounted: paths, or for each path its options as of mount(8) (`size=64m,exec`).
+Tmpfs = Sequence[str] | Mapping[str, str]
+
+
+def mounted(read_only: bool, tmpfs: Tmpfs) -> dict[str, Any] | None:
+    """`Files` of the interface; none if nothing was said."""
+    given = tmpfs if isinstance(tmpfs, Mapping) else dict.fromkeys(tmpfs, "")
+    mounts = [
+        {"type": "tmpfs", "target": target, "options": [o for o in options.split(",") if o]}
+        for target, options in given.items()
+    ]
+    return present(read_only=read_only or None, mounts=mounts or None) or None
+
+
 #: Ports of a sandbox to publish: any free port of the host for each, or for each port of the sandbox the host's.
 Ports = Sequence[int] | Mapping[int, int | None]
 

@@ -106,6 +106,16 @@ async def test_kinds(server):
             await sandbox.freeze("sdk-paene")
 
 
+@pytest.mark.parametrize("kind", ["para", "paene"])
+async def test_read_only_with_files_in_memory(server, kind):
+    async with await AsyncSandbox.create("busybox", kind=kind, read_only=True, tmpfs=["/work"]) as box:
+        done = await box.commands.run("touch /etc/x; echo kept > /work/x && cat /work/x; mount | grep ' on /work '")
+        assert "Read-only file system" in done.stderr and done.stdout.startswith("kept\n")
+        assert all(word in done.stdout for word in ("nosuid", "nodev", "noexec"))
+    with pytest.raises(InvalidRequest, match=r"files\.mounts\[0\]: .*no size"):
+        await AsyncSandbox.create("busybox", tmpfs={"/work": "size=much"})
+
+
 async def test_create_and_kill(server):
     sandbox = await AsyncSandbox.create(
         "busybox", name="sdk-life", env={"A": "b"}, labels={"team": "x"}, cpus=0.5, memory="256m"

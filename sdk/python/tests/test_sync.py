@@ -107,6 +107,16 @@ def test_kinds(server):
             sandbox.freeze("sdk-paene")
 
 
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_read_only_with_files_in_memory(server, kind):
+    with Sandbox.create("busybox", kind=kind, read_only=True, tmpfs=["/work"]) as box:
+        done = box.commands.run("touch /etc/x; echo kept > /work/x && cat /work/x; mount | grep ' on /work '")
+        assert "Read-only file system" in done.stderr and done.stdout.startswith("kept\n")
+        assert all(word in done.stdout for word in ("nosuid", "nodev", "noexec"))
+    with pytest.raises(InvalidRequest, match=r"files\.mounts\[0\]: .*no size"):
+        Sandbox.create("busybox", tmpfs={"/work": "size=much"})
+
+
 def test_create_and_kill(server):
     sandbox = Sandbox.create(
         "busybox", name="sdk-life", env={"A": "b"}, labels={"team": "x"}, cpus=0.5, memory="256m"

@@ -106,7 +106,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -221,10 +221,13 @@ pub mod boot_flags {
     pub const BUILTIN: u32 = 16;
     /// vCPUs sleep as soon as they have nothing to do: to measure what it is worth that they do not.
     pub const NO_POLLING: u32 = 32;
+    /// The root file system is mounted read-only, for good, once all is mounted (`--read-only`).
+    pub const READ_ONLY: u32 = 64;
 }
 
 /// What to run: header, supplementary group ids of four bytes, then NUL-terminated strings: argv…, envp…, clone
-/// arguments…, cwd, hostname.
+/// arguments…, cwd, hostname, and of each file system to mount beforehand, in this order: where, its type, its options as
+/// `mount(2)` takes them.
 ///
 /// In a clone the program is an additional one, started beside what was frozen; it may be missing (`argc` 0).
 #[repr(C)]
@@ -246,6 +249,10 @@ pub struct BootArgs {
     pub clone_args: u32,
     /// Number of supplementary groups the program starts with.
     pub groups: u32,
+    /// Number of file systems to mount; none in clones and sessions.
+    pub mounts: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Bits of [`VirtualRegisters::pending`]: event channels the host posts.
@@ -431,7 +438,7 @@ pub struct RingHeader {
 // Pinned layouts: docs/machine-interface.md.
 const _: () = {
     assert!(size_of::<StartInfo>() == 160);
-    assert!(size_of::<BootArgs>() == 32);
+    assert!(size_of::<BootArgs>() == 40);
     assert!(size_of::<VirtualRegisters>() == 128);
     assert!(size_of::<RingHeader>() == 128);
     assert!(size_of::<RingHeader>() as u64 <= RING_HEADER_STRIDE);

@@ -9,7 +9,7 @@ use doppel_abi_machine::boot_flags;
 use doppel_machine::boot::BootData;
 
 use crate::core::log;
-use crate::domain::{cgroupfs, devfs, procfs, sysfs};
+use crate::domain::{cgroupfs, devfs, mounts, procfs, sysfs};
 use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::names;
 use crate::objects::vfs::{kinds, mount};
@@ -68,12 +68,28 @@ fn start_on_console(pid: i32, parent: Option<Arc<Process>>, data: BootData, tty:
 }
 
 fn load_first_program(t: &Arc<Thread>, data: &BootData) {
-    if let Err(e) = make_working_directory(t, data) {
+    if let Err((at, e)) = mount_all(t, data) {
+        give_up(t, "mount", at, e, 126);
+    } else if let Err(e) = make_working_directory(t, data) {
         give_up(t, "start in", &data.cwd, e, 126);
-    } else if let Err(e) = crate::process::task::load_program(t, data) {
+    } else if let Err(e) = load_root_ready(t, data) {
         let name = data.argv.first().map_or(&[][..], |a| a);
         give_up(t, "run", name, e, if e == Errno::ENOENT { 127 } else { 126 });
     }
+}
+
+/// Loads the program; all that is to be in the root file system is there.
+fn load_root_ready(t: &Arc<Thread>, data: &BootData) -> Result<()> {
+    if data.args.flags & boot_flags::READ_ONLY != 0 {
+        mounts::root_read_only();
+    }
+    crate::process::task::load_program(t, data)
+}
+
+/// Mounts what the host wants to be, as root, whoever the program runs as.
+fn mount_all<'a>(t: &Arc<Thread>, data: &'a BootData) -> core::result::Result<(), (&'a [u8], Errno)> {
+    let caller = Caller::with(t.fs(), Arc::new(Cred::new(0, 0)));
+    data.mounts.iter().try_for_each(|m| mounts::mount(&caller, m).map_err(|e| (m[0].as_slice(), e)))
 }
 
 fn give_up(t: &Arc<Thread>, what: &str, name: &[u8], e: Errno, code: i32) {

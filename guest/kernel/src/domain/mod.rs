@@ -6,6 +6,7 @@ pub mod commands;
 pub mod devfs;
 pub mod first;
 pub mod freezer;
+mod mounts;
 pub mod procfs;
 pub mod sessions;
 pub mod sysfs;

@@ -1,6 +1,7 @@
 //! Options that several verbs have, and what they stand for.
 
 pub mod defaults;
+pub mod files;
 pub mod kind;
 pub mod network;
 pub mod pull;

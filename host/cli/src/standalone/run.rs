@@ -57,6 +57,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub(crate) resources: ResourceArgs,
     #[command(flatten)]
+    pub(crate) files: crate::options::files::FileArgs,
+    #[command(flatten)]
     pub(crate) network: crate::options::network::NetworkArgs,
     /// Print the program's system calls on standard error
     #[arg(long)]
@@ -130,6 +132,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         stdin: args.interactive,
         trace: args.trace,
         no_patch: args.no_patch,
+        files: args.files.given(),
         freeze_to: match &args.freeze_as {
             Some(name) => Some(frozen_store().vacant(name, place(args.in_memory))?),
             None => None,

@@ -184,6 +184,7 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
         log: log(&more.log_opt)?,
         freeze_as: args.freeze_as.clone(),
         no_patch: args.no_patch,
+        files: args.files.given(),
         network: args.network.supervised()?,
     })
 }

@@ -380,7 +380,7 @@ int main(void)
     if (control == MAP_FAILED) return 1;
     vregs = (struct vregs *)(control + PAGE);
     vregs->state = RUNNING;
-    const char *what = control + 4 * PAGE + 32; // behind BootArgs
+    const char *what = control + 4 * PAGE + 40; // behind BootArgs
     static const struct { const char *name; void (*run)(void); } table[] = {
         {"report", report}, {"calls", calls}, {"outside", outside}, {"arguments", arguments},
         {"allowed", allowed}, {"cat", cat}, {"signal", wait_signal}, {"yes", yes}, {"hang", hang},

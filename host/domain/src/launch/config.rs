@@ -54,6 +54,8 @@ pub struct DomainConfig {
     pub trace: bool,
     /// Leave the image's patched system calls unused.
     pub no_patch: bool,
+    /// What is mounted before the program starts.
+    pub files: doppel_spec::Files,
     /// File of the frozen image to make when the program asks for it (`/sys/power/state`); none refuses.
     pub freeze_to: Option<PathBuf>,
     /// End the domain once it has frozen itself.
@@ -119,6 +121,7 @@ impl DomainConfig {
             stdin: false,
             trace: false,
             no_patch: false,
+            files: doppel_spec::Files::default(),
             freeze_to: None,
             freeze_stop: false,
             capture: false,
@@ -147,6 +150,9 @@ impl DomainConfig {
         }
         if !self.cwd.as_encoded_bytes().starts_with(b"/") {
             return wrong(format!("the working directory {:?} must be an absolute path", self.cwd));
+        }
+        if let Err((i, why)) = self.files.check() {
+            return wrong(format!("mount {i}: {why}"));
         }
         if self.kind == Kind::Paene {
             self.check_paene()?;

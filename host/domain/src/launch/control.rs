@@ -1,5 +1,6 @@
 //! The control area and the other memory a domain is born with.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -172,6 +173,8 @@ pub(crate) fn encode_args(
         winsize,
         count(config.clone_args.len())?,
         count(config.groups.len())?,
+        count(config.files.mounts.len())?,
+        0,
     ];
     let mut out: Vec<u8> = header.iter().chain(&config.groups).flat_map(|word| word.to_le_bytes()).collect();
     assert_eq!(
@@ -179,8 +182,12 @@ pub(crate) fn encode_args(
         size_of::<BootArgs>(),
         "BootArgs changed: see docs/machine-interface.md"
     );
-    let last = [&config.cwd, &config.hostname];
-    for text in config.argv.iter().chain(&config.env).chain(&config.clone_args).chain(last) {
+    let last = [config.cwd.clone(), config.hostname.clone()];
+    let mounts = config.files.mounts.iter().flat_map(|mount| {
+        [mount.target.clone(), mount.kind.name().to_owned(), mount.all_options().join(",")]
+    });
+    let last = last.into_iter().chain(mounts.map(Into::into)).collect::<Vec<OsString>>();
+    for text in config.argv.iter().chain(&config.env).chain(&config.clone_args).chain(&last) {
         let bytes = text.as_bytes();
         if bytes.contains(&0) {
             return Err(Error::Config("an argument contains a NUL byte".into()));
@@ -201,6 +208,7 @@ pub(crate) fn flags(config: &DomainConfig) -> u32 {
         (config.stdin, boot_flags::STDIN),
         (config.trace, boot_flags::TRACE),
         (config.no_patch, boot_flags::NO_PATCH),
+        (config.files.read_only, boot_flags::READ_ONLY),
         (!doppel_service::may_poll(), boot_flags::NO_POLLING),
     ]
     .into_iter()

@@ -65,11 +65,28 @@ fn config(root: &Path, request: &Request, owners: Owners) -> Value {
         json!({ "type": name, "soft": most, "hard": most })
     };
     let mount = |at: &str, kind: &str, options: &[&str]| json!({ "destination": at, "type": kind, "source": kind, "options": options });
+    let mut mounts = vec![
+        mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
+        mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=64k"]),
+        mount(
+            "/dev/pts",
+            "devpts",
+            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+        ),
+        mount("/dev/shm", "tmpfs", &["nosuid", "noexec", "nodev", "mode=1777", "size=64m"]),
+        mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
+        mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
+    ];
+    for [at, kind, options] in &request.mounts {
+        let options = options.to_string_lossy();
+        let options: Vec<&str> = options.split(',').filter(|option| !option.is_empty()).collect();
+        mounts.push(mount(&at.to_string_lossy(), &kind.to_string_lossy(), &options));
+    }
     let namespaces = ["user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"];
     json!({
         "ociVersion": "1.2.0",
         "hostname": request.hostname.to_string_lossy(),
-        "root": { "path": root, "readonly": false },
+        "root": { "path": root, "readonly": request.read_only() },
         "process": {
             "terminal": false,
             "user": { "uid": request.uid, "gid": request.gid, "additionalGids": request.groups },
@@ -84,14 +101,7 @@ fn config(root: &Path, request: &Request, owners: Owners) -> Value {
             },
             "rlimits": LIMITS.iter().map(limit).collect::<Vec<_>>(),
         },
-        "mounts": [
-            mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
-            mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=64k"]),
-            mount("/dev/pts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]),
-            mount("/dev/shm", "tmpfs", &["nosuid", "noexec", "nodev", "mode=1777", "size=64m"]),
-            mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
-            mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
-        ],
+        "mounts": mounts,
         "linux": {
             "namespaces": namespaces.map(|kind| json!({ "type": kind })),
             "uidMappings": map,

@@ -198,6 +198,7 @@ impl Core {
                 tty: config.tty,
                 stdin: config.stdin,
                 no_patch: config.no_patch,
+                files: config.files.clone(),
                 freeze_to,
                 limits,
                 log,

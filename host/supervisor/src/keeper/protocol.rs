@@ -288,6 +288,8 @@ pub(crate) struct Boot {
     pub tty: bool,
     pub stdin: bool,
     pub no_patch: bool,
+    #[serde(default)]
+    pub files: doppel_spec::Files,
     pub freeze_to: Option<PathBuf>,
     #[serde(with = "crate::limits")]
     pub limits: Limits,

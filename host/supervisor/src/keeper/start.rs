@@ -156,6 +156,7 @@ impl Keeper {
             tty: boot.tty,
             stdin: boot.stdin,
             no_patch: boot.no_patch,
+            files: boot.files,
             freeze_to: boot.freeze_to,
             resources: boot.limits,
             account: true,

@@ -12,7 +12,21 @@ from types import TracebackType
 from typing import Any
 
 from .._output import Output
-from .._wire import KEEP_ALIVE, Command, Ports, argv, present, rate_of, resources, rules_of, seconds, segment, strings
+from .._wire import (
+    KEEP_ALIVE,
+    Command,
+    Ports,
+    Tmpfs,
+    argv,
+    mounted,
+    present,
+    rate_of,
+    resources,
+    rules_of,
+    seconds,
+    segment,
+    strings,
+)
 from .._wire import network as wire_network
 from ..errors import DoppelError, InUse, NotFound
 from ..models import Domain, DomainState, DomainStats, ExitInfo, FreezeReport, Kind, NetworkRate, NetworkRule, decode
@@ -78,6 +92,8 @@ class Sandbox:
         cpu_reservation: float | None = None,
         memory_reservation: int | str | None = None,
         disk: int | str | None = None,
+        read_only: bool = False,
+        tmpfs: Tmpfs = (),
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
@@ -98,6 +114,9 @@ class Sandbox:
         Its `kind` is "para" (a guest kernel) unless asked for: "paene" is the host's own kernel, whose programs may
         write `disk` bytes beside the image, and which cannot be frozen nor have a network yet.
 
+        With `read_only` its root file system cannot be changed, but for what is mounted on it: `tmpfs` names directories
+        with files in memory, from which no program runs unless asked for (`["/tmp"]`, or `{"/tmp": "size=64m,exec"}`).
+
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
         reaches public addresses, and private ones that `allow` names (`10.0.0.0/8:443`). `rules` come before those: the
@@ -115,6 +134,7 @@ class Sandbox:
             hostname=hostname,
             labels=strings(labels),
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation, disk),
+            files=mounted(read_only, tmpfs),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
             network=wire_network(ports, rules, allow, dns, network_rate, network),

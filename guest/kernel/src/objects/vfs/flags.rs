@@ -114,6 +114,8 @@ bitflags::bitflags! {
         const SHARED = 1 << 20;
         const RELATIME = 1 << 21;
         const STRICTATIME = 1 << 24;
+        /// Of a mount: no program makes it writable. None that a program can give.
+        const LOCKED = 1 << 30;
     }
 }
 

@@ -31,7 +31,7 @@ fn mount(a: &Args) -> Result<u64> {
         if !is_root {
             return Err(Errno::EINVAL);
         }
-        point.mount().set_flags(flags);
+        point.mount().set_flags(flags)?;
         return Ok(0);
     }
     if flags.intersects(MountFlags::PROPAGATION) {

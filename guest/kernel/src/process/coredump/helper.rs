@@ -66,8 +66,18 @@ impl Expire for Start {
 impl Start {
     /// The first thing the helper's thread does.
     fn run(&self, t: &Arc<Thread>) {
-        let none =
-            BootArgs { argc: 0, envc: 0, uid: 0, gid: 0, flags: 0, winsize: 0, clone_args: 0, groups: 0 };
+        let none = BootArgs {
+            argc: 0,
+            envc: 0,
+            uid: 0,
+            gid: 0,
+            flags: 0,
+            winsize: 0,
+            clone_args: 0,
+            groups: 0,
+            mounts: 0,
+            reserved: 0,
+        };
         let data = BootData {
             args: none,
             groups: Vec::new(),
@@ -76,6 +86,7 @@ impl Start {
             clone_args: Vec::new(),
             cwd: b"/".to_vec(),
             hostname: Vec::new(),
+            mounts: Vec::new(),
         };
         let loaded = load_program(t, &data);
         self.tell(loaded);

@@ -42,9 +42,20 @@ impl Mount {
         MountFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Changes the flags (remount).
-    pub fn set_flags(&self, flags: MountFlags) {
-        self.flags.store((flags & MountFlags::KEPT).bits(), Ordering::Relaxed);
+    /// Changes the flags (remount); EPERM if it is read-only for good.
+    pub fn set_flags(&self, flags: MountFlags) -> Result<()> {
+        let locked = self.flags() & MountFlags::LOCKED;
+        if !locked.is_empty() && !flags.contains(MountFlags::RDONLY) {
+            return Err(Errno::EPERM);
+        }
+        self.flags.store((flags & MountFlags::KEPT | locked).bits(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes it read-only for good.
+    pub(crate) fn lock_read_only(&self) {
+        let locked = MountFlags::RDONLY | MountFlags::LOCKED;
+        self.flags.fetch_or(locked.bits(), Ordering::Relaxed);
     }
 
     /// EROFS if mounted read-only.
@@ -173,7 +184,7 @@ impl Vfs {
             at: Some(at.clone()),
             fstype,
             source: source.to_vec(),
-            flags: AtomicU32::new((flags & MountFlags::KEPT).bits()),
+            flags: AtomicU32::new((flags & (MountFlags::KEPT | MountFlags::LOCKED)).bits()),
         });
         let _one_at_a_time = self.changing.lock();
         let mut mounts = self.list();

@@ -1,0 +1,45 @@
+"""What is mounted in a domain: --read-only, --tmpfs, --mount."""
+import pytest
+
+REMOUNTS = """
+touch /etc/x; mount -o remount,rw /; touch /etc/y
+mount --bind /etc /mnt && { mount -o remount,rw /mnt; touch /mnt/z; }
+echo kept > /work/x; cat /work/x; ls /etc/x /etc/y /etc/z 2>/dev/null; grep ' / ' /proc/mounts
+"""
+
+
+def test_a_read_only_root_stays_so(domain):
+    """Not even root, who may mount, makes it writable again, by another name neither."""
+    r = domain.run("sh", "-c", REMOUNTS, image="busybox", opts=("--read-only", "--tmpfs", "/work"))
+    assert r.code == 0 and r.out.startswith("kept\n"), r.err
+    assert r.err.count("Read-only file system") == 3 and "Operation not permitted" in r.err, r.err
+    assert r.out.splitlines()[1:][0].split()[3].split(",")[0] == "ro", r.out
+
+
+def test_files_in_memory(domain):
+    """Directories that are missing are made; programs get no rights there unless asked for."""
+    show = "grep ' /a/b ' /proc/mounts; stat -c %a:%u /a/b; dd if=/dev/zero of=/a/b/f bs=1k count=2000 2>&1 | tail -1; pwd"
+    opts = ("--tmpfs", "/a/b:size=1m,mode=750,uid=7")
+    r = domain.run("sh", "-c", show, image="busybox", workdir="/a/b/c", opts=opts)
+    row, mode, full, where = r.ok().splitlines()
+    assert row.split()[2] == "tmpfs" and {"rw", "nosuid", "nodev", "noexec"} <= set(row.split()[3].split(","))
+    assert (mode, where) == ("750:7", "/a/b/c") and "No space left on device" in full
+    run = "cp /bin/busybox /a/b/x && /a/b/x true; echo $?"
+    assert domain.run("sh", "-c", run, image="busybox", opts=("--tmpfs", "/a/b")).ok() == "126\n"
+    assert domain.run("sh", "-c", run, image="busybox", opts=("--tmpfs", "/a/b:exec")).ok() == "0\n"
+
+
+@pytest.mark.parametrize(
+    "options,why",
+    [
+        (("--tmpfs", "tmp"), "no place to mount at"),
+        (("--tmpfs", "/tmp:size=much"), "no size"),
+        (("--tmpfs", "/tmp:overlay"), "no option of a tmpfs"),
+        (("--tmpfs", "/tmp", "--mount", "type=tmpfs,dst=/tmp"), "a target twice"),
+        (("--mount", "type=bind,src=/etc,dst=/x"), "no volumes"),
+        (("--tmpfs", "/bin/busybox"), "cannot mount /bin/busybox: Not a directory"),
+    ],
+)
+def test_what_cannot_be_mounted(domain, options, why):
+    r = domain.run("true", image="busybox", opts=options)
+    assert r.code != 0 and why in r.err, r.err
