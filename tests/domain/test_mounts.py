@@ -3,7 +3,7 @@ import pytest
 
 REMOUNTS = """
 touch /etc/x; mount -o remount,rw /; touch /etc/y
-mount --bind /etc /mnt && { mount -o remount,rw /mnt; touch /mnt/z; }
+mkdir /work/etc; mount --bind /etc /work/etc && { mount -o remount,rw /work/etc; touch /work/etc/z; }
 echo kept > /work/x; cat /work/x; ls /etc/x /etc/y /etc/z 2>/dev/null; grep ' / ' /proc/mounts
 """
 
@@ -12,8 +12,8 @@ def test_a_read_only_root_stays_so(domain):
     """Not even root, who may mount, makes it writable again, by another name neither."""
     r = domain.run("sh", "-c", REMOUNTS, image="busybox", opts=("--read-only", "--tmpfs", "/work"))
     assert r.code == 0 and r.out.startswith("kept\n"), r.err
-    assert r.err.count("Read-only file system") == 3 and "Operation not permitted" in r.err, r.err
-    assert r.out.splitlines()[1:][0].split()[3].split(",")[0] == "ro", r.out
+    assert r.err.count("Read-only file system") == 3 and r.err.count("permission denied") == 2, r.err
+    assert [line.split()[3].split(",")[0] for line in r.out.splitlines()[1:]] == ["ro"], r.out
 
 
 def test_files_in_memory(domain):
@@ -23,8 +23,8 @@ def test_files_in_memory(domain):
     r = domain.run("sh", "-c", show, image="busybox", workdir="/a/b/c", opts=opts)
     row, mode, full, where = r.ok().splitlines()
     assert row.split()[2] == "tmpfs" and {"rw", "nosuid", "nodev", "noexec"} <= set(row.split()[3].split(","))
-    assert (mode, where) == ("750:7", "/a/b/c") and "No space left on device" in full
-    run = "cp /bin/busybox /a/b/x && /a/b/x true; echo $?"
+    assert (mode, where) == ("750:7", "/a/b/c") and full == "1024+0 records out"
+    run = "cp /bin/busybox /a/b && /a/b/busybox true; echo $?"
     assert domain.run("sh", "-c", run, image="busybox", opts=("--tmpfs", "/a/b")).ok() == "126\n"
     assert domain.run("sh", "-c", run, image="busybox", opts=("--tmpfs", "/a/b:exec")).ok() == "0\n"
 
@@ -37,7 +37,7 @@ def test_files_in_memory(domain):
         (("--tmpfs", "/tmp:overlay"), "no option of a tmpfs"),
         (("--tmpfs", "/tmp", "--mount", "type=tmpfs,dst=/tmp"), "a target twice"),
         (("--mount", "type=bind,src=/etc,dst=/x"), "no volumes"),
-        (("--tmpfs", "/bin/busybox"), "cannot mount /bin/busybox: Not a directory"),
+        (("--tmpfs", "/bin/busybox"), "cannot mount /bin/busybox: not a directory"),
     ],
 )
 def test_what_cannot_be_mounted(domain, options, why):

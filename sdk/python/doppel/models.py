@@ -35,6 +35,12 @@ class _Open(enum.StrEnum):
 # -- made by generate.py: change the interface (host/spec, host/api)
 
 
+class MountKind(_Open):
+    """What can be mounted."""
+
+    TMPFS = "tmpfs"
+
+
 class Kind(_Open):
     """Para or paene."""
 
@@ -144,6 +150,29 @@ class EventKind(_Open):
     IMAGE_REMOVE = "image_remove"
     FIREWALL = "firewall"
     ADOPT = "adopt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """Something that is mounted."""
+
+    #: Options as of mount(8): `ro`, `noexec`, `nosuid`, `nodev` and their opposites, `noatime`, `relatime`,
+    #: `strictatime`; of a tmpfs `size` (bytes, with k, m, g or %), `mode` (octal), `uid`, `gid`, `nr_inodes`.
+    options: list[str] = field(default_factory=list)
+    #: Where: an absolute path, not the root.
+    target: str
+    #: What.
+    type: MountKind = MountKind.TMPFS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The domain's files."""
+
+    #: What is mounted before the program starts; directories that are missing are made.
+    mounts: list[Mount] = field(default_factory=list)
+    #: The root file system is read-only; what is mounted on it is not.
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +325,8 @@ class CreateDomain:
     entrypoint: list[str] | None = None
     #: Environment, over the image's.
     env: dict[str, str] = field(default_factory=dict)
+    #: What is mounted.
+    files: Files = field(default_factory=Files)
     #: Name of the frozen image it may make of itself (`/sys/power/state`).
     freeze_as: str | None = None
     #: How its health is looked after; the image's own if missing.
