@@ -18,7 +18,9 @@ def test_a_read_only_root_stays_so(domain):
 
 def test_files_in_memory(domain):
     """Directories that are missing are made; programs get no rights there unless asked for."""
-    show = "grep ' /a/b ' /proc/mounts; stat -c %a:%u /a/b; dd if=/dev/zero of=/a/b/f bs=1k count=2000 2>&1 | tail -1; pwd"
+    show = (
+        "grep ' /a/b ' /proc/mounts; stat -c %a:%u /a/b; dd if=/dev/zero of=/a/b/f bs=1k count=2000 2>&1 | tail -1; pwd"
+    )
     opts = ("--tmpfs", "/a/b:size=1m,mode=750,uid=7")
     r = domain.run("sh", "-c", show, image="busybox", workdir="/a/b/c", opts=opts)
     row, mode, full, where = r.ok().splitlines()
