@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from conftest import DOPPEL, Running, call
 
-
 NO_DESCRIPTORS = """
 import os, resource
 
