@@ -79,7 +79,6 @@ from .models import (
     FileChangeKind,
     FileInfo,
     FileKind,
-    Files,
     FreezeReport,
     FrozenImage,
     HealthCheck,

@@ -113,8 +113,9 @@ class AsyncSandbox:
         Its `kind` is "para" (a guest kernel) unless asked for: "paene" is the host's own kernel, whose programs may
         write `disk` bytes beside the image, and which cannot be frozen nor have a network yet.
 
-        With `read_only` its root file system cannot be changed, but for what is mounted on it: `tmpfs` names directories
-        with files in memory, from which no program runs unless asked for (`["/tmp"]`, or `{"/tmp": "size=64m,exec"}`).
+        With `read_only` its root file system cannot be changed, but for what is mounted on it: `tmpfs` names
+        directories with files in memory, from which no program runs unless asked for (`["/tmp"]`, or
+        `{"/tmp": "size=64m,exec"}`).
 
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
