@@ -183,7 +183,7 @@ pub(crate) struct Client {
     pub awake: bool,
 }
 
-/// The header of a socket. `number` is below [`OBJECTS`].
+/// The header of a socket. `number` is below [`doppel_abi_service::OBJECTS`].
 pub(crate) fn socket_header(channel: &Channel, number: u32) -> &SocketHeader {
     channel.get(SOCKETS + u64::from(number) * size_of::<SocketHeader>() as u64)
 }

@@ -7,7 +7,7 @@ use crate::session::config::ExecConfig;
 use crate::{Error, Output};
 
 impl Fleet {
-    /// Starts a program in a domain; [`Event::Session`] tells what becomes of it. Its output does not go to
+    /// Starts a program in a domain; [`super::Event::Session`] tells what becomes of it. Its output does not go to
     /// [`Output::Ours`], which is the domain's; of a sink that took no more, [`Self::unblock`] says when it does.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Fleet {
         self.live.get_mut(&key.0)?.sessions.get_mut(&session.0).map(act)
     }
 
-    /// Gives a session's program input; how much of it there was room for. [`SessionEvent::InputRoom`] says when there
+    /// Gives a session's program input; how much of it there was room for. [`super::SessionEvent::InputRoom`] says when there
     /// is more.
     pub fn session_input(&mut self, key: Key, session: SessionKey, bytes: &[u8]) -> usize {
         let taken = self.session(key, session, |s| s.write_input(bytes)).unwrap_or(0);
