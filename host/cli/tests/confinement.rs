@@ -287,10 +287,10 @@ fn a_memory_hog_meets_its_limit() {
 #[test]
 fn mistakes_are_named() {
     for (options, words) in [
-        (&["--cpus", "0"][..], "0 CPUs"),
-        (&["--memory", "1k"], "at least 8 MiB"),
+        (&["--cpus", "0"][..], "resources.cpus: 0"),
+        (&["--memory", "1k"], "resources.memory_bytes: 1024 bytes; at least 8388608"),
         (&["--memory", "1q"], "unknown unit"),
-        (&["--name", "a/b"], "is no name for a domain"),
+        (&["--name", "a/b"], "name: \"a/b\" does not match"),
         (&["-w", "tmp"], "must be an absolute path"),
         (&["-u", "nobody-here"], "has no user"),
         (&["--kernel", "/bin/true"], "not a guest kernel"),
