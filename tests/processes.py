@@ -14,7 +14,9 @@ def words(pid: int | str) -> list[bytes]:
     try:
         while True:
             text = (entry / "cmdline").read_bytes()
-            if text or time.monotonic() > deadline:
+            # 0 while the kernel has not placed the arguments. A domain's processes have placed theirs and given them up.
+            placed = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[45])
+            if text or placed or time.monotonic() > deadline:
                 return text.split(b"\0")
             # Only one that has memory will have arguments: no thread of the kernel, nobody who has ended.
             os.readlink(entry / "exe")
