@@ -14,7 +14,7 @@ def words(pid: int | str) -> list[bytes]:
     try:
         while True:
             text = (entry / "cmdline").read_bytes()
-            # 0 while the kernel has not placed the arguments. A domain's processes have placed theirs and given them up.
+            # 0 while the kernel has not placed them. A domain's processes had theirs placed, and have given them up.
             placed = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[45])
             if text or placed or time.monotonic() > deadline:
                 return text.split(b"\0")
