@@ -81,7 +81,11 @@ impl Files {
 }
 
 impl Mount {
-    fn check(&self) -> Result<(), String> {
+    /// Refuses what cannot be mounted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), String> {
         let parts = || self.target.split('/').filter(|part| !part.is_empty());
         if !self.target.starts_with('/') || parts().next().is_none() {
             return Err(format!("{:?} is no place to mount at: an absolute path, not the root", self.target));

@@ -77,9 +77,8 @@ impl FromStr for Words {
 }
 
 fn checked(mount: Mount) -> Result<Mount, String> {
-    let files = Files { mounts: vec![mount], ..Files::default() };
-    files.check().map_err(|(_, why)| why)?;
-    Ok(files.mounts.into_iter().next().unwrap_or_default())
+    mount.check()?;
+    Ok(mount)
 }
 
 impl FileArgs {
