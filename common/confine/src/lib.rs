@@ -3,7 +3,7 @@
 //! * [`ALLOWED`]: the host system calls a guest kernel may make, with their arguments and the reason.
 //! * [`compile`]: turns that table into a seccomp program that decides by instruction pointer.
 //! * [`container`]: what a paene domain's programs may ask of the host's kernel.
-//! * [`service`]: what a service domain's process may ask of it.
+//! * [`service`]: what a service domain's process may ask of it; [`service::NETWORK`], [`STORAGE`].
 //! * [`supervisor`]: what our own privileged processes keep of root's rights.
 //! * [`limits`]: resource limits and namespaces every domain process is born with.
 //!
@@ -17,11 +17,13 @@ pub mod limits;
 pub mod packets;
 mod rules;
 pub mod service;
+mod storage;
 pub mod supervisor;
 mod table;
 
 pub use bpf::{Instruction, Sites, compile};
 pub use rules::{ALLOWED, Check, Rule, Site, Test};
+pub use storage::STORAGE;
 pub use table::{host_call_table, service_call_table};
 
 #[cfg(test)]

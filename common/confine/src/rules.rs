@@ -7,6 +7,9 @@
 use doppel_abi_linux::syscalls::nr;
 use doppel_abi_machine::{KICK_SIGNAL, clone_flags, fd};
 
+/// What a domain may ring.
+const DOORBELLS: [u32; 3] = [fd::DOORBELL as u32, fd::NETWORK_DOORBELL as u32, fd::STORAGE_DOORBELL as u32];
+
 /// One test of one argument of a system call (all 64 bits unless said otherwise).
 #[derive(Clone, Copy, Debug)]
 pub enum Test {
@@ -118,14 +121,14 @@ pub const ALLOWED: &[Rule] = &[
         site: Site::Gate,
         any_of: &[&[is(1, "nr", 2), is(2, "flags", 0), is(4, "clock", 1)]],
         arguments: "two words, no flags, CLOCK_MONOTONIC",
-        why: "idle until the domain or its network service notifies; only words it has mapped",
+        why: "idle until the domain or one of its services notifies; only words it has mapped",
     },
     Rule {
         number: nr::WRITE,
         site: Site::Gate,
-        any_of: &[&[one_of(0, "fd", &[fd::DOORBELL as u32, fd::NETWORK_DOORBELL as u32]), is(2, "count", 8)]],
-        arguments: "fd doorbell or the network service's, 8 bytes",
-        why: "ring a doorbell: adds to an eventfd, which the host or the network service reads and zeroes",
+        any_of: &[&[one_of(0, "fd", &DOORBELLS), is(2, "count", 8)]],
+        arguments: "fd doorbell, the host's, the network service's or the storage service's, 8 bytes",
+        why: "ring a doorbell: adds to an eventfd, which the host or the service reads and zeroes",
     },
     Rule {
         number: nr::MMAP,

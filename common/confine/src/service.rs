@@ -7,6 +7,7 @@ use doppel_abi_linux::syscalls::nr;
 
 use crate::bpf::{Instruction, program};
 use crate::limits::Limit;
+use crate::supervisor::Capability;
 use crate::{Check, Rule, Site, Test};
 
 /// `CLONE_NEW*` flags of its process: cgroup, UTS, IPC and PID namespaces. It makes its mount namespace when it has opened
@@ -32,20 +33,40 @@ pub const LIMITS: &[Limit] = &[
     Limit { resource: 14, name: "RTPRIO", value: 0, why: "no real-time priority" },
 ];
 
+/// One kind of service domain.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// The calls it may make, hottest first; everything else fails with EPERM.
+    pub allowed: &'static [Rule],
+    /// What it keeps of root's rights, if root starts it.
+    pub capabilities: &'static [Capability],
+}
+
+impl Service {
+    /// The program for seccomp.
+    #[must_use]
+    pub fn filter(&self) -> Vec<Instruction> {
+        program(self.allowed, &[], &[])
+    }
+}
+
+/// The network service: it has no rights and speaks for the host.
+pub const NETWORK: Service = Service { allowed: ALLOWED, capabilities: &[] };
+
 /// SIGABRT.
-const ABORT: u64 = 6;
+pub(crate) const ABORT: u64 = 6;
 /// Everything of `prot` but reading and writing.
-const NOT_READ_WRITE: u64 = !3;
+pub(crate) const NOT_READ_WRITE: u64 = !3;
 /// `SOCK_CLOEXEC` and `SOCK_NONBLOCK`.
 const SOCKET_FLAGS: u64 = 0x80800;
 const STREAM: u64 = 1;
 const DATAGRAM: u64 = 2;
 
-const fn one_of(arg: u8, name: &'static str, values: &'static [u32]) -> Check {
+pub(crate) const fn one_of(arg: u8, name: &'static str, values: &'static [u32]) -> Check {
     Check { arg, name, test: Test::OneOf(values) }
 }
 
-const fn is(arg: u8, name: &'static str, value: u64) -> Check {
+pub(crate) const fn is(arg: u8, name: &'static str, value: u64) -> Check {
     Check { arg, name, test: Test::Is(value) }
 }
 
@@ -56,7 +77,7 @@ const fn kind(value: u64) -> Check {
 /// AF_INET, AF_INET6.
 const INTERNET: Check = one_of(0, "domain", &[2, 10]);
 
-const fn rule(
+pub(crate) const fn rule(
     number: u32,
     any_of: &'static [&'static [Check]],
     arguments: &'static str,
@@ -65,12 +86,12 @@ const fn rule(
     Rule { number, site: Site::Gate, any_of, arguments, why }
 }
 
-const fn any(number: u32, why: &'static str) -> Rule {
+pub(crate) const fn any(number: u32, why: &'static str) -> Rule {
     rule(number, &[], "any", why)
 }
 
-/// The allow-list, hottest first.
-pub const ALLOWED: &[Rule] = &[
+/// The network service's.
+const ALLOWED: &[Rule] = &[
     any(nr::READ, "streams, from the host's socket into a channel; doorbells"),
     any(nr::WRITE, "streams, from a channel to the host's socket; bells; the log"),
     any(nr::EPOLL_WAIT, "wait for work"),
@@ -170,9 +191,3 @@ pub const ALLOWED: &[Rule] = &[
     any(nr::EXIT, "end"),
     any(nr::EXIT_GROUP, "end"),
 ];
-
-/// The program for seccomp. What is not on the list fails with EPERM.
-#[must_use]
-pub fn filter() -> Vec<Instruction> {
-    program(ALLOWED, &[], &[])
-}

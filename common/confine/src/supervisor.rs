@@ -21,7 +21,7 @@ pub struct Capability {
     pub why: &'static str,
 }
 
-const fn capability(number: u32, name: &'static str, why: &'static str) -> Capability {
+pub(crate) const fn capability(number: u32, name: &'static str, why: &'static str) -> Capability {
     Capability { number, name, why }
 }
 

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use doppel_abi_linux::syscalls::name_of;
 
-use crate::{ALLOWED, Rule, Site, service};
+use crate::service::Service;
+use crate::{ALLOWED, Rule, Site};
 
 /// What a guest kernel may ask of the host.
 #[must_use]
@@ -14,8 +15,8 @@ pub fn host_call_table() -> String {
 
 /// What a service domain may ask of the host.
 #[must_use]
-pub fn service_call_table() -> String {
-    table(service::ALLOWED)
+pub fn service_call_table(service: &Service) -> String {
+    table(service.allowed)
 }
 
 /// One row a host system call; ends with their number.

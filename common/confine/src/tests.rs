@@ -3,7 +3,8 @@
 use crate::bpf::{
     ALLOW, AND, ARCH_X86_64, JUMP, JUMP_EQ, JUMP_SET, KILL_PROCESS, LOAD, NO_SUCH_CALL, REFUSE, RETURN, TRAP,
 };
-use crate::{ALLOWED, Instruction, Site, Sites, compile, host_call_table, service, service_call_table};
+use crate::service::{NETWORK, Service};
+use crate::{ALLOWED, Instruction, STORAGE, Site, Sites, compile, host_call_table, service_call_table};
 
 const SITES: Sites = Sites { gate_end: 0x7e80_0000_1234, sigreturn_end: 0x7e80_0000_5678 };
 
@@ -281,23 +282,29 @@ fn a_containers_list_is_dockers_without_what_few_need() {
 }
 
 fn of_service(nr: u32, args: [u64; 6]) -> u32 {
-    interpret(&service::filter(), &Call { nr, arch: ARCH_X86_64, ip: 0x40_0000, args })
+    interpret(&NETWORK.filter(), &Call { nr, arch: ARCH_X86_64, ip: 0x40_0000, args })
 }
 
 #[test]
 fn a_services_list_is_short_and_explained() {
     let document = include_str!("../../../docs/services.md");
-    assert!(
-        document.contains(&service_call_table()),
-        "copy the output of `doppel debug service-calls` to docs/services.md"
-    );
-    assert!(service::ALLOWED.iter().all(|rule| !rule.why.is_empty() && !rule.arguments.is_empty()));
-    for nr in (0..600).filter(|nr| service::ALLOWED.iter().all(|rule| rule.number != *nr)) {
-        assert_eq!(of_service(nr, [0; 6]), REFUSE, "{nr}");
+    for service in [NETWORK, STORAGE] {
+        let Service { allowed, capabilities } = service;
+        assert!(
+            document.contains(&service_call_table(&service)),
+            "copy the output of `doppel debug service-calls` to docs/services.md"
+        );
+        assert!(allowed.iter().all(|rule| !rule.why.is_empty() && !rule.arguments.is_empty()));
+        assert!(capabilities.iter().all(|c| c.number <= 4), "of files alone");
+        let filter = service.filter();
+        for nr in (0..600).filter(|nr| allowed.iter().all(|rule| rule.number != *nr)) {
+            let call = Call { nr, arch: ARCH_X86_64, ip: 0x40_0000, args: [0; 6] };
+            assert_eq!(interpret(&filter, &call), REFUSE, "{nr}");
+        }
+        let other = Call { nr: 0, arch: 0x4000_0003, ip: 0, args: [0; 6] };
+        assert_eq!(interpret(&filter, &other), KILL_PROCESS);
+        assert!(filter.len() < 4096, "the kernel's limit");
     }
-    let other = Call { nr: 0, arch: 0x4000_0003, ip: 0, args: [0; 6] };
-    assert_eq!(interpret(&service::filter(), &other), KILL_PROCESS);
-    assert!(service::filter().len() < 4096, "the kernel's limit");
 }
 
 #[test]

@@ -269,15 +269,16 @@ fn step_failed((step, errno): steps::Failure) -> SpawnError {
 }
 
 /// Has this process, a privileged child, take steps that others are born with: a mount namespace with an empty
-/// root, no capabilities, another user and group if given, `no_new_privs`, and, if it is `tied`, an end with the parent's.
+/// root, none but the `kept` capabilities (bit n for number n; none at all for another user), another user and group if given,
+/// `no_new_privs`, and, if it is `tied`, an end with the parent's.
 ///
 /// # Errors
 /// The step that failed; or that there are several threads, of which it would be one.
-pub fn confine(ids: Option<(u32, u32)>, tied: bool) -> Result<(), SpawnError> {
+pub fn confine(ids: Option<(u32, u32)>, kept: u64, tied: bool) -> Result<(), SpawnError> {
     let alone = std::fs::read_dir("/proc/self/task").map(Iterator::count);
     if !matches!(alone, Ok(1)) {
         let error = io::Error::other("it has several threads");
         return Err(SpawnError { step: "confine this process", error });
     }
-    steps::confine(ids, tied).map_err(step_failed)
+    steps::confine(ids, kept, tied).map_err(step_failed)
 }

@@ -7,6 +7,7 @@
 //! * [`memory`]: copies of other processes' memory.
 //! * [`cpu`]: the features of this CPU.
 //! * [`FileMap`]: a file mapped read-only.
+//! * [`handle`]: files named by handles that outlive names and processes.
 //! * [`huge`]: huge pages in the host's cache of a file.
 //! * [`inherited`]: sockets from a service manager.
 //! * [`net::datagram`]: datagrams with what their headers say.
@@ -25,6 +26,7 @@ pub mod cpu;
 pub mod disk;
 mod file_map;
 pub mod filter;
+pub mod handle;
 pub mod huge;
 pub mod inherited;
 pub mod landlock;

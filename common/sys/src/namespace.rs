@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 const MOUNT_ATTR_RDONLY: u64 = 1;
+const MOUNT_ATTR_NOSUID: u64 = 2;
 const MOUNT_ATTR_NODEV: u64 = 4;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 
@@ -26,7 +27,22 @@ struct MountAttr {
 pub fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
     let user_namespace = u64::try_from(users.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV;
-    let attr = MountAttr { set, user_namespace, ..MountAttr::default() };
+    set_attributes(mount, &MountAttr { set, user_namespace, ..MountAttr::default() })
+}
+
+/// Shows files below a mount that is not attached yet without devices and set-user-ID bits, and, if said so, read-only.
+///
+/// # Errors
+/// What the host says.
+pub fn restrict(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
+    let only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };
+    set_attributes(
+        mount,
+        &MountAttr { set: MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | only, ..MountAttr::default() },
+    )
+}
+
+fn set_attributes(mount: BorrowedFd<'_>, attr: &MountAttr) -> io::Result<()> {
     // SAFETY: an empty path and a structure of that size, both of which the kernel only reads.
     let done = unsafe {
         libc::syscall(
@@ -34,7 +50,7 @@ pub fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()
             mount.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
-            &raw const attr,
+            std::ptr::from_ref(attr),
             size_of::<MountAttr>(),
         )
     };

@@ -11,7 +11,9 @@ use std::ptr::NonNull;
 
 use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::{CallCounts, RingHeader, VirtualRegisters};
-use doppel_abi_service::{Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader};
+use doppel_abi_service::{
+    Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader, storage::SlotHeader,
+};
 use rustix::mm::{MapFlags, ProtFlags};
 
 const PAGE: usize = 4096;
@@ -38,6 +40,8 @@ unsafe impl SharedLayout for Requests {}
 unsafe impl SharedLayout for Answers {}
 // SAFETY: as above.
 unsafe impl SharedLayout for SocketHeader {}
+// SAFETY: atomics, and padding that nobody reads.
+unsafe impl SharedLayout for SlotHeader {}
 // SAFETY: atomics only.
 unsafe impl SharedLayout for Account {}
 // SAFETY: atomics, and padding that nobody reads.
@@ -219,6 +223,50 @@ impl SharedMap {
         let to = self.at(offset, len);
         // SAFETY: the range is inside the mapping, to which no plain reference ever exists.
         let done = unsafe { libc::read(fd.as_fd().as_raw_fd(), to.as_ptr().cast(), len) };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl SharedMap {
+    /// Writes `len` bytes at `offset` to a file, from the position `position` of that on; the kernel does the reading.
+    ///
+    /// # Errors
+    /// What `pwrite` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn write_to_at(
+        &self,
+        fd: BorrowedFd<'_>,
+        position: u64,
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        let from = self.at(offset, len);
+        let position = i64::try_from(position).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the range is inside the mapping, and only the kernel looks at it.
+        let done = unsafe { libc::pwrite(fd.as_raw_fd(), from.as_ptr().cast(), len, position) };
+        usize::try_from(done).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Reads up to `len` bytes of a file, from the position `position` of that on, to `offset`.
+    ///
+    /// # Errors
+    /// What `pread` says.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    pub fn read_from_at(
+        &self,
+        fd: BorrowedFd<'_>,
+        position: u64,
+        offset: usize,
+        len: usize,
+    ) -> io::Result<usize> {
+        let to = self.at(offset, len);
+        let position = i64::try_from(position).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the range is inside the mapping, to which no plain reference ever exists.
+        let done = unsafe { libc::pread(fd.as_raw_fd(), to.as_ptr().cast(), len, position) };
         usize::try_from(done).map_err(|_| io::Error::last_os_error())
     }
 }

@@ -31,7 +31,7 @@ pub use freeze::share::{DomainStats, Sharing, SharingStats};
 pub use io::archive;
 pub use io::forward::{CAPTURE_MAX, Captured};
 pub use io::output::{Output, Sink, Stream};
-pub use launch::config::{DomainConfig, Keep, NetworkLink};
+pub use launch::config::{DomainConfig, Keep, NetworkLink, StorageLink};
 pub use launch::defaults::{Bound, Defaults};
 pub use launch::elf::Gates;
 pub use launch::kernel::{Kernel, kernel_digest};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use doppel_confine::limits::{SERVICE_UID, USER_NAMESPACE};
-use doppel_confine::service::{LIMITS, NAMESPACES, OOM_SCORE_ADJ, filter};
+use doppel_confine::service::{LIMITS, NAMESPACES, OOM_SCORE_ADJ, Service};
 use doppel_sys::child::{self, ChildPlan};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Signal, WaitOptions};
@@ -269,16 +269,19 @@ impl Usage {
 const TICK: u64 = 10;
 const PAGE: u64 = 4096;
 
-/// Confines this process, which [`Program::start`] has started, for the rest of its life; `outlives`: that is not its parent's.
+/// Confines this process, which [`Program::start`] has started, to what this service needs, for the rest of its life; `outlives`:
+/// that is not its parent's.
 ///
 /// # Errors
 /// The step that failed.
-pub fn confine(outlives: bool) -> io::Result<()> {
+pub fn confine(service: &Service, outlives: bool) -> io::Result<()> {
+    let kept = service.capabilities.iter().fold(0, |all, c| all | 1 << c.number);
     // An ordinary user has no other id to give, and a user namespace of his without it.
-    let ids = is_mapped(&std::fs::read_to_string("/proc/self/uid_map")?, SERVICE_UID)
+    // One that keeps rights is root, of its own files' owners, as far as these go.
+    let ids = (kept == 0 && is_mapped(&std::fs::read_to_string("/proc/self/uid_map")?, SERVICE_UID))
         .then_some((SERVICE_UID, SERVICE_UID));
-    child::confine(ids, !outlives).map_err(io::Error::other)?;
-    let program: Vec<[u8; 8]> = filter().iter().map(|i| i.to_bytes()).collect();
+    child::confine(ids, kept, !outlives).map_err(io::Error::other)?;
+    let program: Vec<[u8; 8]> = service.filter().iter().map(|i| i.to_bytes()).collect();
     doppel_sys::filter::install(&program)
 }
 

@@ -52,6 +52,8 @@ pub mod layout {
     pub const FROZEN_MAX: u64 = 1 << 30;
     /// The channel to the network service (`common/abi/service`).
     pub const NETWORK_BASE: u64 = 0x7ef0_0000_0000;
+    /// The channel to the storage service.
+    pub const STORAGE_BASE: u64 = 0x7ef8_0000_0000;
     /// End (exclusive) of the guest kernel's region.
     pub const KERNEL_END: u64 = 0x7f00_0000_0000;
     /// Size of a page in bytes.
@@ -81,6 +83,10 @@ pub mod fd {
     pub const NETWORK_DOORBELL: i32 = 8;
     /// Where a paene domain's attendant keeps its control area, since it has streams at the lowest numbers.
     pub const ATTENDANT_CONTROL: i32 = 9;
+    /// Channel to the storage service (memfd, see `common/abi/service`); only in domains with volumes.
+    pub const STORAGE: i32 = 10;
+    /// The storage service's doorbell: an eventfd.
+    pub const STORAGE_DOORBELL: i32 = 11;
 }
 
 /// Name (`argv[0]`) under which our own program plays the guest kernel's part of this interface: for a paene domain, whose
@@ -106,7 +112,7 @@ pub mod clone_flags {
 /// `StartInfo::magic`: "DOPPEL\0\1".
 pub const START_MAGIC: u64 = u64::from_le_bytes(*b"DOPPEL\0\x01");
 /// Version of this interface; both sides must agree exactly.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// Offsets inside the control area, in bytes.
 pub mod control {
@@ -193,6 +199,10 @@ pub struct StartInfo {
     pub ip4: [u8; 4],
     /// IPv6 address there.
     pub ip6: [u8; 16],
+    /// 1: there is a channel to the storage service.
+    pub storage: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Flags of [`StartInfo::resume_flags`].
@@ -437,7 +447,7 @@ pub struct RingHeader {
 
 // Pinned layouts: docs/machine-interface.md.
 const _: () = {
-    assert!(size_of::<StartInfo>() == 160);
+    assert!(size_of::<StartInfo>() == 168);
     assert!(size_of::<BootArgs>() == 40);
     assert!(size_of::<VirtualRegisters>() == 128);
     assert!(size_of::<RingHeader>() == 128);

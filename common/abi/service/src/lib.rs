@@ -2,7 +2,7 @@
 //! share, its *channel*, and what they say to each other in it.
 //!
 //! Key types: [`ChannelHeader`], [`Requests`] and [`Answers`] (rings of entries), [`net`] (what the entries of the
-//! network service mean), [`echo`] (ICMP), [`Account`] (what that counts, for the supervisor alone). Numbers and layouts only; both sides
+//! network service mean), [`storage`] (those of the storage service), [`echo`] (ICMP), [`Account`] (what that counts, for the supervisor alone). Numbers and layouts only; both sides
 //! compile this.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod account;
 pub mod echo;
 pub mod net;
 mod pulse;
+pub mod storage;
 
 pub use account::{Account, Tally};
 pub use pulse::Pulse;

@@ -125,11 +125,11 @@ pub(super) type Failure = (u32, i32);
 enum Never {}
 
 /// The steps that a process of ours takes itself once it has opened what it needs.
-pub(super) fn confine(ids: Option<(u32, u32)>, tied: bool) -> Result<(), Failure> {
+pub(super) fn confine(ids: Option<(u32, u32)>, kept: u64, tied: bool) -> Result<(), Failure> {
     // Its own, whoever called this: the host's root must not go.
     call!(ROOT, SYS_unshare, CLONE_NEWNS)?;
     empty_root()?;
-    drop_privileges(ids)?;
+    drop_privileges(ids, kept)?;
     if tied {
         // Cleared by the change of user id. Whoever is to see the parent's end before this sees it otherwise.
         call!(LIFE, SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0)?;
@@ -166,7 +166,7 @@ fn confine_and_execute(p: &mut Prepared<'_>) -> Result<Never, Failure> {
         None => empty_root()?,
     }
     if !plan.privileged {
-        drop_privileges((!plan.user_namespace).then_some((plan.uid, plan.gid)))?;
+        drop_privileges((!plan.user_namespace).then_some((plan.uid, plan.gid)), 0)?;
     }
     let executable = arrange_descriptors(p)?;
     set_limits(plan.limits)?;
@@ -229,9 +229,10 @@ fn own_view() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Leaves the process without capabilities, for ever, and as this user and group.
-fn drop_privileges(ids: Option<(u32, u32)>) -> Result<(), Failure> {
-    for capability in 0..64 {
+/// Leaves the process with these capabilities at most (bit n for number n), for ever, and as this user and group. Who becomes
+/// another user keeps none.
+fn drop_privileges(ids: Option<(u32, u32)>, kept: u64) -> Result<(), Failure> {
+    for capability in (0..64).filter(|n| kept >> n & 1 == 0) {
         match call!(CAPABILITIES, SYS_prctl, libc::PR_CAPBSET_DROP, capability, 0, 0, 0) {
             Ok(_) => {}
             // Beyond the last capability of this kernel.
@@ -246,10 +247,12 @@ fn drop_privileges(ids: Option<(u32, u32)>) -> Result<(), Failure> {
         call!(IDENTITY, SYS_setresgid, gid, gid, gid)?;
         call!(IDENTITY, SYS_setresuid, uid, uid, uid)?;
     }
-    // _LINUX_CAPABILITY_VERSION_3 for this thread, then two empty sets of (effective, permitted, inheritable).
+    // _LINUX_CAPABILITY_VERSION_3 for this thread, then two sets of (effective, permitted, inheritable), the last one empty.
     let header = [0x2008_0522u32, 0];
-    let empty = [0u32; 6];
-    call!(CAPABILITIES, SYS_capset, header.as_ptr(), empty.as_ptr())?;
+    let kept = if ids.is_some() { 0 } else { kept };
+    let (low, high) = (kept as u32, (kept >> 32) as u32);
+    let sets = [low, low, 0, high, high, 0];
+    call!(CAPABILITIES, SYS_capset, header.as_ptr(), sets.as_ptr())?;
     call!(NO_NEW_PRIVS, SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)?;
     Ok(())
 }

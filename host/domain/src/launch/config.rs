@@ -71,6 +71,8 @@ pub struct DomainConfig {
     pub hold: bool,
     /// Its network; none: only its own loopback.
     pub network: Option<NetworkLink>,
+    /// Its channel to the storage service, if it has volumes.
+    pub storage: Option<StorageLink>,
 }
 
 /// Where a domain is written down, and what its caller has to know of it.
@@ -95,6 +97,15 @@ pub struct NetworkLink {
     pub ip6: Ipv6Addr,
     /// A domain that wakes had this channel when it was hibernated.
     pub same: bool,
+}
+
+/// A domain's channel to the storage service (`services/storage`).
+#[derive(Clone, Debug)]
+pub struct StorageLink {
+    /// The channel's memory file.
+    pub memory: Arc<OwnedFd>,
+    /// The service's doorbell.
+    pub doorbell: Arc<OwnedFd>,
 }
 
 impl DomainConfig {
@@ -129,6 +140,7 @@ impl DomainConfig {
             keep: None,
             hold: false,
             network: None,
+            storage: None,
         }
     }
 

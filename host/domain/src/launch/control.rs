@@ -92,6 +92,8 @@ impl Memory {
             network: config.network.is_some().into(),
             ip4: config.network.as_ref().map_or([0; 4], |n| n.ip4.octets()),
             ip6: config.network.as_ref().map_or([0; 16], |n| n.ip6.octets()),
+            storage: u32::from(config.storage.is_some()),
+            reserved: 0,
         };
         map.write(shared::offset(control::START_INFO), &start_info_bytes(&info));
         map.write(shared::offset(control::FILTER), filter);
@@ -146,6 +148,8 @@ fn start_info_bytes(info: &StartInfo) -> Vec<u8> {
     out.extend(info.network.to_le_bytes());
     out.extend(info.ip4);
     out.extend(info.ip6);
+    out.extend(info.storage.to_le_bytes());
+    out.extend(info.reserved.to_le_bytes());
     assert_eq!(out.len(), size_of::<StartInfo>(), "StartInfo changed: see docs/machine-interface.md");
     out
 }

@@ -24,6 +24,8 @@ const RLIMIT_NOFILE: u32 = 7;
 const CLONE_DESCRIPTORS: u64 = 6;
 /// And in a domain with a network.
 const NETWORK_DESCRIPTORS: u64 = fd::NETWORK_DOORBELL as u64 + 1;
+/// The same with a channel to the storage service.
+const STORAGE_DESCRIPTORS: u64 = fd::STORAGE_DOORBELL as u64 + 1;
 
 /// What a first process is made of.
 pub(super) struct FirstProcess<'a> {
@@ -88,6 +90,7 @@ impl FirstProcess<'_> {
     /// Its resource limits; an attendant sets those of its programs itself.
     fn limits(&self) -> Vec<(u32, u64)> {
         let limit = |l: &Limit| match l.resource {
+            RLIMIT_NOFILE if self.config.storage.is_some() => STORAGE_DESCRIPTORS,
             RLIMIT_NOFILE if self.config.network.is_some() => NETWORK_DESCRIPTORS,
             RLIMIT_NOFILE if self.resume.is_some() => CLONE_DESCRIPTORS + u64::from(self.share.is_some()),
             _ => l.value,
@@ -111,6 +114,10 @@ impl FirstProcess<'_> {
             // Numbers it has no use for lead to its image.
             all.resize_with(fd::NETWORK as usize, || self.image.as_fd());
             all.extend([network.memory.as_fd(), network.doorbell.as_fd()]);
+        }
+        if let Some(storage) = &self.config.storage {
+            all.resize_with(fd::STORAGE as usize, || self.image.as_fd());
+            all.extend([storage.memory.as_fd(), storage.doorbell.as_fd()]);
         }
         all
     }

@@ -104,7 +104,7 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool, outlives: bool) -> io::Result
         engine.poll_never();
     }
     // What it opens it has opened.
-    doppel_service::confine(outlives)?;
+    doppel_service::confine(&doppel_confine::service::NETWORK, outlives)?;
     rustix::io::ioctl_fionbio(control, true)?;
     engine.watch_control(control)?;
     if let Some(life) = &life {

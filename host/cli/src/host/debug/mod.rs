@@ -9,12 +9,31 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use doppel_api::Code;
 use doppel_client::Client;
-use doppel_confine::{host_call_table, service, service_call_table};
+use doppel_confine::service::{NETWORK, Service};
+use doppel_confine::{STORAGE, host_call_table, service_call_table};
 use doppel_domain::{Kernel, Reply, Request, ask, running};
 
 use crate::options::values;
 use crate::supervised;
 use crate::terminal::out::{self, say};
+
+/// A kind of service domain.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum ServiceKind {
+    /// Sockets.
+    Network,
+    /// Files.
+    Storage,
+}
+
+impl ServiceKind {
+    fn of(self) -> &'static Service {
+        match self {
+            Self::Network => &NETWORK,
+            Self::Storage => &STORAGE,
+        }
+    }
+}
 
 /// What to show.
 #[derive(Subcommand)]
@@ -22,9 +41,17 @@ pub enum DebugCommand {
     /// The host system calls a domain can reach
     HostCalls,
     /// The host system calls a service domain can make
-    ServiceCalls,
+    ServiceCalls {
+        /// Which
+        #[arg(default_value = "network")]
+        service: ServiceKind,
+    },
     /// The filter of system calls of a service domain: an instruction a line, its eight bytes in hexadecimal
-    ServiceFilter,
+    ServiceFilter {
+        /// Which
+        #[arg(default_value = "network")]
+        service: ServiceKind,
+    },
     /// Threads of a running domain, with state, wait channel and calls in kernel and program
     Stacks {
         /// Name or id
@@ -55,9 +82,11 @@ pub enum DebugCommand {
 pub fn run(command: &DebugCommand) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
         DebugCommand::HostCalls => out::print(format_args!("{}", host_call_table()))?,
-        DebugCommand::ServiceCalls => out::print(format_args!("{}", service_call_table()))?,
-        DebugCommand::ServiceFilter => {
-            for instruction in service::filter() {
+        DebugCommand::ServiceCalls { service } => {
+            out::print(format_args!("{}", service_call_table(service.of())))?;
+        }
+        DebugCommand::ServiceFilter { service } => {
+            for instruction in service.of().filter() {
                 say!("{:016x}", u64::from_be_bytes(instruction.to_bytes()))?;
             }
         }

@@ -1,0 +1,571 @@
+//! The storage service: files that a service domain keeps for a domain.
+//!
+//! A request names a *slot*, which the guest kernel chooses and which is the request's until it is answered: its names lie in
+//! the slot's text, its data in the slot's buffer, and so do those of the answer. Operations mean what FUSE's of the same name
+//! mean. A file is named by a *node*, a number that the service domain gives with [`Operation::Lookup`] and whatever makes a
+//! file; it stays until it was given back as often as it was given ([`Operation::Forget`]). The roots of volumes are nodes 0 on,
+//! and are never given back.
+//!
+//! **What is done is done once.** A service domain that is replaced is asked again ([`flags::AGAIN`]) for what was under way. A
+//! slot says how far it came ([`SlotHeader`]): what is done is answered from there, what was not begun is done.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use doppel_ring::{Entry, Ticket};
+
+use crate::layout;
+
+/// Requests that may be under way.
+pub const SLOTS: u16 = 64;
+/// Bytes of a slot's text: two halves, of which each holds a name or a link's target with room to spare.
+pub const TEXT: usize = 8 << 10;
+/// Where the second half begins.
+pub const SECOND: usize = 4 << 10;
+/// Bytes of a slot's buffer: the most that a read or write moves.
+pub const BUFFER: usize = 256 << 10;
+/// Longest name of one component in bytes.
+pub const NAME: usize = 255;
+/// Longest target of a symbolic link in bytes.
+pub const TARGET: usize = 4095;
+/// Longest extended attribute's value in bytes.
+pub const XATTR: usize = 64 << 10;
+/// Most volumes of a domain.
+pub const VOLUMES: u64 = 64;
+
+const HEADER: u64 = 4 << 10;
+const STRIDE: u64 = HEADER + TEXT as u64 + BUFFER as u64;
+const FIRST: u64 = layout::SERVICE;
+/// Size of a channel in bytes; it is sparse.
+pub const SIZE: u64 = FIRST + SLOTS as u64 * STRIDE;
+
+/// Where a slot's [`SlotHeader`] is.
+#[must_use]
+pub fn header(slot: u16) -> u64 {
+    FIRST + u64::from(slot) * STRIDE
+}
+
+/// Where a slot's text is.
+#[must_use]
+pub fn text(slot: u16) -> u64 {
+    header(slot) + HEADER
+}
+
+/// Where a slot's buffer is.
+#[must_use]
+pub fn buffer(slot: u16) -> u64 {
+    text(slot) + TEXT as u64
+}
+
+/// How far the request in a slot came. The service domain's; a guest kernel that writes it deceives itself alone.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct SlotHeader {
+    /// Ticket of the request that was begun last.
+    begun: AtomicU64,
+    /// Ticket of the request that was done last, and its answer.
+    done: AtomicU64,
+    error: AtomicU64,
+    value: AtomicU64,
+    node: AtomicU64,
+    /// Where an append that was begun writes.
+    place: AtomicU64,
+}
+
+/// No place in a file.
+const NOWHERE: u64 = u64::MAX;
+
+/// How far a request came, when it is asked for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing was done.
+    None,
+    /// It was begun: what it asks for may be done or not.
+    Begun,
+    /// It was done, with this answer.
+    Done(Answer),
+}
+
+impl SlotHeader {
+    /// It is begun.
+    pub fn begin(&self, ticket: Ticket) {
+        self.place.store(NOWHERE, Ordering::SeqCst);
+        self.begun.store(ticket.0, Ordering::SeqCst);
+    }
+
+    /// It is done.
+    pub fn finish(&self, answer: &Answer) {
+        self.error.store(answer.error.into(), Ordering::Relaxed);
+        self.value.store(answer.value, Ordering::Relaxed);
+        self.node.store(answer.node, Ordering::Relaxed);
+        self.done.store(answer.ticket.0, Ordering::SeqCst);
+    }
+
+    /// Where an append writes; said before it does.
+    pub fn set_place(&self, place: u64) {
+        self.place.store(place, Ordering::SeqCst);
+    }
+
+    /// Where the append that was begun last writes; none if it did not come that far.
+    #[must_use]
+    pub fn place(&self) -> Option<u64> {
+        Some(self.place.load(Ordering::SeqCst)).filter(|place| *place != NOWHERE)
+    }
+
+    /// How far the request with this ticket came.
+    #[must_use]
+    pub fn progress(&self, slot: u16, ticket: Ticket) -> Progress {
+        if self.done.load(Ordering::SeqCst) == ticket.0 {
+            return Progress::Done(Answer {
+                slot,
+                error: u16::try_from(self.error.load(Ordering::Relaxed)).unwrap_or(u16::MAX),
+                ticket,
+                value: self.value.load(Ordering::Relaxed),
+                node: self.node.load(Ordering::Relaxed),
+            });
+        }
+        if self.begun.load(Ordering::SeqCst) == ticket.0 { Progress::Begun } else { Progress::None }
+    }
+}
+
+/// What is asked for. Unless said otherwise the answer's text holds the node's [`Attributes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Operation {
+    /// The file of a name in the directory `node`: name of length `a`. Answer: its node.
+    Lookup = 1,
+    /// `node` is given back `a` times. No slot, no answer.
+    Forget = 2,
+    /// Attributes of `node`.
+    GetAttr = 3,
+    /// Changes those of `node` that [`set`] names in `flags`, as [`Changes`] in the text.
+    SetAttr = 4,
+    /// The target of the symbolic link `node`. Answer: its length, the target in the text, no attributes.
+    ReadLink = 5,
+    /// Makes a file in the directory `node`: name of length `a`, mode (with the type) `b`, owner `c` and `d`, device `e`.
+    Make = 6,
+    /// Makes a symbolic link in the directory `node`: name of length `a`, owner `c` and `d`, target of length `b` in the second half.
+    Symlink = 7,
+    /// Removes the name of length `a` from the directory `node`. No attributes.
+    Unlink = 8,
+    /// The same of a directory.
+    RmDir = 9,
+    /// Renames the name of length `a` in `node` to that of length `b`, in the second half, in `other`; `flags` as `renameat2(2)`. No
+    /// attributes.
+    Rename = 10,
+    /// Gives the file `node` another name, of length `a`, in the directory `other`.
+    Link = 11,
+    /// Reads `b` bytes at `a` into the buffer. Answer: how many. No attributes.
+    Read = 12,
+    /// Writes `b` bytes of the buffer at `a`; with [`flags::APPEND`] at the end. Answer: how many, and as node where they end.
+    Write = 13,
+    /// Writes `node` to where it survives a power cut; with [`flags::DATA`] its data alone. No attributes.
+    Sync = 14,
+    /// `fallocate(2)` of `b` bytes at `a`, with this mode as `flags`.
+    Allocate = 15,
+    /// `lseek(2)` from `a` on for data (`flags` 3) or a hole (4). Answer: where. No attributes.
+    Seek = 16,
+    /// Entries of the directory `node` from the position `a` on, into the buffer ([`DirectoryEntry`]). Answer: bytes. No attributes.
+    ReadDir = 17,
+    /// What `statfs(2)` says of the file system of `node`, as seven words in the text.
+    StatFs = 18,
+    /// The extended attribute with a name of length `a`. Answer: its length, the value in the buffer. No attributes.
+    GetXattr = 19,
+    /// Sets it to the `b` bytes of the buffer, with `flags` as `setxattr(2)`. No attributes.
+    SetXattr = 20,
+    /// All names. Answer: their length, the names in the buffer, each with a NUL behind it. No attributes.
+    ListXattr = 21,
+    /// Removes it. No attributes.
+    RemoveXattr = 22,
+    /// A regular file without a name in the file system of the directory `node`: mode `b`, owner `c` and `d`.
+    TmpFile = 23,
+}
+
+impl Operation {
+    const ALL: [Self; 23] = [
+        Self::Lookup,
+        Self::Forget,
+        Self::GetAttr,
+        Self::SetAttr,
+        Self::ReadLink,
+        Self::Make,
+        Self::Symlink,
+        Self::Unlink,
+        Self::RmDir,
+        Self::Rename,
+        Self::Link,
+        Self::Read,
+        Self::Write,
+        Self::Sync,
+        Self::Allocate,
+        Self::Seek,
+        Self::ReadDir,
+        Self::StatFs,
+        Self::GetXattr,
+        Self::SetXattr,
+        Self::ListXattr,
+        Self::RemoveXattr,
+        Self::TmpFile,
+    ];
+
+    fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| *op as u16 == number)
+    }
+}
+
+/// Bits of [`Request::flags`] and, from the second on, their meaning by operation.
+pub mod flags {
+    /// Asked of a service domain before this one: it may be done already.
+    pub const AGAIN: u32 = 1 << 31;
+    /// See [`super::Operation::Write`].
+    pub const APPEND: u32 = 1;
+    /// See [`super::Operation::Sync`].
+    pub const DATA: u32 = 1;
+}
+
+/// Bits of [`Operation::SetAttr`].
+#[allow(missing_docs)]
+pub mod set {
+    pub const MODE: u32 = 1;
+    pub const UID: u32 = 2;
+    pub const GID: u32 = 4;
+    pub const SIZE: u32 = 8;
+    pub const ATIME: u32 = 16;
+    pub const MTIME: u32 = 32;
+}
+
+/// An operation is not known, or names a slot that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown;
+
+/// What the guest kernel asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What for.
+    pub operation: Operation,
+    /// Where its names and data are.
+    pub slot: u16,
+    /// By operation.
+    pub flags: u32,
+    /// Never used twice in a slot.
+    pub ticket: Ticket,
+    /// The file.
+    pub node: u64,
+    /// Another one; or, where none is, the word `e`.
+    pub other: u64,
+    /// By operation.
+    pub a: u64,
+    /// By operation.
+    pub b: u64,
+    /// By operation.
+    pub c: u32,
+    /// By operation.
+    pub d: u32,
+}
+
+impl Request {
+    /// One without names and data.
+    #[must_use]
+    pub fn new(operation: Operation, node: u64) -> Self {
+        Self { operation, slot: 0, flags: 0, ticket: Ticket(0), node, other: 0, a: 0, b: 0, c: 0, d: 0 }
+    }
+
+    /// As an entry of the ring.
+    #[must_use]
+    pub fn encode(&self) -> Entry {
+        let first =
+            u64::from(self.operation as u16) | u64::from(self.slot) << 16 | u64::from(self.flags) << 32;
+        let owner = u64::from(self.c) | u64::from(self.d) << 32;
+        [first, self.ticket.0, self.node, self.other, self.a, self.b, owner, 0]
+    }
+
+    /// From an entry.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn decode(e: &Entry) -> Result<Self, Unknown> {
+        let slot = (e[0] >> 16) as u16;
+        let operation = Operation::from_number(e[0] as u16).filter(|_| slot < SLOTS).ok_or(Unknown)?;
+        Ok(Self {
+            operation,
+            slot,
+            flags: (e[0] >> 32) as u32,
+            ticket: Ticket(e[1]),
+            node: e[2],
+            other: e[3],
+            a: e[4],
+            b: e[5],
+            c: e[6] as u32,
+            d: (e[6] >> 32) as u32,
+        })
+    }
+}
+
+/// What the service domain says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The request's slot, which is free again.
+    pub slot: u16,
+    /// An errno; 0: it is done.
+    pub error: u16,
+    /// The request's.
+    pub ticket: Ticket,
+    /// By operation.
+    pub value: u64,
+    /// By operation.
+    pub node: u64,
+}
+
+impl Answer {
+    /// As an entry of the ring.
+    #[must_use]
+    pub fn encode(&self) -> Entry {
+        [u64::from(self.slot) | u64::from(self.error) << 16, self.ticket.0, self.value, self.node, 0, 0, 0, 0]
+    }
+
+    /// From an entry.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn decode(e: &Entry) -> Result<Self, Unknown> {
+        let slot = e[0] as u16;
+        if slot >= SLOTS {
+            return Err(Unknown);
+        }
+        Ok(Self { slot, error: (e[0] >> 16) as u16, ticket: Ticket(e[1]), value: e[2], node: e[3] })
+    }
+}
+
+/// Attributes of a file, as `statx(2)` has them; times in nanoseconds since 1970.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub ino: u64,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub block_size: u32,
+    pub atime: i64,
+    pub mtime: i64,
+    pub ctime: i64,
+    pub btime: i64,
+}
+
+impl Attributes {
+    /// Their size in a text in bytes.
+    pub const BYTES: usize = 88;
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        words([
+            self.ino,
+            pair(self.mode, self.nlink),
+            pair(self.uid, self.gid),
+            self.rdev,
+            self.size,
+            self.blocks,
+            self.block_size.into(),
+            self.atime.cast_unsigned(),
+            self.mtime.cast_unsigned(),
+            self.ctime.cast_unsigned(),
+            self.btime.cast_unsigned(),
+        ])
+    }
+
+    /// From bytes; everything is attributes.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let [ino, kind, owner, rdev, size, blocks, block_size, atime, mtime, ctime, btime] = numbers(bytes);
+        Self {
+            ino,
+            mode: kind as u32,
+            nlink: (kind >> 32) as u32,
+            uid: owner as u32,
+            gid: (owner >> 32) as u32,
+            rdev,
+            size,
+            blocks,
+            block_size: block_size as u32,
+            atime: atime.cast_signed(),
+            mtime: mtime.cast_signed(),
+            ctime: ctime.cast_signed(),
+            btime: btime.cast_signed(),
+        }
+    }
+}
+
+/// What [`Operation::SetAttr`] changes.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub atime: i64,
+    pub mtime: i64,
+}
+
+impl Changes {
+    /// Their size in a text in bytes.
+    pub const BYTES: usize = 40;
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        words([
+            self.mode.into(),
+            pair(self.uid, self.gid),
+            self.size,
+            self.atime.cast_unsigned(),
+            self.mtime.cast_unsigned(),
+        ])
+    }
+
+    /// From bytes; everything is changes.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let [mode, owner, size, atime, mtime] = numbers(bytes);
+        Self {
+            mode: mode as u32,
+            uid: owner as u32,
+            gid: (owner >> 32) as u32,
+            size,
+            atime: atime.cast_signed(),
+            mtime: mtime.cast_signed(),
+        }
+    }
+}
+
+/// An entry of a directory: this header, then its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Inode number.
+    pub ino: u64,
+    /// The position behind it.
+    pub next: u64,
+    /// `d_type`.
+    pub kind: u8,
+    /// Length of its name, 1 to [`NAME`].
+    pub len: u8,
+}
+
+impl DirectoryEntry {
+    /// Size of the header in bytes.
+    pub const BYTES: usize = 24;
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        words([self.ino, self.next, u64::from(self.kind) | u64::from(self.len) << 8])
+    }
+
+    /// From bytes; everything is an entry.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let [ino, next, rest] = numbers(bytes);
+        Self { ino, next, kind: rest as u8, len: (rest >> 8) as u8 }
+    }
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// Words, little-endian.
+fn words<const N: usize, const BYTES: usize>(words: [u64; N]) -> [u8; BYTES] {
+    const { assert!(N * 8 == BYTES) };
+    let mut out = [0; BYTES];
+    for (to, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    out
+}
+
+fn numbers<const N: usize, const BYTES: usize>(bytes: &[u8; BYTES]) -> [u64; N] {
+    const { assert!(N * 8 == BYTES) };
+    let (chunks, _) = bytes.as_chunks();
+    core::array::from_fn(|i| u64::from_le_bytes(chunks[i]))
+}
+
+// Pinned: docs/services.md.
+const _: () = {
+    assert!(size_of::<SlotHeader>() == 64);
+    assert!(TARGET < TEXT - SECOND && NAME < SECOND);
+    assert!(XATTR <= BUFFER);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_answers_are_what_they_were() {
+        for operation in Operation::ALL {
+            let request = Request {
+                slot: 63,
+                flags: flags::AGAIN | 5,
+                ticket: Ticket(7),
+                other: 9,
+                a: u64::MAX,
+                b: 3,
+                c: 1,
+                d: u32::MAX,
+                ..Request::new(operation, 8)
+            };
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        let answer = Answer { slot: 63, error: 17, ticket: Ticket(u64::MAX), value: 1, node: 2 };
+        assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused() {
+        assert_eq!(Request::decode(&[0; 8]), Err(Unknown));
+        assert_eq!(Request::decode(&[24, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
+        assert_eq!(Request::decode(&[1 | 64 << 16, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
+        assert_eq!(Answer::decode(&[64, 0, 0, 0, 0, 0, 0, 0]), Err(Unknown));
+    }
+
+    #[test]
+    fn records_are_what_they_were() {
+        let a = Attributes {
+            ino: 1,
+            mode: 0o100_644,
+            nlink: 2,
+            uid: 3,
+            gid: 4,
+            size: 5,
+            btime: -6,
+            ..Attributes::default()
+        };
+        assert_eq!(Attributes::decode(&a.encode()), a);
+        let c = Changes { mode: 1, uid: 2, gid: 3, size: 4, atime: -5, mtime: i64::MAX };
+        assert_eq!(Changes::decode(&c.encode()), c);
+        let d = DirectoryEntry { ino: 1, next: u64::MAX, kind: 8, len: 255 };
+        assert_eq!(DirectoryEntry::decode(&d.encode()), d);
+    }
+
+    #[test]
+    fn a_slot_says_how_far_a_request_came() {
+        let slot = SlotHeader {
+            begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            error: AtomicU64::new(0),
+            value: AtomicU64::new(0),
+            node: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+        };
+        let answer = Answer { slot: 3, error: 2, ticket: Ticket(9), value: 4, node: 5 };
+        assert_eq!(slot.progress(3, answer.ticket), Progress::None);
+        slot.begin(answer.ticket);
+        assert_eq!(slot.progress(3, answer.ticket), Progress::Begun);
+        slot.finish(&answer);
+        assert_eq!(slot.progress(3, answer.ticket), Progress::Done(answer));
+        assert_eq!(slot.progress(3, Ticket(10)), Progress::None);
+    }
+}

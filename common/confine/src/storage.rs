@@ -1,0 +1,109 @@
+//! What the storage service's process may ask of the host ([`crate::service`]).
+//!
+//! The directories it was given are all that it can reach: each is a mount of its own, above which nothing is, and so is the
+//! directory of its own descriptors; its root is empty.
+
+use doppel_abi_linux::syscalls::nr;
+
+use crate::service::{ABORT, NOT_READ_WRITE, Service, any, is, one_of, rule};
+use crate::supervisor::{Capability, capability};
+use crate::{Check, Rule, Test};
+
+/// The storage service.
+pub const STORAGE: Service = Service { allowed: ALLOWED, capabilities: CAPABILITIES };
+
+/// What it keeps of root's rights: a domain's root is its files' owner, whoever that is on the host.
+const CAPABILITIES: &[Capability] = &[
+    capability(0, "CAP_CHOWN", "owners, as a domain's root gives them"),
+    capability(1, "CAP_DAC_OVERRIDE", "files of any owner: the guest kernel has checked who asks"),
+    capability(2, "CAP_DAC_READ_SEARCH", "files by their handles, after another service domain"),
+    capability(3, "CAP_FOWNER", "modes, times and attributes of files of any owner"),
+    capability(4, "CAP_FSETID", "set-group-ID bits of files of any group"),
+];
+
+const ALLOWED: &[Rule] = &[
+    any(nr::PREAD64, "bytes of files; the host's load, whose file is open"),
+    any(nr::PWRITE64, "bytes of files"),
+    any(nr::STATX, "attributes"),
+    any(nr::OPENAT2, "a name of a directory, beneath it and without links"),
+    any(nr::OPENAT, "a file it has by a descriptor that names it alone, by its directory of descriptors"),
+    any(nr::CLOSE, "files that nobody uses"),
+    any(nr::EPOLL_WAIT, "wait for work"),
+    any(nr::EPOLL_CTL, "doorbells to wait for"),
+    any(nr::FUTEX, "wake a vCPU or a supervisor that sleeps on a word they share"),
+    any(nr::READ, "doorbells"),
+    any(nr::WRITE, "bells; the log"),
+    any(nr::GETDENTS64, "directories"),
+    any(nr::LSEEK, "directories; data and holes"),
+    any(nr::READLINKAT, "symbolic links"),
+    any(nr::FSYNC, "what is to survive a power cut"),
+    any(nr::FDATASYNC, "the same"),
+    any(nr::FTRUNCATE, "sizes"),
+    any(nr::FALLOCATE, "room, holes"),
+    any(nr::MKNODAT, "regular files, FIFOs and sockets; devices take a right it does not have"),
+    any(nr::MKDIRAT, "directories"),
+    any(nr::SYMLINKAT, "symbolic links"),
+    any(nr::LINKAT, "hard links"),
+    any(nr::UNLINKAT, "names that go"),
+    any(nr::RENAMEAT2, "names that change"),
+    any(nr::FCHMODAT, "modes"),
+    any(nr::FCHOWNAT, "owners"),
+    any(nr::UTIMENSAT, "times"),
+    any(nr::FSTATFS, "room in the file system"),
+    any(nr::FGETXATTR, "extended attributes"),
+    any(nr::FSETXATTR, "extended attributes"),
+    any(nr::FLISTXATTR, "extended attributes"),
+    any(nr::FREMOVEXATTR, "extended attributes"),
+    any(nr::NAME_TO_HANDLE_AT, "how a file is found again"),
+    any(nr::OPEN_BY_HANDLE_AT, "a file that is found again"),
+    any(nr::RECVMSG, "orders of the supervisor, with descriptors"),
+    any(nr::SENDTO, "answers to orders"),
+    rule(
+        nr::FCNTL,
+        // DUPFD_CLOEXEC, GETFD, SETFD, GETFL, SETFL, GET_SEALS
+        &[&[one_of(1, "command", &[1030, 1, 2, 3, 4, 1034])]],
+        "command F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL or F_GET_SEALS",
+        "flags of descriptors; whether a channel is sealed",
+    ),
+    rule(
+        nr::IOCTL,
+        // FIONBIO
+        &[&[one_of(1, "request", &[0x5421])]],
+        "request FIONBIO",
+        "a socket that does not block",
+    ),
+    any(nr::FSTAT, "whether a channel has its size"),
+    rule(
+        nr::MMAP,
+        &[&[Check { arg: 2, name: "prot", test: Test::Masked { mask: NOT_READ_WRITE, value: 0 } }]],
+        "prot of READ, WRITE",
+        "channels; memory of its own",
+    ),
+    any(nr::MUNMAP, "channels that are closed; memory of its own"),
+    any(nr::MREMAP, "memory of its own"),
+    any(nr::BRK, "memory of its own"),
+    rule(
+        nr::MADVISE,
+        // DONTNEED, REMOVE, FREE
+        &[&[one_of(2, "advice", &[4, 9, 8])]],
+        "advice DONTNEED, REMOVE or FREE",
+        "give buffers of a channel back",
+    ),
+    any(nr::GETRANDOM, "seeds of tables"),
+    any(nr::CLOCK_GETTIME, "time, where the host's kernel has to be asked for it"),
+    any(nr::RESTART_SYSCALL, "goes on after it was stopped"),
+    any(nr::RT_SIGACTION, "a crash ends it"),
+    any(nr::RT_SIGPROCMASK, "abort"),
+    any(nr::RT_SIGRETURN, "a crash ends it"),
+    any(nr::SIGALTSTACK, "end"),
+    any(nr::GETPID, "abort"),
+    any(nr::GETTID, "abort"),
+    rule(
+        nr::TGKILL,
+        &[&[is(2, "signal", ABORT)]],
+        "signal SIGABRT",
+        "abort; nobody else is in its PID namespace",
+    ),
+    any(nr::EXIT, "end"),
+    any(nr::EXIT_GROUP, "end"),
+];
