@@ -205,7 +205,9 @@ impl Work<'_> {
 
     fn read_link(&mut self) -> Result<Done> {
         let file = self.nodes.name(self.request.node)?;
-        let target = rustix::fs::readlinkat(&file, c"", Vec::new())?;
+        let target = rustix::fs::readlinkat(&file, c"", Vec::new())
+            // So it is with an empty path.
+            .map_err(|e| if e == Errno::NOENT { Errno::INVAL } else { e })?;
         let bytes = target.as_bytes();
         if bytes.len() > TARGET {
             return Err(Errno::NAMETOOLONG);
@@ -344,6 +346,10 @@ impl Work<'_> {
     fn seek(&mut self) -> Result<Done> {
         let r = self.request;
         let file = self.nodes.data(r.node, false)?;
+        // A directory has a position that its entries are read from.
+        if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(Errno::ISDIR);
+        }
         let from = match r.flags & !flags::AGAIN {
             SEEK_DATA => SeekFrom::Data(r.a),
             SEEK_HOLE => SeekFrom::Hole(r.a),

@@ -18,6 +18,8 @@ mod files;
 mod manager;
 mod nodes;
 mod serve;
+#[cfg(test)]
+mod tests;
 mod volume;
 
 pub use engine::{ClientId, Engine};

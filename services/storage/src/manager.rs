@@ -204,7 +204,7 @@ impl State {
     fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
         let read_only = member.volumes.iter().map(|v| v.read_only).collect();
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd(), member.nodes.as_fd()];
-        descriptors.extend(member.volumes.iter().map(|v| v.directory.as_fd()));
+        descriptors.extend(member.volumes.iter().map(|v| v.root.as_fd()));
         self.send(&Order::Attach { key, read_only }, &descriptors)
     }
 

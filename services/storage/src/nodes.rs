@@ -44,6 +44,10 @@ struct Record {
 }
 
 impl Record {
+    fn key(&self) -> Key {
+        (self.volume, self.device, self.inode)
+    }
+
     fn encode(&self) -> [u8; RECORD] {
         let mut out = [0; RECORD];
         let (kind, len) = self.handle.map_or((0, 0), |h| (h.kind, h.len));
@@ -89,6 +93,9 @@ struct Open {
     pinned: bool,
 }
 
+/// Volume, device, inode.
+type Key = (u64, u64, u64);
+
 /// The files of a domain.
 #[derive(Debug)]
 pub(crate) struct Nodes {
@@ -96,8 +103,7 @@ pub(crate) struct Nodes {
     volumes: Vec<Volume>,
     /// Its own descriptors as a directory, by which a named file is opened.
     descriptors: Arc<OwnedFd>,
-    /// By device and inode.
-    known: HashMap<(u64, u64), u32>,
+    known: HashMap<Key, u32>,
     open: HashMap<u32, Open>,
     /// Those that are open, longest first.
     order: VecDeque<u32>,
@@ -135,7 +141,7 @@ impl Nodes {
             if record.given == 0 {
                 nodes.free.push(index);
             } else {
-                nodes.known.insert((record.device, record.inode), index);
+                nodes.known.insert(record.key(), index);
             }
         }
         nodes.next = count;
@@ -176,7 +182,7 @@ impl Nodes {
     /// A descriptor that names a file (O_PATH), or a volume's directory.
     pub fn name(&mut self, node: u64) -> Result<Arc<OwnedFd>, Errno> {
         if node < VOLUMES {
-            let root = self.root(node)?.directory.try_clone().map_err(|_| Errno::NFILE)?;
+            let root = self.root(node)?.root.try_clone().map_err(|_| Errno::NFILE)?;
             return Ok(Arc::new(root));
         }
         let (index, record) = self.known_record(node)?;
@@ -184,7 +190,7 @@ impl Nodes {
             return Ok(name);
         }
         let handle = record.handle.ok_or(Errno::STALE)?;
-        let root = self.root(record.volume)?.directory.as_fd();
+        let root = self.root(record.volume)?.root.as_fd();
         let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW;
         let found = handle.open(root, flags.bits().cast_signed()).map_err(errno)?;
         let stat = rustix::fs::fstat(&found)?;
@@ -237,7 +243,7 @@ impl Nodes {
     pub fn give(&mut self, parent: u64, name: OwnedFd) -> Result<u64, Errno> {
         let volume = self.volume_of(parent)?;
         let stat = rustix::fs::fstat(&name)?;
-        let key = (stat.st_dev, stat.st_ino);
+        let key = (volume, stat.st_dev, stat.st_ino);
         if let Some(&index) = self.known.get(&key) {
             let mut record = self.record(index);
             if self.is_same(index, &record, &name) {
@@ -258,7 +264,7 @@ impl Nodes {
             }
             None => return Err(Errno::NFILE),
         };
-        self.put(index, &Record { given: 1, volume, device: key.0, inode: key.1, handle });
+        self.put(index, &Record { given: 1, volume, device: key.1, inode: key.2, handle });
         self.known.insert(key, index);
         self.hold(index, |open| {
             open.name = Some(Arc::new(name));
@@ -279,7 +285,7 @@ impl Nodes {
     fn reachable_handle(&self, volume: u64, name: &OwnedFd) -> Option<Handle> {
         let handle = Handle::of(name.as_fd()).ok()?;
         let flags = rustix::fs::OFlags::PATH.bits().cast_signed();
-        handle.open(self.root(volume).ok()?.directory.as_fd(), flags).ok().map(|_| handle)
+        handle.open(self.root(volume).ok()?.root.as_fd(), flags).ok().map(|_| handle)
     }
 
     /// A node is given back so often.
@@ -289,8 +295,8 @@ impl Nodes {
         self.put(index, &record);
         if record.given == 0 {
             self.open.remove(&index);
-            if self.known.get(&(record.device, record.inode)) == Some(&index) {
-                self.known.remove(&(record.device, record.inode));
+            if self.known.get(&record.key()) == Some(&index) {
+                self.known.remove(&record.key());
             }
             self.free.push(index);
         }
@@ -299,11 +305,15 @@ impl Nodes {
     /// A name is about to go: if a node is known of what it names, that stays open, for nobody could find it again.
     pub fn losing(&mut self, file: OwnedFd) -> Result<(), Errno> {
         let stat = rustix::fs::fstat(&file)?;
-        if let Some(&index) = self.known.get(&(stat.st_dev, stat.st_ino)) {
-            self.hold(index, |open| {
-                open.pinned |= stat.st_nlink <= 1;
-                open.name = Some(Arc::new(file));
-            });
+        let file = Arc::new(file);
+        // Two volumes may be of one directory.
+        for volume in (0..).take(self.volumes.len()) {
+            if let Some(&index) = self.known.get(&(volume, stat.st_dev, stat.st_ino)) {
+                self.hold(index, |open| {
+                    open.pinned |= stat.st_nlink <= 1;
+                    open.name = Some(file.clone());
+                });
+            }
         }
         Ok(())
     }
@@ -338,5 +348,8 @@ pub(crate) fn descriptor_name(fd: BorrowedFd<'_>) -> String {
 
 /// The errno of an error of the host's.
 pub(crate) fn errno(error: io::Error) -> Errno {
+    if error.kind() == io::ErrorKind::InvalidInput {
+        return Errno::INVAL;
+    }
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

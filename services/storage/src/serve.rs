@@ -26,8 +26,8 @@ pub(crate) const ORDERS: u32 = 1 << 16 | doppel_abi_service::VERSION;
 pub(crate) enum Order {
     /// The first one. The version is [`ORDERS`].
     Begin { version: u32 },
-    /// Serve a domain. Descriptors: channel, doorbell, the memory of its nodes, then each volume's directory; of which nothing
-    /// in those that are marked may change.
+    /// Serve a domain. Descriptors: channel, doorbell, the memory of its nodes, then each volume's root; in those that
+    /// are marked nothing may change.
     Attach { key: u64, read_only: Vec<bool> },
     /// Serve it no more.
     Detach { key: u64 },
@@ -84,10 +84,8 @@ fn follow(
             let memory = descriptors.next().ok_or_else(missing)?;
             let doorbell = descriptors.next().ok_or_else(missing)?;
             let nodes = descriptors.next().ok_or_else(missing)?;
-            let volumes: Vec<_> = descriptors
-                .zip(read_only)
-                .map(|(directory, read_only)| Volume { directory, read_only })
-                .collect();
+            let volumes: Vec<_> =
+                descriptors.zip(read_only).map(|(root, read_only)| Volume { root, read_only }).collect();
             clients.insert(key, engine.attach(&memory, doorbell, &nodes, volumes)?);
         }
         Order::Detach { key } => {

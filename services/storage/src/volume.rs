@@ -1,36 +1,47 @@
-//! A directory of the host that a domain is given.
+//! A directory or a regular file of the host that a domain is given.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-/// A directory that a domain is given: the directory as an open file.
+/// What a domain is given: the root as an open file.
 #[derive(Debug)]
 pub struct Volume {
-    /// Of a mount of its own, if root opened it: above it there is nothing.
-    pub directory: OwnedFd,
+    /// A directory or a regular file; of a mount of its own, if root opened it: above it there is nothing.
+    pub root: OwnedFd,
     /// Nothing in it may change.
     pub read_only: bool,
 }
 
 impl Volume {
-    /// Opens a directory.
+    /// Opens a directory or a regular file.
     ///
     /// # Errors
-    /// What the host says.
+    /// What the host says, or if it is neither.
     pub fn open(path: &Path, read_only: bool) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        if !rustix::process::geteuid().is_root() {
-            let directory = rustix::fs::open(path, flags, Mode::empty())?;
-            return Ok(Self { directory, read_only });
-        }
-        // What is mounted below it is not part of it.
-        let tree = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-        doppel_sys::namespace::restrict(tree.as_fd(), read_only)?;
-        let directory = rustix::fs::openat(&tree, ".", flags, Mode::empty())?;
-        Ok(Self { directory, read_only })
+        let name = if rustix::process::geteuid().is_root() {
+            // What is mounted below it is not part of it.
+            let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            let tree = open_tree(CWD, path, how)?;
+            doppel_sys::namespace::restrict(tree.as_fd(), read_only)?;
+            tree
+        } else {
+            rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?
+        };
+        // To open another kind would do something.
+        let access = match FileType::from_raw_mode(rustix::fs::fstat(&name)?.st_mode) {
+            FileType::Directory => OFlags::DIRECTORY,
+            FileType::RegularFile => OFlags::empty(),
+            _ => {
+                let text = format!("{}: neither a directory nor a regular file", path.display());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+        };
+        let again = format!("/proc/self/fd/{}", name.as_raw_fd());
+        let root = rustix::fs::open(again, access | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { root, read_only })
     }
 }
