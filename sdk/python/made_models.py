@@ -9,10 +9,10 @@ from typing import Any
 #: What is made, beside what it needs. Everything else that is referred to is `Any`.
 ROOTS = [
     *("Domain", "DomainStats", "ProcessInfo", "PruneReport", "FileInfo", "FileChange", "FreezeReport", "FrozenImage"),
-    *("Image", "Operation", "Event", "Version", "Info"),
+    *("Image", "Operation", "Event", "Version", "Info", "Volume", "VolumePruneReport"),
 ]
 #: Names that differ here.
-NAMES = {"Image": "ImageInfo"}
+NAMES = {"Image": "ImageInfo", "Volume": "VolumeInfo"}
 #: JSON as it is.
 OPEN = {"Problem", "RestartPolicy"}
 SCALARS = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}

@@ -19,14 +19,15 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-/// Shows the owners of files below a mount that is not attached yet as a user namespace maps them, and the files read-only and
-/// without devices.
+/// Shows the owners of files below a mount that is not attached yet as a user namespace maps them, and the files without
+/// devices and, if said so, read-only.
 ///
 /// # Errors
 /// What the host says: the file system must allow it (EROFS does from Linux 5.19 on, ext4 from 5.12 on).
-pub fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> io::Result<()> {
+pub fn map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let user_namespace = u64::try_from(users.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV;
+    let only = if read_only { MOUNT_ATTR_RDONLY } else { 0 };
+    let set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NODEV | only;
     set_attributes(mount, &MountAttr { set, user_namespace, ..MountAttr::default() })
 }
 

@@ -88,6 +88,9 @@ pub struct Domain {
     /// What its health checks say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthState>,
+    /// What is mounted in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<crate::MountPoint>,
     /// Frozen image it was cloned from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloned_from: Option<String>,
@@ -155,6 +158,8 @@ pub struct KillOptions {
 pub struct RemoveOptions {
     /// Kill it first if it runs.
     pub force: bool,
+    /// Remove its volumes without a name too.
+    pub volumes: bool,
 }
 
 /// `POST .../rename`.

@@ -20,6 +20,7 @@ mod problem;
 pub mod schema;
 mod system;
 pub mod validate;
+mod volume;
 mod words;
 
 pub use debug::{DebugEvent, DebugEventOptions, DebugLevel, SetDebugEvents, ThreadStack};
@@ -48,6 +49,9 @@ pub use problem::{Code, Problem};
 pub use system::{
     Event, EventKind, EventOptions, Info, Operation, OperationState, Progress, Service, UpgradeCheck,
     UpgradeReport, UpgradedKeeper, Version,
+};
+pub use volume::{
+    CreateVolume, MountPoint, RemoveVolume, Volume, VolumePruneOptions, VolumePruneReport, has_labels,
 };
 pub use words::in_words;
 

@@ -21,6 +21,8 @@ pub enum Code {
     ImageNotFound,
     /// No frozen image of this name (404).
     FrozenNotFound,
+    /// No volume of this name (404).
+    VolumeNotFound,
     /// No exec of this id (404).
     ExecNotFound,
     /// No operation of this id (404).
@@ -33,7 +35,7 @@ pub enum Code {
     MethodNotAllowed,
     /// The name is taken (409).
     NameInUse,
-    /// The image or frozen image is used by a domain (409).
+    /// The image, frozen image or volume is used by a domain (409).
     InUse,
     /// A port to publish cannot be had, mostly because it is taken (409).
     PortInUse,
@@ -74,6 +76,7 @@ impl Code {
             Self::DomainNotFound
             | Self::ImageNotFound
             | Self::FrozenNotFound
+            | Self::VolumeNotFound
             | Self::ExecNotFound
             | Self::OperationNotFound
             | Self::FileNotFound
@@ -105,6 +108,7 @@ impl Code {
             Self::DomainNotFound => "No such domain",
             Self::ImageNotFound => "No such image",
             Self::FrozenNotFound => "No such frozen image",
+            Self::VolumeNotFound => "No such volume",
             Self::ExecNotFound => "No such exec",
             Self::OperationNotFound => "No such operation",
             Self::FileNotFound => "No such file",

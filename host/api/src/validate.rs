@@ -7,8 +7,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    CloneFrozen, Code, CreateDomain, CreateExec, FreezeDomain, ImportImage, KillOptions, Problem, PullImage,
-    PushImage, Rename, ResizeTerminal, Resources, SetDebugEvents, StopOptions, UpdateDomain,
+    CloneFrozen, Code, CreateDomain, CreateExec, CreateVolume, FreezeDomain, ImportImage, KillOptions,
+    Problem, PullImage, PushImage, Rename, ResizeTerminal, Resources, SetDebugEvents, StopOptions,
+    UpdateDomain,
 };
 
 /// Longest name of a domain or frozen image, as of a host name's label.
@@ -214,6 +215,17 @@ impl Validate for CloneFrozen {
         env("env", &self.env)?;
         labels(&self.labels)?;
         self.resources.across()
+    }
+}
+
+impl Validate for CreateVolume {
+    fn meant(&self) -> Result<(), Problem> {
+        let name = self.name.as_ref().map_or(Ok(()), |name| doppel_spec::check_volume_name(name));
+        name.map_err(|why| refuse("name", why))
+    }
+
+    fn across(&self) -> Result<(), Problem> {
+        labels(&self.labels)
     }
 }
 

@@ -101,6 +101,9 @@ enum Verb {
     Stats(standalone::stats::StatsArgs),
     /// Make, list, check and remove root images.
     Image(standalone::image::Args),
+    /// Make, list and remove volumes.
+    #[command(subcommand)]
+    Volume(supervised::volumes::VolumeCommand),
     /// Pull an image from a registry: `doppel image pull`.
     Pull(Box<ShortArgs<PullArgs>>),
     /// Push an image to a registry: `doppel image push`.
@@ -116,6 +119,13 @@ enum Verb {
     /// Serve sockets of domains; the supervisor's orders come on standard input.
     #[command(name = doppel_net::SERVICE, hide = true)]
     NetworkService {
+        /// Sleep whenever there is nothing to do.
+        #[arg(long)]
+        no_polling: bool,
+    },
+    /// Serve files of the host to domains; the supervisor's orders come on standard input.
+    #[command(name = doppel_storage::SERVICE, hide = true)]
+    StorageService {
         /// Sleep whenever there is nothing to do.
         #[arg(long)]
         no_polling: bool,
@@ -182,12 +192,14 @@ fn main() -> ExitCode {
         Verb::Wake(args) => standalone::hibernate::wake(&args),
         Verb::Frozen(command) => standalone::frozen::run(command).map(|()| ExitCode::SUCCESS),
         Verb::Image(args) => images(args),
+        Verb::Volume(command) => supervised::volumes::run(&command),
         Verb::Pull(args) => images(args.whole(Short::Pull)),
         Verb::Push(args) => images(args.whole(Short::Push)),
         Verb::Images(args) => images(args.whole(Short::Ls)),
         Verb::Rmi(args) => images(args.whole(Short::Rm)),
         Verb::Stats(args) => standalone::stats::run(&args),
         Verb::NetworkService { no_polling } => options::network::service(!no_polling),
+        Verb::StorageService { no_polling } => options::storage::service(!no_polling),
         Verb::Debug(command) => host::debug::run(&command),
     };
     // What is still in the buffer counts too.

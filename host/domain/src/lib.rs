@@ -38,7 +38,7 @@ pub use launch::kernel::{Kernel, kernel_digest};
 pub use launch::pool::Pool;
 pub use launch::speculation::Speculation;
 pub use limits::cgroup::{ServiceGroups, Usage, all_tasks, cgroups, tasks_bound};
-pub use registry::adopt::{Adopted, Adoption, Gone, Orphan};
+pub use registry::adopt::{Adopted, Adoption, Channels, Gone, Orphan};
 pub use registry::messages::{Reply, Request};
 pub use registry::requests::{ask, running};
 pub use run::domain::{Domain, Killer, StartTimes};

@@ -42,6 +42,7 @@ impl Peer {
             owner: 0,
             freeze_to: None,
             freeze_stop: false,
+            volumes: Vec::new(),
         };
         let core = Core {
             child: Child { pid, pidfd },

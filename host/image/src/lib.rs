@@ -40,6 +40,6 @@ pub use inspect::{Inspection, check_for_mount, verify};
 pub use launch::{Launch, Wanted, launch};
 pub use store::{Counts, NameVersion, OpenImage, Record, Source, Staged, Store};
 pub use tree::{Content, Data, Limits, Meta, Tree};
-pub use unpacked::{Unpacked, unpacked};
+pub use unpacked::{Unpacked, copy_out, unpacked};
 pub use watcher::{Step, Watcher};
 pub use writer::{Written, write};

@@ -94,13 +94,75 @@ fn make(image: &File, file: &Path, all: &Path, path: PathBuf) -> Result<Unpacked
 
 /// Puts all files of an image into a directory, with their owners, modes, times, attributes and links.
 fn unpack(image: &[u8], file: &Path, to: &Path) -> Result<()> {
-    let damaged = |why: &str| Error::Damaged { image: file.display().to_string(), why: why.into() };
-    let broken = |e: doppel_erofs::Error| damaged(&e.to_string());
-    let fs = Erofs::open(image).map_err(broken)?;
-    let root = fs.inode(fs.root_nid()).map_err(broken)?;
+    let fs = Erofs::open(image).map_err(|e| damaged(file, &e.to_string()))?;
+    let root = fs.inode(fs.root_nid()).map_err(|e| damaged(file, &e.to_string()))?;
     if !root.is_dir() {
-        return Err(damaged("its root is no directory"));
+        return Err(damaged(file, "its root is no directory"));
     }
+    unpack_below(&fs, root, file, to, true)
+}
+
+fn damaged(file: &Path, why: &str) -> Error {
+    Error::Damaged { image: file.display().to_string(), why: why.into() }
+}
+
+/// Most links that a path leads over.
+const MOST_LINKS: usize = 40;
+
+/// Puts what an image has in the directory at `path` into a directory of the host, which gets its owner and mode too; links in
+/// the path are followed inside the image. Devices are left out. False if the image has no directory there.
+///
+/// # Errors
+/// If the image is damaged, or what the host says.
+pub fn copy_out(image: &File, path: &str, to: &Path) -> Result<bool> {
+    let link = PathBuf::from(format!("/proc/self/fd/{}", image.as_fd().as_raw_fd()));
+    let file = fs::read_link(&link).doing("read", &link)?;
+    let map = doppel_sys::FileMap::new(image).doing("map", &file)?;
+    let broken = |e: doppel_erofs::Error| damaged(&file, &e.to_string());
+    let fs = Erofs::open(&map).map_err(broken)?;
+    match directory_at(&fs, path).map_err(broken)? {
+        Some(inode) => unpack_below(&fs, inode, &file, to, false).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// The directory at a path of an image, if there is one.
+fn directory_at(fs: &Erofs<'_>, path: &str) -> std::result::Result<Option<Inode>, doppel_erofs::Error> {
+    let parts = |text: &[u8]| -> Vec<Vec<u8>> {
+        let parts = text.split(|b| *b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+        // The next one is the last.
+        parts.map(<[u8]>::to_vec).rev().collect()
+    };
+    let root = fs.inode(fs.root_nid())?;
+    let (mut above, mut todo, mut links) = (vec![root], parts(path.as_bytes()), 0);
+    while let Some(part) = todo.pop() {
+        if part == b".." {
+            above.truncate((above.len() - 1).max(1));
+            continue;
+        }
+        let Some(at) = above.last().filter(|at| at.is_dir()) else { return Ok(None) };
+        let Some((nid, ..)) = fs.lookup(at, &part)? else { return Ok(None) };
+        let inode = fs.inode(nid)?;
+        if inode.kind != Kind::Symlink {
+            above.push(inode);
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Ok(None);
+        }
+        let target = fs.symlink(&inode)?;
+        if target.starts_with(b"/") {
+            above.truncate(1);
+        }
+        todo.extend(parts(target));
+    }
+    Ok(above.pop().filter(Inode::is_dir))
+}
+
+/// Puts what is below a directory of an image into a directory; devices only if these are wanted.
+fn unpack_below(fs: &Erofs<'_>, root: Inode, file: &Path, to: &Path, devices: bool) -> Result<()> {
+    let broken = |e: doppel_erofs::Error| damaged(file, &e.to_string());
     let mut links: HashMap<u64, PathBuf> = HashMap::new();
     // Directories get their times when everything is in them.
     let mut directories = Vec::new();
@@ -121,9 +183,12 @@ fn unpack(image: &[u8], file: &Path, to: &Path) -> Result<()> {
                 let path = path.join(OsStr::from_bytes(name));
                 // A directory that is in itself ends here.
                 if path.as_os_str().len() > to.as_os_str().len() + 4096 {
-                    return Err(damaged("it is too deep"));
+                    return Err(damaged(file, "it is too deep"));
                 }
-                todo.push((fs.inode(nid).map_err(broken)?, path));
+                let inode = fs.inode(nid).map_err(broken)?;
+                if devices || !matches!(inode.kind, Kind::CharDevice | Kind::BlockDevice) {
+                    todo.push((inode, path));
+                }
             }
             directories.push((inode, path.clone()));
         } else {
@@ -134,12 +199,13 @@ fn unpack(image: &[u8], file: &Path, to: &Path) -> Result<()> {
                 }
                 links.insert(inode.nid, path.clone());
             }
-            create(&fs, &inode, &path, &broken)?;
+            create(fs, &inode, &path, &broken)?;
         }
         let mut refused = None;
+        let root = rustix::process::geteuid().is_root();
         fs.xattrs(&inode, |prefix, rest, value| {
             let name = [prefix, rest].concat();
-            refused = rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty()).err();
+            refused = rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty()).err().filter(|_| root);
             refused.is_none()
         })
         .map_err(broken)?;
@@ -203,10 +269,13 @@ fn copy(
     Ok(())
 }
 
-/// Owner before mode: a change of owner takes set-user-ID bits away.
+/// Owner before mode: a change of owner takes set-user-ID bits away. Who is not root has all as its own.
 fn own(inode: &Inode, path: &Path) -> Result<()> {
-    let (uid, gid) = (Uid::from_raw(inode.uid), Gid::from_raw(inode.gid));
-    rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).doing("chown", path)?;
+    if rustix::process::geteuid().is_root() {
+        let (uid, gid) = (Uid::from_raw(inode.uid), Gid::from_raw(inode.gid));
+        rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+            .doing("chown", path)?;
+    }
     if inode.kind != Kind::Symlink {
         let mode = Mode::from_raw_mode(u32::from(inode.mode & 0o7777));
         rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()).doing("chmod", path)?;

@@ -5,6 +5,8 @@ use utoipa::ToSchema;
 
 /// Most mounts of a domain.
 const MOST_MOUNTS: usize = 64;
+/// Longest name of a volume.
+const LONGEST_NAME: usize = 255;
 /// Mount options by which programs' rights change, and their opposites: Docker's defaults first.
 const RIGHTS: [(&str, &str); 3] = [("nosuid", "suid"), ("nodev", "dev"), ("noexec", "exec")];
 /// The other options without a value.
@@ -32,6 +34,11 @@ pub struct Mount {
     /// What.
     #[serde(rename = "type", default)]
     pub kind: MountKind,
+    /// Of a bind, an absolute path of the host: a directory or a file. Of a volume, its name: it is made at first use; without
+    /// one it is a new volume, which goes with the domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4095)]
+    pub source: Option<String>,
     /// Where: an absolute path, not the root.
     #[schema(pattern = "^/.*[^/].*$", max_length = 4095)]
     pub target: String,
@@ -40,6 +47,12 @@ pub struct Mount {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub options: Vec<String>,
+    /// A bind's source that is missing is made, a directory; else it is an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub create_source: bool,
+    /// A volume that is empty stays so; else it gets what the image has at the target.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_copy: bool,
 }
 
 /// What can be mounted.
@@ -49,6 +62,10 @@ pub enum MountKind {
     /// Files in memory, empty at each start; they count as the domain's memory.
     #[default]
     Tmpfs,
+    /// A directory or a file of the host; what is mounted below it there is not part of it.
+    Bind,
+    /// A directory of the host's that is kept under a name, apart from domains.
+    Volume,
 }
 
 impl MountKind {
@@ -57,6 +74,8 @@ impl MountKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Tmpfs => "tmpfs",
+            Self::Bind => "bind",
+            Self::Volume => "volume",
         }
     }
 }
@@ -78,9 +97,26 @@ impl Files {
         }
         Ok(())
     }
+
+    /// Those that are files of the host: binds and volumes, in their order.
+    pub fn volumes(&self) -> impl Iterator<Item = &Mount> {
+        self.mounts.iter().filter(|mount| mount.is_volume())
+    }
 }
 
 impl Mount {
+    /// Whether it is files of the host: a bind or a volume.
+    #[must_use]
+    pub fn is_volume(&self) -> bool {
+        self.kind != MountKind::Tmpfs
+    }
+
+    /// Nothing in it can be changed.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.options.iter().rev().find(|o| matches!(o.as_str(), "ro" | "rw")).is_some_and(|o| o == "ro")
+    }
+
     /// Refuses what cannot be mounted.
     ///
     /// # Errors
@@ -93,22 +129,66 @@ impl Mount {
         if parts().any(|part| part == "." || part == "..") || self.target.contains('\0') {
             return Err(format!("{:?} has a part that is no name", self.target));
         }
-        self.options.iter().try_for_each(|option| check_option(option))
+        self.check_source()?;
+        self.options.iter().try_for_each(|option| check_option(self.kind, option))
     }
 
-    /// All its options, Docker's defaults (`nosuid`, `nodev`, `noexec`) included where nothing else is said.
+    fn check_source(&self) -> Result<(), String> {
+        let only = |what: &str, kind: &str| Err(format!("{}: {what} is for a {kind}", self.target));
+        match (self.kind, self.source.as_deref()) {
+            (MountKind::Tmpfs, Some(_)) => return Err("a tmpfs has no source".into()),
+            (MountKind::Bind, None) => return Err(format!("{}: a bind needs a source", self.target)),
+            (MountKind::Bind, Some(path)) if !path.starts_with('/') || path.contains('\0') => {
+                return Err(format!("{path:?} is no source of a bind: an absolute path of the host"));
+            }
+            (MountKind::Volume, Some(name)) => check_volume_name(name)?,
+            _ => {}
+        }
+        match self.kind {
+            MountKind::Tmpfs | MountKind::Volume if self.create_source => only("create_source", "bind"),
+            MountKind::Tmpfs | MountKind::Bind if self.no_copy => only("no_copy", "volume"),
+            _ => Ok(()),
+        }
+    }
+
+    /// All its options; of a tmpfs with Docker's defaults (`nosuid`, `nodev`, `noexec`) where nothing else is said.
     #[must_use]
     pub fn all_options(&self) -> Vec<&str> {
+        if self.is_volume() {
+            return self.options.iter().map(String::as_str).collect();
+        }
         let said = |word: &str| self.options.iter().any(|o| o == word);
         let defaults = RIGHTS.iter().filter(|(no, yes)| !said(no) && !said(yes)).map(|(no, _)| *no);
         defaults.chain(self.options.iter().map(String::as_str)).collect()
     }
 }
 
-fn check_option(option: &str) -> Result<(), String> {
+/// Refuses what is no name of a volume.
+///
+/// # Errors
+/// Why it is none.
+pub fn check_volume_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let good = (2..=LONGEST_NAME).contains(&name.len())
+        && name.chars().all(fits)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if good {
+        return Ok(());
+    }
+    let path =
+        if name.contains('/') { "; a directory of the host is given by its absolute path" } else { "" };
+    Err(format!(
+        "{name:?} is no name of a volume: 2 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit{path}"
+    ))
+}
+
+fn check_option(kind: MountKind, option: &str) -> Result<(), String> {
     let rights = RIGHTS.iter().any(|(no, yes)| option == *no || option == *yes);
     if rights || WORDS.contains(&option) {
         return Ok(());
+    }
+    if kind != MountKind::Tmpfs {
+        return Err(format!("{option:?} is no option of a {} here: {}", kind.name(), words().join(", ")));
     }
     let Some((key, value)) = option.split_once('=').filter(|(key, _)| VALUES.contains(key)) else {
         return Err(format!("{option:?} is no option of a tmpfs here: {}, {}", words().join(", "), values()));
@@ -168,6 +248,37 @@ mod tests {
         }
         let (_, said) = files(vec![mount("/a", &[]), mount("/a", &[])]).check().unwrap_err();
         assert!(said.contains("twice"));
+    }
+
+    #[test]
+    fn sources_are_of_their_kind() {
+        let of = |kind, source: Option<&str>, options: &[&str]| {
+            let source = source.map(str::to_owned);
+            Mount { kind, source, ..mount("/a", options) }
+        };
+        let (bind, volume) = (MountKind::Bind, MountKind::Volume);
+        for good in
+            [of(bind, Some("/"), &["ro"]), of(volume, Some("a.b_c-1"), &[]), of(volume, None, &["noexec"])]
+        {
+            good.check().unwrap();
+        }
+        for (wrong, why) in [
+            (of(MountKind::Tmpfs, Some("/x"), &[]), "no source"),
+            (of(bind, None, &[]), "needs a source"),
+            (of(bind, Some("x"), &[]), "absolute path"),
+            (of(bind, Some("/x"), &["size=1m"]), "no option of a bind"),
+            (of(volume, Some("a"), &[]), "no name of a volume"),
+            (of(volume, Some("-ab"), &[]), "no name of a volume"),
+            (of(volume, Some("a/b"), &[]), "by its absolute path"),
+            (Mount { create_source: true, ..of(volume, None, &[]) }, "for a bind"),
+            (Mount { no_copy: true, ..of(bind, Some("/x"), &[]) }, "for a volume"),
+        ] {
+            let said = wrong.check().unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(of(bind, Some("/"), &["rw", "ro"]).is_read_only());
+        assert!(!of(bind, Some("/"), &["ro", "rw"]).is_read_only());
+        assert!(of(volume, None, &[]).all_options().is_empty(), "as Docker has them");
     }
 
     #[test]

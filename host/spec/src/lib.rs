@@ -22,7 +22,7 @@ pub mod values;
 pub use cli::ResourceArgs;
 pub use domain::{CreateDomain, HealthCheck, Kind, LogTarget, RestartPolicy};
 pub use exec::{CreateExec, ResizeTerminal};
-pub use files::{Files, Mount, MountKind};
+pub use files::{Files, Mount, MountKind, check_volume_name};
 pub use network::{
     Network, NetworkKind, NetworkRate, NetworkRule, PortMapping, Protocol, RuleAction, RuleDirection,
 };

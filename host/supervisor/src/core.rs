@@ -12,6 +12,7 @@ use std::time::Duration;
 use doppel_api::{Code, EventKind, Problem};
 use doppel_freezer::FrozenStore;
 use doppel_image::Store;
+use doppel_volumes::VolumeStore;
 use tokio::sync::{mpsc, watch};
 
 use crate::config::Config;
@@ -42,6 +43,7 @@ pub(crate) struct Core {
     pub store: PathBuf,
     pub images: Store,
     pub frozen: FrozenStore,
+    pub volumes: VolumeStore,
     pub state: StateStore,
     pub domains: Mutex<DomainTable>,
     pub keepers: Keepers,
@@ -103,6 +105,7 @@ impl Core {
         let core = Arc::new(Self {
             images: Store::at(config.store.clone()),
             frozen: FrozenStore::new(&config.store),
+            volumes: VolumeStore::of(&config.store),
             audit: Audit::open(&config.store.join("supervisor/audit.log"))?,
             operations: Operations::new(&state, rows.take(Table::Operations), goes_on),
             arguments: config.arguments,
@@ -124,6 +127,7 @@ impl Core {
         });
         core.sweep();
         core.settle_images();
+        core.settle_volumes();
         core.settle_origins();
         core.meet_keepers(&mut happenings, config.replacement).await?;
         let weak = Arc::downgrade(&core);

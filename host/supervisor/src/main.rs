@@ -83,6 +83,13 @@ enum Verb {
     /// Says what this program is; a supervisor that is to go on as it asks
     #[command(hide = true)]
     About,
+    /// A storage service domain; the keeper starts it
+    #[command(name = doppel_storage::SERVICE, hide = true)]
+    StorageService {
+        /// Sleep whenever there is nothing to do.
+        #[arg(long)]
+        no_polling: bool,
+    },
     /// A network service domain; the keeper starts it
     #[command(name = doppel_net::SERVICE, hide = true)]
     NetworkService {
@@ -117,6 +124,9 @@ fn main() -> ExitCode {
         }
         Some(Verb::Openapi) => print(&format!("{:#}", doppel_supervisor::http::document())),
         Some(Verb::About) => daemon::about(),
+        Some(Verb::StorageService { no_polling }) => {
+            doppel_storage::serve(std::io::stdin().as_fd(), !no_polling).map_err(Into::into)
+        }
         Some(Verb::NetworkService { no_polling, outlives }) => {
             doppel_net::serve(std::io::stdin().as_fd(), !no_polling, outlives).map_err(Into::into)
         }

@@ -43,7 +43,8 @@ impl Supervisor {
     pub async fn list(&self, options: api::ListOptions) -> Answer<Vec<api::Domain>> {
         let state = options.state.as_deref();
         let labels: Vec<&str> = options.label.iter().flat_map(|l| l.split(',')).collect();
-        let mut all: Vec<api::Domain> = self.core.all().iter().map(|e| e.describe()).collect();
+        let mut all: Vec<api::Domain> =
+            self.core.all().iter().map(|e| e.describe(&self.core.volumes)).collect();
         all.retain(|d| {
             let has = |label: &&str| match label.split_once('=') {
                 Some((key, value)) => d.config.labels.get(key).is_some_and(|v| v == value),
@@ -59,7 +60,7 @@ impl Supervisor {
         Ok(all)
     }
     pub async fn inspect(&self, domain: &str) -> Answer<api::Domain> {
-        Ok(self.core.find(domain)?.describe())
+        Ok(self.core.find(domain)?.describe(&self.core.volumes))
     }
     pub async fn start(&self, domain: &str) -> Answer<api::Domain> {
         let (core, entry) = self.find(domain)?;
@@ -254,6 +255,21 @@ impl Supervisor {
     }
     pub async fn image_prune(&self) -> Answer<api::ImagePruneReport> {
         self.core.clone().image_prune().await
+    }
+    pub async fn volume_list(&self) -> Answer<Vec<api::Volume>> {
+        self.core.clone().volume_list().await
+    }
+    pub async fn volume_create(&self, what: api::CreateVolume) -> Answer<api::Volume> {
+        self.core.clone().volume_create(what).await
+    }
+    pub async fn volume_inspect(&self, name: &str) -> Answer<api::Volume> {
+        self.core.clone().volume_inspect(name.into()).await
+    }
+    pub async fn volume_remove(&self, name: &str, how: api::RemoveVolume) -> Answer<()> {
+        self.core.clone().volume_remove(name.into(), how).await
+    }
+    pub async fn volume_prune(&self, which: api::VolumePruneOptions) -> Answer<api::VolumePruneReport> {
+        self.core.clone().volume_prune(which).await
     }
     pub async fn operation_list(&self) -> Answer<Vec<api::Operation>> {
         Ok(self.core.operations.list())

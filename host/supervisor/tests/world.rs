@@ -252,7 +252,7 @@ fn input_attach_stop_kill() {
         assert_eq!(sup.unpause("p").await.unwrap().state, DomainState::Running);
         eventually("it goes on", async || sup.stats("p").await.unwrap().console_bytes > before).await;
         sup.pause("p").await.unwrap();
-        sup.remove("p", api::RemoveOptions { force: true }).await.unwrap();
+        sup.remove("p", api::RemoveOptions { force: true, volumes: true }).await.unwrap();
         let removed = sup.prune().await.unwrap().removed;
         assert_eq!(removed.len(), 3);
     });
@@ -373,7 +373,7 @@ fn a_new_supervisor_adopts_and_a_dead_keeper_is_reported() {
         }
         sup.start("d1").await.unwrap();
         assert_eq!(sup.inspect("d1").await.unwrap().state, DomainState::Running);
-        sup.remove("d1", api::RemoveOptions { force: true }).await.unwrap();
+        sup.remove("d1", api::RemoveOptions { force: true, volumes: true }).await.unwrap();
     });
 }
 
@@ -416,7 +416,7 @@ fn freeze_clone_hibernate_wake() {
         assert_eq!(sup.wake("w").await.unwrap().state, DomainState::Running);
         sup.hibernate("w").await.unwrap();
         sup.wake("w").await.unwrap();
-        sup.remove("w", api::RemoveOptions { force: true }).await.unwrap();
+        sup.remove("w", api::RemoveOptions { force: true, volumes: true }).await.unwrap();
         // Whoever ran on it may hold it for a moment longer.
         eventually("it is let go", async || sup.frozen_remove("warm").await.is_ok()).await;
         let left = std::fs::read_dir(place.config().store.join("frozen")).unwrap().count();

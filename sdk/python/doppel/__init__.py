@@ -19,6 +19,7 @@ from ._async.pty import AsyncPty, AsyncPtyHandle
 from ._async.sandbox import AsyncSandbox
 from ._async.supervisor import AsyncSupervisor
 from ._async.template import AsyncTemplate
+from ._async.volume import AsyncVolume
 from ._sync.client import Client
 from ._sync.commands import CommandHandle, Commands
 from ._sync.files import Files
@@ -27,6 +28,7 @@ from ._sync.pty import Pty, PtyHandle
 from ._sync.sandbox import Sandbox
 from ._sync.supervisor import Supervisor
 from ._sync.template import Template
+from ._sync.volume import Volume
 from ._wire import Command
 from .errors import (
     ApiError,
@@ -63,6 +65,7 @@ from .errors import (
     TooLarge,
     Unauthorized,
     Unsupported,
+    VolumeNotFound,
     WrongState,
 )
 from .models import (
@@ -92,6 +95,7 @@ from .models import (
     MemoryStats,
     Mount,
     MountKind,
+    MountPoint,
     Network,
     NetworkKind,
     NetworkRate,
@@ -110,6 +114,8 @@ from .models import (
     RuleDirection,
     TrafficStats,
     Version,
+    VolumeInfo,
+    VolumePruneReport,
 )
 
 __all__ = [
@@ -125,6 +131,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSupervisor",
     "AsyncTemplate",
+    "AsyncVolume",
     "Attached",
     "Cancelled",
     "CapacityExceeded",
@@ -176,6 +183,7 @@ __all__ = [
     "MethodNotAllowed",
     "Mount",
     "MountKind",
+    "MountPoint",
     "NameInUse",
     "Network",
     "NetworkKind",
@@ -213,5 +221,9 @@ __all__ = [
     "Unauthorized",
     "Unsupported",
     "Version",
+    "Volume",
+    "VolumeInfo",
+    "VolumeNotFound",
+    "VolumePruneReport",
     "WrongState",
 ]

@@ -69,13 +69,32 @@ def resources(
 Tmpfs = Sequence[str] | Mapping[str, str]
 
 
-def mounted(read_only: bool, tmpfs: Tmpfs) -> dict[str, Any] | None:
+#: Where volumes are mounted: for each path the name of a volume, or an absolute path of the supervisor's host; options may
+#: follow a colon (`data:ro`).
+Volumes = Mapping[str, str]
+
+
+def _volume(target: str, text: str) -> dict[str, Any]:
+    source, _, options = text.partition(":")
+    bind = source.startswith("/")
+    words = [o for o in options.split(",") if o]
+    return present(
+        type="bind" if bind else "volume",
+        source=source or None,
+        target=target,
+        options=[o for o in words if o != "nocopy"],
+        no_copy="nocopy" in words or None,
+    )
+
+
+def mounted(read_only: bool, tmpfs: Tmpfs, volumes: Volumes | None = None) -> dict[str, Any] | None:
     """`Files` of the interface; none if nothing was said."""
     given = tmpfs if isinstance(tmpfs, Mapping) else dict.fromkeys(tmpfs, "")
     mounts = [
         {"type": "tmpfs", "target": target, "options": [o for o in options.split(",") if o]}
         for target, options in given.items()
     ]
+    mounts += [_volume(target, text) for target, text in (volumes or {}).items()]
     return present(read_only=read_only or None, mounts=mounts or None) or None
 
 

@@ -102,6 +102,10 @@ class TemplateNotFound(NotFound):
     """No frozen image has this name."""
 
 
+class VolumeNotFound(NotFound):
+    """No volume of this name."""
+
+
 class CommandGone(NotFound):
     """The supervisor no longer knows this command."""
 
@@ -208,6 +212,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "domain_not_found": SandboxNotFound,
     "image_not_found": ImageNotFound,
     "frozen_not_found": TemplateNotFound,
+    "volume_not_found": VolumeNotFound,
     "exec_not_found": CommandGone,
     "operation_not_found": OperationNotFound,
     "file_not_found": FileNotFound,

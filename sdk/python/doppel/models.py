@@ -39,6 +39,8 @@ class MountKind(_Open):
     """What can be mounted."""
 
     TMPFS = "tmpfs"
+    BIND = "bind"
+    VOLUME = "volume"
 
 
 class Kind(_Open):
@@ -156,9 +158,16 @@ class EventKind(_Open):
 class Mount:
     """Something that is mounted."""
 
+    #: A bind's source that is missing is made, a directory; else it is an error.
+    create_source: bool = False
+    #: A volume that is empty stays so; else it gets what the image has at the target.
+    no_copy: bool = False
     #: Options as of mount(8): `ro`, `noexec`, `nosuid`, `nodev` and their opposites, `noatime`, `relatime`,
     #: `strictatime`; of a tmpfs `size` (bytes, with k, m, g or %), `mode` (octal), `uid`, `gid`, `nr_inodes`.
     options: list[str] = field(default_factory=list)
+    #: Of a bind, an absolute path of the host: a directory or a file. Of a volume, its name: it is made at first use;
+    #: without one it is a new volume, which goes with the domain.
+    source: str | None = None
     #: Where: an absolute path, not the root.
     target: str
     #: What.
@@ -382,6 +391,24 @@ class ExitInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MountPoint:
+    """What is mounted in a domain, in the words of Docker's `inspect`."""
+
+    #: Where it is in the domain.
+    destination: str
+    #: Its options.
+    mode: str
+    #: Of a volume: its name.
+    name: str | None = None
+    #: It can be written to.
+    rw: bool
+    #: Of a bind or volume: where its files are on the supervisor's host.
+    source: str | None = None
+    #: What.
+    type: MountKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
     """Where a running domain is in its network."""
 
@@ -487,6 +514,8 @@ class Domain:
     id: str
     #: Digest of the root image.
     image_digest: str
+    #: What is mounted in it.
+    mounts: list[MountPoint] = field(default_factory=list)
     #: Its name.
     name: str
     #: Its addresses and published ports while it runs, if it has a network.
@@ -727,6 +756,32 @@ class Info:
     reserved_memory_bytes: int
     #: Directory of images and state.
     store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeInfo:
+    """A volume."""
+
+    #: It was made for a domain that gave no name.
+    anonymous: bool
+    #: When it was made.
+    created_at: datetime
+    #: Key-value pairs for the user's own use.
+    labels: dict[str, str]
+    #: Where its files are on the supervisor's host.
+    mountpoint: str
+    #: Its name.
+    name: str
+    #: Ids of domains that have it, running or not.
+    used_by: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumePruneReport:
+    """What `POST /v1/volumes/prune` removed."""
+
+    #: Names of volumes that no domain had.
+    removed: list[str]
 
 
 # -- end of what is made

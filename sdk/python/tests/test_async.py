@@ -15,6 +15,7 @@ from doppel import (
     AsyncSandbox,
     AsyncSupervisor,
     AsyncTemplate,
+    AsyncVolume,
     CapacityExceeded,
     CloneError,
     CommandExit,
@@ -29,6 +30,7 @@ from doppel import (
     InUse,
     InvalidRequest,
     Kind,
+    MountKind,
     NameInUse,
     NetworkKind,
     NetworkRate,
@@ -45,6 +47,7 @@ from doppel import (
     TemplateNotFound,
     Unauthorized,
     Unsupported,
+    VolumeNotFound,
     WrongState,
 )
 from doppel._async.tasks import AsyncTask, sleep
@@ -114,6 +117,29 @@ async def test_read_only_with_files_in_memory(server, kind):
         assert all(word in done.stdout for word in ("nosuid", "nodev", "noexec"))
     with pytest.raises(InvalidRequest, match=r"files\.mounts\[0\]: .*no size"):
         await AsyncSandbox.create("busybox", tmpfs={"/work": "size=much"})
+
+
+@pytest.mark.parametrize("kind", ["para", "paene"])
+async def test_volumes(server, kind, tmp_path):
+    volume = await AsyncVolume.create(labels={"kind": kind})
+    assert volume.anonymous and volume.labels == {"kind": kind}
+    volumes = {"/data": volume.name, "/host": f"{tmp_path}:ro"}
+    (tmp_path / "f").write_text("host")
+    async with await AsyncSandbox.create("busybox", kind=kind, volumes=volumes) as box:
+        done = await box.commands.run("cp /host/f /data/g; touch /host/x")
+        assert "Read-only file system" in done.stderr
+        mounts = {m.destination: m for m in (await box.info()).mounts}
+        assert mounts["/data"].name == volume.name and mounts["/host"].source == str(tmp_path)
+        assert (mounts["/data"].rw, mounts["/host"].rw, mounts["/host"].type) == (True, False, MountKind.BIND)
+        with pytest.raises(InUse):
+            await AsyncVolume.remove(volume.name)
+    async with await AsyncSandbox.create("busybox", kind=kind, volumes={"/data": f"{volume.name}:ro"}) as box:
+        assert await box.files.read("/data/g") == "host"
+    await AsyncVolume.remove(volume.name)
+    with pytest.raises(VolumeNotFound):
+        await AsyncVolume.get(volume.name)
+    assert volume.name not in [v.name for v in await AsyncVolume.list()]
+    assert volume.name not in await AsyncVolume.prune(all=True)
 
 
 async def test_create_and_kill(server):

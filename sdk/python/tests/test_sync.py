@@ -16,6 +16,7 @@ from doppel import (
     Sandbox,
     Supervisor,
     Template,
+    Volume,
     CapacityExceeded,
     CloneError,
     CommandExit,
@@ -30,6 +31,7 @@ from doppel import (
     InUse,
     InvalidRequest,
     Kind,
+    MountKind,
     NameInUse,
     NetworkKind,
     NetworkRate,
@@ -46,6 +48,7 @@ from doppel import (
     TemplateNotFound,
     Unauthorized,
     Unsupported,
+    VolumeNotFound,
     WrongState,
 )
 from doppel._sync.tasks import Task, sleep
@@ -115,6 +118,29 @@ def test_read_only_with_files_in_memory(server, kind):
         assert all(word in done.stdout for word in ("nosuid", "nodev", "noexec"))
     with pytest.raises(InvalidRequest, match=r"files\.mounts\[0\]: .*no size"):
         Sandbox.create("busybox", tmpfs={"/work": "size=much"})
+
+
+@pytest.mark.parametrize("kind", ["para", "paene"])
+def test_volumes(server, kind, tmp_path):
+    volume = Volume.create(labels={"kind": kind})
+    assert volume.anonymous and volume.labels == {"kind": kind}
+    volumes = {"/data": volume.name, "/host": f"{tmp_path}:ro"}
+    (tmp_path / "f").write_text("host")
+    with Sandbox.create("busybox", kind=kind, volumes=volumes) as box:
+        done = box.commands.run("cp /host/f /data/g; touch /host/x")
+        assert "Read-only file system" in done.stderr
+        mounts = {m.destination: m for m in (box.info()).mounts}
+        assert mounts["/data"].name == volume.name and mounts["/host"].source == str(tmp_path)
+        assert (mounts["/data"].rw, mounts["/host"].rw, mounts["/host"].type) == (True, False, MountKind.BIND)
+        with pytest.raises(InUse):
+            Volume.remove(volume.name)
+    with Sandbox.create("busybox", kind=kind, volumes={"/data": f"{volume.name}:ro"}) as box:
+        assert box.files.read("/data/g") == "host"
+    Volume.remove(volume.name)
+    with pytest.raises(VolumeNotFound):
+        Volume.get(volume.name)
+    assert volume.name not in [v.name for v in Volume.list()]
+    assert volume.name not in Volume.prune(all=True)
 
 
 def test_create_and_kill(server):

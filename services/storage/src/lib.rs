@@ -24,5 +24,6 @@ mod volume;
 
 pub use engine::{ClientId, Engine};
 pub use manager::{Attachment, Manager, SERVICE};
+pub use nodes::nodes_file;
 pub use serve::serve;
 pub use volume::Volume;

@@ -122,13 +122,46 @@ impl Manager {
     /// # Errors
     /// Too many of them, or what the host says.
     pub fn attach(&self, volumes: Vec<Volume>) -> io::Result<Attachment> {
+        self.attach_in(volumes, nodes::memory()?)
+    }
+
+    /// The same, with what the service knows of files in a file of [`crate::nodes_file`].
+    ///
+    /// # Errors
+    /// As above.
+    pub fn attach_in(&self, volumes: Vec<Volume>, nodes: OwnedFd) -> io::Result<Attachment> {
+        let (memory, doorbell) = doppel_service::make(SIZE)?;
+        self.add(volumes, memory, doorbell, nodes)
+    }
+
+    /// Goes on with a domain that was attached in a process that has died: with its channel and doorbell, as the domain has
+    /// them, the same volumes, and that file.
+    ///
+    /// # Errors
+    /// It is no channel, or as above.
+    pub fn resume(
+        &self,
+        volumes: Vec<Volume>,
+        (memory, doorbell): (OwnedFd, OwnedFd),
+        nodes: OwnedFd,
+    ) -> io::Result<Attachment> {
+        doppel_service::check_memory(&memory, SIZE)?;
+        doppel_service::check_bell(&doorbell)?;
+        self.add(volumes, memory, doorbell, nodes)
+    }
+
+    fn add(
+        &self,
+        volumes: Vec<Volume>,
+        memory: OwnedFd,
+        doorbell: OwnedFd,
+        nodes: OwnedFd,
+    ) -> io::Result<Attachment> {
         if volumes.len() as u64 > VOLUMES {
             let text = format!("{} volumes: a domain has at most {VOLUMES}", volumes.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let (memory, doorbell) = doppel_service::make(SIZE)?;
         let (memory, doorbell) = (Arc::new(memory), Arc::new(doorbell));
-        let nodes = nodes::memory()?;
         let mut state = self.shared.lock();
         state.last_key += 1;
         let key = state.last_key;

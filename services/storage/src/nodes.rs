@@ -2,14 +2,18 @@
 //! the files again by their handles; descriptors are a cache.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use doppel_abi_service::storage::VOLUMES;
 use doppel_sys::handle::{Handle, LONGEST};
 use doppel_sys::shared::{SharedMap, offset};
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use crate::volume::Volume;
@@ -23,12 +27,34 @@ pub(crate) const SIZE: u64 = MOST as u64 * RECORD as u64;
 /// Files that are held open for a domain, beside those that could not be found again.
 const OPEN: usize = 512;
 
+/// How long a service that has lost its manager may take to end, and how often that is looked for.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(1);
+
 /// Makes the memory for a domain.
 pub(crate) fn memory() -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create("doppel-nodes", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, SIZE)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
+}
+
+/// A file for this memory which a successor of the process that has it finds; locked, as long as that process or a service of
+/// its has it: who follows waits for these to be gone.
+///
+/// # Errors
+/// What the host says; or they are not gone in time.
+pub fn nodes_file(path: &Path) -> io::Result<OwnedFd> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+            done => break done?,
+        }
+    }
+    file.set_len(SIZE)?;
+    Ok(file.into())
 }
 
 /// A file that a domain knows.

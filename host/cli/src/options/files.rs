@@ -1,9 +1,11 @@
-//! `--tmpfs`, `--mount`, `--read-only`: what is mounted in a domain.
+//! `--tmpfs`, `--mount`, `--volume`, `--read-only`: what is mounted in a domain.
 
 use std::str::FromStr;
 
 use clap::Args;
 use doppel_api::{Files, Mount, MountKind};
+
+use crate::options::mounts::{Volume, Words};
 
 /// Options about files.
 #[derive(Args, Debug, Default)]
@@ -15,9 +17,14 @@ pub struct FileArgs {
     /// said otherwise
     #[arg(long, value_name = "PATH[:OPTIONS]")]
     tmpfs: Vec<Tmpfs>,
-    /// The same in words: `type=tmpfs,target=PATH[,tmpfs-size=SIZE][,tmpfs-mode=MODE][,readonly]`
+    /// Mount a directory or file of the host, a volume, or memory:
+    /// `type=bind|volume|tmpfs,source=SOURCE,target=PATH[,readonly][,tmpfs-size=SIZE][,tmpfs-mode=MODE][,volume-nocopy]`
     #[arg(long, value_name = "MOUNT")]
     mount: Vec<Words>,
+    /// Mount a volume by its name, or a directory or file of the host by its absolute path: `[SOURCE:]PATH[:OPTIONS]`, with
+    /// options as ro and nocopy; without a source a new volume, which goes with the domain
+    #[arg(short, long, value_name = "VOLUME")]
+    volume: Vec<Volume>,
 }
 
 /// What `--tmpfs` says.
@@ -30,49 +37,8 @@ impl FromStr for Tmpfs {
     fn from_str(text: &str) -> Result<Self, String> {
         let (target, options) = text.split_once(':').unwrap_or((text, ""));
         let options = options.split(',').filter(|o| !o.is_empty()).map(str::to_owned).collect();
-        checked(Mount { kind: MountKind::Tmpfs, target: target.to_owned(), options }).map(Self)
-    }
-}
-
-/// What `--mount` says.
-#[derive(Clone, Debug)]
-struct Words(Mount);
-
-impl FromStr for Words {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split(',').find_map(|word| word.strip_prefix("type=")) {
-            Some("tmpfs") => {}
-            // Docker's own default.
-            None | Some("bind" | "volume") => {
-                return Err(
-                    "domains have no volumes and no directories of the host yet: `doppel cp` copies, \
-                            and type=tmpfs is memory"
-                        .into(),
-                );
-            }
-            Some(kind) => return Err(format!("type={kind}: only type=tmpfs can be mounted")),
-        }
-        let mut mount = Mount::default();
-        for word in text.split(',') {
-            let (key, value) = word.split_once('=').unwrap_or((word, ""));
-            match key {
-                "type" => {}
-                "target" | "destination" | "dst" => value.clone_into(&mut mount.target),
-                "tmpfs-size" => mount.options.push(format!("size={value}")),
-                "tmpfs-mode" => mount.options.push(format!("mode={value}")),
-                "readonly" | "ro" if matches!(value, "" | "1" | "true") => mount.options.push("ro".into()),
-                "readonly" | "ro" if matches!(value, "0" | "false") => {}
-                "source" | "src" => return Err(format!("{word:?}: a tmpfs has no source")),
-                _ => {
-                    return Err(format!(
-                        "{word:?} is not type=, target=, tmpfs-size=, tmpfs-mode= or readonly"
-                    ));
-                }
-            }
-        }
-        checked(mount).map(Self)
+        checked(Mount { kind: MountKind::Tmpfs, target: target.to_owned(), options, ..Mount::default() })
+            .map(Self)
     }
 }
 
@@ -84,11 +50,9 @@ fn checked(mount: Mount) -> Result<Mount, String> {
 impl FileArgs {
     /// What they ask for.
     pub fn given(&self) -> Files {
-        let tmpfs = self.tmpfs.iter().map(|m| m.0.clone());
-        Files {
-            read_only: self.read_only,
-            mounts: tmpfs.chain(self.mount.iter().map(|m| m.0.clone())).collect(),
-        }
+        let tmpfs = self.tmpfs.iter().map(|m| &m.0);
+        let all = tmpfs.chain(self.mount.iter().map(|m| &m.0)).chain(self.volume.iter().map(|m| &m.0));
+        Files { read_only: self.read_only, mounts: all.cloned().collect() }
     }
 }
 
@@ -104,22 +68,9 @@ mod tests {
             tmpfs("/run:size=64m,mode=755").unwrap(),
             mount("type=tmpfs,dst=/run,tmpfs-size=64m,tmpfs-mode=755").unwrap()
         );
-        assert_eq!(mount("type=tmpfs,target=/a,readonly").unwrap().options, ["ro"]);
         assert!(tmpfs("/run").unwrap().options.is_empty());
         for wrong in ["run", "/run:size=much", "/run:bind", "/"] {
             tmpfs(wrong).unwrap_err();
-        }
-        for (wrong, why) in [
-            ("type=tmpfs,src=/a,dst=/b", "no source"),
-            ("type=volume,dst=/b", "no volumes"),
-            ("dst=/b", "no volumes"),
-            ("type=npipe,dst=/b", "only type=tmpfs"),
-            ("type=tmpfs", "no place"),
-            ("type=tmpfs,dst=/b,size=1", "is not type="),
-            ("type=tmpfs,dst=/b,tmpfs-mode=9", "no mode"),
-        ] {
-            let said = mount(wrong).unwrap_err();
-            assert!(said.contains(why), "{said}");
         }
     }
 }

@@ -3,8 +3,10 @@
 pub mod defaults;
 pub mod files;
 pub mod kind;
+pub mod mounts;
 pub mod network;
 pub mod pull;
 pub mod rates;
 pub mod rules;
+pub mod storage;
 pub mod values;

@@ -14,6 +14,7 @@ use doppel_spec::ResourceArgs;
 
 use crate::options::defaults;
 use crate::options::pull::{self, PullPolicy};
+use crate::options::storage::Storage;
 use crate::options::values;
 use crate::terminal::out::TOOL_ERROR;
 use crate::terminal::out::tell;
@@ -112,12 +113,15 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let wanted =
         Wanted { command: args.command, entrypoint: args.entrypoint, user: args.user, workdir: args.workdir };
     let launch = launch(&image, wanted, |name| File::open(&path).ok().and_then(|f| small_file(&f, name)))?;
+    let kind = args.kind.choose();
+    let (mut files, store) = (args.files.given(), Store::from_env().root().to_owned());
+    let storage = Storage::prepare(&mut files, kind, &path, &store)?;
     let network = args.network.attach(resources.memory_bytes)?;
     let config = DomainConfig {
-        kind: args.kind.choose(),
+        kind,
         network: network.as_ref().map(crate::options::network::Network::link),
         kernel: args.kernel,
-        store: Some(Store::from_env().root().to_owned()),
+        store: Some(store),
         env: values::environment(args.tty, &image.env, &launch.user.home, &args.env, |name| {
             std::env::var_os(name)
         })?,
@@ -132,7 +136,9 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
         stdin: args.interactive,
         trace: args.trace,
         no_patch: args.no_patch,
-        files: args.files.given(),
+        files,
+        sources: storage.sources(),
+        storage: storage.link(),
         freeze_to: match &args.freeze_as {
             Some(name) => Some(frozen_store().vacant(name, place(args.in_memory))?),
             None => None,

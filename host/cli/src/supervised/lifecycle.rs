@@ -1,6 +1,5 @@
 //! Verbs that change domains: stop kill pause unpause restart rm rename wait update prune.
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -47,8 +46,8 @@ pub struct RmArgs {
     /// Kill it first if it runs
     #[arg(short, long)]
     force: bool,
-    /// Accepted for habit's sake: there are no volumes
-    #[arg(short, long, hide = true)]
+    /// Remove its volumes without a name of their own too
+    #[arg(short, long)]
     volumes: bool,
     #[command(flatten)]
     names: Names,
@@ -132,9 +131,9 @@ pub fn unpause(args: &Names) -> Outcome {
 
 /// Removes domains.
 pub fn remove(args: &RmArgs) -> Outcome {
-    let RmArgs { force, volumes: _, names } = args;
+    let RmArgs { force, volumes, names } = args;
     let client = supervisor()?;
-    let how = RemoveOptions { force: *force };
+    let how = RemoveOptions { force: *force, volumes: *volumes };
     let remove = |name: &str| match client.remove(name, &how) {
         // As with Docker: what is to be gone is gone.
         Err(e) if *force && e.code() == Some(Code::DomainNotFound) => {
@@ -189,14 +188,8 @@ pub fn update(args: &UpdateArgs) -> Outcome {
 /// Removes domains that have ended.
 pub fn prune(args: &PruneArgs) -> Outcome {
     let client = supervisor()?;
-    if !args.force && std::io::stdin().is_terminal() {
-        out::print(format_args!("This removes all domains that do not run. Go on? [y/N] "))?;
-        out::stdout().flush()?;
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        if !matches!(answer.trim(), "y" | "Y" | "yes") {
-            return Ok(ExitCode::SUCCESS);
-        }
+    if !args.force && !out::confirmed("This removes all domains that do not run.")? {
+        return Ok(ExitCode::SUCCESS);
     }
     let report = match client.prune() {
         Ok(report) => report,

@@ -13,6 +13,7 @@ pub mod run;
 pub mod services;
 pub mod show;
 pub mod upgrade;
+pub mod volumes;
 pub mod watch;
 
 use std::error::Error;

@@ -86,7 +86,7 @@ fn refused(error: &Error) -> Outcome {
 /// It was made but could not be started.
 fn not_run(client: &Client, created: &Created, error: &Error, remove: bool) -> Outcome {
     if (remove || created.domain.config.auto_remove)
-        && let Err(e) = client.remove(&created.domain.id, &RemoveOptions { force: true })
+        && let Err(e) = client.remove(&created.domain.id, &RemoveOptions { force: true, volumes: true })
         && e.code() != Some(doppel_api::Code::DomainNotFound)
     {
         tell!("doppel: {} is not removed: {e}", created.domain.name);

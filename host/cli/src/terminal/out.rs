@@ -86,6 +86,18 @@ pub fn print(text: fmt::Arguments<'_>) -> io::Result<()> {
 /// Exit code of an error of the tool itself, as opposed to those of the program it runs.
 pub const TOOL_ERROR: u8 = 125;
 
+/// Whether whoever is at the terminal wants it; without one nobody is asked.
+pub fn confirmed(question: &str) -> io::Result<bool> {
+    if !io::stdin().is_terminal() {
+        return Ok(true);
+    }
+    print(format_args!("{question} Go on? [y/N] "))?;
+    stdout().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 /// Says something on standard error, in one piece. If nobody hears it, there is nobody to tell.
 pub fn tell_line(text: fmt::Arguments<'_>) {
     let _ = stderr().write_all(format!("{text}\n").as_bytes());

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Verbs of Docker that are not ours.
-const VERBS: [(&str, &str); 22] = [
+const VERBS: [(&str, &str); 21] = [
     (
         "build",
         "`doppel image build` makes an image of Debian packages; push one that another tool built, or `doppel image import` it",
@@ -31,15 +31,12 @@ const VERBS: [(&str, &str); 22] = [
     ("search", "there is no search of registries"),
     ("system", "`doppel info`, `doppel prune`, `doppel image prune`, `doppel frozen prune`"),
     ("tag", "`doppel image tag`"),
-    ("volume", "there are no volumes yet; `doppel cp` copies files"),
 ];
 
 /// Options of Docker that are not ours, and `-h`.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 6] = [
     ("-h", "--help is help; -h is the host name, of `run` and `create`"),
-    ("-v", "there are no volumes yet; `doppel cp` copies files"),
-    ("--volume", "there are no volumes yet; `doppel cp` copies files"),
-    ("--mount", "there are no volumes yet; `doppel cp` copies files"),
+    ("--volumes-from", "-v names volumes, and several domains may have the same"),
     ("--privileged", "programs are root in their domain, and nothing outside"),
     ("--cap-add", "programs are root in their domain, and nothing outside"),
     ("--init", "a domain's guest kernel collects orphans by itself"),
@@ -48,7 +45,7 @@ const OPTIONS: [(&str, &str); 8] = [
 
 /// Verbs that nobody should be led to.
 fn is_hidden(name: &str) -> bool {
-    name == doppel_net::SERVICE || name == "debug"
+    name == doppel_net::SERVICE || name == doppel_storage::SERVICE || name == "debug"
 }
 
 fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
@@ -114,7 +111,7 @@ mod tests {
             ("doppel commit a b", "doppel image import"),
             ("doppel login", "config.json"),
             ("doppel network ls", "--network NAME"),
-            ("doppel run -v a:b busybox", "no volumes yet"),
+            ("doppel run --volumes-from a busybox", "-v names volumes"),
             ("doppel ps -h", "--help is help"),
             ("doppel stpo a", "'stop'"),
             ("doppel ps --quite", "--quiet"),

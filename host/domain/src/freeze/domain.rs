@@ -13,6 +13,7 @@ use crate::freeze::frozen::{FreezeReport, image_digest};
 use crate::freeze::shadow;
 use crate::freeze::share::Member;
 use crate::io::ring::{post, registers};
+use crate::launch::config::no_freeze;
 use crate::lock::lock;
 use crate::run::state::{Core, Stopped, ended};
 use crate::{Error, Kind};
@@ -75,6 +76,9 @@ impl Core {
                  and hibernated",
                 self.label()
             )));
+        }
+        if !self.born.volumes.is_empty() {
+            return Err(no_freeze(&self.born.volumes));
         }
         if to.exists() && !(stop && self.woke_from(to)) {
             return Err(Error::Config(format!("{} exists; remove it or choose another name", to.display())));

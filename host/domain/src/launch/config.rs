@@ -56,6 +56,9 @@ pub struct DomainConfig {
     pub no_patch: bool,
     /// What is mounted before the program starts.
     pub files: doppel_spec::Files,
+    /// Where on this host the binds and volumes of `files` are, in their order. A paene domain has these themselves; those of
+    /// a para domain are the caller's to attach to a storage service, in this order, as `storage`.
+    pub sources: Vec<PathBuf>,
     /// File of the frozen image to make when the program asks for it (`/sys/power/state`); none refuses.
     pub freeze_to: Option<PathBuf>,
     /// End the domain once it has frozen itself.
@@ -133,6 +136,7 @@ impl DomainConfig {
             trace: false,
             no_patch: false,
             files: doppel_spec::Files::default(),
+            sources: Vec::new(),
             freeze_to: None,
             freeze_stop: false,
             capture: false,
@@ -166,6 +170,7 @@ impl DomainConfig {
         if let Err((i, why)) = self.files.check() {
             return wrong(format!("mount {i}: {why}"));
         }
+        self.check_volumes()?;
         if self.kind == Kind::Paene {
             self.check_paene()?;
         } else if self.resources.disk_bytes.is_some() || self.resources.disk_inodes.is_some() {
@@ -174,6 +179,24 @@ impl DomainConfig {
             );
         }
         self.check_limits()
+    }
+
+    /// Refuses volumes that are nowhere, and what domains that have some cannot do.
+    fn check_volumes(&self) -> Result<(), Error> {
+        let count = self.files.volumes().count();
+        let attached = self.kind == Kind::Paene || self.storage.is_some() == (count > 0);
+        if count != self.sources.len() || !attached {
+            return Err(Error::Config("volumes are asked for, and none are attached".into()));
+        }
+        if count > 0 && self.freeze_to.is_some() {
+            return Err(no_freeze(&self.volumes()));
+        }
+        Ok(())
+    }
+
+    /// What of it is files of the host, as people name them.
+    pub(crate) fn volumes(&self) -> Vec<String> {
+        self.files.volumes().map(|v| v.source.clone().unwrap_or_else(|| v.target.clone())).collect()
     }
 
     /// Refuses what only a guest kernel can do.
@@ -211,6 +234,14 @@ impl DomainConfig {
             None => rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count()).max(1),
         }
     }
+}
+
+/// Why a domain with these volumes is not frozen.
+pub(crate) fn no_freeze(volumes: &[String]) -> Error {
+    Error::Unsupported(format!(
+        "a domain with volumes cannot be frozen, cloned or hibernated yet: it has {}",
+        volumes.join(", ")
+    ))
 }
 
 /// Checks a limit on memory, in bytes.

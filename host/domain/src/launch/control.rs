@@ -13,6 +13,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::freeze::frozen::Resume;
 use crate::launch::defaults::{bound_of, host_memory};
+use crate::launch::mounts;
 use crate::{DomainConfig, Error};
 
 /// Arena size: sparse, so only what the guest kernel touches costs anything.
@@ -187,10 +188,7 @@ pub(crate) fn encode_args(
         "BootArgs changed: see docs/machine-interface.md"
     );
     let last = [config.cwd.clone(), config.hostname.clone()];
-    let mounts = config.files.mounts.iter().flat_map(|mount| {
-        [mount.target.clone(), mount.kind.name().to_owned(), mount.all_options().join(",")]
-    });
-    let last = last.into_iter().chain(mounts.map(Into::into)).collect::<Vec<OsString>>();
+    let last = last.into_iter().chain(mounts::encoded(config)).collect::<Vec<OsString>>();
     for text in config.argv.iter().chain(&config.env).chain(&config.clone_args).chain(&last) {
         let bytes = text.as_bytes();
         if bytes.contains(&0) {

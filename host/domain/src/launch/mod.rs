@@ -7,6 +7,7 @@ pub mod elf;
 pub mod first_process;
 pub mod kernel;
 pub mod kernel_cache;
+pub mod mounts;
 pub mod namespaces;
 pub mod pool;
 pub mod speculation;

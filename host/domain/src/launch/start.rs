@@ -191,6 +191,7 @@ fn born(config: &DomainConfig, kernel: [u8; 32], vcpus: u32, resume: Option<Resu
         owner: rustix::process::geteuid().as_raw(),
         freeze_to: config.freeze_to.clone(),
         freeze_stop: config.freeze_stop,
+        volumes: config.volumes(),
         resume,
     }
 }
@@ -219,6 +220,7 @@ impl Domain {
                 wake: r.wake,
             }),
             network,
+            volumes: born.volumes.clone(),
             group: self.cgroup.as_ref().and_then(|group| group.name()),
         };
         let hostname = lock(&self.core.hostname).clone();

@@ -113,11 +113,20 @@ impl Predecessors {
     }
 }
 
+/// A domain's channels to services, each with the service's doorbell.
+#[derive(Debug, Default)]
+pub struct Channels {
+    /// To a network service, if it has one.
+    pub network: Option<(OwnedFd, OwnedFd)>,
+    /// To a storage service, if it has one.
+    pub storage: Option<(OwnedFd, OwnedFd)>,
+}
+
 /// What became of a domain that was to be adopted.
 #[derive(Debug)]
 pub enum Adopted {
-    /// It goes on; and its channel to a network service with the doorbell, if it has one.
-    Lives(Key, Option<(OwnedFd, OwnedFd)>),
+    /// It goes on, with these channels.
+    Lives(Key, Channels),
     /// It has ended.
     Gone(Box<Gone>),
 }
@@ -150,16 +159,16 @@ impl Leftover {
         Gone { outcome, asleep, usage, _record: recorded, _cgroup: cgroup, _identity: identity }
     }
 
-    /// One that lives, as ours; and its channel to a network service, if it has one.
+    /// One that lives, as ours; and its channels to services.
     pub fn go_on(
         self,
         process: OwnedFd,
         memory: Memory,
         taken: Option<(Stream, u32)>,
         limit: Option<u64>,
-    ) -> (Domain, Option<(OwnedFd, OwnedFd)>) {
+    ) -> (Domain, Channels) {
         let Self { record, birth, recorded, cgroup, identity } = self;
-        let Memory { map, doorbell, resume, network } = memory;
+        let Memory { map, doorbell, resume, channels } = memory;
         let console = Console::adopt(&map, birth.boot_flags, record.served, taken);
         let sessions = Slots::adopt(&map);
         let core = Arc::new(Core {
@@ -179,6 +188,7 @@ impl Leftover {
                 owner: birth.owner,
                 freeze_to: birth.freeze_to,
                 freeze_stop: birth.freeze_stop,
+                volumes: birth.volumes,
             },
             hostname: Mutex::new(record.hostname),
             share: Mutex::new(None),
@@ -204,7 +214,7 @@ impl Leftover {
             tty: birth.boot_flags & boot_flags::TTY != 0,
             times: StartTimes::default(),
         };
-        (domain, network)
+        (domain, channels)
     }
 }
 
@@ -216,7 +226,7 @@ pub(crate) struct Memory {
     map: SharedMap,
     doorbell: OwnedFd,
     resume: Option<Resume>,
-    network: Option<(OwnedFd, OwnedFd)>,
+    channels: Channels,
 }
 
 /// The domain's first process and its memory, or why it is not to be adopted; then it is dead.
@@ -252,15 +262,22 @@ fn memory(process: &OwnedFd, birth: &Birth) -> Result<Memory, Error> {
     // It is what it was made as: neither a domain nor an attendant can put another there, or make it shorter.
     doppel_service::check_memory(&control, control::SIZE).map_err(Error::host("use its control area"))?;
     let doorbell = take(fd::DOORBELL)?;
-    let network = birth.network.then(|| Ok::<_, Error>((take(fd::NETWORK)?, take(fd::NETWORK_DOORBELL)?)));
-    let network = network.transpose()?;
-    let map = outcome::map(control.as_fd(), network.as_ref().map(|(channel, _)| channel.as_fd()))?;
+    let both = |there: bool, memory, doorbell| {
+        there.then(|| Ok::<_, Error>((take(memory)?, take(doorbell)?))).transpose()
+    };
+    let served = birth.kind == Kind::Para && !birth.volumes.is_empty();
+    let channels = Channels {
+        network: both(birth.network, fd::NETWORK, fd::NETWORK_DOORBELL)?,
+        storage: both(served, fd::STORAGE, fd::STORAGE_DOORBELL)?,
+    };
+    let network = channels.network.as_ref().map(|(channel, _)| channel.as_fd());
+    let map = outcome::map(control.as_fd(), network)?;
     let resume = birth.origin.as_ref().map(|origin| {
         // The domain has it open, and so locked.
         let image = Arc::new(FrozenImage::open_unchecked(&origin.path)?);
         Ok::<_, Error>(Resume { image, index: origin.index, wake: origin.wake, hold: false })
     });
-    Ok(Memory { map, doorbell, resume: resume.transpose()?, network })
+    Ok(Memory { map, doorbell, resume: resume.transpose()?, channels })
 }
 
 /// Whoever stopped the domain for a moment is gone, and what it needed of it.

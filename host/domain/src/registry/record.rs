@@ -46,6 +46,9 @@ pub(crate) struct Birth {
     pub freeze_stop: bool,
     pub origin: Option<Origin>,
     pub network: bool,
+    /// What of it is files of the host; a para domain has a channel to a storage service for it.
+    #[serde(default)]
+    pub volumes: Vec<String>,
     /// Name of its control group.
     pub group: Option<String>,
 }
@@ -206,6 +209,7 @@ mod tests {
             freeze_stop: false,
             origin: None,
             network: false,
+            volumes: Vec::new(),
             group: None,
         }
     }

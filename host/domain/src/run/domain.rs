@@ -113,6 +113,7 @@ impl Domain {
             && self.core.record.is_some() == wanted.keep.is_some()
             && wanted.freeze_to.is_none()
             && wanted.network.is_none()
+            && wanted.storage.is_none()
             // It has been told how much memory there is.
             && wanted.resources.memory_bytes != Some(UNBOUNDED)
     }

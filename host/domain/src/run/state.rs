@@ -103,6 +103,8 @@ pub(crate) struct Born {
     pub owner: u32,
     pub freeze_to: Option<PathBuf>,
     pub freeze_stop: bool,
+    /// What of it is files of the host.
+    pub volumes: Vec<String>,
 }
 
 /// The domain standing still; goes on when dropped, if it is to.

@@ -29,13 +29,13 @@ impl Fleet {
         match found {
             Ok((process, memory)) => {
                 let (stopping, output) = (left.record.stopping, adoption.output);
-                let (domain, network) =
+                let (domain, channels) =
                     left.go_on(process, memory, adoption.taken, adoption.resources.memory_bytes);
                 let key = self.add(domain, output)?;
                 if stopping {
                     self.settle(key);
                 }
-                Ok(Adopted::Lives(key, network))
+                Ok(Adopted::Lives(key, channels))
             }
             Err(why) => Ok(Adopted::Gone(Box::new(left.gone(adoption, &why)))),
         }

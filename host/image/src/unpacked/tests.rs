@@ -75,6 +75,26 @@ fn an_unpacked_image_is_the_image() {
 }
 
 #[test]
+fn a_directory_is_copied_out_without_devices_and_by_links_inside() {
+    let (_dir, image, _) = store();
+    let to = tempfile::tempdir().unwrap();
+    if is_root() {
+        assert!(copy_out(&image, "/b", to.path()).unwrap());
+        let names = |dir: &Path| {
+            let mut all: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(names(to.path()), ["fifo", "link"]);
+        let made = fs::metadata(to.path()).unwrap();
+        assert_eq!((made.permissions().mode() & 0o7777, made.uid()), (0o2755, 70_000));
+    }
+    for none in ["/none", "/a", "/b/link", "/b/null/x"] {
+        assert!(!copy_out(&image, none, to.path()).unwrap(), "{none}");
+    }
+}
+
+#[test]
 fn it_is_made_once_and_goes_with_the_image_and_its_users() {
     if !is_root() {
         return;

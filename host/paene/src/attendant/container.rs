@@ -23,6 +23,7 @@ use crate::program::{bundle, start};
 use crate::root::lower::Lower;
 use crate::root::owners::Owners;
 use crate::root::tree::{self, Quota};
+use crate::root::volumes;
 
 /// A container with its first process, which waits to become the program or is it.
 pub(crate) struct Container {
@@ -70,8 +71,10 @@ pub(crate) fn make(
     link: Option<&Link>,
 ) -> Result<Container, Failure> {
     // Before they are out of sight.
+    let volumes = volumes::open(request, owners)?;
     let groups = groups.iter().map(|dir| Group::open(dir)).collect::<Result<Vec<_>, _>>()?;
     tree::view()?;
+    let volumes = volumes::place(volumes)?;
     let rootfs = tree::make(image, quota)?;
     // The program says if it is not there.
     let _ = tree::make_directory(&rootfs, Path::new(&request.cwd), owners);
@@ -81,7 +84,7 @@ pub(crate) fn make(
             .map_err(cannot("write /etc/resolv.conf and /etc/hosts"))?;
     }
     let dir = Path::new(tree::RUN).join("bundle");
-    bundle::write(&dir, &rootfs, request, owners).map_err(cannot("describe the container"))?;
+    bundle::write(&dir, &rootfs, request, owners, &volumes).map_err(cannot("describe the container"))?;
     let (report, theirs_report) = talk::pair().map_err(cannot("make a socket"))?;
     let executor = Become { request: Arc::new(request.clone()), report: Arc::new(theirs_report) };
     let build = || {

@@ -1,5 +1,6 @@
 //! The container as OCI's runtime specification describes one (`config.json`), for libcontainer.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::program::request::Request;
 use crate::root::owners::Owners;
+use crate::root::volumes::{Bind, is_volume};
 
 /// What root in a domain may do, to what is its own: Docker's default set.
 pub(crate) const CAPABILITIES: &[(&str, CapabilitySet)] = &[
@@ -51,12 +53,38 @@ const MASKED: &[&str] = &[
 const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Writes the bundle of a container whose root file system is at `root`.
-pub(crate) fn write(dir: &Path, root: &Path, request: &Request, owners: Owners) -> io::Result<()> {
+pub(crate) fn write(
+    dir: &Path,
+    root: &Path,
+    request: &Request,
+    owners: Owners,
+    volumes: &[Bind],
+) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    fs::write(dir.join("config.json"), serde_json::to_vec(&config(root, request, owners))?)
+    fs::write(dir.join("config.json"), serde_json::to_vec(&config(root, request, owners, volumes))?)
 }
 
-fn config(root: &Path, request: &Request, owners: Owners) -> Value {
+/// What is mounted because somebody asks for it.
+fn asked(request: &Request, volumes: &[Bind]) -> Vec<Value> {
+    let mut volumes = volumes.iter();
+    let one = |[at, kind, options]: &[OsString; 3]| {
+        if is_volume(kind) {
+            let volume = volumes.next()?;
+            // Whether it is read-only the mount that is bound says.
+            let rest = volume.options.iter().map(String::as_str).filter(|o| !matches!(*o, "ro" | "rw"));
+            let options: Vec<&str> = std::iter::once("bind").chain(rest).collect();
+            return Some(json!({
+                "destination": volume.target.to_string_lossy(), "type": "bind", "source": volume.source, "options": options,
+            }));
+        }
+        let (at, kind, options) = (at.to_string_lossy(), kind.to_string_lossy(), options.to_string_lossy());
+        let options: Vec<&str> = options.split(',').filter(|option| !option.is_empty()).collect();
+        Some(json!({ "destination": at, "type": kind, "source": kind, "options": options }))
+    };
+    request.mounts.iter().filter_map(one).collect()
+}
+
+fn config(root: &Path, request: &Request, owners: Owners, volumes: &[Bind]) -> Value {
     let capabilities: Vec<&str> = CAPABILITIES.iter().map(|(name, _)| *name).collect();
     let map = json!([{ "containerID": 0, "hostID": owners.first, "size": owners.count }]);
     let limit = |(resource, most): &(Resource, u64)| {
@@ -77,11 +105,7 @@ fn config(root: &Path, request: &Request, owners: Owners) -> Value {
         mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
         mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
     ];
-    for [at, kind, options] in &request.mounts {
-        let options = options.to_string_lossy();
-        let options: Vec<&str> = options.split(',').filter(|option| !option.is_empty()).collect();
-        mounts.push(mount(&at.to_string_lossy(), &kind.to_string_lossy(), &options));
-    }
+    mounts.extend(asked(request, volumes));
     let namespaces = ["user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"];
     json!({
         "ociVersion": "1.2.0",
@@ -122,8 +146,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let request = Request { uid: 7, groups: vec![8], hostname: "h".into(), ..Request::default() };
         let owners = Owners { first: 1 << 29, count: 1 << 16 };
-        write(dir.path(), Path::new("/somewhere"), &request, owners).unwrap();
+        let mounts = [["/m", "tmpfs", "ro"], ["/v", "bind", "source=/x"]];
+        let mounts = mounts.iter().map(|m| m.map(OsString::from)).collect();
+        let request = Request { mounts, ..request };
+        let volume =
+            Bind { source: "/run/volumes/0".into(), target: "/v".into(), options: vec!["ro".into()] };
+        write(dir.path(), Path::new("/somewhere"), &request, owners, &[volume]).unwrap();
         let spec = libcontainer::oci_spec::runtime::Spec::load(dir.path().join("config.json")).unwrap();
+        let volume = spec.mounts().as_ref().unwrap().last().unwrap();
+        assert_eq!(volume.source().as_ref().unwrap(), Path::new("/run/volumes/0"));
+        assert_eq!(volume.options().as_ref().unwrap(), &["bind"]);
         let process = spec.process().as_ref().unwrap();
         assert_eq!((process.user().uid(), process.no_new_privileges()), (7, Some(true)));
         let linux = spec.linux().as_ref().unwrap();

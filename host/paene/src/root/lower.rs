@@ -42,7 +42,7 @@ impl Lower {
         let users = doppel_sys::namespace::users(owners.first, owners.count)
             .map_err(cannot("make a user namespace"))?;
         let mapped = |mount: OwnedFd, unpacked| {
-            doppel_sys::namespace::map_owners(mount.as_fd(), users.as_fd())
+            doppel_sys::namespace::map_owners(mount.as_fd(), users.as_fd(), true)
                 .map_err(cannot("map the owners of the image's files"))?;
             Ok(Self { mount, _unpacked: unpacked })
         };

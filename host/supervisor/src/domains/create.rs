@@ -153,13 +153,14 @@ impl Core {
         let mut warnings = api::validate::within_host(&mut config.resources, cpus, memory);
         let user = self.user(&root, config.user.clone().unwrap_or_default()).await?;
         spec::check(&config)?;
+        let config = self.make_volumes(config, &root.path).await?;
         let entry = self.add(config, &root.path, root.digest, user, Origin::Boot, asker)?;
         if start {
             warnings.extend(self.settle_and_launch(&entry).await?);
         } else {
             self.settle(&entry).await?;
         }
-        Ok(api::Created { domain: entry.describe(), warnings })
+        Ok(api::Created { domain: entry.describe(&self.volumes), warnings })
     }
 
     /// The image of this name.
@@ -202,14 +203,14 @@ impl Core {
         if start && matches!(entry.state(), DomainState::Created | DomainState::Dead) {
             let started = self.clone().start(entry.clone()).await;
             if let Err(problem) = started {
-                let how = api::RemoveOptions { force: true };
+                let how = api::RemoveOptions { force: true, volumes: true };
                 if let Err(p) = self.remove(entry.clone(), how).await {
                     tracing::warn!(domain = entry.id, "not started, and not removed: {p}");
                 }
                 return Err(problem);
             }
         }
-        Ok(api::Created { domain: entry.describe(), warnings: Vec::new() })
+        Ok(api::Created { domain: entry.describe(&self.volumes), warnings: Vec::new() })
     }
 
     /// Puts a new domain among the others, if its name is free and its reservations fit.
@@ -315,13 +316,14 @@ impl Core {
 
     /// Makes a new domain durable, or takes it back.
     async fn settle(&self, entry: &Arc<Entry>) -> Result<(), Problem> {
-        let kept = match self.hold_image(entry) {
+        let kept = match self.hold_image(entry).and_then(|()| self.hold_volumes(entry)) {
             Ok(()) => self.save(entry).await,
             Err(problem) => Err(problem),
         };
         if let Err(error) = kept {
             locked(&self.domains).remove(entry);
             self.release_image(entry);
+            self.release_volumes(entry);
             return Err(error);
         }
         self.tell_made(entry);
@@ -342,6 +344,7 @@ impl Core {
             // What was said to the keeper goes out first.
             tokio::task::yield_now().await;
             self.hold_image(entry)?;
+            self.hold_volumes(entry)?;
             let saved = self.save(entry).await;
             self.stages.note(What::of(&locked(&entry.row).origin), "record", begun.elapsed());
             saved

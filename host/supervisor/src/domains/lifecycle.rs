@@ -10,6 +10,7 @@ use doppel_api::{self as api, Code, DomainState, EventKind, ExitInfo, Problem, V
 
 use crate::core::Core;
 use crate::domains::create::admit;
+use crate::domains::volumes::volume_problem;
 use crate::domains::{Ending, Entry, Origin, is_live};
 use crate::domains::{network, spec};
 use crate::keeper::protocol::{Ask, Boot, Resume, Said, Spec};
@@ -41,7 +42,7 @@ impl Core {
         }
         locked(&entry.row).failures = 0;
         self.launch(&entry, false).await?;
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 
     /// The turn may have come after the domain's removal.
@@ -199,6 +200,7 @@ impl Core {
                 stdin: config.stdin,
                 no_patch: config.no_patch,
                 files: config.files.clone(),
+                sources: self.volumes.sources(&config.files).map_err(|e| volume_problem(&e))?,
                 freeze_to,
                 limits,
                 log,
@@ -232,7 +234,7 @@ impl Core {
         let _turn = entry.turn.lock().await;
         self.check_there(&entry)?;
         self.bring_down(&entry, signal, how.timeout_seconds).await?;
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 
     /// Stops it; whoever calls has its turn.
@@ -304,7 +306,7 @@ impl Core {
         self.bring_down(&entry, signal, how.timeout_seconds).await?;
         self.event(EventKind::Restart, &entry, &[]);
         self.launch(&entry, false).await?;
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 
     pub async fn kill(&self, entry: &Arc<Entry>, how: api::KillOptions) -> Result<(), Problem> {
@@ -344,7 +346,7 @@ impl Core {
         }
         self.save_soon(&entry);
         self.event(kind, &entry, &[]);
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 
     pub async fn rename(self: Arc<Self>, entry: Arc<Entry>, to: api::Rename) -> Result<api::Domain, Problem> {
@@ -369,7 +371,7 @@ impl Core {
             let _ = self.ask(&entry, Ask::Name { id: entry.id.clone(), name: to.name }).await;
         }
         self.event(EventKind::Rename, &entry, &[("old_name", old)]);
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 
     pub async fn update(
@@ -430,7 +432,7 @@ impl Core {
         }
         self.watch_deadline(&entry);
         self.event(EventKind::Update, &entry, &[]);
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 
     pub async fn remove(self: Arc<Self>, entry: Arc<Entry>, how: api::RemoveOptions) -> Result<(), Problem> {
@@ -444,6 +446,7 @@ impl Core {
             self.ask_unless_gone(&entry, Ask::Kill { id: entry.id.clone() }).await?;
         }
         let _turn = entry.turn.lock().await;
+        locked(&entry.live).drop_volumes = how.volumes;
         if self.check_there(&entry).is_err() {
             // Whoever had the turn before removed it: that is what was wanted.
             return Ok(());
@@ -492,6 +495,7 @@ impl Core {
 
     fn tell_removed(&self, entry: &Entry) {
         self.release_image(entry);
+        self.release_volumes(entry);
         self.remove_dir(&self.domain_dir(&entry.id));
         entry.ending.send_modify(|ending| ending.removed = true);
         self.event(EventKind::Remove, entry, &[]);

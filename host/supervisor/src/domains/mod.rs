@@ -18,6 +18,7 @@ pub mod output;
 pub mod reconcile;
 pub mod run_exec;
 pub mod spec;
+pub mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use std::sync::{Arc, Mutex};
 
 use doppel_api::{self as api, Code, DomainState, ExitInfo, Problem};
 use doppel_net::Traffic;
+use doppel_volumes::VolumeStore;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -158,6 +160,8 @@ pub(crate) struct Live {
     /// Where it is in its network.
     pub network: Option<api::Attached>,
     pub followers: Followers,
+    /// It is being removed with its volumes without a name.
+    pub drop_volumes: bool,
 }
 
 /// A domain.
@@ -202,9 +206,11 @@ impl Entry {
         locked(&self.row).name.clone()
     }
 
-    /// As the interface gives it.
-    pub fn describe(&self) -> api::Domain {
+    /// As the interface gives it; `volumes`: where these are.
+    pub fn describe(&self, volumes: &VolumeStore) -> api::Domain {
         let row = self.row();
+        let path = |name: &str| volumes.path(name).display().to_string();
+        let mounts = row.config.files.mounts.iter().map(|mount| api::MountPoint::of(mount, path)).collect();
         let command = row.command().to_vec();
         let deadline = row.deadline.map(crate::time::of_seconds);
         let live = locked(&self.live);
@@ -225,6 +231,7 @@ impl Entry {
             restarts: row.restarts,
             health: live.health.filter(|_| running),
             network: live.network.clone().filter(|_| running),
+            mounts,
             cloned_from: match row.origin {
                 Origin::Clone { frozen, .. } => Some(frozen),
                 Origin::Boot => None,

@@ -139,7 +139,7 @@ impl Core {
             return Err(Problem::new(Code::WrongState, format!("domain {} is not hibernated", entry.name())));
         }
         self.launch(&entry, true).await?;
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 
     /// All frozen images, without those in which domains sleep.
@@ -323,7 +323,7 @@ impl Core {
         let entry = self.add(config, &from.image, from.digest.clone(), User::default(), origin, asker)?;
         self.settle_and_launch(&entry).await?;
         self.event(EventKind::Clone, &entry, &[("frozen", from.name.clone())]);
-        Ok(entry.describe())
+        Ok(entry.describe(&self.volumes))
     }
 }
 

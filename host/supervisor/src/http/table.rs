@@ -74,6 +74,7 @@ pub(super) fn routes() -> Vec<Route<Site>> {
     all.extend(files());
     all.extend(frozen());
     all.extend(images());
+    all.extend(volumes());
     all
 }
 
@@ -576,6 +577,42 @@ fn frozen() -> Vec<Route<Site>> {
             "Start clones of a frozen image",
             |c: Call, (), b: Json<api::CloneFrozen>| async move {
                 c.state.supervisor.clone_frozen(&c.name, b.0).await.map(With::<201, _>)
+            },
+        ),
+    ]
+}
+
+fn volumes() -> Vec<Route<Site>> {
+    vec![
+        Route::new(Method::GET, "/v1/volumes", "List volumes", |c: Call, (), ()| async move {
+            c.state.supervisor.volume_list().await.map(List)
+        }),
+        Route::new(
+            Method::POST,
+            "/v1/volumes",
+            "Make a volume",
+            |c: Call, (), b: Json<api::CreateVolume>| async move {
+                api::Validate::validate(&b.0)?;
+                c.state.supervisor.volume_create(b.0).await.map(With::<201, _>)
+            },
+        ),
+        Route::new(
+            Method::POST,
+            "/v1/volumes/prune",
+            "Remove volumes that no domain has",
+            |c: Call, q: Options<api::VolumePruneOptions>, ()| async move {
+                c.state.supervisor.volume_prune(q.0).await.map(Json)
+            },
+        ),
+        Route::new(Method::GET, "/v1/volumes/{name}", "Inspect a volume", |c: Call, (), ()| async move {
+            c.state.supervisor.volume_inspect(&c.name).await.map(Json)
+        }),
+        Route::new(
+            Method::DELETE,
+            "/v1/volumes/{name}",
+            "Remove a volume with its files",
+            |c: Call, q: Options<api::RemoveVolume>, ()| async move {
+                c.state.supervisor.volume_remove(&c.name, q.0).await
             },
         ),
     ]

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use doppel_domain::{Adopted, Adoption, Gone, Key, Orphan, Output};
+use doppel_domain::{Adopted, Adoption, Channels, Gone, Key, Orphan, Output};
 use doppel_net::Attachment;
 use rustix::fs::FlockOperation;
 use serde::Deserialize;
@@ -79,6 +79,7 @@ impl Keeper {
             }
         }
         self.adopt_asleep();
+        self.sweep_storage();
         if let Some(network) = &self.network {
             network.resumed();
         }
@@ -151,33 +152,23 @@ impl Keeper {
             held,
         };
         match self.fleet.adopt(orphan, adoption) {
-            Ok(Adopted::Lives(key, channel)) => self.adopted(key, note, channel, journal, tap),
+            Ok(Adopted::Lives(key, channels)) => self.adopted(key, note, channels, journal, tap),
             Ok(Adopted::Gone(gone)) => self.gone(*gone, note),
             Err(error) => tracing::error!("domain {id} goes on without a keeper: {error}"),
         }
     }
 
-    fn adopted(
-        &mut self,
-        key: Key,
-        note: Note,
-        channel: Option<(OwnedFd, OwnedFd)>,
-        journal: Arc<Mutex<Journal>>,
-        tap: Tap,
-    ) {
+    fn adopted(&mut self, key: Key, note: Note, channels: Channels, journal: Arc<Mutex<Journal>>, tap: Tap) {
         let counted = note.traffic.unwrap_or_default();
-        let network =
-            note.network.zip(channel).map(|(part, channel)| self.resume_network(part, channel, counted));
-        let network = network.and_then(|resumed| {
-            // It would wait for connections for ever.
-            let end = |error: &std::io::Error| {
-                tracing::error!("domain {} is ended, which has lost its network: {error}", note.id);
-                if let Err(error) = self.fleet.kill(key) {
-                    tracing::error!("domain {}: {error}", note.id);
-                }
-            };
-            resumed.inspect_err(end).ok()
-        });
+        let network = note
+            .network
+            .zip(channels.network)
+            .map(|(part, channel)| self.resume_network(part, channel, counted));
+        let network = network.and_then(|resumed| self.or_end(key, &note.id, "network", resumed));
+        let storage = channels
+            .storage
+            .map(|channel| self.resume_storage(&note.id, note.run, note.volumes, channel))
+            .and_then(|resumed| self.or_end(key, &note.id, "volumes", resumed));
         let live = self.fleet.get(key);
         let paused = live.is_some_and(doppel_domain::Domain::is_paused);
         if let Some(live) = live {
@@ -197,6 +188,7 @@ impl Keeper {
             page_seconds: note.page_seconds + memory as f64 / PAGE * passed,
             calls: note.calls,
             network,
+            storage,
             traffic: note.traffic,
             keeps_network: note.keeps_network,
             ..Domain::new(note.run, key, journal, tap, note.log, note.limits)
@@ -209,6 +201,17 @@ impl Keeper {
             // Its ports may have been bound again.
             self.write_note(key);
         }
+    }
+
+    /// Ends a domain that has lost what it would wait for for ever.
+    fn or_end<T>(&mut self, key: Key, id: &str, what: &str, resumed: std::io::Result<T>) -> Option<T> {
+        let end = |error: &std::io::Error| {
+            tracing::error!("domain {id} is ended, which has lost its {what}: {error}");
+            if let Err(error) = self.fleet.kill(key) {
+                tracing::error!("domain {id}: {error}");
+            }
+        };
+        resumed.inspect_err(end).ok()
     }
 
     /// A domain has ended while it had no keeper, and took with it how.
@@ -246,6 +249,7 @@ impl Keeper {
             network: domain.network.as_ref().and_then(Attachment::part),
             traffic: domain.network.as_ref().map(Attachment::traffic),
             keeps_network: domain.keeps_network,
+            volumes: domain.storage.as_ref().map(|s| s.volumes.clone()).unwrap_or_default(),
         };
         if let Some(Err(error)) = note.to_value().map(|note| live.set_note(note)) {
             tracing::warn!("domain {id}: a successor of this keeper will not know of a change: {error}");

@@ -23,6 +23,7 @@ mod records;
 mod serve;
 mod spares;
 mod start;
+mod storage;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -83,6 +84,8 @@ struct Domain {
     calls: u64,
     /// Its part in the network while it runs.
     network: Option<doppel_net::Attachment>,
+    /// Its volumes while it runs, if a storage service has them.
+    storage: Option<storage::Storage>,
     /// The most that was counted of what it sent and received; none: it never had a network.
     traffic: Option<doppel_net::Traffic>,
     /// It is being hibernated, and keeps its connections.
@@ -120,6 +123,7 @@ impl Domain {
             log,
             calls: 0,
             network: None,
+            storage: None,
             traffic: None,
             keeps_network: false,
         }
@@ -185,6 +189,8 @@ struct Keeper {
     images: doppel_domain::Images,
     /// The network service, from the first domain on that wants it.
     network: Option<doppel_net::Manager>,
+    /// The storage service, from the first domain on that wants it.
+    storage: Option<doppel_storage::Manager>,
     sleepers: asleep::Sleepers,
     /// A descriptor to give up when there are no others.
     held_back: Option<File>,
@@ -240,6 +246,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         spares: spares::Spares::new(),
         images: doppel_domain::Images::default(),
         network: None,
+        storage: None,
         sleepers: asleep::Sleepers::default(),
         held_back: None,
     };
@@ -416,6 +423,7 @@ impl Keeper {
         if let Some(domain) = self.domains.get_mut(&exit.id) {
             domain.exit = Some(exit.clone());
             // Its ports are free before anybody hears of its end, unless it sleeps.
+            domain.storage = None;
             kept = domain.network.take().filter(|_| exit.asleep && domain.keeps_network);
         }
         self.send_printed();

@@ -290,6 +290,9 @@ pub(crate) struct Boot {
     pub no_patch: bool,
     #[serde(default)]
     pub files: doppel_spec::Files,
+    /// Where on this host its binds and volumes are, in their order.
+    #[serde(default)]
+    pub sources: Vec<PathBuf>,
     pub freeze_to: Option<PathBuf>,
     #[serde(with = "crate::limits")]
     pub limits: Limits,

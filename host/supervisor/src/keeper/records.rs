@@ -15,6 +15,7 @@ use crate::keeper::config::KeeperConfig;
 use crate::keeper::config::records;
 use crate::keeper::protocol::Limits;
 use crate::keeper::protocol::Log;
+use crate::keeper::storage::KeptVolume;
 use crate::time;
 /// What a successor has to know of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,6 +42,9 @@ pub(super) struct Note {
     /// It is being hibernated, and keeps its connections.
     #[serde(default)]
     pub keeps_network: bool,
+    /// Those that a storage service has.
+    #[serde(default)]
+    pub volumes: Vec<KeptVolume>,
 }
 
 impl Note {
@@ -67,6 +71,7 @@ impl Note {
             network: network.and_then(Attachment::part),
             traffic: None,
             keeps_network: false,
+            volumes: Vec::new(),
         }
     }
 

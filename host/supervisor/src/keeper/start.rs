@@ -11,7 +11,7 @@ use super::log::Journal;
 use super::protocol::{Boot, Fault, Log, News, Resume, Said, Spec, Word};
 use super::records;
 use super::serve::{failed, refused};
-use super::{Domain, Keeper, Sink, Tap, network};
+use super::{Domain, Keeper, Sink, Tap, network, storage};
 use crate::time;
 
 impl Keeper {
@@ -32,6 +32,7 @@ impl Keeper {
             Spec::Resume(resume) => (resume.log, resume.limits.clone()),
         };
         let journal = self.journal(&id, log)?;
+        let storage = self.storage_of(&id, run, &spec)?;
         let (network, same) = self.network_of(&id, &spec)?;
         let link = network.as_ref().map(|a| network::link(a, same));
         // Names may change, ids do not; and what is left of the last run goes a little later than it ends.
@@ -42,12 +43,16 @@ impl Keeper {
                 if boot.kind == doppel_spec::Kind::Para {
                     self.spares.used(&boot.image, keep);
                 }
-                Start::Boot(Box::new(DomainConfig { network: link, ..self.boot(label, boot) }))
+                let storage = storage.as_ref().map(storage::Storage::link);
+                Start::Boot(Box::new(DomainConfig { network: link, storage, ..self.boot(label, boot) }))
             }
             Spec::Resume(resume) => self.resume(label, resume, link),
         };
         let woke = matches!(start, Start::Wake(..));
-        let note = records::Note::new(&id, run, log, &limits, woke, network.as_ref());
+        let note = records::Note {
+            volumes: storage.as_ref().map(|s| s.volumes.clone()).unwrap_or_default(),
+            ..records::Note::new(&id, run, log, &limits, woke, network.as_ref())
+        };
         let start = records::kept(start, &records::keep(&self.config, note.to_value()));
         let tap = Tap::default();
         tap.0.store(follow, Ordering::Relaxed);
@@ -57,7 +62,8 @@ impl Keeper {
         let (key, ready) = self.take_or_start(start, Output::To(Box::new(sink))).map_err(|e| failed(&e))?;
         self.keys.insert(key, id.clone());
         let mut domain = Domain::new(run, key, journal, tap, log, limits);
-        (domain.starting, domain.woke, domain.network) = (Some(n), woke, network);
+        (domain.starting, domain.woke) = (Some(n), woke);
+        (domain.network, domain.storage) = (network, storage);
         self.domains.insert(id.clone(), domain);
         if ready {
             let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -157,6 +163,7 @@ impl Keeper {
             stdin: boot.stdin,
             no_patch: boot.no_patch,
             files: boot.files,
+            sources: boot.sources,
             freeze_to: boot.freeze_to,
             resources: boot.limits,
             account: true,

@@ -16,6 +16,7 @@ from .._wire import (
     Command,
     Ports,
     Tmpfs,
+    Volumes,
     argv,
     mounted,
     present,
@@ -93,6 +94,7 @@ class AsyncSandbox:
         disk: int | str | None = None,
         read_only: bool = False,
         tmpfs: Tmpfs = (),
+        volumes: Volumes | None = None,
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
         auto_remove: bool = True,
@@ -115,7 +117,8 @@ class AsyncSandbox:
 
         With `read_only` its root file system cannot be changed, but for what is mounted on it: `tmpfs` names
         directories with files in memory, from which no program runs unless asked for (`["/tmp"]`, or
-        `{"/tmp": "size=64m,exec"}`).
+        `{"/tmp": "size=64m,exec"}`). `volumes` names what is kept apart from sandboxes, by where it is mounted:
+        `{"/data": "results", "/src": "/home/me/src:ro"}` (see `AsyncVolume`; a path is one of the supervisor's host).
 
         It has no network unless asked for: with `network` (`True`, or the name of one, whose sandboxes find each other
         by name), or by publishing `ports` (`[80]`, or `{80: 8080}` for a certain port of the host; see `get_host`), it
@@ -134,7 +137,7 @@ class AsyncSandbox:
             hostname=hostname,
             labels=strings(labels),
             resources=resources(cpus, memory, pids, cpu_weight, cpu_reservation, memory_reservation, disk),
-            files=mounted(read_only, tmpfs),
+            files=mounted(read_only, tmpfs, volumes),
             timeout_seconds=seconds(timeout),
             auto_remove=auto_remove,
             network=wire_network(ports, rules, allow, dns, network_rate, network),

@@ -1,0 +1,112 @@
+//! Volumes: directories of the host that are kept under names, apart from domains.
+
+use std::collections::BTreeMap;
+
+use doppel_spec::{Mount, MountKind};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// A volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Volume {
+    /// Its name.
+    pub name: String,
+    /// Where its files are on the supervisor's host.
+    pub mountpoint: String,
+    /// When it was made.
+    pub created_at: String,
+    /// Key-value pairs for the user's own use.
+    pub labels: BTreeMap<String, String>,
+    /// It was made for a domain that gave no name.
+    pub anonymous: bool,
+    /// Ids of domains that have it, running or not.
+    pub used_by: Vec<String>,
+}
+
+/// `POST /v1/volumes`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CreateVolume {
+    /// Its name; one that is there already stays as it is. Without a name one is made up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{1,254}$")]
+    pub name: Option<String>,
+    /// Key-value pairs for the user's own use.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// `DELETE /v1/volumes/{name}`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct RemoveVolume {
+    /// One that is not there is no error.
+    pub force: bool,
+}
+
+/// `POST /v1/volumes/prune`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct VolumePruneOptions {
+    /// Those with names too.
+    pub all: bool,
+    /// Only with this label: `key` or `key=value`; commas separate several, all of which must be there.
+    pub label: Option<String>,
+}
+
+/// What `POST /v1/volumes/prune` removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VolumePruneReport {
+    /// Names of volumes that no domain had.
+    pub removed: Vec<String>,
+}
+
+/// What is mounted in a domain, in the words of Docker's `inspect`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MountPoint {
+    /// What.
+    #[serde(rename = "type")]
+    pub kind: MountKind,
+    /// Of a volume: its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of a bind or volume: where its files are on the supervisor's host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Where it is in the domain.
+    pub destination: String,
+    /// Its options.
+    pub mode: String,
+    /// It can be written to.
+    pub rw: bool,
+}
+
+impl MountPoint {
+    /// A mount of a domain; `path`: where a volume's files are.
+    #[must_use]
+    pub fn of(mount: &Mount, path: impl Fn(&str) -> String) -> Self {
+        let source = mount.source.clone();
+        let (name, source) = match mount.kind {
+            MountKind::Volume => (source.clone(), source.as_deref().map(path)),
+            _ => (None, source),
+        };
+        Self {
+            kind: mount.kind,
+            name,
+            source,
+            destination: mount.target.clone(),
+            mode: mount.options.join(","),
+            rw: !mount.is_read_only(),
+        }
+    }
+}
+
+/// Whether labels have all that a filter wants: `key` or `key=value`, separated by commas.
+#[must_use]
+pub fn has_labels(labels: &BTreeMap<String, String>, wanted: &str) -> bool {
+    wanted.split(',').filter(|label| !label.is_empty()).all(|label| match label.split_once('=') {
+        Some((key, value)) => labels.get(key).is_some_and(|is| is == value),
+        None => labels.contains_key(label),
+    })
+}

@@ -1,0 +1,285 @@
+//! `doppel volume`: through the supervisor if one runs, else on the store of this host.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use doppel_api::{CreateVolume, RemoveVolume, Volume, VolumePruneOptions, VolumePruneReport};
+use doppel_client::{Client, Upload, query, segment};
+use doppel_image::Store;
+use doppel_volumes::VolumeStore;
+use serde_json::{Value, json};
+
+use super::create::labels;
+use super::show::Printed;
+use super::{Outcome, running, shown};
+use crate::terminal::format::Format;
+use crate::terminal::out::{self, say, tell};
+use crate::terminal::time;
+
+/// Verbs about volumes.
+#[derive(Subcommand)]
+pub enum VolumeCommand {
+    /// Make a volume.
+    Create(CreateArgs),
+    /// List volumes.
+    #[command(visible_alias = "list")]
+    Ls(ListArgs),
+    /// Show all that is known of volumes, as JSON.
+    Inspect(InspectArgs),
+    /// Remove volumes with their files.
+    #[command(visible_alias = "remove")]
+    Rm(RemoveArgs),
+    /// Remove volumes that no domain has: those without a name of their own.
+    Prune(PruneArgs),
+}
+
+/// Options of `doppel volume create`.
+#[derive(Args)]
+pub struct CreateArgs {
+    /// Key and value for your own use
+    #[arg(long, value_name = "KEY[=VALUE]")]
+    label: Vec<String>,
+    /// Its name; without one it gets a random one
+    name: Option<String>,
+}
+
+/// Options of `doppel volume ls`.
+#[derive(Args)]
+pub struct ListArgs {
+    /// Names only
+    #[arg(short, long)]
+    quiet: bool,
+    /// Only some: name=TEXT, label=KEY[=VALUE], dangling=true|false
+    #[arg(short, long, value_name = "FILTER")]
+    filter: Vec<String>,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// Options of `doppel volume inspect`.
+#[derive(Args)]
+pub struct InspectArgs {
+    /// A template as {{.Mountpoint}}, or json
+    #[arg(short, long, value_name = "TEMPLATE")]
+    format: Option<String>,
+    /// Their names
+    #[arg(required = true)]
+    names: Vec<String>,
+}
+
+/// Options of `doppel volume rm`.
+#[derive(Args)]
+pub struct RemoveArgs {
+    /// One that is not there is no error
+    #[arg(short, long)]
+    force: bool,
+    /// Their names
+    #[arg(required = true)]
+    names: Vec<String>,
+}
+
+/// Options of `doppel volume prune`.
+#[derive(Args)]
+pub struct PruneArgs {
+    /// Those with names of their own too
+    #[arg(short, long)]
+    all: bool,
+    /// Only some: label=KEY[=VALUE]
+    #[arg(long, value_name = "FILTER")]
+    filter: Vec<String>,
+    /// Do not ask
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Whom is asked.
+enum Place {
+    Supervisor(Client),
+    Store(VolumeStore),
+}
+
+type Answer<T> = Result<T, Box<dyn std::error::Error>>;
+
+impl Place {
+    fn get() -> Answer<Self> {
+        Ok(match running()? {
+            Some(client) => Self::Supervisor(client),
+            None => Self::Store(VolumeStore::of(Store::from_env().root())),
+        })
+    }
+
+    fn create(&self, name: Option<&str>, labels: BTreeMap<String, String>) -> Answer<Volume> {
+        Ok(match self {
+            Self::Supervisor(client) => {
+                client.post("/v1/volumes", &CreateVolume { name: name.map(str::to_owned), labels })?
+            }
+            Self::Store(store) => described(store.create(name, labels)?),
+        })
+    }
+
+    fn list(&self) -> Answer<Vec<Volume>> {
+        Ok(match self {
+            Self::Supervisor(client) => client.json("GET", "/v1/volumes", Upload::None)?,
+            Self::Store(store) => store.list()?.into_iter().map(described).collect(),
+        })
+    }
+
+    fn get_one(&self, name: &str) -> Answer<Volume> {
+        Ok(match self {
+            Self::Supervisor(client) => client.json("GET", &at(name), Upload::None)?,
+            Self::Store(store) => described(store.get(name)?),
+        })
+    }
+
+    fn remove(&self, name: &str, force: bool) -> Answer<()> {
+        match self {
+            Self::Supervisor(client) => {
+                client.done("DELETE", &query(&at(name), &RemoveVolume { force }), Upload::None)?;
+            }
+            Self::Store(store) => match store.remove(name) {
+                Err(doppel_volumes::Error::NotFound(_)) if force => {}
+                done => done?,
+            },
+        }
+        Ok(())
+    }
+
+    fn prune(&self, which: &VolumePruneOptions) -> Answer<Vec<String>> {
+        Ok(match self {
+            Self::Supervisor(client) => {
+                let to = query("/v1/volumes/prune", which);
+                client.json::<VolumePruneReport>("POST", &to, Upload::None)?.removed
+            }
+            Self::Store(store) => {
+                let label = which.label.as_deref().unwrap_or_default();
+                store.prune(which.all, |volume| doppel_api::has_labels(&volume.labels, label))?
+            }
+        })
+    }
+}
+
+fn at(name: &str) -> String {
+    format!("/v1/volumes/{}", segment(name))
+}
+
+fn described(volume: doppel_volumes::Volume) -> Volume {
+    Volume {
+        name: volume.name,
+        mountpoint: volume.path.display().to_string(),
+        created_at: time::format(volume.created as f64),
+        labels: volume.labels,
+        anonymous: volume.anonymous,
+        used_by: volume.users,
+    }
+}
+
+/// Does what the verb says.
+pub fn run(command: &VolumeCommand) -> Outcome {
+    let place = Place::get()?;
+    match command {
+        VolumeCommand::Create(args) => {
+            say!("{}", place.create(args.name.as_deref(), labels(&args.label))?.name)?;
+        }
+        VolumeCommand::Ls(args) => list(&place, args)?,
+        VolumeCommand::Inspect(args) => return inspect(&place, args),
+        VolumeCommand::Rm(args) => {
+            return each(&args.names, |name| {
+                place.remove(name, args.force)?;
+                Ok(say!("{name}")?)
+            });
+        }
+        VolumeCommand::Prune(args) => prune(&place, args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does something to each; says what fails, and goes on.
+fn each(names: &[String], mut act: impl FnMut(&str) -> Answer<()>) -> Outcome {
+    let mut code = ExitCode::SUCCESS;
+    for name in names {
+        if let Err(error) = act(name) {
+            tell!("doppel: {error}");
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+fn takes(volume: &Volume, filter: &str) -> Result<bool, String> {
+    match filter.split_once('=') {
+        Some(("name", text)) => Ok(volume.name.contains(text)),
+        Some(("label", label)) => Ok(doppel_api::has_labels(&volume.labels, label)),
+        Some(("dangling", "true" | "1")) => Ok(volume.used_by.is_empty()),
+        Some(("dangling", "false" | "0")) => Ok(!volume.used_by.is_empty()),
+        _ => Err(format!("--filter {filter:?}: there are name=, label= and dangling=true or false")),
+    }
+}
+
+fn list(place: &Place, args: &ListArgs) -> Answer<()> {
+    let format = args.printed.get()?;
+    let mut rows = Vec::new();
+    for volume in place.list()? {
+        let mut wanted = true;
+        for filter in &args.filter {
+            wanted &= takes(&volume, filter)?;
+        }
+        if wanted && args.quiet {
+            say!("{}", volume.name)?;
+        } else if wanted {
+            rows.push(row(&volume, &format)?);
+        }
+    }
+    if !args.quiet {
+        format
+            .print(&rows, &[("VOLUME NAME", "Name"), ("CREATED", "CreatedSince"), ("DOMAINS", "Domains")])?;
+    }
+    Ok(())
+}
+
+fn row(volume: &Volume, format: &Format) -> Answer<Value> {
+    if matches!(format, Format::Json) {
+        return Ok(serde_json::to_value(volume)?);
+    }
+    let labels: Vec<String> = volume.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    Ok(json!({
+        "Name": volume.name,
+        "Driver": "local",
+        "Mountpoint": volume.mountpoint,
+        "CreatedAt": volume.created_at,
+        "CreatedSince": time::ago(&volume.created_at),
+        "Labels": shown(&labels.join(",")),
+        "Domains": volume.used_by.len().to_string(),
+    }))
+}
+
+fn inspect(place: &Place, args: &InspectArgs) -> Outcome {
+    let format = Format::new(false, args.format.as_deref())?;
+    let mut found = Vec::new();
+    let code = each(&args.names, |name| {
+        found.push(serde_json::to_value(place.get_one(name)?)?);
+        Ok(())
+    })?;
+    match format {
+        Format::Default => say!("{}", serde_json::to_string_pretty(&found)?)?,
+        format => format.print(&found, &[])?,
+    }
+    Ok(code)
+}
+
+fn prune(place: &Place, args: &PruneArgs) -> Answer<()> {
+    let mut labels = Vec::new();
+    for filter in &args.filter {
+        let label = filter.strip_prefix("label=");
+        labels.push(label.ok_or_else(|| format!("--filter {filter:?}: there is label=KEY[=VALUE]"))?);
+    }
+    let label = (!labels.is_empty()).then(|| labels.join(","));
+    let what = if args.all { "all volumes" } else { "all volumes without a name of their own" };
+    if !args.force && !out::confirmed(&format!("This removes {what} that no domain has."))? {
+        return Ok(());
+    }
+    for name in place.prune(&VolumePruneOptions { all: args.all, label })? {
+        say!("{name}")?;
+    }
+    Ok(())
+}

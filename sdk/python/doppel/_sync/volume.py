@@ -1,0 +1,53 @@
+# Made by generate.py of doppel/_async/volume.py: change that.
+"""Volumes: directories that are kept under names, apart from sandboxes."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any
+
+from .._wire import present, segment, strings
+from ..models import VolumeInfo, VolumePruneReport, decode
+from .client import Client, connection
+
+
+class Volume:
+    """What can be done with volumes; `Sandbox.create(volumes={"/data": "NAME"})` mounts one."""
+
+    @staticmethod
+    def create(
+        name: str | None = None, *, labels: Mapping[str, str] | None = None, client: Client | None = None
+    ) -> VolumeInfo:
+        """Makes a volume, or finds that of this name; without a name it gets a random one."""
+        body: dict[str, Any] = present(name=name, labels=strings(labels))
+        with connection(client) as http:
+            return decode(VolumeInfo, http.request("POST", "/v1/volumes", json=body))
+
+    @staticmethod
+    def list(*, client: Client | None = None) -> builtins.list[VolumeInfo]:
+        """All volumes."""
+        with connection(client) as http:
+            return decode(list[VolumeInfo], http.request("GET", "/v1/volumes"))
+
+    @staticmethod
+    def get(name: str, *, client: Client | None = None) -> VolumeInfo:
+        """The volume of this name."""
+        with connection(client) as http:
+            return decode(VolumeInfo, http.request("GET", f"/v1/volumes/{segment(name)}"))
+
+    @staticmethod
+    def remove(name: str, *, force: bool = False, client: Client | None = None) -> None:
+        """Removes a volume with its files; refused (`InUse`) while a sandbox has it. With `force` it may be missing."""
+        with connection(client) as http:
+            http.request("DELETE", f"/v1/volumes/{segment(name)}", params={"force": force})
+
+    @staticmethod
+    def prune(
+        *, all: bool = False, label: str | None = None, client: Client | None = None
+    ) -> builtins.list[str]:
+        """Removes volumes that no sandbox has: those made without a name, or `all`. Names of those removed."""
+        with connection(client) as http:
+            params = present(all=all, label=label)
+            answer = http.request("POST", "/v1/volumes/prune", params=params, unlimited=True)
+            return decode(VolumePruneReport, answer).removed

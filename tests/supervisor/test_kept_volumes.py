@@ -1,0 +1,183 @@
+"""Volumes of a supervisor's domains: they outlive domains, keepers, supervisors and services, and stay while somebody has them."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import DOPPEL, eventually
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+# Adds a line to a file each time it is told to, and says so; in the same open file.
+WRITER = 'exec 3>>/data/lines; while read -r word; do echo "$word" >&3; echo "wrote $word"; done'
+
+
+@pytest.fixture
+def own(new_doppeld, busybox):
+    return new_doppeld().start()
+
+
+@pytest.fixture(params=["para", "paene"])
+def kind(request):
+    return request.param
+
+
+def ok(p: subprocess.CompletedProcess[bytes]) -> str:
+    assert p.returncode == 0, (p.args[1:], p.returncode, p.stdout[-2000:], p.stderr[-2000:])
+    return p.stdout.decode()
+
+
+def refused(p: subprocess.CompletedProcess[bytes], why: str) -> None:
+    assert p.returncode != 0 and why in p.stderr.decode(), (p.args[1:], p.returncode, p.stderr)
+
+
+def test_domains_and_the_host_share_them(own, kind, tmp_path):
+    """What one writes the others read, in a volume as in a directory of the host."""
+    for source in ("shared", str(tmp_path)):
+        for name in ("one", "two"):
+            ok(own.cli("run", "-d", "--kind", kind, "--name", name, "-v", f"{source}:/data", "busybox", "sleep", "1000"))
+        ok(own.cli("exec", "one", "sh", "-c", "echo 1 > /data/f; mkdir /data/d; mv /data/f /data/d/g"))
+        assert ok(own.cli("exec", "two", "sh", "-c", "cat /data/d/g; echo 2 >> /data/d/g; ln -s g /data/d/h")) == "1\n"
+        found = json.loads(ok(own.cli("inspect", "one")))[0]["mounts"]
+        assert [(m["type"], m["destination"], m["rw"]) for m in found] == [
+            ("volume" if source == "shared" else "bind", "/data", True)
+        ]
+        at = pathlib.Path(found[0]["source"])
+        assert (at / "d/g").read_text() == "1\n2\n" and os.readlink(at / "d/h") == "g"
+        (at / "d/g").write_text("3\n")
+        assert ok(own.cli("exec", "one", "cat", "/data/d/h")) == "3\n"
+        ok(own.cli("rm", "-f", "one", "two"))
+
+
+def test_they_stay_through_stops_and_restarts(own, kind):
+    script = "echo run >> /data/runs; wc -l < /data/runs; exec sleep 1000"
+    ok(own.cli("run", "-d", "--kind", kind, "--name", "d", "-v", "kept:/data", "busybox", "sh", "-c", script))
+    eventually(lambda: ok(own.cli("logs", "d")) == "1\n", "it has begun")
+    ok(own.cli("restart", "-t", "0", "d"))
+    eventually(lambda: ok(own.cli("logs", "d")) == "1\n2\n", "it has begun again")
+    ok(own.cli("stop", "-t", "0", "d"))
+    refused(own.cli("volume", "rm", "kept"), "is in use by domain")
+    own.kill()
+    own.start()
+    refused(own.cli("volume", "rm", "kept"), "is in use by domain")
+    ok(own.cli("start", "d"))
+    eventually(lambda: ok(own.cli("logs", "d")) == "1\n2\n3\n", "it has begun a third time")
+    ok(own.cli("rm", "-f", "d"))
+    assert ok(own.cli("volume", "rm", "kept")) == "kept\n"
+    refused(own.cli("volume", "inspect", "kept"), 'no volume "kept"')
+
+
+def test_volumes_without_a_name(own, kind):
+    """They go with --rm and `rm -v`, and stay otherwise, until they are pruned."""
+    ok(own.cli("run", "--rm", "--kind", kind, "-v", "/data", "busybox", "touch", "/data/x"))
+    assert ok(own.cli("volume", "ls", "-q")) == ""
+    for options in (["rm", "-v"], ["rm"]):
+        name = ok(own.cli("create", "--kind", kind, "-v", "/data", "-v", "named:/more", "busybox", "true")).strip()
+        assert len(ok(own.cli("volume", "ls", "-q")).split()) == 2
+        ok(own.cli(*options, name))
+    left = ok(own.cli("volume", "ls", "-q", "-f", "dangling=true")).split()
+    assert len(left) == 2 and "named" in left
+    assert ok(own.cli("volume", "prune", "-f")).split() == [one for one in left if one != "named"]
+    assert ok(own.cli("volume", "prune", "-a", "-f")) == "named\n"
+
+
+def test_what_the_image_has_is_copied_once(own, kind):
+    """A new volume gets the files of the image at its place; one with files keeps these, and nocopy keeps it empty."""
+    count = "ls /etc | wc -l"
+    there = ok(own.cli("run", "--rm", "--kind", kind, "busybox", "sh", "-c", count))
+    run = lambda volume, script: ok(own.cli("run", "--rm", "--kind", kind, "-v", volume, "busybox", "sh", "-c", script))
+    assert run("copied:/etc", f"{count}; rm -r /etc/*; touch /etc/mine") == there
+    assert run("copied:/etc", "ls /etc").split() == ["mine"]
+    assert run("empty:/etc:nocopy", "ls /etc | grep -v -e hosts -e resolv.conf -e hostname; true") == ""
+
+
+def attached(own, kind):
+    """A domain that writes what it is told to, and a way to tell it."""
+    argv = [DOPPEL, "run", "-i", "--kind", kind, "--name", "writer", "-v", "kept:/data", "busybox", "sh", "-c", WRITER]
+    env = {**os.environ, "DOPPEL_HOST": f"unix://{own.socket}", "DOPPEL_STORE": str(own.store)}
+    p = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sys.stderr, env=env)
+
+    def tell(word: str) -> None:
+        p.stdin.write(f"{word}\n".encode())
+        p.stdin.flush()
+        assert p.stdout.readline() == f"wrote {word}\n".encode()
+
+    return p, tell
+
+
+def services(keeper: int) -> list[int]:
+    """Storage services of a keeper."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            argv = (entry / "cmdline").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        if b"storage-service" in argv and parent == keeper:
+            found.append(int(entry.name))
+    return found
+
+
+def test_open_files_go_on(own, kind):
+    """A program that has a file open goes on when the storage service, the keeper or the supervisor dies."""
+    p, tell = attached(own, kind)
+    told = ["first"]
+    tell("first")
+
+    def kill_service() -> None:
+        for pid in services(own.keepers()[0]):
+            os.kill(pid, signal.SIGKILL)
+
+    def kill_keeper() -> None:
+        old = own.keepers()[0]
+        os.kill(old, signal.SIGKILL)
+        eventually(lambda: (now := own.keepers()) and old not in now, "another keeper")
+
+    for round in range(3):
+        for harm in (kill_service, kill_keeper):
+            harm()
+            told.append(f"{harm.__name__}-{round}")
+            tell(told[-1])
+    p.stdin.close()
+    assert p.wait(timeout=60) == 0
+    p.stdout.close()
+    assert (own.store / "volumes/kept/_data/lines").read_text().split() == told
+
+
+def test_no_freeze_yet(own):
+    ok(own.cli("run", "-d", "--name", "d", "-v", "data:/data", "busybox", "sleep", "1000"))
+    for what in (["freeze", "d", "frozen"], ["hibernate", "d"]):
+        refused(own.cli(*what), "a domain with volumes cannot be frozen, cloned or hibernated yet: it has data")
+    assert ok(own.cli("exec", "d", "echo", "alive")) == "alive\n"
+
+
+def test_the_interface(own):
+    """/v1/volumes, and what it refuses."""
+    made = own.post("/v1/volumes", {"name": "data", "labels": {"a": "b"}}).ok(201)
+    assert made["labels"] == {"a": "b"} and made["mountpoint"] == str(own.store / "volumes/data/_data")
+    assert own.post("/v1/volumes", {"name": "data"}).ok(201) == made, "it stays as it is"
+    assert own.get("/v1/volumes").ok() == [made] and own.get("/v1/volumes/data").ok() == made
+    assert "no name of a volume" in own.post("/v1/volumes", {"name": "a/b"}).problem(400, "invalid_request")
+    assert "no volume" in own.get("/v1/volumes/none").problem(404, "volume_not_found")
+    mount = {"type": "volume", "source": "data", "target": "/data"}
+    wanted = {"image": "busybox", "name": "d", "command": ["true"], "files": {"mounts": [mount]}}
+    domain = own.post("/v1/domains", wanted).ok()["domain"]
+    assert own.get("/v1/volumes/data").ok()["used_by"] == [domain["id"]]
+    assert domain["id"] in own.delete("/v1/volumes/data").problem(409, "in_use")
+    assert own.post("/v1/volumes/prune?all=true").ok() == {"removed": []}
+    for wrong, why in (
+        ({"type": "bind", "target": "/x"}, "needs a source"),
+        ({"type": "bind", "source": "x", "target": "/x"}, "absolute path"),
+        ({"type": "bind", "source": str(own.dir / "none"), "target": "/x"}, "does not exist"),
+        ({"type": "volume", "source": "/x", "target": "/x"}, "no name of a volume"),
+        ({"type": "tmpfs", "source": "x", "target": "/x"}, "no source"),
+    ):
+        body = {"image": "busybox", "command": ["true"], "files": {"mounts": [wrong]}}
+        assert why in own.post("/v1/domains", body).problem(400, "invalid_request"), wrong
+    own.delete("/v1/domains/d").ok()
+    own.delete("/v1/volumes/data").ok()
+    own.delete("/v1/volumes/data?force=true").ok()
+    own.delete("/v1/volumes/data").problem(404, "volume_not_found")
