@@ -79,7 +79,7 @@ impl Keeper {
             }
         }
         self.adopt_asleep();
-        self.sweep_storage();
+        self.storage.sweep(self.domains.values().filter_map(|d| d.storage.as_ref()));
         if let Some(network) = &self.network {
             network.resumed();
         }
@@ -167,7 +167,7 @@ impl Keeper {
         let network = network.and_then(|resumed| self.or_end(key, &note.id, "network", resumed));
         let storage = channels
             .storage
-            .map(|channel| self.resume_storage(&note.id, note.run, note.volumes, channel))
+            .map(|channel| self.storage.resume(&note.id, note.run, note.volumes, channel))
             .and_then(|resumed| self.or_end(key, &note.id, "volumes", resumed));
         let live = self.fleet.get(key);
         let paused = live.is_some_and(doppel_domain::Domain::is_paused);

@@ -189,8 +189,7 @@ struct Keeper {
     images: doppel_domain::Images,
     /// The network service, from the first domain on that wants it.
     network: Option<doppel_net::Manager>,
-    /// The storage service, from the first domain on that wants it.
-    storage: Option<doppel_storage::Manager>,
+    storage: storage::Service,
     sleepers: asleep::Sleepers,
     /// A descriptor to give up when there are no others.
     held_back: Option<File>,
@@ -233,6 +232,7 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
     let mut fleet = Fleet::new().map_err(io::Error::other)?;
     fleet.count_usage();
     let mut keeper = Keeper {
+        storage: storage::Service::new(&config),
         config,
         fleet,
         domains: HashMap::new(),
@@ -246,7 +246,6 @@ pub fn run(config: KeeperConfig) -> io::Result<()> {
         spares: spares::Spares::new(),
         images: doppel_domain::Images::default(),
         network: None,
-        storage: None,
         sleepers: asleep::Sleepers::default(),
         held_back: None,
     };

@@ -1,5 +1,6 @@
 //! What a keeper writes down of a domain for its successor.
 
+use std::path::PathBuf;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
@@ -15,7 +16,6 @@ use crate::keeper::config::KeeperConfig;
 use crate::keeper::config::records;
 use crate::keeper::protocol::Limits;
 use crate::keeper::protocol::Log;
-use crate::keeper::storage::KeptVolume;
 use crate::time;
 /// What a successor has to know of a domain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +45,14 @@ pub(super) struct Note {
     /// Those that a storage service has.
     #[serde(default)]
     pub volumes: Vec<KeptVolume>,
+}
+
+/// A volume that a storage service has, as a successor has to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct KeptVolume {
+    /// Where it is on the host.
+    pub path: PathBuf,
+    pub read_only: bool,
 }
 
 impl Note {

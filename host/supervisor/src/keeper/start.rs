@@ -83,6 +83,17 @@ impl Keeper {
         Ok(Arc::new(Mutex::new(journal)))
     }
 
+    /// The volumes that a storage service has for a domain, if any.
+    fn storage_of(&mut self, id: &str, run: u64, spec: &Spec) -> Result<Option<storage::Storage>, Said> {
+        let Spec::Boot(boot) = spec else { return Ok(None) };
+        let volumes = storage::wanted(boot);
+        if volumes.is_empty() {
+            return Ok(None);
+        }
+        let attached = self.storage.attach(id, run, volumes);
+        attached.map(Some).map_err(|e| refused(Fault::Host, format!("it cannot have its volumes: {e}")))
+    }
+
     /// The network that a domain is to have, if any, and whether it had it before.
     fn network_of(&mut self, id: &str, spec: &Spec) -> Result<(Option<doppel_net::Attachment>, bool), Said> {
         // Whoever wakes has what it had, if the keeper is the one that has kept it.

@@ -7,30 +7,21 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use doppel_domain::{ServiceGroups, StorageLink};
 use doppel_storage::{Attachment, Manager, Volume};
-use serde::{Deserialize, Serialize};
 
-use super::Keeper;
 use super::config::{KeeperConfig, records};
-use super::protocol::{Fault, Said, Spec};
-use super::serve::refused;
+use super::protocol::Boot;
+use super::records::KeptVolume;
 
-/// A volume, as a successor has to know it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct KeptVolume {
-    /// Where it is on the host.
-    pub path: PathBuf,
-    pub read_only: bool,
-}
-
-impl KeptVolume {
-    fn open(&self) -> io::Result<Volume> {
-        Volume::open(&self.path, self.read_only)
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot open {}: {e}", self.path.display())))
-    }
+/// The service, from the first domain on that wants it.
+#[derive(Debug)]
+pub(super) struct Service {
+    manager: Option<Manager>,
+    /// Where it is kept what the service knows of domains' files.
+    dir: PathBuf,
 }
 
 /// A domain's volumes.
@@ -56,66 +47,75 @@ impl Drop for Storage {
     }
 }
 
-impl Keeper {
-    /// Gives a para domain the volumes it is to have, or says why not.
-    pub(super) fn storage_of(&mut self, id: &str, run: u64, spec: &Spec) -> Result<Option<Storage>, Said> {
-        let Spec::Boot(boot) = spec else { return Ok(None) };
-        if boot.kind != doppel_spec::Kind::Para || boot.sources.is_empty() {
-            return Ok(None);
+/// The volumes that a service is to have for a domain.
+pub(super) fn wanted(boot: &Boot) -> Vec<KeptVolume> {
+    if boot.kind != doppel_spec::Kind::Para {
+        return Vec::new();
+    }
+    let pairs = boot.files.volumes().zip(&boot.sources);
+    pairs.map(|(v, path)| KeptVolume { path: path.clone(), read_only: v.is_read_only() }).collect()
+}
+
+fn open(kept: &KeptVolume) -> io::Result<Volume> {
+    Volume::open(&kept.path, kept.read_only)
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot open {}: {e}", kept.path.display())))
+}
+
+impl Service {
+    pub fn new(config: &KeeperConfig) -> Self {
+        Self { manager: None, dir: records(&config.runtime).join("storage") }
+    }
+
+    /// Gives a domain that begins these volumes.
+    pub fn attach(&mut self, id: &str, run: u64, volumes: Vec<KeptVolume>) -> io::Result<Storage> {
+        let nodes = self.nodes(id, run);
+        // Nothing is known of its files.
+        match fs::remove_file(&nodes) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
-        let pairs = boot.files.volumes().zip(&boot.sources);
-        let volumes: Vec<_> =
-            pairs.map(|(v, path)| KeptVolume { path: path.clone(), read_only: v.is_read_only() }).collect();
-        let attached = self.attach_volumes(id, run, volumes, None);
-        attached.map(Some).map_err(|e| refused(Fault::Host, format!("no volumes: {e}")))
+        self.add(nodes, volumes, None)
     }
 
     /// Goes on with the volumes of a domain that goes on.
-    pub(super) fn resume_storage(
+    pub fn resume(
         &mut self,
         id: &str,
         run: u64,
         volumes: Vec<KeptVolume>,
         channel: (OwnedFd, OwnedFd),
     ) -> io::Result<Storage> {
-        self.attach_volumes(id, run, volumes, Some(channel))
+        self.add(self.nodes(id, run), volumes, Some(channel))
     }
 
-    fn attach_volumes(
+    fn nodes(&self, id: &str, run: u64) -> PathBuf {
+        self.dir.join(format!("{id}.{run}"))
+    }
+
+    fn add(
         &mut self,
-        id: &str,
-        run: u64,
+        nodes: PathBuf,
         volumes: Vec<KeptVolume>,
         channel: Option<(OwnedFd, OwnedFd)>,
     ) -> io::Result<Storage> {
-        let open = volumes.iter().map(KeptVolume::open).collect::<io::Result<Vec<_>>>()?;
-        let dir = all_nodes(&self.config);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        let nodes = dir.join(format!("{id}.{run}"));
-        if channel.is_none() {
-            // Nothing is known of the files of one that begins.
-            match fs::remove_file(&nodes) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-        }
+        let opened = volumes.iter().map(open).collect::<io::Result<Vec<_>>>()?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let file = doppel_storage::nodes_file(&nodes)?;
-        let manager = match &mut self.storage {
+        let manager = match &mut self.manager {
             Some(manager) => manager,
             none => none.insert(Manager::of_this_program(ServiceGroups::of_host())?),
         };
         let attachment = match channel {
-            Some(channel) => manager.resume(open, channel, file)?,
-            None => manager.attach_in(open, file)?,
+            Some(channel) => manager.resume(opened, channel, file)?,
+            None => manager.attach_in(opened, file)?,
         };
         Ok(Storage { attachment, volumes, nodes })
     }
 
     /// Removes what is known of files of domains that are no more.
-    pub(super) fn sweep_storage(&self) {
-        let used: Vec<&Path> =
-            self.domains.values().filter_map(|d| d.storage.as_ref()).map(|s| s.nodes.as_path()).collect();
-        for entry in fs::read_dir(all_nodes(&self.config)).into_iter().flatten().flatten() {
+    pub fn sweep<'a>(&self, used: impl Iterator<Item = &'a Storage>) {
+        let used: Vec<_> = used.map(|s| s.nodes.as_path()).collect();
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let path = entry.path();
             if !used.contains(&path.as_path())
                 && let Err(error) = fs::remove_file(&path)
@@ -124,9 +124,4 @@ impl Keeper {
             }
         }
     }
-}
-
-/// Where it is kept what the service knows of domains' files.
-fn all_nodes(config: &KeeperConfig) -> PathBuf {
-    records(&config.runtime).join("storage")
 }
