@@ -17,7 +17,7 @@ pub mod limits;
 pub mod packets;
 mod rules;
 pub mod service;
-mod storage;
+pub mod storage;
 pub mod supervisor;
 mod table;
 

@@ -15,10 +15,10 @@ use crate::{Check, Rule, Site, Test};
 pub const NAMESPACES: u64 = 0x0200_0000 | 0x0400_0000 | 0x0800_0000 | 0x2000_0000;
 /// When the host runs out of memory it goes after domains, and before what is not ours.
 pub const OOM_SCORE_ADJ: i32 = 100;
-/// Most processes and threads of its control group.
-pub const TASKS: u32 = 1;
+/// `RLIMIT_NPROC`.
+pub const NPROC: u32 = 6;
 
-/// Limits it is born with. That of descriptors is the host's: a connection is one.
+/// Limits it is born with, but for NPROC of one that has several threads, which it sets when it has them. That of descriptors is the host's: a connection is one.
 pub const LIMITS: &[Limit] = &[
     Limit {
         resource: 4,
@@ -26,7 +26,7 @@ pub const LIMITS: &[Limit] = &[
         value: 1,
         why: "no core dumps, by pipes neither: what domains send is in its memory",
     },
-    Limit { resource: 6, name: "NPROC", value: 0, why: "no process or thread" },
+    Limit { resource: NPROC, name: "NPROC", value: 0, why: "no process or thread" },
     Limit { resource: 8, name: "MEMLOCK", value: 0, why: "no locked memory" },
     Limit { resource: 12, name: "MSGQUEUE", value: 0, why: "no message queues" },
     Limit { resource: 13, name: "NICE", value: 0, why: "no priority above the default" },
@@ -38,6 +38,8 @@ pub const LIMITS: &[Limit] = &[
 pub struct Service {
     /// The calls it may make, hottest first; everything else fails with EPERM.
     pub allowed: &'static [Rule],
+    /// Its threads: most tasks of its control group.
+    pub tasks: u32,
     /// What it keeps of root's rights, if root starts it.
     pub capabilities: &'static [Capability],
 }
@@ -51,7 +53,7 @@ impl Service {
 }
 
 /// The network service: it has no rights and speaks for the host.
-pub const NETWORK: Service = Service { allowed: ALLOWED, capabilities: &[] };
+pub const NETWORK: Service = Service { allowed: ALLOWED, tasks: 1, capabilities: &[] };
 
 /// SIGABRT.
 pub(crate) const ABORT: u64 = 6;

@@ -9,8 +9,11 @@ use crate::service::{ABORT, NOT_READ_WRITE, Service, any, is, one_of, rule};
 use crate::supervisor::{Capability, capability};
 use crate::{Check, Rule, Test};
 
+/// Threads, of which one waits for work, and one takes its place if what that does takes long.
+pub const THREADS: u32 = 24;
+
 /// The storage service.
-pub const STORAGE: Service = Service { allowed: ALLOWED, capabilities: CAPABILITIES };
+pub const STORAGE: Service = Service { allowed: ALLOWED, tasks: THREADS, capabilities: CAPABILITIES };
 
 /// What it keeps of root's rights: a domain's root is its files' owner, whoever that is on the host.
 const CAPABILITIES: &[Capability] = &[
@@ -22,7 +25,7 @@ const CAPABILITIES: &[Capability] = &[
 ];
 
 const ALLOWED: &[Rule] = &[
-    any(nr::PREAD64, "bytes of files; the host's load, whose file is open"),
+    any(nr::PREADV2, "bytes of files"),
     any(nr::PWRITE64, "bytes of files"),
     any(nr::STATX, "attributes"),
     any(nr::OPENAT2, "a name of a directory, beneath it and without links"),
@@ -56,8 +59,26 @@ const ALLOWED: &[Rule] = &[
     any(nr::FREMOVEXATTR, "extended attributes"),
     any(nr::NAME_TO_HANDLE_AT, "how a file is found again"),
     any(nr::OPEN_BY_HANDLE_AT, "a file that is found again"),
+    any(nr::PREAD64, "the host's load, whose file is open"),
     any(nr::RECVMSG, "orders of the supervisor, with descriptors"),
-    any(nr::SENDTO, "answers to orders"),
+    any(nr::SENDMSG, "descriptors of files without names, for a successor"),
+    rule(
+        nr::FCNTL,
+        // GETFD, GET_SEALS
+        &[&[one_of(1, "command", &[1, 1034])]],
+        "command F_GETFD or F_GET_SEALS",
+        "whether a channel is sealed",
+    ),
+    any(nr::FSTATFS, "room in the file system"),
+    any(nr::FGETXATTR, "extended attributes"),
+    any(nr::FSETXATTR, "extended attributes"),
+    any(nr::FLISTXATTR, "extended attributes"),
+    any(nr::FREMOVEXATTR, "extended attributes"),
+    any(nr::NAME_TO_HANDLE_AT, "how a file is found again"),
+    any(nr::OPEN_BY_HANDLE_AT, "a file that is found again"),
+    any(nr::PREAD64, "the host's load, whose file is open"),
+    any(nr::RECVMSG, "orders of the supervisor, with descriptors"),
+    any(nr::SENDMSG, "descriptors of files without names, for a successor"),
     rule(
         nr::FCNTL,
         // DUPFD_CLOEXEC, GETFD, SETFD, GETFL, SETFL, GET_SEALS
@@ -65,19 +86,18 @@ const ALLOWED: &[Rule] = &[
         "command F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_SETFL or F_GET_SEALS",
         "flags of descriptors; whether a channel is sealed",
     ),
-    rule(
-        nr::IOCTL,
-        // FIONBIO
-        &[&[one_of(1, "request", &[0x5421])]],
-        "request FIONBIO",
-        "a socket that does not block",
-    ),
     any(nr::FSTAT, "whether a channel has its size"),
     rule(
         nr::MMAP,
         &[&[Check { arg: 2, name: "prot", test: Test::Masked { mask: NOT_READ_WRITE, value: 0 } }]],
         "prot of READ, WRITE",
         "channels; memory of its own",
+    ),
+    rule(
+        nr::MPROTECT,
+        &[&[Check { arg: 2, name: "prot", test: Test::Masked { mask: NOT_READ_WRITE, value: 0 } }]],
+        "prot of READ, WRITE",
+        "memory of its threads",
     ),
     any(nr::MUNMAP, "channels that are closed; memory of its own"),
     any(nr::MREMAP, "memory of its own"),

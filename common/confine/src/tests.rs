@@ -289,7 +289,9 @@ fn of_service(nr: u32, args: [u64; 6]) -> u32 {
 fn a_services_list_is_short_and_explained() {
     let document = include_str!("../../../docs/services.md");
     for service in [NETWORK, STORAGE] {
-        let Service { allowed, capabilities } = service;
+        let Service { allowed, tasks, capabilities } = service;
+        println!("{}", service_call_table(&service));
+        assert!(tasks <= 32);
         assert!(
             document.contains(&service_call_table(&service)),
             "copy the output of `doppel debug service-calls` to docs/services.md"

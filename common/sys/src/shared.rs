@@ -12,7 +12,8 @@ use std::ptr::NonNull;
 use doppel_abi_machine::session::SessionHeader;
 use doppel_abi_machine::{CallCounts, RingHeader, VirtualRegisters};
 use doppel_abi_service::{
-    Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader, storage::SlotHeader,
+    Account, Answers, Bells, ChannelHeader, Pulse, Requests, net::SocketHeader, storage::Ledger,
+    storage::SlotHeader,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -42,6 +43,8 @@ unsafe impl SharedLayout for Answers {}
 unsafe impl SharedLayout for SocketHeader {}
 // SAFETY: atomics, and padding that nobody reads.
 unsafe impl SharedLayout for SlotHeader {}
+// SAFETY: as above.
+unsafe impl SharedLayout for Ledger {}
 // SAFETY: atomics only.
 unsafe impl SharedLayout for Account {}
 // SAFETY: atomics, and padding that nobody reads.
@@ -249,7 +252,8 @@ impl SharedMap {
         usize::try_from(done).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Reads up to `len` bytes of a file, from the position `position` of that on, to `offset`.
+    /// Reads up to `len` bytes of a file, from the position `position` of that on, to `offset`. `waits`: also those that the host has
+    /// to fetch first.
     ///
     /// # Errors
     /// What `pread` says.
@@ -262,11 +266,14 @@ impl SharedMap {
         position: u64,
         offset: usize,
         len: usize,
+        waits: bool,
     ) -> io::Result<usize> {
         let to = self.at(offset, len);
         let position = i64::try_from(position).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let part = libc::iovec { iov_base: to.as_ptr().cast(), iov_len: len };
+        let flags = if waits { 0 } else { libc::RWF_NOWAIT };
         // SAFETY: the range is inside the mapping, to which no plain reference ever exists.
-        let done = unsafe { libc::pread(fd.as_raw_fd(), to.as_ptr().cast(), len, position) };
+        let done = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const part, 1, position, flags) };
         usize::try_from(done).map_err(|_| io::Error::last_os_error())
     }
 }

@@ -35,7 +35,7 @@ const PAGE: usize = 4096;
 /// A service domain's end of a channel.
 #[derive(Debug)]
 pub struct Channel {
-    map: SharedMap,
+    map: Arc<SharedMap>,
     doorbell: OwnedFd,
     /// The supervisor's, for news of a hibernated domain.
     bell: Option<Arc<OwnedFd>>,
@@ -77,7 +77,7 @@ impl Channel {
         if !seals.contains(SealFlags::SHRINK) || rustix::fs::fstat(memory)?.st_size.cast_unsigned() != size {
             return Err(bad("its size"));
         }
-        let map = SharedMap::new(memory.as_fd(), at(size))?;
+        let map = Arc::new(SharedMap::new(memory.as_fd(), at(size))?);
         let header: &ChannelHeader = map.get(at(layout::HEADER));
         if header.magic.load(Ordering::Acquire) != MAGIC || header.version.load(Ordering::Relaxed) != VERSION
         {
@@ -117,6 +117,12 @@ impl Channel {
         &self.map
     }
 
+    /// The memory, for who moves data while others use the channel.
+    #[must_use]
+    pub fn share(&self) -> Arc<SharedMap> {
+        self.map.clone()
+    }
+
     /// A structure in the memory.
     #[must_use]
     pub fn get<T: SharedLayout>(&self, offset: u64) -> &T {
@@ -150,6 +156,23 @@ impl Channel {
             heard.push(entry);
         }
         if self.requests.release(&ring) {
+            self.news = true;
+        }
+        Ok(heard)
+    }
+
+    /// Takes the next request.
+    ///
+    /// # Errors
+    /// The guest kernel broke the protocol.
+    pub fn hear_one(&mut self) -> Result<Option<Entry>, Broken> {
+        if !self.agreed() {
+            return Ok(None);
+        }
+        let requests: &Requests = self.map.get(at(layout::REQUESTS));
+        let ring = requests.ring();
+        let heard = self.requests.pop(&ring)?;
+        if heard.is_some() && self.requests.release(&ring) {
             self.news = true;
         }
         Ok(heard)

@@ -25,7 +25,7 @@ pub use heart::Heart;
 pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::{Pace, may_poll};
-pub use process::{Group, Groups, Process, Program, Usage, confine};
+pub use process::{Group, Groups, Process, Program, Usage, confine, confine_with};
 pub use watchdog::{Calls, Watchdog};
 
 /// Says something on standard error, where the log of whoever keeps the service is. A full disk is no reason to end.

@@ -14,21 +14,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use doppel_confine::limits::{SERVICE_UID, USER_NAMESPACE};
-use doppel_confine::service::{LIMITS, NAMESPACES, OOM_SCORE_ADJ, Service};
+use doppel_confine::service::{LIMITS, NAMESPACES, NPROC, OOM_SCORE_ADJ, Service};
 use doppel_sys::child::{self, ChildPlan};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Signal, WaitOptions};
+use rustix::process::{Resource, Rlimit, Signal, WaitOptions};
 
 use crate::Born;
 
 /// Control groups for service domains; each process has one of its own, so that what a dead one has left in memory is
 /// no burden for its successor.
 pub trait Groups: Send + Sync + std::fmt::Debug {
-    /// Makes one.
+    /// Makes one for so many threads.
     ///
     /// # Errors
     /// What the host says; the service domain then has none.
-    fn make(&self) -> io::Result<Box<dyn Group>>;
+    fn make(&self, tasks: u32) -> io::Result<Box<dyn Group>>;
 
     /// The one with this name, of a process that another one has started.
     ///
@@ -53,6 +53,7 @@ pub struct Program {
     executable: File,
     arguments: Vec<CString>,
     groups: Option<Arc<dyn Groups>>,
+    tasks: u32,
     outlives: bool,
 }
 
@@ -68,13 +69,20 @@ impl Program {
         let executable = File::open(executable)?;
         let arguments =
             arguments.into_iter().map(|a| CString::new(a.as_bytes())).collect::<Result<_, _>>()?;
-        Ok(Self { executable, arguments, groups: None, outlives: false })
+        Ok(Self { executable, arguments, groups: None, tasks: 1, outlives: false })
     }
 
     /// In these control groups.
     #[must_use]
     pub fn in_groups(mut self, groups: Option<Arc<dyn Groups>>) -> Self {
         self.groups = groups;
+        self
+    }
+
+    /// As this service, whose threads it may have. One that is not said to be one has a single thread.
+    #[must_use]
+    pub fn of(mut self, service: &Service) -> Self {
+        self.tasks = service.tasks;
         self
     }
 
@@ -107,7 +115,7 @@ impl Program {
         // Without one it can use more of the host's memory than it should, and does what it is for.
         let group = self.groups.as_ref().and_then(|groups| {
             groups
-                .make()
+                .make(self.tasks)
                 .inspect_err(|e| crate::say(format_args!("a service domain without control group: {e}")))
                 .ok()
         });
@@ -115,7 +123,11 @@ impl Program {
         let errors = io::stderr();
         let descriptors: Vec<_> =
             [control, errors.as_fd(), errors.as_fd()].into_iter().chain(more.iter().copied()).collect();
-        let limits: Vec<_> = LIMITS.iter().map(|l| (l.resource, l.value)).collect();
+        let limits: Vec<_> = LIMITS
+            .iter()
+            .filter(|l| self.tasks == 1 || l.resource != NPROC)
+            .map(|l| (l.resource, l.value))
+            .collect();
         let oom_score_adj = CString::new(OOM_SCORE_ADJ.to_string()).unwrap_or_default();
         let child = child::spawn(&ChildPlan {
             executable: self.executable.as_fd(),
@@ -275,14 +287,29 @@ const PAGE: u64 = 4096;
 /// # Errors
 /// The step that failed.
 pub fn confine(service: &Service, outlives: bool) -> io::Result<()> {
+    confine_with(service, outlives, || Ok(()))
+}
+
+/// The same of a process that has several threads; `start` starts them, and returns when they are about to wait for work. They have what
+/// this thread has.
+///
+/// # Errors
+/// The step that failed.
+pub fn confine_with(
+    service: &Service,
+    outlives: bool,
+    start: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let kept = service.capabilities.iter().fold(0, |all, c| all | 1 << c.number);
     // An ordinary user has no other id to give, and a user namespace of his without it.
     // One that keeps rights is root, of its own files' owners, as far as these go.
     let ids = (kept == 0 && is_mapped(&std::fs::read_to_string("/proc/self/uid_map")?, SERVICE_UID))
         .then_some((SERVICE_UID, SERVICE_UID));
     child::confine(ids, kept, !outlives).map_err(io::Error::other)?;
+    start()?;
+    rustix::process::setrlimit(Resource::Nproc, Rlimit { current: Some(0), maximum: Some(0) })?;
     let program: Vec<[u8; 8]> = service.filter().iter().map(|i| i.to_bytes()).collect();
-    doppel_sys::filter::install(&program)
+    doppel_sys::filter::install_for_all(&program)
 }
 
 /// Whether there is such a user, by the text of `uid_map`: first id inside, first outside, how many.

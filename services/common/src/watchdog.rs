@@ -43,7 +43,18 @@ struct Doing {
 
 impl Doing {
     fn of(pid: Pid) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
+        let process = format!("/proc/{}", pid.as_raw_nonzero());
+        let mut doing = Self::parse(&std::fs::read_to_string(format!("{process}/stat")).ok()?)?;
+        if matches!(doing.state, b'S' | b'D') {
+            // Its time is that of all threads, its state that of the first one.
+            let threads = std::fs::read_dir(format!("{process}/task")).ok()?.flatten();
+            let states = threads.filter_map(|thread| {
+                // One that has ended does nothing.
+                Some(Self::parse(&std::fs::read_to_string(thread.path().join("stat")).ok()?)?.state)
+            });
+            doing.state = together(states);
+        }
+        Some(doing)
     }
 
     fn parse(stat: &str) -> Option<Self> {
@@ -55,6 +66,14 @@ impl Doing {
         let system: u64 = times.next()?.parse().ok()?;
         Some(Self { state, ticks: user + system })
     }
+}
+
+/// What threads in these states do: they sleep if all of them do, so that whatever one is to do next is not under way.
+fn together(states: impl Iterator<Item = u8>) -> u8 {
+    states.fold(b'S', |all, state| match (all, state) {
+        (b'S', state) | (b'D', state @ b'R') => state,
+        (all, _) => all,
+    })
 }
 
 /// A step that does not end.
@@ -274,6 +293,13 @@ mod tests {
     #[test]
     fn who_is_stopped_hangs() {
         assert!(looks(&[(3, b'R', 100), (3, b'T', 100)]) && looks(&[(4, b'S', 100), (4, b'T', 100)]));
+    }
+
+    #[test]
+    fn threads_sleep_if_all_of_them_do() {
+        for (states, all) in [("S", b'S'), ("SRS", b'R'), ("SDS", b'D'), ("DSR", b'R'), ("RD", b'R')] {
+            assert_eq!(together(states.bytes()), all, "{states}");
+        }
     }
 
     #[test]

@@ -1,62 +1,194 @@
-//! One domain's channel: requests in, answers out.
+//! One domain's channel: requests in, answers out, from several threads.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use doppel_abi_service::storage::{Answer, Request};
+use doppel_abi_service::storage::{Answer, Ledger, Operation, Request, Traffic};
 use doppel_ring::Broken;
 use doppel_service::Channel;
+use doppel_sys::shared::SharedMap;
 
-use crate::files::perform;
 use crate::nodes::Nodes;
 
-/// Requests of one turn: the others of this process wait no longer than these take.
-const TURN: usize = 8;
-
-/// A domain that is served.
+/// A domain that is served. Locks: the link or the nodes, never both.
 #[derive(Debug)]
 pub(crate) struct Client {
+    link: Mutex<Link>,
+    nodes: Mutex<Nodes>,
+    pub memory: Arc<SharedMap>,
+    /// Begins with the ledger.
+    records: Arc<SharedMap>,
+    /// Requests that threads work on.
+    working: AtomicU32,
+    /// It has more to ask than it may have worked on.
+    limited: AtomicBool,
+    /// It has broken the protocol.
+    broken: AtomicBool,
+    /// It has files open for writing.
+    pub writes: AtomicBool,
+}
+
+/// The rings.
+#[derive(Debug)]
+pub(crate) struct Link {
     pub channel: Channel,
-    nodes: Nodes,
     /// Answers for which there is no room in the ring.
     waiting: VecDeque<Answer>,
+    /// Slots, by bits, whose requests are not answered.
+    busy: u64,
 }
+
+/// What a client has to do.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Nothing,
+    Request(Request),
+    /// It broke the protocol.
+    Broken,
+}
+
+/// Its request has been taken then.
+pub(crate) type Taken = (Arc<Client>, Request, Instant);
 
 impl Client {
     pub fn new(channel: Channel, nodes: Nodes) -> Self {
-        Self { channel, nodes, waiting: VecDeque::new() }
+        let (memory, records) = (channel.share(), nodes.share());
+        let link = Link { channel, waiting: VecDeque::new(), busy: 0 };
+        Self {
+            link: Mutex::new(link),
+            nodes: Mutex::new(nodes),
+            memory,
+            records,
+            working: AtomicU32::new(0),
+            limited: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            writes: AtomicBool::new(false),
+        }
     }
 
-    /// Works on what is asked for, as much as a turn is. True: there may be more.
-    ///
-    /// # Errors
-    /// The guest kernel broke the protocol.
-    pub fn turn(&mut self) -> Result<bool, Broken> {
-        // Nobody is heard who does not take answers, so these cannot become more and more.
-        let mut more = false;
-        if self.flush()? {
-            let requests = self.channel.hear(TURN)?;
-            more = requests.len() == TURN;
-            for entry in requests {
-                let request = Request::decode(&entry).map_err(|_| Broken)?;
-                let answer = perform(&self.channel, &mut self.nodes, &request);
-                self.waiting.extend(answer);
-                // One at a time: who waits for the first does not wait for the last.
-                self.flush()?;
+    /// What it knows of files.
+    pub fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        // A thread that panics ends the process.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its rings.
+    pub fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes its next request, if not so many are worked on.
+    pub fn take(&self, most: u32) -> Next {
+        if self.broken.load(Ordering::Relaxed) {
+            return Next::Broken;
+        }
+        let mut link = self.link();
+        match link.take(|| self.may_take(most)) {
+            Ok(Some(request)) => {
+                self.working.fetch_add(1, Ordering::SeqCst);
+                Next::Request(request)
+            }
+            Ok(None) => Next::Nothing,
+            Err(Broken) => Next::Broken,
+        }
+    }
+
+    fn may_take(&self, most: u32) -> bool {
+        if self.working.load(Ordering::SeqCst) < most {
+            return true;
+        }
+        self.limited.store(true, Ordering::SeqCst);
+        // Who has just finished may have looked before that.
+        self.working.load(Ordering::SeqCst) < most
+    }
+
+    /// Whether it has something to say that may be heard; who breaks the protocol is found at work.
+    pub fn speaks(&self, most: u32) -> bool {
+        let mut link = self.link();
+        let speaks = self.broken.load(Ordering::Relaxed) || link.channel.speaks().unwrap_or(true);
+        speaks && self.may_take(most)
+    }
+
+    /// Asks for its doorbell; false if there is something to do.
+    pub fn sleeps(&self, most: u32) -> bool {
+        let mut link = self.link();
+        let silent = link.channel.sleep().unwrap_or(false) && !self.broken.load(Ordering::Relaxed);
+        silent || !self.may_take(most)
+    }
+
+    /// Answers a request. True: it waits to have more worked on.
+    pub fn answer(&self, answer: Option<Answer>, begun: Instant, mut t: Traffic, alone: bool) -> bool {
+        if let Some(answer) = answer {
+            t.operations = 1;
+            t.nanoseconds = begun.elapsed().as_nanos() as u64;
+            self.records.get::<Ledger>(0).add(&t);
+            let mut link = self.link();
+            if link.answer(answer).is_err() {
+                self.broken.store(true, Ordering::Relaxed);
+            }
+            // Whoever waits for news may sleep for long.
+            if alone {
+                link.channel.insist();
             }
         }
-        self.channel.wake();
-        Ok(more)
+        self.working.fetch_sub(1, Ordering::SeqCst);
+        self.limited.swap(false, Ordering::SeqCst)
+    }
+
+    /// Tells the guest kernel of what it was to look at by itself.
+    pub fn insist(&self) {
+        self.link().channel.insist();
+    }
+
+    /// Closes what was not written lately; false if there is nothing left to close.
+    pub fn close_writers(&self, now: Instant) -> bool {
+        let left = self.nodes.try_lock().map_or(true, |mut nodes| nodes.close_writers(now));
+        self.writes.store(left, Ordering::Relaxed);
+        left
+    }
+}
+
+impl Link {
+    fn take(&mut self, may: impl FnOnce() -> bool) -> Result<Option<Request>, Broken> {
+        // Nobody is heard who does not take answers, so these cannot become more and more.
+        if !self.flush()? || !self.channel.speaks()? || !may() {
+            return Ok(None);
+        }
+        // Nobody marks anything here.
+        self.channel.marked(|_| {});
+        let Some(entry) = self.channel.hear_one()? else { return Ok(None) };
+        let request = Request::decode(&entry).map_err(|_| Broken)?;
+        if request.operation != Operation::Forget {
+            let bit = 1u64.checked_shl(request.slot.into()).ok_or(Broken)?;
+            if self.busy & bit != 0 {
+                return Err(Broken);
+            }
+            self.busy |= bit;
+        }
+        Ok(Some(request))
+    }
+
+    fn answer(&mut self, answer: Answer) -> Result<(), Broken> {
+        self.waiting.push_back(answer);
+        self.flush().map(drop)
     }
 
     /// Puts answers into the ring; false if it is full.
     fn flush(&mut self) -> Result<bool, Broken> {
-        while let Some(answer) = self.waiting.front() {
-            if !self.channel.answer(&answer.encode(), true)? {
-                return Ok(false);
+        let mut fits = true;
+        while fits && let Some(answer) = self.waiting.front() {
+            fits = self.channel.answer(&answer.encode(), true)?;
+            if fits {
+                self.busy &= !(1u64.checked_shl(answer.slot.into()).unwrap_or(0));
+                self.waiting.pop_front();
             }
-            self.waiting.pop_front();
-            self.channel.wake();
         }
-        Ok(true)
+        self.channel.wake();
+        Ok(fits)
     }
 }
+
+/// Between two looks for files that are not written any more.
+pub(crate) const WRITERS: Duration = Duration::from_millis(200);

@@ -1,11 +1,12 @@
 //! The storage service domain: files of the host's for domains (docs/services.md).
 //!
-//! Key types: [`Engine`] (all clients of one process, on one thread), [`Volume`] (a directory that a domain is given),
+//! Key types: [`Engine`] (all clients of one process, and its threads), [`Volume`] (a directory or file that a domain is given),
 //! [`Manager`] (the supervisor's side: starts the process, attaches domains, replaces what has died).
-//! - `client`: one domain's channel: requests in, answers out, each done once.
-//! - `files`: what requests do to the host's files.
-//! - `nodes`: which files a domain knows, in memory that outlives the process.
-//! - `engine`, `serve`: the process: events, turns, orders.
+//! - `client`: one domain's channel: requests in, answers out.
+//! - `files`: what requests do to the host's files, each once.
+//! - `nodes`: which files a domain knows, in memory that outlives the process; `pins`: those that the manager keeps open.
+//! - `engine`: turns, and threads of which one leads; `host`: what all clients share.
+//! - `serve`: the process, and the manager's orders.
 //!
 //! Boundary: a domain's channel is hostile. Requests are decoded from copies, names are single components, work in a turn is
 //! bounded, and a broken channel costs its own domain its files and nobody else anything. Permissions are the guest kernel's
@@ -15,15 +16,18 @@
 mod client;
 mod engine;
 mod files;
+mod host;
 mod manager;
 mod nodes;
+mod pins;
 mod serve;
 #[cfg(test)]
 mod tests;
 mod volume;
 
+pub use doppel_abi_service::storage::Traffic;
 pub use engine::{ClientId, Engine};
-pub use manager::{Attachment, Manager, SERVICE};
-pub use nodes::nodes_file;
+pub use manager::{Attachment, Health, Manager, SERVICE};
+pub use nodes::{memory as node_memory, nodes_file};
 pub use serve::serve;
 pub use volume::Volume;

@@ -1,10 +1,11 @@
-//! The supervisor's side: starts the process, attaches domains, and replaces what has died.
+//! The supervisor's side: starts the process, attaches domains, and replaces what has died or hangs.
 //!
-//! All that a successor needs is kept: channels, doorbells, the memory of nodes, the volumes' directories.
+//! All that a successor needs is kept: channels, doorbells, the memory of nodes, the volumes' roots, and files that a domain has in use
+//! which have no name any more.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,14 +13,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use doppel_abi_service::storage::{SIZE, VOLUMES};
-use doppel_service::{Groups, Process, Program};
+use doppel_abi_service::storage::{Ledger, SIZE, Traffic, VOLUMES};
+use doppel_service::{Calls, Groups, Heart, Process, Program, Watchdog};
+use doppel_sys::shared::SharedMap;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use rustix::process::PidfdFlags;
 
-use crate::nodes;
+use crate::nodes::{self, PINNED};
+use crate::pins::Said;
 use crate::serve::{DESCRIPTORS, ORDERS, Order};
 use crate::volume::Volume;
 
@@ -29,7 +35,7 @@ pub const SERVICE: &str = "storage-service";
 const NO_POLLING: &str = "--no-polling";
 /// Processes that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
-/// How long a process may take to make room for an order.
+/// How long a process may take to make room for an order, and we to make room for what it says.
 const ROOM: Duration = Duration::from_secs(5);
 
 /// Runs a storage service.
@@ -42,13 +48,16 @@ pub struct Manager {
 #[derive(Debug)]
 struct Shared {
     program: Program,
+    heart: Arc<Heart>,
+    calls: Arc<Calls>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     process: Option<Arc<Process>>,
-    control: Option<OwnedFd>,
+    control: Option<Arc<OwnedFd>>,
+    starts: u64,
     members: BTreeMap<u64, Member>,
     last_key: u64,
     /// The manager is gone: nobody is to be replaced.
@@ -62,6 +71,28 @@ struct Member {
     doorbell: Arc<OwnedFd>,
     nodes: OwnedFd,
     volumes: Vec<Volume>,
+    /// Files that a successor could not find again, by node.
+    pinned: BTreeMap<u64, OwnedFd>,
+}
+
+/// A process, and what has to do with it until it ends.
+type Running = (Arc<Process>, Arc<OwnedFd>, Option<Watchdog>);
+
+/// How a storage service is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Health {
+    /// Its process; none: it could not be started.
+    pub pid: Option<i32>,
+    /// Processes that were started.
+    pub starts: u64,
+    /// Domains that it serves.
+    pub domains: usize,
+    /// CPU time of the process in seconds.
+    pub cpu_seconds: f64,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// Its longest step, waits for a CPU included; what waits for a device is none.
+    pub longest_step_seconds: f64,
 }
 
 /// A domain's volumes; dropped, it has none any more.
@@ -73,6 +104,8 @@ pub struct Attachment {
     pub memory: Arc<OwnedFd>,
     /// The service's doorbell.
     pub doorbell: Arc<OwnedFd>,
+    /// Begins with the ledger.
+    records: SharedMap,
 }
 
 impl Manager {
@@ -85,7 +118,8 @@ impl Manager {
         let name = std::env::args_os().next().unwrap_or_default();
         let option = (!doppel_service::may_poll()).then_some(OsStr::new(NO_POLLING));
         let arguments = [name.as_os_str(), OsStr::new(SERVICE)].into_iter().chain(option);
-        Self::start(Program::new(Path::new("/proc/self/exe"), arguments)?.in_groups(groups))
+        let program = Program::new(Path::new("/proc/self/exe"), arguments)?;
+        Self::start(program.in_groups(groups))
     }
 
     /// Starts a storage service with this program, whose standard input becomes its orders' socket.
@@ -93,14 +127,21 @@ impl Manager {
     /// # Errors
     /// What the host says.
     pub fn start(program: Program) -> io::Result<Self> {
-        let shared = Arc::new(Shared { program, state: Mutex::default() });
+        let shared = Arc::new(Shared {
+            program: program.of(&doppel_confine::STORAGE),
+            heart: Arc::new(Heart::new()?),
+            calls: Arc::new(Calls::new()?),
+            state: Mutex::default(),
+        });
         let mut running = Some(shared.replace()?);
         let kept = shared.clone();
         let thread = doppel_sys::signal::spawn_blocked("storage", move || {
             loop {
                 let begun = Instant::now();
-                if let Some(process) = running.take() {
+                if let Some((process, control, watchdog)) = running.take() {
+                    kept.keep_until_end(&process, &control);
                     process.wait();
+                    drop(watchdog);
                 }
                 if kept.lock().over {
                     return;
@@ -135,7 +176,7 @@ impl Manager {
     }
 
     /// Goes on with a domain that was attached in a process that has died: with its channel and doorbell, as the domain has
-    /// them, the same volumes, and that file.
+    /// them, the same volumes, and that file. Files without names are lost (ESTALE).
     ///
     /// # Errors
     /// It is no channel, or as above.
@@ -162,21 +203,53 @@ impl Manager {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let (memory, doorbell) = (Arc::new(memory), Arc::new(doorbell));
+        let records = SharedMap::new(nodes.as_fd(), size_of::<Ledger>())?;
+        // A hang is found later then.
+        let _ = self.shared.calls.add(doorbell.as_fd());
         let mut state = self.shared.lock();
         state.last_key += 1;
         let key = state.last_key;
-        let member = Member { memory: memory.clone(), doorbell: doorbell.clone(), nodes, volumes };
+        let member = Member {
+            memory: memory.clone(),
+            doorbell: doorbell.clone(),
+            nodes,
+            volumes,
+            pinned: BTreeMap::new(),
+        };
         // One that has died is replaced, and its successor is told of all members.
         let _ = state.tell(key, &member);
         state.members.insert(key, member);
         drop(state);
-        Ok(Attachment { shared: self.shared.clone(), key, memory, doorbell })
+        Ok(Attachment { shared: self.shared.clone(), key, memory, doorbell, records })
     }
 
     /// Process id of the process that serves now.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.shared.lock().process.as_ref().map(|p| p.pid().as_raw_nonzero().get())
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let state = self.shared.lock();
+        let usage = state.process.as_ref().and_then(|p| p.usage()).unwrap_or_default();
+        Health {
+            pid: state.process.as_ref().map(|p| p.pid().as_raw_nonzero().get()),
+            starts: state.starts,
+            domains: state.members.len(),
+            cpu_seconds: usage.cpu.as_secs_f64(),
+            memory_bytes: usage.memory,
+            longest_step_seconds: self.shared.heart.longest().as_secs_f64(),
+        }
+    }
+}
+
+impl Attachment {
+    /// What was done for the domain so far; it never goes down.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.records.get::<Ledger>(0).traffic()
     }
 }
 
@@ -198,6 +271,7 @@ impl Drop for Manager {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        self.shared.calls.remove(self.doorbell.as_fd());
         let mut state = self.shared.lock();
         state.members.remove(&self.key);
         // One that is dead has forgotten it.
@@ -212,29 +286,103 @@ impl Shared {
     }
 
     /// Starts a process, and tells it of all domains.
-    fn replace(&self) -> io::Result<Arc<Process>> {
+    fn replace(&self) -> io::Result<Running> {
         let mut state = self.lock();
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // One that takes none is as good as dead.
+        // Either is as good as dead for the other if it takes none.
         set_socket_timeout(&ours, Timeout::Send, Some(ROOM))?;
+        set_socket_timeout(&theirs, Timeout::Send, Some(ROOM))?;
+        self.heart.begin();
         let process = Arc::new(self.program.start(theirs.as_fd(), &[])?);
-        state.control = Some(ours);
+        let ours = Arc::new(ours);
+        state.control = Some(ours.clone());
         state.process = Some(process.clone());
-        let told = state
-            .send(&Order::Begin { version: ORDERS }, &[])
-            .and_then(|()| state.members.iter().try_for_each(|(key, member)| state.tell(*key, member)));
+        state.starts += 1;
+        let files = [self.heart.file(), self.heart.alarm(), self.calls.bell()];
+        let begun = state.send(&Order::Begin { version: ORDERS }, &files);
+        // From here on whoever speaks to one that hangs is not kept waiting.
+        let watchdog = Watchdog::new(self.heart.clone(), self.calls.clone(), process.pid())
+            .inspect_err(|e| doppel_service::say(format_args!("a storage service is not watched: {e}")))
+            .ok();
+        let told =
+            begun.and_then(|()| state.members.iter().try_for_each(|(key, member)| state.tell(*key, member)));
         if let Err(error) = told {
             doppel_service::say(format_args!("a storage service cannot be told what to do: {error}"));
             process.kill();
         }
-        Ok(process)
+        Ok((process, ours, watchdog))
+    }
+
+    /// Keeps what a process has pinned, until it has ended and all that it has said is heard.
+    fn keep_until_end(&self, process: &Process, control: &OwnedFd) {
+        let Ok(end) = rustix::process::pidfd_open(process.pid(), PidfdFlags::empty()) else { return };
+        loop {
+            let mut fds = [PollFd::new(control, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
+            // A signal ends the wait early.
+            let _ = rustix::event::poll(&mut fds, None);
+            let ended = fds[1].revents().contains(PollFlags::IN);
+            // What was said before the end is there when that is seen.
+            while let Ok(Some((said, file))) = hear(control) {
+                self.lock().keep(said, file);
+            }
+            if ended {
+                return;
+            }
+            if fds[0].revents().contains(PollFlags::HUP) {
+                // Its end comes, or the watchdog's.
+                let _ = rustix::event::poll(&mut [PollFd::new(&end, PollFlags::IN)], None);
+                return;
+            }
+        }
     }
 }
 
+/// What a process has said, and the descriptor that came with it; none: nothing more.
+fn hear(control: &OwnedFd) -> io::Result<Option<(Said, Option<OwnedFd>)>> {
+    let mut bytes = [0; Said::BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let got = rustix::net::recvmsg(control, &mut parts, &mut ancillary, flags)?;
+    if got.bytes == 0 {
+        return Ok(None);
+    }
+    let mut files = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    let file = files.next().and_then(|mut files| files.next());
+    let said = Said::decode(&bytes[..got.bytes]);
+    Ok(Some((said.ok_or_else(|| io::Error::other("a storage service says nothing"))?, file)))
+}
+
 impl State {
+    /// Keeps a domain's file, or keeps it no more.
+    fn keep(&mut self, said: Said, file: Option<OwnedFd>) {
+        let (Said::Pin { key, node } | Said::Unpin { key, node }) = said;
+        // Of a domain that has left there is nothing to keep.
+        let Some(member) = self.members.get_mut(&key) else { return };
+        match (said, file) {
+            // The service keeps to the bound, unless it has been taken over.
+            (Said::Pin { .. }, Some(file)) if member.pinned.len() < PINNED => {
+                member.pinned.insert(node, file);
+            }
+            (Said::Pin { .. }, _) => {}
+            (Said::Unpin { .. }, _) => drop(member.pinned.remove(&node)),
+        }
+    }
+
     fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
+        // Before it is served.
+        let pinned: Vec<_> = member.pinned.iter().collect();
+        for some in pinned.chunks(DESCRIPTORS) {
+            let nodes = some.iter().map(|(node, _)| **node).collect();
+            let files: Vec<_> = some.iter().map(|(_, file)| file.as_fd()).collect();
+            self.send(&Order::Pinned { key, nodes }, &files)?;
+        }
         let read_only = member.volumes.iter().map(|v| v.read_only).collect();
         let mut descriptors = vec![member.memory.as_fd(), member.doorbell.as_fd(), member.nodes.as_fd()];
         descriptors.extend(member.volumes.iter().map(|v| v.root.as_fd()));

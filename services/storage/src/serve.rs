@@ -1,17 +1,23 @@
 //! The process: an engine, and what the supervisor tells it over its standard input, a sequenced-packet socket. A packet is an
-//! [`Order`] as JSON, with its descriptors. The socket's end is the process'.
+//! [`Order`] as JSON, with its descriptors. The socket's end is the process'. What the process
+//! says to the supervisor is in [`crate::pins`].
 
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
+use doppel_abi_service::storage::SIZE;
+use doppel_service::{Channel, Heart};
 use rustix::fs::Mode;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{ClientId, Engine};
+use crate::engine::{ClientId, Core, Engine, Orders};
+use crate::nodes::Nodes;
+use crate::pins::Pins;
 use crate::volume::Volume;
 
 /// Longest packet in bytes, and most descriptors of one.
@@ -19,13 +25,15 @@ pub(crate) const PACKET: usize = 16 << 10;
 pub(crate) const DESCRIPTORS: usize = 128;
 
 /// Version of orders and channels: a manager may be of another build than the process it starts.
-pub(crate) const ORDERS: u32 = 1 << 16 | doppel_abi_service::VERSION;
+pub(crate) const ORDERS: u32 = 2 << 16 | doppel_abi_service::VERSION;
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// The first one. The version is [`ORDERS`].
+    /// The first one. Descriptors: the heart's memory file, its alarm, the watchdog's bell. The version is [`ORDERS`].
     Begin { version: u32 },
+    /// A predecessor has pinned these nodes of a domain, which is served afterwards. Descriptors: the files.
+    Pinned { key: u64, nodes: Vec<u64> },
     /// Serve a domain. Descriptors: channel, doorbell, the memory of its nodes, then each volume's root; in those that
     /// are marked nothing may change.
     Attach { key: u64, read_only: Vec<bool> },
@@ -42,59 +50,78 @@ pub fn serve(control: BorrowedFd<'_>, polls: bool) -> io::Result<()> {
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     // Modes are the domain's own, as it gives them.
     rustix::process::umask(Mode::empty());
-    let mut engine = Engine::new()?;
-    if !polls {
-        engine.poll_never();
-    }
+    let control = Arc::new(control.try_clone_to_owned()?);
+    // This thread ends the process.
+    let engine = Arc::new(Engine::new(doppel_confine::storage::THREADS - 1, polls)?);
+    let followed = Followed { control: control.clone(), clients: HashMap::new(), pinned: HashMap::new() };
+    engine.set_orders(control.as_fd(), Box::new(followed))?;
     // What it opens it has opened.
-    doppel_service::confine(&doppel_confine::STORAGE, false)?;
-    rustix::io::ioctl_fionbio(control, true)?;
-    engine.watch_control(control)?;
-    let mut clients = HashMap::new();
-    loop {
-        let told = engine.wait()?;
-        while told
-            && let Some((order, descriptors)) = match receive(control) {
-                Ok(packet) => packet,
-                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+    doppel_service::confine_with(&doppel_confine::STORAGE, false, || engine.start().map(drop))?;
+    // One that waits for the host may do so for long, and is not waited for.
+    engine.ended()
+}
+
+/// Orders, and what they were about so far.
+struct Followed {
+    control: Arc<OwnedFd>,
+    clients: HashMap<u64, ClientId>,
+    pinned: HashMap<u64, Vec<(u64, OwnedFd)>>,
+}
+
+impl Orders for Followed {
+    fn follow(&mut self, engine: &Engine, core: &mut Core) -> io::Result<bool> {
+        loop {
+            match receive(self.control.as_fd()) {
+                Ok(Some((order, descriptors))) => self.follow_one(engine, core, order, descriptors)?,
+                Ok(None) => return Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(true),
                 Err(e) => return Err(e),
             }
-        {
-            follow(&mut engine, &mut clients, order, descriptors)?;
         }
-        engine.work();
     }
 }
 
-/// Does what it is told; an error ends the process.
-fn follow(
-    engine: &mut Engine,
-    clients: &mut HashMap<u64, ClientId>,
-    order: Order,
-    descriptors: Vec<OwnedFd>,
-) -> io::Result<()> {
-    let mut descriptors = descriptors.into_iter();
-    let missing = || io::Error::other("an order without its descriptors");
-    match order {
-        Order::Begin { version } if version != ORDERS => {
-            return Err(io::Error::other(format!("orders of version {version}, not {ORDERS}")));
-        }
-        Order::Begin { .. } => {}
-        Order::Attach { key, read_only } => {
-            let memory = descriptors.next().ok_or_else(missing)?;
-            let doorbell = descriptors.next().ok_or_else(missing)?;
-            let nodes = descriptors.next().ok_or_else(missing)?;
-            let volumes: Vec<_> =
-                descriptors.zip(read_only).map(|(root, read_only)| Volume { root, read_only }).collect();
-            clients.insert(key, engine.attach(&memory, doorbell, &nodes, volumes)?);
-        }
-        Order::Detach { key } => {
-            if let Some(id) = clients.remove(&key) {
-                engine.detach(id);
+impl Followed {
+    /// Does what it is told; an error ends the process.
+    fn follow_one(
+        &mut self,
+        engine: &Engine,
+        core: &mut Core,
+        order: Order,
+        descriptors: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let mut descriptors = descriptors.into_iter();
+        let mut next =
+            || descriptors.next().ok_or_else(|| io::Error::other("an order without its descriptors"));
+        match order {
+            Order::Begin { version } if version != ORDERS => {
+                return Err(io::Error::other(format!("orders of version {version}, not {ORDERS}")));
+            }
+            Order::Begin { .. } => {
+                let heart = Heart::open(next()?, next()?)?;
+                core.set_heart(heart, next()?)?;
+            }
+            Order::Pinned { key, nodes } => {
+                self.pinned.entry(key).or_default().extend(nodes.into_iter().zip(descriptors));
+            }
+            Order::Attach { key, read_only } => {
+                let (memory, doorbell, nodes) = (next()?, next()?, next()?);
+                let volumes: Vec<_> =
+                    descriptors.zip(read_only).map(|(root, read_only)| Volume { root, read_only }).collect();
+                let pins = Pins::new(self.control.clone(), key);
+                let pinned = self.pinned.remove(&key).unwrap_or_default();
+                let nodes = Nodes::open(&nodes, volumes, engine.host().clone(), pins, pinned)?;
+                let channel = Channel::open(&memory, doorbell, None, SIZE)?;
+                self.clients.insert(key, core.enter(engine.host(), channel, nodes)?);
+            }
+            Order::Detach { key } => {
+                if let Some(id) = self.clients.remove(&key) {
+                    core.detach(id);
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The next packet; `None` if none waits.
@@ -103,7 +130,12 @@ fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(Order, Vec<OwnedFd>)>>
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    let got = match rustix::net::recvmsg(control, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+    let got = match rustix::net::recvmsg(
+        control,
+        &mut parts,
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+    ) {
         Err(rustix::io::Errno::AGAIN) => return Ok(None),
         r => r?,
     };

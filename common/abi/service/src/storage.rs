@@ -67,8 +67,64 @@ pub struct SlotHeader {
     error: AtomicU64,
     value: AtomicU64,
     node: AtomicU64,
-    /// Where an append that was begun writes.
+    /// What a request that was begun has found, by its operation: where an append writes, or what a name leads to.
     place: AtomicU64,
+}
+
+/// First page of a memory file that a storage service and its manager have for each domain, which that does not see: what the service
+/// has done for it, and how many nodes it has given.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Records of nodes that were ever used.
+    pub nodes: AtomicU64,
+    operations: AtomicU64,
+    errors: AtomicU64,
+    read: AtomicU64,
+    written: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+/// What a storage service has done for a domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests that were answered.
+    pub operations: u64,
+    /// Those that failed because of the host: it has no room, or is broken.
+    pub errors: u64,
+    /// Bytes of files.
+    pub read_bytes: u64,
+    /// Bytes of files.
+    pub written_bytes: u64,
+    /// From when requests were taken until they were answered, all together.
+    pub nanoseconds: u64,
+}
+
+impl Ledger {
+    /// Adds what was done.
+    pub fn add(&self, t: &Traffic) {
+        self.operations.fetch_add(t.operations, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(t.nanoseconds, Ordering::Relaxed);
+        for (word, n) in
+            [(&self.errors, t.errors), (&self.read, t.read_bytes), (&self.written, t.written_bytes)]
+        {
+            if n > 0 {
+                word.fetch_add(n, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            operations: self.operations.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            read_bytes: self.read.load(Ordering::Relaxed),
+            written_bytes: self.written.load(Ordering::Relaxed),
+            nanoseconds: self.nanoseconds.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// No place in a file.
@@ -100,12 +156,12 @@ impl SlotHeader {
         self.done.store(answer.ticket.0, Ordering::SeqCst);
     }
 
-    /// Where an append writes; said before it does.
+    /// What it has found; said before anything is changed.
     pub fn set_place(&self, place: u64) {
         self.place.store(place, Ordering::SeqCst);
     }
 
-    /// Where the append that was begun last writes; none if it did not come that far.
+    /// What the request that was begun last has found; none if it did not come that far, and so has changed nothing.
     #[must_use]
     pub fn place(&self) -> Option<u64> {
         Some(self.place.load(Ordering::SeqCst)).filter(|place| *place != NOWHERE)
@@ -133,7 +189,7 @@ impl SlotHeader {
 pub enum Operation {
     /// The file of a name in the directory `node`: name of length `a`. Answer: its node.
     Lookup = 1,
-    /// `node` is given back `a` times. No slot, no answer.
+    /// `node` is given back `a` times. No slot, no answer; not to be sent again to another service domain.
     Forget = 2,
     /// Attributes of `node`.
     GetAttr = 3,
@@ -145,12 +201,12 @@ pub enum Operation {
     Make = 6,
     /// Makes a symbolic link in the directory `node`: name of length `a`, owner `c` and `d`, target of length `b` in the second half.
     Symlink = 7,
-    /// Removes the name of length `a` from the directory `node`. No attributes.
+    /// Removes the name of length `a` from the directory `node`; may be [`flags::UNUSED`]. No attributes.
     Unlink = 8,
     /// The same of a directory.
     RmDir = 9,
-    /// Renames the name of length `a` in `node` to that of length `b`, in the second half, in `other`; `flags` as `renameat2(2)`. No
-    /// attributes.
+    /// Renames the name of length `a` in `node` to that of length `b`, in the second half, in `other`; `flags` as `renameat2(2)`, and
+    /// may have [`flags::UNUSED`], of the file whose place is taken. No attributes.
     Rename = 10,
     /// Gives the file `node` another name, of length `a`, in the directory `other`.
     Link = 11,
@@ -216,6 +272,9 @@ impl Operation {
 pub mod flags {
     /// Asked of a service domain before this one: it may be done already.
     pub const AGAIN: u32 = 1 << 31;
+    /// No program has what loses its name here in use, and none will: it need not be found again. What is found by its node afterwards
+    /// may be lost when the service domain is replaced.
+    pub const UNUSED: u32 = 1 << 30;
     /// See [`super::Operation::Write`].
     pub const APPEND: u32 = 1;
     /// See [`super::Operation::Sync`].
@@ -494,7 +553,7 @@ fn numbers<const N: usize, const BYTES: usize>(bytes: &[u8; BYTES]) -> [u64; N] 
 
 // Pinned: docs/services.md.
 const _: () = {
-    assert!(size_of::<SlotHeader>() == 64);
+    assert!(size_of::<SlotHeader>() == 64 && size_of::<Ledger>() == 64);
     assert!(TARGET < TEXT - SECOND && NAME < SECOND);
     assert!(XATTR <= BUFFER);
 };

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use doppel_confine::service::TASKS;
 use doppel_service::{Group, Groups};
 
 use super::{Birth, Cgroup, Extent, Hierarchies, Limits, PARENT, SERVICES_PARENT};
@@ -33,22 +32,22 @@ impl ServiceGroups {
 }
 
 impl Groups for ServiceGroups {
-    fn make(&self) -> io::Result<Box<dyn Group>> {
+    fn make(&self, tasks: u32) -> io::Result<Box<dyn Group>> {
         let n = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("net-{}-{n}", std::process::id());
-        let group = Cgroup::create(&name, limits())?;
+        let group = Cgroup::create(&name, limits(tasks))?;
         Ok(Box::new(ServiceGroup { birth: group.birth()?, name, _group: group }))
     }
 
     fn adopt(&self, name: &str) -> io::Result<Box<dyn Group>> {
-        let group = Cgroup::adopt(name, &limits()).map_err(io::Error::other)?;
+        let group = Cgroup::adopt(name, &limits(1)).map_err(io::Error::other)?;
         Ok(Box::new(ServiceGroup { birth: group.birth()?, name: name.to_owned(), _group: group }))
     }
 }
 
-fn limits() -> Limits {
+fn limits(tasks: u32) -> Limits {
     let mut limits = Limits { memory: Some(most_memory()), service: true, ..Limits::default() };
-    limits.resources.pids = Some(TASKS);
+    limits.resources.pids = Some(tasks);
     limits
 }
 

@@ -1,0 +1,109 @@
+//! Operations on the bytes of files.
+
+use std::os::fd::AsFd;
+
+use doppel_abi_service::storage::{BUFFER, buffer, flags};
+use doppel_sys::shared::offset;
+use rustix::fs::{AtFlags, FallocateFlags, FileType, SeekFrom};
+use rustix::io::Errno;
+
+use super::{Done, Result, Work, attributes, statx};
+use crate::nodes::errno;
+
+/// `fallocate(2)`: KEEP_SIZE, PUNCH_HOLE, COLLAPSE_RANGE, ZERO_RANGE, INSERT_RANGE.
+const ALLOCATE: u32 = 1 | 2 | 8 | 16 | 32;
+const COLLAPSE: u32 = 8;
+const INSERT: u32 = 32;
+/// `lseek(2)`.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl Work<'_> {
+    fn length(&self) -> Result<usize> {
+        usize::try_from(self.request.b).ok().filter(|n| *n <= BUFFER).ok_or(Errno::INVAL)
+    }
+
+    pub(super) fn read(&mut self) -> Result<Done> {
+        let (r, len) = (self.request, self.length()?);
+        let file = self.data(r.node, false)?;
+        let at = offset(buffer(r.slot));
+        let read = |waits| self.memory().read_from_at(file.as_fd(), r.a, at, len, waits).map_err(errno);
+        let done = match read(self.waits) {
+            // There is no other way on this file system.
+            Err(Errno::OPNOTSUPP) if !self.waits => read(true)?,
+            // The rest may be on the device, or the file ends here.
+            Ok(n) if n < len && !self.waits && self.goes_on(&file, r.a, n)? => return Err(Errno::AGAIN),
+            done => done?,
+        };
+        Ok(Done { value: done as u64, node: 0 })
+    }
+
+    fn goes_on(&self, file: &std::os::fd::OwnedFd, at: u64, n: usize) -> Result<bool> {
+        Ok(rustix::fs::fstat(file)?.st_size.cast_unsigned() > at.saturating_add(n as u64))
+    }
+
+    pub(super) fn write(&mut self) -> Result<Done> {
+        let (r, len) = (self.request, self.length()?);
+        self.nodes().writable(r.node)?;
+        let file = self.data(r.node, true)?;
+        let from = offset(buffer(r.slot));
+        let write = |at| self.client.memory.write_to_at(file.as_fd(), at, from, len).map_err(errno);
+        let (at, done) = if r.flags & flags::APPEND == 0 {
+            (r.a, write(r.a)?)
+        } else {
+            let s = rustix::fs::fstat(&file)?;
+            // Nobody of this process appends meanwhile.
+            let _alone = self.host.lock(s.st_ino ^ s.st_dev.rotate_left(32));
+            let end = |_: &Self| Ok(rustix::fs::fstat(&file)?.st_size.cast_unsigned());
+            let at = self.found_first(end)?;
+            (at, write(at)?)
+        };
+        self.put(&attributes(&statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)?).encode());
+        Ok(Done { value: done as u64, node: at.saturating_add(done as u64) })
+    }
+
+    pub(super) fn sync(&mut self) -> Result<Done> {
+        let file = self.data(self.request.node, false)?;
+        if self.request.flags & flags::DATA == 0 {
+            rustix::fs::fsync(&file)?;
+        } else {
+            rustix::fs::fdatasync(&file)?;
+        }
+        Ok(Done::default())
+    }
+
+    pub(super) fn allocate(&mut self) -> Result<Done> {
+        let r = self.request;
+        let mode = r.flags & !flags::AGAIN;
+        self.nodes().writable(r.node)?;
+        let file = self.data(r.node, true)?;
+        if mode & !ALLOCATE != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if mode & (COLLAPSE | INSERT) != 0 {
+            let size = || Ok(rustix::fs::fstat(&file)?.st_size.cast_unsigned());
+            let first = self.found_first(|_| size())?;
+            // What moves bytes moves them once.
+            if self.before.is_some() && size()? != first {
+                return self.show(&file, r.node);
+            }
+        }
+        rustix::fs::fallocate(&file, FallocateFlags::from_bits_retain(mode), r.a, r.b)?;
+        self.show(&file, r.node)
+    }
+
+    pub(super) fn seek(&mut self) -> Result<Done> {
+        let r = self.request;
+        // A directory has a position that its entries are read from.
+        if self.nodes().kind_of(r.node)? == FileType::Directory {
+            return Err(Errno::ISDIR);
+        }
+        let file = self.data(r.node, false)?;
+        let from = match r.flags & !flags::AGAIN {
+            SEEK_DATA => SeekFrom::Data(r.a),
+            SEEK_HOLE => SeekFrom::Hole(r.a),
+            _ => return Err(Errno::INVAL),
+        };
+        Ok(Done { value: rustix::fs::seek(&file, from)?, node: 0 })
+    }
+}

@@ -1,0 +1,123 @@
+//! What all clients of a process share of the host.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::process::Resource;
+
+use crate::nodes::PINNED;
+
+/// Most files that are held open for a domain, beside those that are pinned.
+const OPEN: usize = 512;
+/// Descriptors of the process' own, and what one of them costs at most: three for a file.
+const OWN: usize = 128;
+const EACH: usize = 3;
+/// Locks of files: two files have the same one seldom.
+const LOCKS: usize = 1024;
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct Host {
+    /// Its own descriptors as a directory, by which a named file is opened.
+    descriptors: OwnedFd,
+    /// Descriptors that the process may have.
+    most: usize,
+    open_files: AtomicUsize,
+    locks: Vec<Mutex<()>>,
+}
+
+impl Host {
+    /// Before the process is confined.
+    pub fn new() -> io::Result<Self> {
+        let most = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Ok(Self {
+            descriptors: own_descriptors()?,
+            most: usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(OWN),
+            open_files: AtomicUsize::new(OPEN),
+            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// So many domains share the descriptors.
+    pub fn share(&self, domains: usize) {
+        let each = self.most / domains.max(8);
+        let each = (each - PINNED.min(each / 2)) / EACH;
+        self.open_files.store(each.clamp(8, OPEN), Ordering::Relaxed);
+    }
+
+    /// Files that may be held open for a domain.
+    pub fn open_files(&self) -> usize {
+        self.open_files.load(Ordering::Relaxed)
+    }
+
+    /// Opens what a descriptor names.
+    pub fn open(&self, name: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
+        with_name(name, |name| rustix::fs::openat(&self.descriptors, name, flags, Mode::empty()))
+    }
+
+    /// Does something to what a descriptor names, by its name in the directory of descriptors.
+    pub fn by_name<T>(
+        &self,
+        file: BorrowedFd<'_>,
+        act: impl FnOnce(BorrowedFd<'_>, &CStr) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        with_name(file, |name| act(self.descriptors.as_fd(), name))
+    }
+
+    /// Keeps others from appending to a file, or from reading this directory.
+    pub fn lock(&self, file: u64) -> MutexGuard<'_, ()> {
+        let lock = usize::try_from(file).unwrap_or(0) % LOCKS;
+        // It protects nothing that could be half done.
+        self.locks[lock].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a descriptor is called in the directory of descriptors.
+fn with_name<T>(fd: BorrowedFd<'_>, act: impl FnOnce(&CStr) -> Result<T, Errno>) -> Result<T, Errno> {
+    let mut digits = [0; 12];
+    let (mut at, mut n) = (digits.len() - 1, fd.as_raw_fd().unsigned_abs());
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    act(CStr::from_bytes_with_nul(&digits[at..]).map_err(|_| Errno::BADF)?)
+}
+
+/// The directory of its own descriptors, above which nothing is.
+fn own_descriptors() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if !rustix::process::geteuid().is_root() {
+        return Ok(rustix::fs::open("/proc/self/fd", flags, Mode::empty())?);
+    }
+    let tree = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(rustix::fs::CWD, "/proc/self/fd", tree)?;
+    Ok(rustix::fs::openat(&tree, c".", flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_descriptor_names_is_opened() {
+        let host = Host::new().unwrap();
+        for _ in 0..12 {
+            let name = rustix::fs::open("/", OFlags::PATH, Mode::empty()).unwrap();
+            let file = host.open(name.as_fd(), OFlags::DIRECTORY).unwrap();
+            let ino = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
+            assert_eq!(ino(&file), ino(&name));
+            std::mem::forget(name);
+        }
+    }
+}
