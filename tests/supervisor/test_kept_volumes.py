@@ -69,6 +69,23 @@ def test_they_stay_through_stops_and_restarts(own, kind):
     refused(own.cli("volume", "inspect", "kept"), 'no volume "kept"')
 
 
+def test_volumes_of_another_domain(own, kind, tmp_path):
+    opts = ("-v", "first:/a", "-v", f"{tmp_path}:/b:ro")
+    ok(own.cli("run", "-d", "--name", "one", "--kind", kind, *opts, "busybox", "sh", "-c", "echo 1 > /a/f; exec sleep 1000"))
+    eventually(lambda: ok(own.cli("exec", "one", "cat", "/a/f")) == "1\n", "it is written")
+    script = "cat /a/f; touch /a/g /b/g"
+    r = own.cli("run", "--rm", "--kind", kind, "--volumes-from", "one:ro", "busybox", "sh", "-c", script)
+    assert r.stdout == b"1\n" and r.stderr.count(b"Read-only file system") == 2, r
+    script = "ls /a; touch /a/g; touch /b/g"
+    r = own.cli("run", "--rm", "--kind", kind, "--volumes-from", "one", "-v", "second:/a", "busybox", "sh", "-c", script)
+    assert r.stdout == b"" and r.stderr.count(b"Read-only file system") == 1, r
+    refused(own.cli("create", "--volumes-from", "one:z", "busybox", "true"), "neither ro nor rw")
+    refused(own.cli("create", "--volumes-from", "none", "busybox", "true"), 'no domain "none"')
+    for what in ("first", "/b", str(tmp_path)):
+        assert ok(own.cli("ps", "--filter", f"volume={what}", "--format", "{{.Names}}")) == "one\n"
+    assert ok(own.cli("ps", "-q", "--filter", "volume=second")) == ""
+
+
 def test_volumes_without_a_name(own, kind):
     """They go with --rm and `rm -v`, and stay otherwise, until they are pruned."""
     ok(own.cli("run", "--rm", "--kind", kind, "-v", "/data", "busybox", "touch", "/data/x"))

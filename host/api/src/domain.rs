@@ -89,7 +89,7 @@ pub struct Domain {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthState>,
     /// What is mounted in it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub mounts: Vec<crate::MountPoint>,
     /// Frozen image it was cloned from.
     #[serde(skip_serializing_if = "Option::is_none")]

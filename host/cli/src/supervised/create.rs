@@ -1,11 +1,13 @@
 //! `doppel create`, and what it has in common with `doppel run` through the supervisor.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::Args;
-use doppel_api::{CreateDomain, HealthCheck, LogTarget, RestartPolicy};
+use doppel_api::{CreateDomain, Files, HealthCheck, LogTarget, RestartPolicy};
+use doppel_client::Client;
 
 use super::{Outcome, not_started, supervisor};
 use crate::options::pull;
@@ -53,6 +55,9 @@ pub struct More {
     /// Do not check its health, whatever the image says
     #[arg(long, conflicts_with = "health_cmd")]
     no_healthcheck: bool,
+    /// Mount what another domain has of volumes and of the host's files, at the same places: `DOMAIN[:ro]`
+    #[arg(long, value_name = "DOMAIN")]
+    volumes_from: Vec<String>,
     /// Log files: max-size=SIZE, max-file=N
     #[arg(long, value_name = "OPTION=VALUE")]
     log_opt: Vec<String>,
@@ -189,6 +194,34 @@ pub fn wanted(args: &RunArgs, more: &More) -> Result<CreateDomain, String> {
     })
 }
 
+/// The same, with the volumes of other domains that are to be had as well.
+pub fn wanted_of(client: &Client, args: &RunArgs, more: &More) -> Result<CreateDomain, Box<dyn Error>> {
+    let mut wanted = wanted(args, more)?;
+    for from in &more.volumes_from {
+        let (name, read_only) = match from.rsplit_once(':') {
+            Some((name, "ro")) => (name, true),
+            Some((name, "rw")) => (name, false),
+            Some((_, mode)) => {
+                return Err(format!("--volumes-from {from:?}: {mode:?} is neither ro nor rw").into());
+            }
+            None => (from.as_str(), false),
+        };
+        add_volumes(&mut wanted.files, &client.inspect(name)?.config.files, read_only);
+    }
+    Ok(wanted)
+}
+
+/// Adds another domain's volumes where nothing else is mounted.
+fn add_volumes(files: &mut Files, others: &Files, read_only: bool) {
+    for mount in others.volumes() {
+        if files.mounts.iter().all(|own| own.target != mount.target) {
+            let mut mount = mount.clone();
+            mount.options.extend(read_only.then(|| "ro".to_owned()));
+            files.mounts.push(mount);
+        }
+    }
+}
+
 /// A path is the caller's; the supervisor has another working directory.
 fn image(image: &str) -> String {
     let path = image.starts_with(['/', '.']) || image.ends_with(".erofs");
@@ -215,7 +248,7 @@ pub fn create(args: &CreateArgs) -> Outcome {
     }
     let client = supervisor()?;
     pull::pull(&args.run.image, args.run.pull, Some(&client))?;
-    let created = match client.create(&wanted(&args.run, &args.more)?) {
+    let created = match client.create(&wanted_of(&client, &args.run, &args.more)?) {
         Ok(created) => created,
         Err(e) => {
             tell!("doppel: {e}");
@@ -234,6 +267,8 @@ pub fn create(args: &CreateArgs) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use doppel_api::{Mount, MountKind};
+
     use super::*;
 
     #[test]
@@ -241,6 +276,23 @@ mod tests {
         assert_eq!(restart("on-failure:3"), Ok(RestartPolicy::OnFailure { max_retries: 3 }));
         assert_eq!(restart("unless-stopped"), Ok(RestartPolicy::UnlessStopped));
         assert!(restart("sometimes").is_err() && restart("on-failure:x").is_err());
+    }
+
+    #[test]
+    fn volumes_of_others() {
+        let mount = |target: &str, source: &str| Mount {
+            kind: MountKind::Volume,
+            source: Some(source.into()),
+            target: target.into(),
+            ..Mount::default()
+        };
+        let tmpfs = Mount { target: "/t".into(), ..Mount::default() };
+        let others =
+            Files { mounts: vec![mount("/a", "theirs"), tmpfs, mount("/b", "b1")], ..Files::default() };
+        let mut files = Files { mounts: vec![mount("/a", "mine")], ..Files::default() };
+        add_volumes(&mut files, &others, true);
+        let found: Vec<_> = files.mounts.iter().map(|m| (m.source.as_deref(), m.is_read_only())).collect();
+        assert_eq!(found, [(Some("mine"), false), (Some("b1"), true)]);
     }
 
     #[test]

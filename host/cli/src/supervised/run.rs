@@ -8,7 +8,7 @@ use doppel_api::{AttachOptions, Created, DomainState, LogOptions, RemoveOptions}
 use doppel_client::{Client, Error};
 
 use super::attached::{End, Program, Tied, Ties, detach_keys};
-use super::create::{More, wanted};
+use super::create::{More, wanted_of};
 use super::{Names, Outcome, failed, not_started, running, supervisor};
 use crate::options::pull;
 use crate::standalone::run::{self, RunArgs};
@@ -56,7 +56,7 @@ pub fn run(verb: RunVerb) -> Outcome {
         return run::run(verb.args);
     };
     pull::pull(&verb.args.image, verb.args.pull, Some(&client))?;
-    let created = match client.create(&wanted(&verb.args, &verb.more)?) {
+    let created = match client.create(&wanted_of(&client, &verb.args, &verb.more)?) {
         Ok(created) => created,
         Err(e) => return refused(&e),
     };

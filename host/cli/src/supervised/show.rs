@@ -48,7 +48,8 @@ pub struct PsArgs {
     /// Whole ids and commands
     #[arg(long)]
     no_trunc: bool,
-    /// Only some: id=, name=TEXT, status=STATE, label=KEY[=VALUE], ancestor=IMAGE, exited=CODE, health=STATE
+    /// Only some: id=, name=TEXT, status=STATE, label=KEY[=VALUE], ancestor=IMAGE, exited=CODE, health=STATE,
+    /// volume=VOLUME (its name, or a path in the domain or on the host)
     #[arg(short, long, value_name = "FILTER")]
     filter: Vec<String>,
     /// The N that were made last, whether they run or not
@@ -115,7 +116,9 @@ pub fn ps(args: &PsArgs) -> Outcome {
 }
 
 fn bad_filter(filter: &str) -> String {
-    format!("--filter {filter:?}: there are id=, name=, status=, label=, ancestor=, exited=CODE and health=")
+    format!(
+        "--filter {filter:?}: there are id=, name=, status=, label=, ancestor=, exited=CODE, volume= and health="
+    )
 }
 
 /// A filter that the supervisor does not know.
@@ -124,6 +127,7 @@ enum Pick {
     Image(String),
     Exited(u8),
     Health(String),
+    Volume(String),
 }
 
 impl Pick {
@@ -131,6 +135,7 @@ impl Pick {
         Some(match what {
             "id" => Self::Id(value.into()),
             "ancestor" => Self::Image(value.into()),
+            "volume" => Self::Volume(value.into()),
             "exited" => Self::Exited(value.parse().ok()?),
             "health" if ["none", "starting", "healthy", "unhealthy"].contains(&value) => {
                 Self::Health(value.into())
@@ -143,6 +148,11 @@ impl Pick {
         match self {
             Self::Id(start) => domain.id.starts_with(start),
             Self::Image(name) => domain.config.image == *name,
+            Self::Volume(what) => domain
+                .config
+                .files
+                .volumes()
+                .any(|mount| mount.source.as_deref() == Some(what.as_str()) || mount.target == *what),
             Self::Exited(code) => domain.exit.as_ref().is_some_and(|e| e.exit_code == *code),
             Self::Health(state) => {
                 let is = match domain.health {

@@ -360,7 +360,7 @@ mod tests {
         }
         assert!(Template::parse("{{.io_weight}}").unwrap().fill(&domain).is_err(), "it is not there");
         assert!(Template::parse("{{.State.Nope}}").unwrap().fill(&domain).is_err());
-        assert!(Template::parse("{{.Mounts}}").unwrap().fill(&domain).is_err());
+        assert!(Template::parse("{{.GraphDriver}}").unwrap().fill(&domain).is_err());
     }
 
     #[test]

@@ -34,9 +34,8 @@ const VERBS: [(&str, &str); 21] = [
 ];
 
 /// Options of Docker that are not ours, and `-h`.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 5] = [
     ("-h", "--help is help; -h is the host name, of `run` and `create`"),
-    ("--volumes-from", "-v names volumes, and several domains may have the same"),
     ("--privileged", "programs are root in their domain, and nothing outside"),
     ("--cap-add", "programs are root in their domain, and nothing outside"),
     ("--init", "a domain's guest kernel collects orphans by itself"),
@@ -111,7 +110,6 @@ mod tests {
             ("doppel commit a b", "doppel image import"),
             ("doppel login", "config.json"),
             ("doppel network ls", "--network NAME"),
-            ("doppel run --volumes-from a busybox", "-v names volumes"),
             ("doppel ps -h", "--help is help"),
             ("doppel stpo a", "'stop'"),
             ("doppel ps --quite", "--quiet"),
