@@ -105,27 +105,32 @@ fn header() -> &'static Header {
 /// The arena must be mapped, zeroed, and used by nobody.
 pub(crate) unsafe fn init(size: u64) {
     assert!(size_of::<Header>() as u64 <= pages::MAP_OFFSET);
-    let pages = Pages::new(ARENA_BASE, size);
-    let limit = pages.count() * PAGE;
-    let class = |size: u16| Class {
-        free: core::ptr::null_mut(),
-        count: 0,
-        spare: CLASS_SPARE / u32::from(size),
-        next: 0,
-        end: 0,
-    };
-    let h = Header {
-        pages: SpinLock::new(pages),
-        classes: core::array::from_fn(|c| SpinLock::new(class(CLASSES[c]))),
-        chunk: SpinLock::new((0, 0)),
-        used: AtomicU64::new(0),
-        limit: AtomicU64::new(limit),
-        gathered: AtomicU64::new(0),
-        trim_wanted: AtomicBool::new(false),
-        roots: [const { AtomicU64::new(0) }; ROOTS],
-    };
+    let h = Header::new(Pages::new(ARENA_BASE, size));
     // SAFETY: forwarded contract.
     unsafe { (ARENA_BASE as *mut Header).write(h) };
+}
+
+impl Header {
+    fn new(pages: Pages) -> Self {
+        let limit = pages.count() * PAGE;
+        let class = |size: u16| Class {
+            free: core::ptr::null_mut(),
+            count: 0,
+            spare: CLASS_SPARE / u32::from(size),
+            next: 0,
+            end: 0,
+        };
+        Self {
+            pages: SpinLock::new(pages),
+            classes: core::array::from_fn(|c| SpinLock::new(class(CLASSES[c]))),
+            chunk: SpinLock::new((0, 0)),
+            used: AtomicU64::new(0),
+            limit: AtomicU64::new(limit),
+            gathered: AtomicU64::new(0),
+            trim_wanted: AtomicBool::new(false),
+            roots: [const { AtomicU64::new(0) }; ROOTS],
+        }
+    }
 }
 
 /// Continues with the arena of a frozen domain; once, at boot.
@@ -205,18 +210,8 @@ unsafe impl GlobalAlloc for Arena {
         let size = effective(layout);
         let h = header();
         match class_of(size) {
-            Some(c) => {
-                let mut class = h.classes[c].lock();
-                // SAFETY: the block is at least 16 bytes and no longer used.
-                unsafe { at.cast::<u64>().write(class.free as u64) };
-                class.free = at.cast();
-                class.count += 1;
-                if class.count > class.spare {
-                    class.spare = u32::MAX;
-                    drop(class);
-                    trim::want(h);
-                }
-            }
+            // SAFETY: forwarded contract.
+            Some(c) => unsafe { free_small(h, c, at) },
             None => free_pages(h, at as u64, order_of(size)),
         }
     }
@@ -299,6 +294,23 @@ fn alloc_small(h: &Header, c: usize) -> *mut u8 {
     let at = class.next;
     class.next += size;
     at as *mut u8
+}
+
+/// Takes back a block of class `c`.
+///
+/// # Safety
+/// It was handed out as such, and nobody uses it any more.
+unsafe fn free_small(h: &Header, c: usize, at: *mut u8) {
+    let mut class = h.classes[c].lock();
+    // SAFETY: forwarded contract; the smallest block holds a word.
+    unsafe { at.cast::<u64>().write(class.free as u64) };
+    class.free = at.cast();
+    class.count += 1;
+    if class.count > class.spare {
+        class.spare = u32::MAX;
+        drop(class);
+        trim::want(h);
+    }
 }
 
 /// Bytes of a huge page of the host.

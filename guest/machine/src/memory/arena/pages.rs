@@ -7,7 +7,7 @@
 use doppel_abi_machine::layout::PAGE;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// The largest block is 1 GiB.
 pub(super) const MAX_ORDER: usize = 18;

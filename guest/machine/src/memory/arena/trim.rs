@@ -11,6 +11,9 @@ use doppel_abi_machine::layout::{ARENA_BASE, PAGE};
 use super::{CLASS_SPARE, CLASSES, Class, Header, alloc_pages, free_pages, header, order_of, per_page};
 use crate::host;
 
+#[cfg(test)]
+mod tests;
+
 /// Free blocks given back between two looks at the page level.
 const BATCH: usize = 16;
 /// Looks of one [`trim`] at most: others go on freeing meanwhile.
@@ -99,21 +102,30 @@ fn release_pages(h: &Header) {
         }
         core::slice::from_raw_parts_mut(table.cast::<u16>(), pages as usize)
     };
-    for (c, size) in CLASSES.iter().enumerate() {
-        let taken = {
-            let mut class = h.classes[c].lock();
-            let unused = (class.end - class.next) / u64::from(*size);
-            (u64::from(class.count) + unused >= per_page(c)).then(|| take(&mut class, u64::from(*size)))
-        };
-        let (kept, count) =
-            taken.map_or((List::default(), 0), |list| sort(h, list, per_page(c) as u16, counts));
-        let mut class = h.classes[c].lock();
-        // SAFETY: the blocks are on no other list.
-        unsafe { kept.put_before(&mut class) };
-        class.count += count;
-        class.spare = (CLASS_SPARE / u32::from(*size)).max(class.count.saturating_mul(2));
+    for c in 0..CLASSES.len() {
+        release_class(h, c, counts);
     }
     free_pages(h, table as u64, order);
+}
+
+/// As [`release_pages`], of one class; `counts` is room for a number for each page.
+fn release_class(h: &Header, c: usize, counts: &mut [u16]) {
+    let size = u64::from(CLASSES[c]);
+    let taken = {
+        let mut class = h.classes[c].lock();
+        let unused = (class.end - class.next) / size;
+        (u64::from(class.count) + unused >= per_page(c)).then(|| take(&mut class, size))
+    };
+    let (kept, count) = taken.map_or((List::default(), 0), |list| {
+        // Nothing of the classes before: a page that one of them gave back may have been cut for this one since.
+        counts.fill(0);
+        sort(h, list, per_page(c) as u16, counts)
+    });
+    let mut class = h.classes[c].lock();
+    // SAFETY: the blocks are on no other list.
+    unsafe { kept.put_before(&mut class) };
+    class.count += count;
+    class.spare = (CLASS_SPARE / size as u32).max(class.count.saturating_mul(2));
 }
 
 /// Takes all that is free in a class, the part of a page that was never handed out included.
@@ -165,7 +177,7 @@ impl List {
 }
 
 /// Goes through a class' free blocks: frees the pages that consist of them, and returns the others with their number,
-/// those of well used pages first, so that pages with few blocks in use become empty.
+/// those of well used pages first, so that pages with few blocks in use become empty. `counts` is all zeros.
 fn sort(h: &Header, list: *mut u64, per_page: u16, counts: &mut [u16]) -> (List, u32) {
     let first = h.pages.lock().address(0);
     let number = |block: *mut u64| ((block as u64 - first) / PAGE) as usize;

@@ -6,19 +6,19 @@ use super::*;
 const SIZE: u64 = 256 << 20;
 
 /// Memory for an arena, of which only the table is touched.
-struct Memory(*mut u8);
+pub(in super::super) struct Memory(*mut u8);
 
 impl Memory {
     fn layout() -> Layout {
         Layout::from_size_align(SIZE as usize, 1 << 21).unwrap()
     }
 
-    fn new() -> Self {
+    pub(in super::super) fn new() -> Self {
         // SAFETY: the layout is not empty.
         Self(unsafe { alloc_zeroed(Self::layout()) })
     }
 
-    fn pages(&self) -> Pages {
+    pub(in super::super) fn pages(&self) -> Pages {
         Pages::new(self.0.expose_provenance() as u64, SIZE)
     }
 }
