@@ -300,7 +300,9 @@ pub fn confine_with(
     outlives: bool,
     start: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    let kept = service.capabilities.iter().fold(0, |all, c| all | 1 << c.number);
+    // Who is not root has no rights to keep.
+    let root = rustix::process::geteuid().is_root();
+    let kept = service.capabilities.iter().filter(|_| root).fold(0, |all, c| all | 1 << c.number);
     // An ordinary user has no other id to give, and a user namespace of his without it.
     // One that keeps rights is root, of its own files' owners, as far as these go.
     let ids = (kept == 0 && is_mapped(&std::fs::read_to_string("/proc/self/uid_map")?, SERVICE_UID))

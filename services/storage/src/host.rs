@@ -97,11 +97,12 @@ fn with_name<T>(fd: BorrowedFd<'_>, act: impl FnOnce(&CStr) -> Result<T, Errno>)
 /// The directory of its own descriptors, above which nothing is.
 fn own_descriptors() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if !rustix::process::geteuid().is_root() {
-        return Ok(rustix::fs::open("/proc/self/fd", flags, Mode::empty())?);
-    }
     let tree = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(rustix::fs::CWD, "/proc/self/fd", tree)?;
+    let tree = match open_tree(rustix::fs::CWD, "/proc/self/fd", tree) {
+        // Only who may mount can have it without what is above.
+        Err(Errno::PERM) => return Ok(rustix::fs::open("/proc/self/fd", flags, Mode::empty())?),
+        tree => tree?,
+    };
     Ok(rustix::fs::openat(&tree, c".", flags, Mode::empty())?)
 }
 

@@ -9,7 +9,7 @@ use doppel_sys::shared::offset;
 use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::{Done, MODE, Result, SECOND_NS, Work};
+use super::{Done, MODE, Result, SECOND_NS, Work, chown};
 
 /// Extended attributes that a domain may read and change, by the beginnings of their names.
 const XATTRS: &[&[u8]] = &[b"user.", b"system.posix_acl_", b"security.capability"];
@@ -35,7 +35,7 @@ impl Work<'_> {
         if has(set::UID) || has(set::GID) {
             let uid = has(set::UID).then(|| Uid::from_raw(changes.uid));
             let gid = has(set::GID).then(|| Gid::from_raw(changes.gid));
-            rustix::fs::chownat(&file, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+            chown(&file, uid, gid)?;
         }
         if has(set::MODE) {
             self.change_mode(&file, changes.mode & MODE)?;

@@ -18,7 +18,7 @@ use doppel_abi_service::storage::{
     Answer, Attributes, NAME, Operation, Progress, Request, SECOND, SlotHeader, Traffic, flags, header, text,
 };
 use doppel_sys::shared::{SharedMap, offset};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Uid};
 use rustix::io::Errno;
 
 use crate::client::Client;
@@ -244,6 +244,13 @@ pub(crate) fn open_name(dir: impl AsFd, name: &CStr) -> Result<OwnedFd> {
 pub(crate) fn statx(dir: BorrowedFd<'_>, name: &CStr, how: AtFlags) -> Result<Statx> {
     let how = how | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(dir, name, how, StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID)
+}
+
+/// Changes who owns a file.
+fn chown(file: &OwnedFd, uid: Option<Uid>, gid: Option<Gid>) -> Result<()> {
+    rustix::fs::chownat(file, c"", uid, gid, AtFlags::EMPTY_PATH)
+        // An owner that this process cannot name, not being root.
+        .map_err(|e| if e == Errno::INVAL { Errno::PERM } else { e })
 }
 
 const SECOND_NS: i64 = 1_000_000_000;

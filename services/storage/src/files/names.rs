@@ -7,7 +7,7 @@ use doppel_abi_service::storage::{Operation, SECOND, TARGET, flags};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Statx, Uid};
 use rustix::io::Errno;
 
-use super::{BENEATH, Done, MODE, Result, Work, attributes, open_name, statx};
+use super::{BENEATH, Done, MODE, Result, Work, attributes, chown, open_name, statx};
 use crate::nodes::Identity;
 
 /// `renameat2(2)`: NOREPLACE and EXCHANGE.
@@ -125,7 +125,7 @@ impl Work<'_> {
             return Ok(s);
         }
         let (uid, gid) = (Uid::from_raw(r.c), Gid::from_raw(r.d));
-        rustix::fs::chownat(file, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+        chown(file, Some(uid), Some(gid))?;
         statx(file.as_fd(), c"", AtFlags::EMPTY_PATH)
     }
 

@@ -284,21 +284,32 @@ impl Nodes {
     }
 
     fn give_known(&mut self, index: u32, found: &Found<'_>) -> u64 {
-        let mut record = self.records.get(index);
+        let record = self.records.get(index);
         // A predecessor may have given it by this request.
         if record.giver != found.giver {
             self.records.set_given(index, record.given + 1, found.giver);
         }
-        if let Way::Name { parent, name } = &mut record.way
-            && (*parent, name.as_slice()) != (found.parent, found.name)
-            && found.name.len() <= LONGEST
-            && !found.name.is_empty()
-        {
-            (*parent, *name) = (found.parent, found.name.to_vec());
-            let given = self.records.get(index).given;
-            self.records.put(index, &Record { given, giver: found.giver, ..record });
+        let way = Way::Name { parent: found.parent, name: found.name.to_vec() };
+        let fits = (1..=LONGEST).contains(&found.name.len());
+        if fits && matches!(record.way, Way::Name { .. }) && record.way != way {
+            self.lead(index, way);
         }
         node_of(index)
+    }
+
+    /// It is found in another way from now on. Through whatever directory a file is found, that stays known.
+    fn lead(&mut self, index: u32, way: Way) {
+        if let Way::Name { parent, .. } = &way
+            && let Ok((parent, record)) = self.known_record(*parent)
+        {
+            self.records.set_given(parent, record.given + 1, record.giver);
+        }
+        let record = self.records.get(index);
+        let before = record.way.clone();
+        self.records.put(index, &Record { way, ..record });
+        if let Way::Name { parent, .. } = before {
+            self.forget(parent, 1);
+        }
     }
 
     /// The node of a file that was just opened. It is given once more.
@@ -328,7 +339,8 @@ impl Nodes {
             return Err(e);
         }
         let kind = FileType::from_raw_mode(found.statx.stx_mode.into());
-        self.records.put(index, &Record { given: 1, giver: found.giver, identity, kind, way });
+        self.records.put(index, &Record { given: 1, giver: found.giver, identity, kind, way: Way::None });
+        self.lead(index, way);
         self.known.insert(identity, index);
         if writes {
             self.writes(node_of(index), index, name.clone());
@@ -350,20 +362,24 @@ impl Nodes {
     }
 
     /// A node is given back so often.
-    pub fn forget(&mut self, node: u64, times: u64) {
-        let Ok((index, record)) = self.known_record(node) else { return };
-        let given = record.given.saturating_sub(times);
-        self.records.set_given(index, given, record.giver);
-        if given > 0 {
-            return;
+    pub fn forget(&mut self, mut node: u64, mut times: u64) {
+        while let Ok((index, record)) = self.known_record(node) {
+            let given = record.given.saturating_sub(times);
+            self.records.set_given(index, given, record.giver);
+            if given > 0 {
+                return;
+            }
+            if self.open.remove(&index).is_some_and(|open| open.pinned) {
+                self.unpin(index);
+            }
+            if self.known.get(&record.identity) == Some(&index) {
+                self.known.remove(&record.identity);
+            }
+            self.records.release(index);
+            // The directory through which it was found may be needed no more.
+            let Way::Name { parent, .. } = record.way else { return };
+            (node, times) = (parent, 1);
         }
-        if self.open.remove(&index).is_some_and(|open| open.pinned) {
-            self.unpin(index);
-        }
-        if self.known.get(&record.identity) == Some(&index) {
-            self.known.remove(&record.identity);
-        }
-        self.records.release(index);
     }
 
     /// A name of this file is about to go: what is known of it and could not be found again is pinned. `file` opens it.
@@ -405,18 +421,27 @@ impl Nodes {
         let way = match record.way {
             Way::Handle(_) => record.way.clone(),
             _ if name.len() <= LONGEST => Way::Name { parent, name: name.to_vec() },
-            _ => return,
+            // It stays open, if it is, and so many may.
+            _ => {
+                if let Some(name) = self.open.get(&index).and_then(|open| open.name.clone()) {
+                    let _ = self.pin(index, &name);
+                }
+                return;
+            }
         };
         if self.open.get_mut(&index).is_some_and(|open| std::mem::take(&mut open.pinned)) {
             self.unpin(index);
         }
         if way != record.way {
-            self.records.put(index, &Record { way, ..record });
+            self.lead(index, way);
         }
     }
 
     /// Holds a file open, here and at the manager.
     fn pin(&mut self, index: u32, name: &Arc<OwnedFd>) -> Result<(), Errno> {
+        if self.open.get(&index).is_some_and(|open| open.pinned) {
+            return Ok(());
+        }
         if self.pinned >= PINNED {
             return Err(Errno::NFILE);
         }
