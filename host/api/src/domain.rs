@@ -281,6 +281,9 @@ pub struct DomainStats {
     /// What it sent and received, if it ever had a network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<crate::NetworkStats>,
+    /// What its storage service has done, if it ever had volumes as a para domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<crate::StorageStats>,
 }
 
 /// A process of a domain (`GET .../top`).

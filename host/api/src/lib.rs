@@ -51,7 +51,8 @@ pub use system::{
     UpgradeReport, UpgradedKeeper, Version,
 };
 pub use volume::{
-    CreateVolume, MountPoint, RemoveVolume, Volume, VolumePruneOptions, VolumePruneReport, has_labels,
+    CreateVolume, MountPoint, RemoveVolume, StorageStats, Volume, VolumePruneOptions, VolumePruneReport,
+    has_labels,
 };
 pub use words::in_words;
 

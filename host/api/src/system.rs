@@ -38,7 +38,7 @@ pub struct Info {
 /// A service domain: a process that serves domains, of which another takes the place when it dies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Service {
-    /// What it serves: `network`.
+    /// What it serves: `network` or `storage`.
     pub kind: String,
     /// Which of that kind, from 0 on.
     pub shard: u32,
@@ -51,7 +51,7 @@ pub struct Service {
     pub restarts: u64,
     /// Domains it serves.
     pub domains: u64,
-    /// Networks it serves.
+    /// Networks it serves; a storage service none.
     pub networks: u64,
     /// CPU time of its process.
     pub cpu_seconds: f64,

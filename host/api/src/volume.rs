@@ -62,6 +62,35 @@ pub struct VolumePruneReport {
     pub removed: Vec<String>,
 }
 
+/// What a storage service has done for a domain: a para domain's volumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StorageStats {
+    /// Requests that were answered.
+    pub operations: u64,
+    /// Those that failed because of the host: it has no room, or is broken.
+    pub errors: u64,
+    /// Bytes read from files.
+    pub read_bytes: u64,
+    /// Bytes written to files.
+    pub written_bytes: u64,
+    /// Seconds from when requests were taken until they were answered, all together.
+    pub seconds: f64,
+}
+
+impl StorageStats {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self {
+            operations: self.operations.saturating_add(more.operations),
+            errors: self.errors.saturating_add(more.errors),
+            read_bytes: self.read_bytes.saturating_add(more.read_bytes),
+            written_bytes: self.written_bytes.saturating_add(more.written_bytes),
+            seconds: self.seconds + more.seconds,
+        }
+    }
+}
+
 /// What is mounted in a domain, in the words of Docker's `inspect`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MountPoint {

@@ -149,6 +149,7 @@ impl Manager {
                 if begun.elapsed() < STEADY {
                     std::thread::sleep(STEADY);
                 }
+                // Whoever is over by now is seen at the next round.
                 running = kept
                     .replace()
                     .inspect_err(|e| doppel_service::say(format_args!("cannot start a storage service: {e}")))
@@ -288,6 +289,9 @@ impl Shared {
     /// Starts a process, and tells it of all domains.
     fn replace(&self) -> io::Result<Running> {
         let mut state = self.lock();
+        if state.over {
+            return Err(io::Error::other("nobody wants one any more"));
+        }
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

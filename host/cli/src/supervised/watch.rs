@@ -293,6 +293,7 @@ fn row(stats: &DomainStats, at: Instant, before: &[(DomainStats, Instant)]) -> V
         "MemoryBytes": memory.usage_bytes,
         "PeakBytes": memory.peak_bytes,
         "Network": stats.network,
+        "Storage": stats.storage,
     })
 }
 

@@ -270,7 +270,14 @@ pub(crate) fn stats(row: &Row, now: &Usage) -> api::DomainStats {
         io_read_bytes: both(|u| u.io_read_bytes),
         io_write_bytes: both(|u| u.io_write_bytes),
         network: traffic(used, now).map(network::stats),
+        storage: storage(used, now),
     }
+}
+
+/// What its storage service has done in all its runs; none if it never had one.
+fn storage(used: &Usage, now: &Usage) -> Option<api::StorageStats> {
+    let both = used.storage.unwrap_or_default().plus(now.storage.unwrap_or_default());
+    (used.storage.is_some() || now.storage.is_some()).then_some(both)
 }
 
 /// What it sent and received in all its runs; none if it never had a network.
@@ -294,6 +301,7 @@ pub(crate) fn add_usage(row: &mut Row, exit: &Exit) {
         page_seconds: total.page_seconds,
         calls: total.calls,
         traffic: traffic(&row.used, &exit.usage),
+        storage: storage(&row.used, &exit.usage),
     };
 }
 

@@ -106,9 +106,10 @@ impl Keeper {
         }
     }
 
-    /// How the network services are; none before the first domain that wants one.
+    /// How the services are; none before the first domain that wants one.
     pub(super) fn services(&self) -> Said {
-        Said::Services(self.network.as_ref().map(Manager::health).unwrap_or_default())
+        let network = self.network.as_ref().map(Manager::health).unwrap_or_default();
+        Said::AllServices { network, storage: self.storage.health() }
     }
 
     /// Replaces the network services by ones of another program; whoever comes first later has those of this one.

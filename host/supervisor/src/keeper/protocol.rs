@@ -398,8 +398,15 @@ pub(crate) enum Said {
         /// Its process id inside; 0 if it has ended already.
         pid: i32,
     },
-    /// To [`Ask::Services`]: each with the number of its networks.
+    /// To [`Ask::Services`], by older keepers: network services, each with the number of its networks.
     Services(Vec<(doppel_net::Health, usize)>),
+    /// To [`Ask::Services`].
+    AllServices {
+        /// Network services, each with the number of its networks.
+        network: Vec<(doppel_net::Health, usize)>,
+        /// The storage service, if there is one.
+        storage: Option<doppel_net::Health>,
+    },
     /// To [`Ask::Usage`].
     Usage(Box<Usage>),
     /// To [`Ask::Memory`].
@@ -508,6 +515,9 @@ pub(crate) struct Usage {
     /// What the network service says; it never goes down.
     #[serde(default)]
     pub traffic: Option<doppel_net::Traffic>,
+    /// What the storage service says; it never goes down.
+    #[serde(default)]
+    pub storage: Option<doppel_api::StorageStats>,
 }
 
 /// A piece of output: as a line of a log file, and in news.

@@ -362,6 +362,7 @@ impl Domain {
             self.traffic = Some(self.traffic.unwrap_or_default().most(now));
         }
         usage.traffic = self.traffic;
+        usage.storage = self.storage.as_ref().map(super::storage::Storage::traffic);
     }
 }
 

@@ -10,6 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use doppel_domain::{ServiceGroups, StorageLink};
+use doppel_net::Health;
 use doppel_storage::{Attachment, Manager, Volume};
 
 use super::config::{KeeperConfig, records};
@@ -34,6 +35,18 @@ pub(super) struct Storage {
 }
 
 impl Storage {
+    /// What was done for the domain so far; it never goes down.
+    pub fn traffic(&self) -> doppel_api::StorageStats {
+        let t = self.attachment.traffic();
+        doppel_api::StorageStats {
+            operations: t.operations,
+            errors: t.errors,
+            read_bytes: t.read_bytes,
+            written_bytes: t.written_bytes,
+            seconds: t.nanoseconds as f64 / 1e9,
+        }
+    }
+
     /// What the domain is given of it.
     pub fn link(&self) -> StorageLink {
         StorageLink { memory: self.attachment.memory.clone(), doorbell: self.attachment.doorbell.clone() }
@@ -64,6 +77,20 @@ fn open(kept: &KeptVolume) -> io::Result<Volume> {
 impl Service {
     pub fn new(config: &KeeperConfig) -> Self {
         Self { manager: None, dir: records(&config.runtime).join("storage") }
+    }
+
+    /// How it is; none before the first domain that wants it.
+    pub fn health(&self) -> Option<Health> {
+        let health = self.manager.as_ref()?.health();
+        Some(Health {
+            pid: health.pid,
+            starts: health.starts,
+            restarts: health.starts.saturating_sub(1),
+            domains: health.domains,
+            cpu_seconds: health.cpu_seconds,
+            memory_bytes: health.memory_bytes,
+            longest_step_seconds: health.longest_step_seconds,
+        })
     }
 
     /// Gives a domain that begins these volumes.

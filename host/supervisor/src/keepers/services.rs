@@ -27,14 +27,21 @@ impl Core {
 
     /// Those of all keepers; all are asked, whatever one answers.
     pub async fn ask_services(&self, ask: impl Fn() -> Ask) -> Result<Vec<api::Service>, Problem> {
-        let mut all = Vec::new();
+        let (mut all, mut storages) = (Vec::new(), Vec::new());
         for (_, answer) in self.keepers.ask_all(ask).await {
             match answer? {
                 Said::Services(some) => all.extend(some),
+                Said::AllServices { network, storage } => {
+                    all.extend(network);
+                    storages.extend(storage);
+                }
                 _ => return Err(Problem::new(api::Code::Internal, "a keeper answers something else")),
             }
         }
-        Ok((0..).zip(all).map(described).collect())
+        let network =
+            (0..).zip(all).map(|(shard, (health, networks))| described("network", shard, health, networks));
+        let storage = (0..).zip(storages).map(|(shard, health)| described("storage", shard, health, 0));
+        Ok(network.chain(storage).collect())
     }
 
     /// Their part of the Prometheus endpoint; nothing while there are none.
@@ -42,7 +49,7 @@ impl Core {
         type Figure = fn(&api::Service) -> f64;
         let figures: [(&str, &str, &str, Figure); 7] = [
             ("up", "gauge", "Whether it runs.", |s| f64::from(u8::from(s.pid.is_some()))),
-            ("starts_total", "counter", "Network services started.", |s| s.starts as f64),
+            ("starts_total", "counter", "Services started.", |s| s.starts as f64),
             ("restarts_total", "counter", "Those started after a death or a hang.", |s| s.restarts as f64),
             ("domains", "gauge", "Domains it serves.", |s| s.domains as f64),
             ("cpu_seconds", "gauge", "CPU time of its process.", |s| s.cpu_seconds),
@@ -54,21 +61,24 @@ impl Core {
         // A keeper that has just died has none.
         let all = self.services().await.unwrap_or_default();
         let mut text = String::new();
-        for (name, kind, help, figure) in figures.into_iter().filter(|_| !all.is_empty()) {
-            let name = format!("doppel_network_service_{name}");
-            // A string takes everything.
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            for service in &all {
-                let _ = writeln!(text, "{name}{{shard=\"{}\"}} {}", service.shard, figure(service));
+        for of in ["network", "storage"] {
+            let some: Vec<_> = all.iter().filter(|service| service.kind == of).collect();
+            for (name, kind, help, figure) in figures.iter().filter(|_| !some.is_empty()) {
+                let name = format!("doppel_{of}_service_{name}");
+                // A string takes everything.
+                let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+                for service in &some {
+                    let _ = writeln!(text, "{name}{{shard=\"{}\"}} {}", service.shard, figure(service));
+                }
             }
         }
         text
     }
 }
 
-fn described((shard, (health, networks)): (u32, (Health, usize))) -> api::Service {
+fn described(kind: &str, shard: u32, health: Health, networks: usize) -> api::Service {
     api::Service {
-        kind: "network".into(),
+        kind: kind.into(),
         shard,
         pid: health.pid,
         starts: health.starts,

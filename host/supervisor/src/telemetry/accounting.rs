@@ -104,7 +104,7 @@ impl Core {
 type Figure = fn(&api::DomainStats) -> Option<f64>;
 
 /// Figures of each domain: name, kind, help, whether only of those that live, and the value.
-const FIGURES: [(&str, &str, &str, bool, Figure); 17] = [
+const FIGURES: [(&str, &str, &str, bool, Figure); 22] = [
     ("cpu_seconds_total", "counter", "CPU time.", false, |s| Some(s.cpu_seconds)),
     ("memory_bytes", "gauge", "Memory in use.", true, |s| Some(s.memory.usage_bytes as f64)),
     ("memory_peak_bytes", "gauge", "Most memory in use.", false, |s| Some(s.memory.peak_bytes as f64)),
@@ -117,6 +117,21 @@ const FIGURES: [(&str, &str, &str, bool, Figure); 17] = [
     }),
     ("io_bytes_total", "counter", "Bytes read from and written to block devices.", false, |s| {
         Some((s.io_read_bytes? + s.io_write_bytes?) as f64)
+    }),
+    ("storage_operations_total", "counter", "Requests of files in volumes.", false, |s| {
+        Some(s.storage?.operations as f64)
+    }),
+    ("storage_errors_total", "counter", "Those that failed because of the host.", false, |s| {
+        Some(s.storage?.errors as f64)
+    }),
+    ("storage_read_bytes_total", "counter", "Bytes read from files in volumes.", false, |s| {
+        Some(s.storage?.read_bytes as f64)
+    }),
+    ("storage_written_bytes_total", "counter", "Bytes written to files in volumes.", false, |s| {
+        Some(s.storage?.written_bytes as f64)
+    }),
+    ("storage_seconds_total", "counter", "Time that requests of files took.", false, |s| {
+        Some(s.storage?.seconds)
     }),
     ("network_sent_bytes_total", "counter", "Bytes sent.", false, |s| Some(s.network?.sent.bytes as f64)),
     ("network_sent_packets_total", "counter", "Datagrams and pieces of streams sent.", false, |s| {
