@@ -164,6 +164,25 @@ def test_open_files_go_on(own, kind):
     assert (own.store / "volumes/kept/_data/lines").read_text().split() == told
 
 
+def test_what_is_counted(own):
+    """What a storage service does for a domain is in its accounts, and stays there; the service is listed."""
+    script = "dd if=/dev/zero of=/data/f bs=64k count=16 conv=fsync 2>/dev/null; echo done; exec sleep 1000"
+    ok(own.cli("run", "-d", "--name", "d", "-v", "data:/data", "busybox", "sh", "-c", script))
+    eventually(lambda: ok(own.cli("logs", "d")) == "done\n", "it has written")
+    now = own.get("/v1/domains/d/stats").ok()["storage"]
+    assert now["written_bytes"] >= 1 << 20 and now["operations"] > 0 and now["seconds"] > 0 and now["errors"] == 0
+    listed = [s for s in own.get("/v1/services").ok() if s["kind"] == "storage"]
+    assert [(s["shard"], s["domains"], s["restarts"]) for s in listed] == [(0, 1, 0)] and listed[0]["pid"]
+    text = own.get("/metrics").body.decode()
+    assert 'doppel_storage_service_up{shard="0"} 1' in text and "doppel_domain_storage_written_bytes_total" in text
+    os.kill(listed[0]["pid"], signal.SIGKILL)
+    ok(own.cli("exec", "d", "cat", "/data/f"))
+    eventually(lambda: own.get("/v1/services").ok()[-1]["restarts"] == 1, "another one serves")
+    ok(own.cli("stop", "-t", "0", "d"))
+    then = own.get("/v1/domains/d").ok()["usage"]["storage"]
+    assert then["written_bytes"] >= now["written_bytes"] and then["operations"] > now["operations"]
+
+
 def test_no_freeze_yet(own):
     ok(own.cli("run", "-d", "--name", "d", "-v", "data:/data", "busybox", "sleep", "1000"))
     for what in (["freeze", "d", "frozen"], ["hibernate", "d"]):

@@ -39,6 +39,8 @@ pub struct Config {
     pub defaults: doppel_domain::Defaults,
     /// What a domain that is started may have of the network service.
     pub network: doppel_net::Quotas,
+    /// Directories of the host below which sources of binds may lie.
+    pub binds: Vec<PathBuf>,
     /// The program whose `keep` command is the keeper; this one if missing.
     pub program: Option<PathBuf>,
     /// What this process' program was called with, if it may go on as another one ([`crate::Supervisor::replaced`]).

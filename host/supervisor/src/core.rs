@@ -105,7 +105,7 @@ impl Core {
         let core = Arc::new(Self {
             images: Store::at(config.store.clone()),
             frozen: FrozenStore::new(&config.store),
-            volumes: VolumeStore::of(&config.store),
+            volumes: VolumeStore::of(&config.store).with_binds_below(config.binds),
             audit: Audit::open(&config.store.join("supervisor/audit.log"))?,
             operations: Operations::new(&state, rows.take(Table::Operations), goes_on),
             arguments: config.arguments,

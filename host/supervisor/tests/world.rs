@@ -42,6 +42,7 @@ impl Place {
             network_shards: 1,
             keeper_domains: 256,
             keeper_idle: Duration::from_secs(60),
+            binds: vec!["/".into()],
             defaults: doppel_domain::Defaults::default(),
             network: doppel_net::Quotas::default(),
             program: Some(PathBuf::from(env!("CARGO_BIN_EXE_doppeld"))),

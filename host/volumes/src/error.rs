@@ -17,6 +17,9 @@ pub enum Error {
     /// No name, or no place.
     #[error("{0}")]
     Wrong(String),
+    /// It may not be mounted.
+    #[error("{0}")]
+    Refused(String),
     /// There is none of this name.
     #[error("no volume {0:?}")]
     NotFound(String),

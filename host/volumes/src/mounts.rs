@@ -19,7 +19,7 @@ impl VolumeStore {
     pub fn prepare(&self, files: &mut Files, image: &Path) -> Result<()> {
         for mount in files.mounts.iter_mut().filter(|mount| mount.is_volume()) {
             match mount.kind {
-                MountKind::Bind => prepare_bind(mount)?,
+                MountKind::Bind => self.prepare_bind(mount)?,
                 _ => {
                     let volume = self.create(mount.source.as_deref(), BTreeMap::new())?;
                     mount.source = Some(volume.name.clone());
@@ -49,12 +49,33 @@ impl VolumeStore {
         }
         let path = Path::new(source);
         // Links in it are the operator's; what is mounted is where they lead.
-        path.canonicalize().map_err(|e| missing(path, e))
+        let path = path.canonicalize().map_err(|e| missing(path, e))?;
+        self.check_place(&path)?;
+        Ok(path)
+    }
+
+    fn prepare_bind(&self, mount: &Mount) -> Result<()> {
+        let path = Path::new(mount.source.as_deref().unwrap_or_default());
+        // Of one that is missing, what is there above it.
+        let there = path.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or_default();
+        self.check_place(&there)?;
+        make_source(mount, path)
+    }
+
+    fn check_place(&self, path: &Path) -> Result<()> {
+        if self.binds.iter().any(|dir| path.starts_with(dir)) {
+            return Ok(());
+        }
+        let places: Vec<_> = self.binds.iter().map(|dir| dir.display().to_string()).collect();
+        let where_then = if places.is_empty() { "nothing".to_owned() } else { places.join(", ") };
+        Err(Error::Refused(format!(
+            "{} is not mounted: of this host, domains are given {where_then} (`binds` in doppeld.toml)",
+            path.display()
+        )))
     }
 }
 
-fn prepare_bind(mount: &Mount) -> Result<()> {
-    let path = Path::new(mount.source.as_deref().unwrap_or_default());
+fn make_source(mount: &Mount, path: &Path) -> Result<()> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && mount.create_source => {
             fs::create_dir_all(path).doing("make the source of a bind,", path)
@@ -106,6 +127,26 @@ mod tests {
         store.prepare(&mut anonymous, Path::new("/none")).unwrap();
         let name = anonymous.mounts[0].source.clone().unwrap();
         assert!(store.get(&name).unwrap().anonymous);
+    }
+
+    #[test]
+    fn binds_lie_where_they_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let (open, closed) = (dir.path().join("open"), dir.path().join("closed"));
+        fs::create_dir(&open).and_then(|()| fs::create_dir(&closed)).unwrap();
+        std::os::unix::fs::symlink(&closed, open.join("link")).unwrap();
+        let store = VolumeStore::of(dir.path()).with_binds_below(vec![open.canonicalize().unwrap()]);
+        let try_at = |path: &Path| {
+            let bind = Mount { create_source: true, ..mount(MountKind::Bind, path.to_str()) };
+            store.prepare(&mut files(bind), Path::new("/none"))
+        };
+        try_at(&open.join("new/deep")).unwrap();
+        for path in [&closed, &open.join("link"), &open.join("link/new"), &open.join("../closed/new")] {
+            assert!(matches!(try_at(path), Err(Error::Refused(_))), "{}", path.display());
+        }
+        assert_eq!(fs::read_dir(&closed).unwrap().count(), 0);
+        let late = files(mount(MountKind::Bind, open.join("link").to_str()));
+        assert!(matches!(store.sources(&late), Err(Error::Refused(_))));
     }
 
     #[test]

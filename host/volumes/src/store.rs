@@ -50,6 +50,8 @@ struct Record {
 #[derive(Clone, Debug)]
 pub struct VolumeStore {
     root: PathBuf,
+    /// Where binds may lie.
+    pub(crate) binds: Vec<PathBuf>,
 }
 
 /// A volume is not removed as long as this is held.
@@ -62,7 +64,13 @@ impl VolumeStore {
     /// Those of the store in this directory.
     #[must_use]
     pub fn of(store: &Path) -> Self {
-        Self { root: store.join("volumes") }
+        Self { root: store.join("volumes"), binds: vec!["/".into()] }
+    }
+
+    /// The same, where the sources of binds lie below these directories, links followed.
+    #[must_use]
+    pub fn with_binds_below(self, binds: Vec<PathBuf>) -> Self {
+        Self { binds, ..self }
     }
 
     /// Makes one, or finds that of this name; then labels are as they were. Without a name it is anonymous and gets a random

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 /// What a domain is given: the root as an open file.
@@ -17,20 +17,21 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Opens a directory or a regular file.
+    /// Opens a directory or a regular file at a path without links: whoever resolved it has seen what is mounted.
     ///
     /// # Errors
-    /// What the host says, or if it is neither.
+    /// What the host says (ELOOP: there is a link by now), or if it is neither.
     pub fn open(path: &Path, read_only: bool) -> io::Result<Self> {
-        let name = if rustix::process::geteuid().is_root() {
+        let how = OFlags::PATH | OFlags::CLOEXEC;
+        let mut name = rustix::fs::openat2(CWD, path, how, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+        if rustix::process::geteuid().is_root() {
             // What is mounted below it is not part of it.
-            let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            let tree = open_tree(CWD, path, how)?;
-            doppel_sys::namespace::restrict(tree.as_fd(), read_only)?;
-            tree
-        } else {
-            rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?
-        };
+            let how = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_EMPTY_PATH;
+            name = open_tree(&name, "", how)?;
+            doppel_sys::namespace::restrict(name.as_fd(), read_only)?;
+        }
         // To open another kind would do something.
         let access = match FileType::from_raw_mode(rustix::fs::fstat(&name)?.st_mode) {
             FileType::Directory => OFlags::DIRECTORY,

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use crate::failure::{Failure, cannot};
@@ -59,10 +59,15 @@ pub(crate) fn open(request: &Request, owners: Owners) -> Result<Vec<Volume>, Fai
         let (options, source) = split(options).ok_or("a volume without a source")?;
         let about =
             |doing: &str| format!("{doing} {}, which is to be {}", source.display(), target.display());
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let mount = open_tree(CWD, source, flags).map_err(|e| format!("cannot {}: {e}", about("open")))?;
-        let directory =
-            fs::metadata(source).map_err(|e| format!("cannot {}: {e}", about("examine")))?.is_dir();
+        // Whoever resolved the path has seen what is mounted: there is no link in it.
+        let path = OFlags::PATH | OFlags::CLOEXEC;
+        let found = openat2(CWD, source, path, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .map_err(|e| format!("cannot {}: {e}", about("open")))?;
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let mount = open_tree(&found, "", flags).map_err(|e| format!("cannot {}: {e}", about("open")))?;
+        let kind = rustix::fs::fstat(&mount).map_err(|e| format!("cannot {}: {e}", about("examine")))?;
+        let directory = FileType::from_raw_mode(kind.st_mode).is_dir();
         let read_only =
             options.iter().rev().find(|o| matches!(o.as_str(), "ro" | "rw")).is_some_and(|o| o == "ro");
         doppel_sys::namespace::map_owners(mount.as_fd(), users.as_fd(), read_only).map_err(|e| {

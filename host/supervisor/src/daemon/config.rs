@@ -28,12 +28,22 @@ pub struct Settings {
     pub domains: doppel_domain::Defaults,
     /// What a domain may have of the network service at once.
     pub network: doppel_net::Quotas,
+    /// What of the host's files domains may have.
+    pub volumes: Volumes,
     /// The Unix socket, and bounds for all connections.
     pub http: Http,
     /// TCP.
     pub tcp: Tcp,
     /// Logs.
     pub log: Log,
+}
+
+/// What of the host's files domains may have.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Volumes {
+    /// Directories below which sources of binds may lie.
+    pub binds: Vec<PathBuf>,
 }
 
 /// The Unix socket, and bounds for all connections.
@@ -104,10 +114,17 @@ impl Default for Settings {
             keeper_idle_seconds: 60,
             domains: doppel_domain::Defaults::default(),
             network: doppel_net::Quotas::default(),
+            volumes: Volumes::default(),
             http: Http::default(),
             tcp: Tcp::default(),
             log: Log::default(),
         }
+    }
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        Self { binds: vec!["/".into()] }
     }
 }
 
@@ -174,6 +191,9 @@ impl Settings {
             if !path.is_absolute() {
                 return Err(format!("{name}: {} is no absolute path", path.display()));
             }
+        }
+        if let Some(path) = self.volumes.binds.iter().find(|path| !path.is_absolute()) {
+            return Err(format!("volumes.binds: {} is no absolute path", path.display()));
         }
         self.log.level()?;
         if self.spare_seconds > 3600 {
@@ -266,6 +286,7 @@ mod tests {
             ("[network]\nreceived_percent = 101", "network.received_percent"),
             ("[network]\nburden_percent = 0", "network.burden_percent"),
             ("store = 'x'", "absolute"),
+            ("[volumes]\nbinds = ['srv']", "volumes.binds"),
             ("[log]\nlevel = 'loud'", "log.level"),
             ("[log]\nformat = 'xml'", "format"),
             ("[http]\nconnections = 0", "http.connections"),

@@ -18,6 +18,7 @@ pub(crate) fn volume_problem(error: &Error) -> Problem {
         Error::NotFound(_) => Code::VolumeNotFound,
         Error::InUse { .. } => Code::InUse,
         Error::Wrong(_) => Code::InvalidRequest,
+        Error::Refused(_) => Code::Forbidden,
         error if is_full(error) => Code::StorageFull,
         Error::Io { .. } | Error::Damaged { .. } | Error::Image { .. } => Code::Internal,
     };
