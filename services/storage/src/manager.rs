@@ -149,11 +149,7 @@ impl Manager {
                 if begun.elapsed() < STEADY {
                     std::thread::sleep(STEADY);
                 }
-                // Whoever is over by now is seen at the next round.
-                running = kept
-                    .replace()
-                    .inspect_err(|e| doppel_service::say(format_args!("cannot start a storage service: {e}")))
-                    .ok();
+                running = kept.replace().inspect_err(cannot_start).ok();
             }
         })?;
         Ok(Self { shared, thread: Some(thread) })
@@ -289,8 +285,9 @@ impl Shared {
     /// Starts a process, and tells it of all domains.
     fn replace(&self) -> io::Result<Running> {
         let mut state = self.lock();
+        // Nobody would end it.
         if state.over {
-            return Err(io::Error::other("nobody wants one any more"));
+            return Err(io::ErrorKind::Interrupted.into());
         }
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
@@ -340,6 +337,12 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+fn cannot_start(error: &io::Error) {
+    if error.kind() != io::ErrorKind::Interrupted {
+        doppel_service::say(format_args!("cannot start a storage service: {error}"));
     }
 }
 

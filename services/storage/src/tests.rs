@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use crate::{Engine, Volume, nodes};
 use guest::Guest;
 
+mod acts;
 mod guest;
+mod hostile;
 mod names;
 mod operations;
 
