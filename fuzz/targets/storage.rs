@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use doppel_abi_service::storage::{Operation, Request, SIZE};
 use doppel_abi_service::{Answers, ChannelHeader, Requests, layout};
 use doppel_ring::{Consumer, Producer};
-use doppel_storage::{Engine, Volume, node_memory};
+use doppel_storage::{ClientId, Engine, Volume, node_memory};
 use doppel_sys::shared::SharedMap;
 
 #[path = "../../services/storage/src/tests/acts.rs"]
@@ -17,33 +17,49 @@ mod acts;
 
 use acts::Hostile;
 
-/// A directory with a volume, which each run finds as the last one left it, and something beside it.
-fn directory() -> &'static PathBuf {
-    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-    DIRECTORY.get_or_init(|| {
-        let dir = tempfile::tempdir().expect("a directory").keep();
-        std::fs::create_dir(dir.join("volume")).expect("a volume");
-        std::fs::write(dir.join("x"), "outside").expect("a file");
-        dir
+/// What is made once, as it takes long.
+struct World {
+    engine: Engine,
+    /// Has a volume, which each run finds as the last one left it, and something beside it.
+    directory: PathBuf,
+    volumes: [Volume; 2],
+}
+
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        // In memory, where nothing waits for a disk.
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory").keep();
+        let root = directory.join("volume");
+        std::fs::create_dir(&root).expect("a volume");
+        std::fs::write(directory.join("x"), "outside").expect("a file");
+        let volumes = [false, true].map(|read_only| Volume::open(&root, read_only).expect("a volume"));
+        World { engine: Engine::new(1, false).expect("a poll"), directory, volumes }
     })
 }
 
 /// A client of the engine: its channel and doorbell.
-fn attach(engine: &Engine, read_only: bool) -> (OwnedFd, OwnedFd) {
+fn attach(world: &World) -> (OwnedFd, OwnedFd, ClientId) {
     let (memory, doorbell) = doppel_service::make(SIZE).expect("memory for a channel");
     let bell = doorbell.try_clone().expect("a descriptor");
-    let volume = || Volume::open(&directory().join("volume"), read_only).expect("a volume");
+    let volumes = [0, 1, 0].map(|n| {
+        let Volume { root, read_only } = &world.volumes[n];
+        Volume { root: root.try_clone().expect("a descriptor"), read_only: *read_only }
+    });
     let nodes = node_memory().expect("memory for nodes");
-    engine.attach(&memory, bell, &nodes, vec![volume(), volume(), volume()]).expect("a client more");
-    (memory, doorbell)
+    let id = world.engine.attach(&memory, bell, &nodes, volumes.into()).expect("a client more");
+    (memory, doorbell, id)
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let engine = Engine::new(1, false).expect("a poll");
+    let world = world();
+    let engine = &world.engine;
+    let mut clients = Vec::new();
     let mut bytes = bytes.iter().copied();
     let mut hostile: Vec<Hostile> = (0..2)
         .map(|_| {
-            let (memory, doorbell) = attach(&engine, false);
+            let (memory, doorbell, id) = attach(world);
+            clients.push(id);
             Hostile::new(&memory, doorbell, bytes.next().unwrap_or(0))
         })
         .collect();
@@ -54,8 +70,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         engine.turn().expect("it goes on");
     }
     // Whatever they did.
-    assert_eq!(std::fs::read(directory().join("x")).expect("it is there"), b"outside");
-    let (memory, _doorbell) = attach(&engine, true);
+    assert_eq!(std::fs::read(world.directory.join("x")).expect("it is there"), b"outside");
+    let (memory, _doorbell, id) = attach(world);
+    clients.push(id);
     let map = SharedMap::new(memory.as_fd(), SIZE as usize).expect("memory");
     let header: &ChannelHeader = map.get(0);
     use std::sync::atomic::Ordering::SeqCst;
@@ -69,7 +86,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let taken = Consumer::default();
     for _ in 0..100 {
         if taken.waiting(&answers.ring()) != Ok(0) {
-            return;
+            return clients.into_iter().for_each(|id| engine.detach(id));
         }
         engine.turn().expect("it goes on");
     }

@@ -140,6 +140,11 @@ impl Engine {
         self.core().enter(&self.host, channel, nodes)
     }
 
+    /// Serves it no more.
+    pub fn detach(&self, id: ClientId) {
+        self.core().detach(id);
+    }
+
     /// What clients share.
     pub(crate) fn host(&self) -> &Arc<Host> {
         &self.host
