@@ -95,7 +95,8 @@ def test_links_do_not_lead_out(volumes, tmp_path):
 
 def test_a_named_volume_stays(volumes, name):
     """It outlives the domains that have it, gets what the image has there, and goes when it is removed."""
-    script = "ls /etc/passwd >/dev/null && n=$(cat /etc/runs 2>/dev/null || echo 0) && echo $((n + 1)) > /etc/runs; cat /etc/runs"
+    script = "ls /etc/passwd >/dev/null && n=$(cat /etc/runs 2>/dev/null || echo 0) && echo $((n + 1)) > /etc/runs"
+    script += "; cat /etc/runs"
     assert [volumes.run(script, "-v", f"{name}:/etc").ok() for _ in range(3)] == ["1\n", "2\n", "3\n"]
     found = json.loads(command("inspect", name).ok())[0]
     assert found["name"] == name and not found["anonymous"] and "passwd" in os.listdir(found["mountpoint"])

@@ -1,4 +1,4 @@
-"""Volumes of a supervisor's domains: they outlive domains, keepers, supervisors and services, and stay while somebody has them."""
+"""Volumes of a supervisor's domains: they outlive domains, keepers, supervisors and services."""
 import json
 import os
 import pathlib
@@ -37,7 +37,8 @@ def test_domains_and_the_host_share_them(own, kind, tmp_path):
     """What one writes the others read, in a volume as in a directory of the host."""
     for source in ("shared", str(tmp_path)):
         for name in ("one", "two"):
-            ok(own.cli("run", "-d", "--kind", kind, "--name", name, "-v", f"{source}:/data", "busybox", "sleep", "1000"))
+            opts = ("--kind", kind, "--name", name, "-v", f"{source}:/data")
+            ok(own.cli("run", "-d", *opts, "busybox", "sleep", "1000"))
         ok(own.cli("exec", "one", "sh", "-c", "echo 1 > /data/f; mkdir /data/d; mv /data/f /data/d/g"))
         assert ok(own.cli("exec", "two", "sh", "-c", "cat /data/d/g; echo 2 >> /data/d/g; ln -s g /data/d/h")) == "1\n"
         found = json.loads(ok(own.cli("inspect", "one")))[0]["mounts"]
@@ -70,14 +71,15 @@ def test_they_stay_through_stops_and_restarts(own, kind):
 
 
 def test_volumes_of_another_domain(own, kind, tmp_path):
-    opts = ("-v", "first:/a", "-v", f"{tmp_path}:/b:ro")
-    ok(own.cli("run", "-d", "--name", "one", "--kind", kind, *opts, "busybox", "sh", "-c", "echo 1 > /a/f; exec sleep 1000"))
-    eventually(lambda: ok(own.cli("exec", "one", "cat", "/a/f")) == "1\n", "it is written")
+    opts = ("--kind", kind, "-v", "first:/a", "-v", f"{tmp_path}:/b:ro")
+    ok(own.cli("run", "-d", "--name", "one", *opts, "busybox", "sh", "-c", "echo 1 > /a/f; exec sleep 1000"))
+    eventually(lambda: own.cli("exec", "one", "cat", "/a/f").stdout == b"1\n", "it is written")
     script = "cat /a/f; touch /a/g /b/g"
     r = own.cli("run", "--rm", "--kind", kind, "--volumes-from", "one:ro", "busybox", "sh", "-c", script)
     assert r.stdout == b"1\n" and r.stderr.count(b"Read-only file system") == 2, r
     script = "ls /a; touch /a/g; touch /b/g"
-    r = own.cli("run", "--rm", "--kind", kind, "--volumes-from", "one", "-v", "second:/a", "busybox", "sh", "-c", script)
+    opts = ("--kind", kind, "--volumes-from", "one", "-v", "second:/a")
+    r = own.cli("run", "--rm", *opts, "busybox", "sh", "-c", script)
     assert r.stdout == b"" and r.stderr.count(b"Read-only file system") == 1, r
     refused(own.cli("create", "--volumes-from", "one:z", "busybox", "true"), "neither ro nor rw")
     refused(own.cli("create", "--volumes-from", "none", "busybox", "true"), 'no domain "none"')
@@ -188,6 +190,20 @@ def test_no_freeze_yet(own):
     for what in (["freeze", "d", "frozen"], ["hibernate", "d"]):
         refused(own.cli(*what), "a domain with volumes cannot be frozen, cloned or hibernated yet: it has data")
     assert ok(own.cli("exec", "d", "echo", "alive")) == "alive\n"
+
+
+def test_binds_lie_where_they_may(new_doppeld, busybox, tmp_path):
+    """A supervisor that is told so gives directories below some others only, wherever links lead."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "open/link").symlink_to("../closed")
+    d = new_doppeld(config=f'[volumes]\nbinds = ["{tmp_path}/open"]\n').start()
+    run = lambda source: d.cli("run", "--rm", "--kind", "paene", "-v", f"{source}:/data", "busybox", "touch", "/data/x")
+    ok(run(tmp_path / "open"))
+    ok(run("named"))
+    for path in ("closed", "open/link", "open/link/new", "open/../closed"):
+        refused(run(tmp_path / path), "is not mounted: of this host, domains are given")
+    assert not list((tmp_path / "closed").iterdir()) and (tmp_path / "open/x").exists()
 
 
 def test_the_interface(own):

@@ -21,7 +21,10 @@ impl VolumeStore {
             match mount.kind {
                 MountKind::Bind => self.prepare_bind(mount)?,
                 _ => {
-                    let volume = self.create(mount.source.as_deref(), BTreeMap::new())?;
+                    let volume = match mount.source.as_deref() {
+                        Some(name) => self.create(Some(name), BTreeMap::new())?,
+                        None => self.create_anonymous()?,
+                    };
                     mount.source = Some(volume.name.clone());
                     if !mount.no_copy && is_empty(&volume.path)? {
                         let image = File::open(image).doing("open", image)?;

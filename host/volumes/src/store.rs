@@ -73,8 +73,7 @@ impl VolumeStore {
         Self { binds, ..self }
     }
 
-    /// Makes one, or finds that of this name; then labels are as they were. Without a name it is anonymous and gets a random
-    /// one.
+    /// Makes one, or finds that of this name; then labels are as they were. Without a name it gets a random one.
     ///
     /// # Errors
     /// The name is none, or what the host says.
@@ -86,8 +85,17 @@ impl VolumeStore {
         match name {
             Some(name) if self.at(name).is_dir() => self.get(name),
             Some(name) => self.make(name, labels, false),
-            None => self.make(&random_name(), labels, true),
+            None => self.make(&random_name(), labels, false),
         }
+    }
+
+    /// Makes one for a domain that gives no name.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub(crate) fn create_anonymous(&self) -> Result<Volume> {
+        let _lock = self.lock()?;
+        self.make(&random_name(), BTreeMap::new(), true)
     }
 
     fn make(&self, name: &str, labels: BTreeMap<String, String>, anonymous: bool) -> Result<Volume> {
@@ -307,7 +315,7 @@ mod tests {
         assert_eq!(store.create(Some("data"), BTreeMap::new()).unwrap(), made);
         assert_eq!(store.list().unwrap(), std::slice::from_ref(&made));
         let other = store.create(None, BTreeMap::new()).unwrap();
-        assert!(other.anonymous && other.name.len() == 64 && !made.anonymous);
+        assert!(!other.anonymous && other.name.len() == 64);
         store.remove("data").unwrap();
         assert!(!made.path.exists());
         assert!(matches!(store.get("data"), Err(Error::NotFound(_))));

@@ -69,8 +69,8 @@ def resources(
 Tmpfs = Sequence[str] | Mapping[str, str]
 
 
-#: Where volumes are mounted: for each path the name of a volume, or an absolute path of the supervisor's host; options may
-#: follow a colon (`data:ro`).
+#: Where volumes are mounted: for each path the name of a volume, or an absolute path of the supervisor's host; options
+#: may follow a colon (`data:ro`).
 Volumes = Mapping[str, str]
 
 

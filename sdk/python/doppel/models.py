@@ -461,6 +461,22 @@ class NetworkStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageStats:
+    """What a storage service has done for a domain: a para domain's volumes."""
+
+    #: Those that failed because of the host: it has no room, or is broken.
+    errors: int
+    #: Requests that were answered.
+    operations: int
+    #: Bytes read from files.
+    read_bytes: int
+    #: Seconds from when requests were taken until they were answered, all together.
+    seconds: float
+    #: Bytes written to files.
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DomainStats:
     """What a domain uses now and has used."""
 
@@ -490,6 +506,8 @@ class DomainStats:
     page_seconds: float
     #: Processes and threads.
     pids: int
+    #: What its storage service has done, if it ever had volumes as a para domain.
+    storage: StorageStats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,11 +122,11 @@ async def test_read_only_with_files_in_memory(server, kind):
 @pytest.mark.parametrize("kind", ["para", "paene"])
 async def test_volumes(server, kind, tmp_path):
     volume = await AsyncVolume.create(labels={"kind": kind})
-    assert volume.anonymous and volume.labels == {"kind": kind}
+    assert not volume.anonymous and volume.labels == {"kind": kind}
     volumes = {"/data": volume.name, "/host": f"{tmp_path}:ro"}
     (tmp_path / "f").write_text("host")
     async with await AsyncSandbox.create("busybox", kind=kind, volumes=volumes) as box:
-        done = await box.commands.run("cp /host/f /data/g; touch /host/x")
+        done = await box.commands.run("cp /host/f /data/g; touch /host/x || true")
         assert "Read-only file system" in done.stderr
         mounts = {m.destination: m for m in (await box.info()).mounts}
         assert mounts["/data"].name == volume.name and mounts["/host"].source == str(tmp_path)
