@@ -27,8 +27,7 @@ class Volumes:
 
 def command(*args: str) -> Result:
     """`doppel volume ...` on the store alone."""
-    env = {**os.environ, "DOPPEL_HOST": "unix:///nowhere"}
-    env.pop("DOPPEL_HOST")
+    env = {name: value for name, value in os.environ.items() if name != "DOPPEL_HOST"}
     return call([DOPPEL, "volume", *args], b"", 60, env=env)
 
 
