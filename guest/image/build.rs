@@ -13,8 +13,8 @@ fn main() {
     }
     if bare {
         println!("cargo:rustc-link-arg-bins=--image-base={base:#x}");
-        // Functions with the same code are one (generic ones of many types are): all of it has to fit into one huge page
-        // (host/domain's build script warns if not). Nothing compares addresses of functions.
+        // Functions with the same code are one (generic ones of many types are): the less there is, the
+        // more of it the CPU's caches hold. Nothing compares addresses of functions.
         let layout =
             ["--no-rosegment", "-zmax-page-size=0x200000", "-zseparate-loadable-segments", "--icf=all"];
         for arg in layout {

@@ -52,11 +52,6 @@ fn main() {
         let table = symbols::table(&bytes).expect("was parsed before");
         let trimmed = elf::trim(bytes).expect("was parsed before");
         let wide = elf::widen(trimmed).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        if elf::code_len(&wide).is_ok_and(|n| n > elf::HUGE) {
-            println!(
-                "cargo::warning=the guest kernel's code takes more than one huge page: forks are slower"
-            );
-        }
         let whole = symbols::attach(wide, &table).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         (whole, gates)
     } else {
@@ -112,8 +107,7 @@ fn build_kernel(root: &Path, out: &Path, cargo: &str) -> PathBuf {
             command.env_remove(name);
         }
     }
-    // Long loops are not written out many times, as opt-level 3 has them: 20 KiB of code, and all of it has to fit into one huge
-    // page, without which a fork takes a tenth longer. With opt-level 2 small reads and writes take a third longer.
+    // Long loops are not written out many times, as opt-level 3 has them: 20 KiB of code less. With opt-level 2 small reads and writes take a third longer.
     command.env("RUSTFLAGS", "-Cllvm-args=-unroll-threshold=40");
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {cargo}: {error}"));
     assert!(output.status.success(), "building the guest kernel failed: see the messages above");

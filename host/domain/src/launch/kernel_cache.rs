@@ -43,7 +43,8 @@ impl<'a> KernelCache<'a> {
             self.open_existing()
         })?);
         // Small pages make a slower kernel, no other difference.
-        let _ = doppel_sys::huge::cached_huge(&file);
+        let pages = super::elf::code_len(self.elf).map_or(0, |n| n.div_ceil(super::elf::HUGE));
+        let _ = doppel_sys::huge::cached_huge(&file, u32::try_from(pages).unwrap_or(0));
         Some(OwnedFd::from(file))
     }
 
