@@ -36,8 +36,10 @@ MUSL = ["process", "threads", "futex", "faults", "pipes"]
 # Suites that want a domain with a network, and the one that has a partner outside.
 NETWORKED = ["interfaces", "outside"]
 PARTNERED = "outside"
-# Options of `doppel run`: another guest kernel (`--kernel`).
-KERNEL: list[str] = []
+# Suites of files, whose cases pass on a volume as well.
+FILES = """closing copying dirs files handles locks maps meta names rwinfo sparse walks watch xattr""".split()
+# More options of `doppel run`.
+OPTIONS: list[str] = []
 FLAGS = ("-std=gnu11 -O1 -g -Wall -Wextra -Werror -Wno-stringop-overflow -Wno-stringop-overread -Wno-nonnull "
          "-Wno-clobbered -Wno-format-truncation -Wno-unused-result -Wno-unused-function -pthread").split()
 # Commands the suites start themselves, put into the image with their libraries.
@@ -170,7 +172,7 @@ def in_domain(program: Any, args: Any) -> Any:
         DOPPEL,
         "run",
         "--rm",
-        *KERNEL,
+        *OPTIONS,
         *network,
         "-e",
         "TMPDIR=/tmp",
@@ -189,11 +191,12 @@ def main() -> Any:
     ap.add_argument("--domain-only", action="store_true", help="take the native column as passed")
     ap.add_argument("--suite", action="append", default=[])
     ap.add_argument("--kernel", help="guest kernel ELF in place of the command's own (docs/debugging.md)")
+    ap.add_argument("--option", action="append", default=[], help="another option of doppel run")
     ap.add_argument("--json")
     ap.add_argument("--limit", type=int, default=600, help="seconds a suite may take")
     ap.add_argument("-v", action="store_true", help="print every case, not only differences")
     opt = ap.parse_args()
-    KERNEL[:] = ["--kernel", opt.kernel] if opt.kernel else []
+    OPTIONS[:] = (["--kernel", opt.kernel] if opt.kernel else []) + opt.option
     programs = build()
     chosen = [p for p in programs if not opt.suite or p.name in opt.suite or p.name.removesuffix("-musl") in opt.suite]
     domain = not opt.native_only

@@ -72,3 +72,23 @@ def test_domain(suite, programs, image):
         assert got.pop(name)[0] != "ok", f"{name} passes now: take it out of KNOWN"
         print(f"known limit: {name}: {KNOWN[name]}")
     assert not failed(got)
+
+
+# Cases that fail on a volume, with the reason (docs/services.md).
+KNOWN_ON_VOLUMES = {
+    "through_and_on_symlinks": "the service keeps no trusted attributes",
+    "trusted_hidden_from_users": "the service keeps no trusted attributes",
+}
+
+
+@pytest.mark.parametrize("suite", run.FILES)
+def test_volume(suite, programs, image, tmp_path, monkeypatch):
+    """The cases about files, on a directory of the host."""
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr(run, "OPTIONS", ["--volume", f"{tmp_path}:/tmp"])
+    p = programs[suite]
+    got = run.run_suite(run.in_domain, p, run.cases_of(p), 600)
+    known = {**KNOWN, **KNOWN_ON_VOLUMES}
+    for name in known.keys() & got.keys():
+        assert got.pop(name)[0] != "ok", f"{name} passes now: take it out of the known"
+    assert not failed(got)

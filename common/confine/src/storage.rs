@@ -41,6 +41,7 @@ const ALLOWED: &[Rule] = &[
     any(nr::READLINKAT, "symbolic links"),
     any(nr::FSYNC, "what is to survive a power cut"),
     any(nr::FDATASYNC, "the same"),
+    any(nr::SYNCFS, "the same of a whole file system"),
     any(nr::FTRUNCATE, "sizes"),
     any(nr::FALLOCATE, "room, holes"),
     any(nr::MKNODAT, "regular files, FIFOs and sockets; devices take a right it does not have"),

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use doppel_abi_machine::{BootArgs, START_MAGIC, VERSION, control, event, fd, layout, state};
 
-use doppel_abi_service::{layout as channel, net};
+use doppel_abi_service::{layout as channel, net, storage};
 
 use crate::cpu::ThreadObject;
 use crate::host::{self, nr};
@@ -132,6 +132,10 @@ pub unsafe fn boot(stack: *const u64, start: &Start) -> ! {
             // The network service posts events too, so the registers are in its channel.
             let registers = layout::CONTROL_BASE + control::VREGS;
             map_shared(registers, layout::PAGE, all, fd::NETWORK, channel::REGISTERS, MAP_FIXED);
+        }
+        if si.storage != 0 {
+            let all = PROT_READ | PROT_WRITE;
+            map_shared(layout::STORAGE_BASE, storage::SIZE, all, fd::STORAGE, 0, f);
         }
         let image = si.image_size.next_multiple_of(layout::PAGE);
         map_shared(layout::IMAGE_BASE, image, PROT_READ, fd::IMAGE, 0, f);

@@ -26,4 +26,4 @@ mod xframe;
 pub mod xstate;
 
 pub use memory::{arena, frozen, pagefile, shield, user};
-pub use rings::{console, network, session};
+pub use rings::{channel, console, network, session, storage};

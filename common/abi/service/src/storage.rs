@@ -214,7 +214,8 @@ pub enum Operation {
     Read = 12,
     /// Writes `b` bytes of the buffer at `a`; with [`flags::APPEND`] at the end. Answer: how many, and as node where they end.
     Write = 13,
-    /// Writes `node` to where it survives a power cut; with [`flags::DATA`] its data alone. No attributes.
+    /// Writes `node` to where it survives a power cut; with [`flags::DATA`] its data alone, with
+    /// [`flags::ALL`] all of its file system. No attributes.
     Sync = 14,
     /// `fallocate(2)` of `b` bytes at `a`, with this mode as `flags`.
     Allocate = 15,
@@ -279,6 +280,8 @@ pub mod flags {
     pub const APPEND: u32 = 1;
     /// See [`super::Operation::Sync`].
     pub const DATA: u32 = 1;
+    /// See [`super::Operation::Sync`].
+    pub const ALL: u32 = 2;
 }
 
 /// Bits of [`Operation::SetAttr`].

@@ -107,6 +107,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::objects::ipc::sysv::shm::SEGMENTS,
     &crate::objects::net::inet::PORTS,
     &crate::objects::net::outside::NETWORK,
+    &crate::objects::storage::STORAGE,
     &crate::objects::net::outside::files::HOSTS,
     &crate::objects::net::unix::names::NAMES,
     &crate::objects::net::unix::scm::FLIGHT,
@@ -189,7 +190,11 @@ fn init_loop() -> ! {
         if CHILD_EVENT.load(Ordering::SeqCst) != 0 || v.pending.load(Ordering::SeqCst) != 0 {
             continue;
         }
-        host::futex_wait(&v.event_seq, seen, next.map(time::to_host_monotonic));
+        let deadline = next.map(time::to_host_monotonic);
+        match crate::objects::storage::storage() {
+            Some(storage) => storage.sleep(&v.event_seq, seen, deadline),
+            None => drop(host::futex_wait(&v.event_seq, seen, deadline)),
+        }
     }
 }
 
@@ -236,6 +241,7 @@ fn serve(events: u64) {
         }
     }
     if events & event::SHUTDOWN != 0 {
+        crate::objects::storage::settle(true);
         task::end_domain(9);
     }
     if events & event::FREEZE != 0 {

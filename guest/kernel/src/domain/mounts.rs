@@ -6,21 +6,39 @@ use alloc::vec::Vec;
 use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::names;
 use crate::objects::rootfs::tmpfs;
+use crate::objects::storage;
 use crate::objects::vfs::dentry::Dentry;
 use crate::objects::vfs::flags::MountFlags;
+use crate::objects::vfs::inode::{FileType, Inode};
 use crate::objects::vfs::kinds::tmpfs_options;
 use crate::objects::vfs::mount::vfs;
 use crate::{Errno, Result};
 
 /// Mounts a file system: where (directories that are missing are made), its type, its options.
 pub(super) fn mount(caller: &Caller, [at, kind, options]: &[Vec<u8>; 3]) -> Result<()> {
-    if kind != b"tmpfs" {
-        return Err(Errno::ENODEV);
-    }
     let (flags, data) = split(options)?;
-    let root = Dentry::root(tmpfs(tmpfs_options(data.as_bytes())?));
-    let at = names::make_dirs(caller, at, 0o755)?;
-    vfs().mount(&at, root, "tmpfs", b"tmpfs", flags)
+    match kind.as_slice() {
+        b"tmpfs" => {
+            let root = Dentry::root(tmpfs(tmpfs_options(data.as_bytes())?));
+            let at = names::make_dirs(caller, at, 0o755)?;
+            vfs().mount(&at, root, "tmpfs", b"tmpfs", flags)
+        }
+        b"volume" => volume(caller, at, &data, flags),
+        _ => Err(Errno::ENODEV),
+    }
+}
+
+/// Mounts a volume, which may be a single file.
+fn volume(caller: &Caller, at: &[u8], data: &str, flags: MountFlags) -> Result<()> {
+    let option = |key: &str| data.split(',').find_map(|o| o.strip_prefix(key)?.strip_prefix('='));
+    let number = option("index").and_then(|n| n.parse().ok()).ok_or(Errno::EINVAL)?;
+    let root = storage::mount(number)?;
+    let at = match root.kind() {
+        FileType::Directory => names::make_dirs(caller, at, 0o755)?,
+        _ => names::make_file(caller, at, 0o644)?,
+    };
+    let source = option("source").unwrap_or("volume");
+    vfs().mount(&at, Dentry::root(root), "volume", source.as_bytes(), flags)
 }
 
 /// No program can change the root file system from now on.

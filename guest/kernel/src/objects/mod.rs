@@ -5,4 +5,5 @@ pub mod lookup;
 pub mod net;
 pub mod pages;
 pub mod rootfs;
+pub mod storage;
 pub mod vfs;

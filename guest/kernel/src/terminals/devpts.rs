@@ -244,11 +244,11 @@ impl Inode for Root {
         Err(Errno::EPERM)
     }
 
-    fn unlink(&self, _name: &[u8]) -> Result<()> {
+    fn unlink(&self, _name: &[u8], _unused: bool) -> Result<()> {
         Err(Errno::EPERM)
     }
 
-    fn rmdir(&self, _name: &[u8]) -> Result<()> {
+    fn rmdir(&self, _name: &[u8], _unused: bool) -> Result<()> {
         Err(Errno::EPERM)
     }
 
@@ -258,6 +258,7 @@ impl Inode for Root {
         _dir: &Arc<dyn Inode>,
         _new_name: &[u8],
         _flags: RenameFlags,
+        _unused: bool,
     ) -> Result<()> {
         Err(Errno::EPERM)
     }

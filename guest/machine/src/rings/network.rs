@@ -1,19 +1,19 @@
 //! The guest's side of the channel to the network service (`common/abi/service`).
 //!
-//! It is mapped at boot, shared, at a fixed address; only a domain with a network has one ([`is_there`]). The service
-//! domain is not trusted with more than the traffic: indices are checked (`doppel_ring`), bytes are copied.
-
-use core::sync::atomic::Ordering;
+//! Only a domain with a network has one ([`is_there`]).
 
 use doppel_abi_machine::{fd, layout::NETWORK_BASE, resume_flags};
 use doppel_abi_service::net::pages::PAGE;
 use doppel_abi_service::net::{BUFFER, SIZE, SOCKETS, SocketHeader, down_buffer, up_buffer};
-use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests, layout};
+use doppel_abi_service::{Answers, Bells, ChannelHeader, OBJECTS, Requests};
 use doppel_ring::Span;
 
+use super::channel::Channel;
 use crate::host::{self, nr};
 use crate::memory::user::{Fault, UserPtr};
 use crate::rings::control::start_info;
+
+static CHANNEL: Channel = Channel::new(NETWORK_BASE, SIZE, fd::NETWORK_DOORBELL, is_there);
 
 /// Whether this domain has a network.
 pub fn is_there() -> bool {
@@ -25,69 +25,55 @@ pub fn is_same() -> bool {
     is_there() && start_info().resume_flags & resume_flags::SAME_NETWORK != 0
 }
 
-fn at<T>(offset: u64) -> &'static T {
-    assert!(is_there() && offset + size_of::<T>() as u64 <= SIZE, "no channel");
-    // SAFETY: inside the channel, which is mapped for ever; the callers below name structures made of atomics, at the
-    // offsets their layout is pinned to.
-    unsafe { &*((NETWORK_BASE + offset) as *const T) }
-}
-
 /// The channel's first page.
 pub fn header() -> &'static ChannelHeader {
-    at(layout::HEADER)
+    CHANNEL.header()
 }
 
 /// What the guest kernel asks.
 pub fn requests() -> &'static Requests {
-    at(layout::REQUESTS)
+    CHANNEL.requests()
 }
 
 /// What the service domain says.
 pub fn answers() -> &'static Answers {
-    at(layout::ANSWERS)
+    CHANNEL.answers()
 }
 
 /// Sockets the service domain should look at.
 pub fn to_service() -> &'static Bells {
-    at(layout::TO_SERVICE)
+    CHANNEL.to_service()
 }
 
 /// Sockets the guest kernel should look at.
 pub fn to_guest() -> &'static Bells {
-    at(layout::TO_GUEST)
+    CHANNEL.to_guest()
 }
 
 /// What both sides know of socket `n`.
 pub fn socket(n: u32) -> &'static SocketHeader {
     assert!(n < OBJECTS, "no such socket");
-    at(SOCKETS + u64::from(n) * size_of::<SocketHeader>() as u64)
+    CHANNEL.at(SOCKETS + u64::from(n) * size_of::<SocketHeader>() as u64)
 }
 
 /// Copies bytes to the up buffer of socket `n`; they must fit the span.
 pub fn put(n: u32, span: Span, bytes: &[u8]) {
-    let to = buffer(up_buffer(n), n, span, bytes.len());
-    // SAFETY: checked to be inside the buffer; the source is the kernel's own.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    CHANNEL.put(buffer(up_buffer(n), n, span, bytes.len()), bytes);
 }
 
 /// Copies user memory to the up buffer of socket `n` up to the first fault; returns how many bytes.
 pub fn put_from_user(n: u32, span: Span, from: UserPtr, len: usize) -> Result<usize, Fault> {
-    let to = buffer(up_buffer(n), n, span, len) as u64;
-    from.transfer(len, |s| (to, s))
+    CHANNEL.put_from_user(buffer(up_buffer(n), n, span, len), from, len)
 }
 
 /// Copies from the down buffer of socket `n` to user memory up to the first fault; returns how many bytes.
 pub fn get_to_user(n: u32, span: Span, to: UserPtr, len: usize) -> Result<usize, Fault> {
-    let from = buffer(down_buffer(n), n, span, len) as u64;
-    to.transfer(len, |d| (d, from))
+    CHANNEL.get_to_user(buffer(down_buffer(n), n, span, len), to, len)
 }
 
 /// Copies bytes from the down buffer of socket `n`; the span must have as many.
 pub fn get(n: u32, span: Span, bytes: &mut [u8]) {
-    let from = buffer(down_buffer(n), n, span, bytes.len());
-    // SAFETY: checked to be inside the buffer; the target is the kernel's own. Bytes the service domain changes
-    // meanwhile are bytes it could have sent.
-    unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
+    CHANNEL.get(buffer(down_buffer(n), n, span, bytes.len()), bytes);
 }
 
 /// Has the host put `count` pages of the down buffer of socket `n`, from page `first` on, where they are not there yet, to this
@@ -100,23 +86,13 @@ pub fn touch(n: u32, first: usize, count: usize) -> bool {
     unsafe { host::call(nr::MADVISE, [from, (count * PAGE) as u64, MADV_POPULATE_WRITE, 0, 0, 0]) }.is_ok()
 }
 
-fn buffer(start: u64, n: u32, span: Span, len: usize) -> *mut u8 {
+/// Where in the channel a span of a buffer is.
+fn buffer(start: u64, n: u32, span: Span, len: usize) -> u64 {
     assert!(n < OBJECTS && len <= span.len && span.offset + span.len <= BUFFER as usize, "outside a buffer");
-    (NETWORK_BASE + start + span.offset as u64) as *mut u8
+    start + span.offset as u64
 }
 
 /// Rings the service domain's doorbell, if it sleeps. What it is to see was stored before.
 pub fn ring_service() {
-    let header = header();
-    core::sync::atomic::fence(Ordering::SeqCst);
-    if header.service_sleeps.load(Ordering::Relaxed) == 0
-        || header.service_sleeps.swap(0, Ordering::AcqRel) == 0
-    {
-        return;
-    }
-    let one = 1u64;
-    // SAFETY: writes 8 bytes from a local to an eventfd. A full counter (EAGAIN) is as good as rung.
-    let _ = unsafe {
-        host::call(nr::WRITE, [fd::NETWORK_DOORBELL as u64, core::ptr::from_ref(&one) as u64, 8, 0, 0, 0])
-    };
+    CHANNEL.ring();
 }

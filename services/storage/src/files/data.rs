@@ -64,7 +64,9 @@ impl Work<'_> {
 
     pub(super) fn sync(&mut self) -> Result<Done> {
         let file = self.data(self.request.node, false)?;
-        if self.request.flags & flags::DATA == 0 {
+        if self.request.flags & flags::ALL != 0 {
+            rustix::fs::syncfs(&file)?;
+        } else if self.request.flags & flags::DATA == 0 {
             rustix::fs::fsync(&file)?;
         } else {
             rustix::fs::fdatasync(&file)?;

@@ -57,6 +57,7 @@ fn bytes_are_read_and_written_where_it_was_said() {
     assert_eq!(b.guest.append(file, b"end"), Ok(6));
     b.guest.sync(file, 0).unwrap();
     b.guest.sync(file, flags::DATA).unwrap();
+    b.guest.sync(file, flags::ALL).unwrap();
     b.guest.sync(0, 0).unwrap();
     assert_eq!(std::fs::read(b.path("file")).unwrap(), [&whole[..3], b"end"].concat());
     let dir = b.guest.make(0, "dir", 0o040_755).unwrap();

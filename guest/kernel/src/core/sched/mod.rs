@@ -7,6 +7,7 @@
 
 mod halt;
 mod handover;
+mod mutex;
 pub(crate) mod runnable;
 mod runqueue;
 mod spin;
@@ -14,10 +15,12 @@ mod wait;
 
 pub use halt::STANDSTILL;
 pub(crate) use halt::settle;
+pub use mutex::{Mutex, MutexGuard};
 pub use runnable::{Entity, Memory, Outside, Runnable, Watch};
 pub use runqueue::{
     IdleThread, RunQueue, Space, current_space, exit_current, idle_loop, migrate, park, yield_now,
 };
+pub(crate) use wait::can_wait;
 pub use wait::{
     Deadline, PollTable, WaitQueue, WaitToken, Waits, Wake, goes_outside, run, wait_until,
     wait_until_uninterruptible, waiter,

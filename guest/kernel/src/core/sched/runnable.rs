@@ -6,7 +6,7 @@
 
 use alloc::sync::{Arc, Weak};
 use core::any::Any;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use doppel_abi_machine::frozen::Segment;
 use doppel_algo::park::ParkWord;
@@ -51,27 +51,25 @@ pub trait Memory: Send + Sync + 'static {
     fn share(&self, list: &[Segment]);
 }
 
-/// A source of wake-ups outside of the domain: the network service.
-pub trait Outside: Send + Sync + Sized + 'static {
+/// A source of wake-ups outside of the domain: a service.
+pub trait Outside: Copy + Send + Sync + 'static {
     /// The right to be woken by it.
-    type Watch<'a>: Watch
-    where
-        Self: 'a;
+    type Watch: Watch;
 
-    /// The source, if the domain has one.
-    fn get() -> Option<&'static Self>;
+    /// Of these sources, by bits, the one that the next wait is most likely for, and its bit.
+    fn of(sources: u8) -> Option<(Self, u8)>;
 
-    /// Hands over what was held back until the thread waits.
-    fn release(&self);
+    /// Hands over what was held back for these sources until the thread waits.
+    fn release(sources: u8);
 
     /// Whether it has news, for a thread that spins.
-    fn rings(&self) -> bool;
+    fn rings(self) -> bool;
 
     /// Takes the news.
-    fn look_in_place(&self);
+    fn look_in_place(self);
 
     /// The right to be woken by it; none if another vCPU has it.
-    fn watch(&self) -> Option<Self::Watch<'_>>;
+    fn watch(self) -> Option<Self::Watch>;
 }
 
 /// See [`Outside::Watch`].
@@ -94,8 +92,8 @@ pub struct Entity<R: Runnable> {
     pub(super) slot: AtomicU32,
     /// Whether a thread of its own space woke it last.
     pub(super) woken_by_own: AtomicBool,
-    /// Whether it has used [`Outside`] since it last waited.
-    pub(super) outside: AtomicBool,
+    /// Which [`Outside`]s it has used since it last waited for them.
+    pub(super) outside: AtomicU8,
     /// Whether it is about to wait when it wakes another thread of its space (`doppel_algo::park::Handover`).
     pub(super) handover: AtomicU32,
     /// When it last woke one (domain monotonic), 0 once it has waited.
@@ -114,7 +112,7 @@ impl<R: Runnable> Entity<R> {
             spin_window: AtomicU32::new(0),
             slot: AtomicU32::new(0),
             woken_by_own: AtomicBool::new(false),
-            outside: AtomicBool::new(false),
+            outside: AtomicU8::new(0),
             handover: AtomicU32::new(0),
             woke_at: AtomicU64::new(0),
             timed_out: AtomicBool::new(false),

@@ -37,15 +37,17 @@ pub(super) enum Place {
 /// Begins the wait of `me`.
 pub(super) fn wait<R: Runnable>(thread: &R, deadline: Deadline) -> Place {
     let me = thread.entity();
-    if me.outside.load(Ordering::Relaxed)
-        && let Some(network) = R::Outside::get()
-    {
-        network.release();
+    let sources = me.outside.load(Ordering::Relaxed);
+    if sources != 0 {
+        R::Outside::release(sources);
     }
     if me.woken_by_own.load(Ordering::Relaxed) {
         return if me.park.leave() { Place::Left } else { Place::Woken };
     }
-    let outside = if me.outside.swap(false, Ordering::Relaxed) { R::Outside::get() } else { None };
+    let outside = R::Outside::of(sources).map(|(source, bit)| {
+        me.outside.fetch_and(!bit, Ordering::Relaxed);
+        source
+    });
     with_vcpu(|space: &Arc<Space<R>>, slot| {
         if !me.park.spin() {
             return Place::Woken;
@@ -107,7 +109,7 @@ fn watch<R: Runnable>(
     me: &Entity<R>,
     space: &Space<R>,
     slot: u32,
-    outside: Option<&R::Outside>,
+    outside: Option<R::Outside>,
     until: u64,
 ) -> End {
     if space.has_ready() {
@@ -123,8 +125,8 @@ fn watch<R: Runnable>(
             }
             core::hint::spin_loop();
         }
-        if let Some(network) = outside.filter(|n| n.rings()) {
-            network.look_in_place();
+        if let Some(source) = outside.filter(|s| s.rings()) {
+            source.look_in_place();
             continue;
         }
         if !kernel().cpus.may_spin() {
@@ -141,7 +143,7 @@ fn sleep<R: Runnable>(
     thread: &R,
     space: &Arc<Space<R>>,
     slot: u32,
-    outside: Option<&R::Outside>,
+    outside: Option<R::Outside>,
     deadline: Deadline,
 ) -> Place {
     let me = thread.entity();
@@ -159,9 +161,9 @@ fn sleep<R: Runnable>(
         let ready = || me.park.notified() || space.must_stop();
         thread.task().rest(|| space.sleep_vcpu(slot, until, watch.as_ref(), ready));
         if watch.is_some()
-            && let Some(network) = outside
+            && let Some(source) = outside
         {
-            network.look_in_place();
+            source.look_in_place();
         }
         if me.park.notified() {
             me.park.resume();
@@ -189,12 +191,12 @@ fn sleep<R: Runnable>(
 
 impl<R: Runnable> Space<R> {
     /// Puts this vCPU to sleep until it is claimed, at most until `deadline`, unless there is work or `ready`. The
-    /// caller looks for both again, and, if it watches, at what the network service has said.
+    /// caller looks for both again, and, if it watches, at what the service has said.
     pub(super) fn sleep_vcpu(
         &self,
         slot: u32,
         deadline: Deadline,
-        watch: Option<&<R::Outside as Outside>::Watch<'_>>,
+        watch: Option<&<R::Outside as Outside>::Watch>,
         ready: impl FnOnce() -> bool,
     ) {
         let word = self.word(slot);

@@ -46,19 +46,21 @@ impl<R: Runnable> Waits for R {
 /// How the layers below threads see the current one.
 struct Current {
     waiter: fn() -> Arc<dyn Waits>,
-    goes_outside: fn(),
+    is_there: fn() -> bool,
+    goes_outside: fn(u8),
 }
 
 static CURRENT: Once<Current> = Once::new();
 
 /// Says what threads are; once, at boot.
 pub fn run<R: Runnable>() {
-    let goes_outside = || {
+    let goes_outside = |sources| {
         if let Some(t) = current_ref::<R>() {
-            t.entity().outside.store(true, Ordering::Relaxed);
+            t.entity().outside.fetch_or(sources, Ordering::Relaxed);
         }
     };
-    let set = CURRENT.set(Current { waiter: || current::<R>(), goes_outside });
+    let is_there = || current_ref::<R>().is_some();
+    let set = CURRENT.set(Current { waiter: || current::<R>(), is_there, goes_outside });
     assert!(set.is_ok(), "threads are of one kind");
 }
 
@@ -70,11 +72,16 @@ pub fn waiter() -> Arc<dyn Waits> {
     }
 }
 
-/// The current thread has used a source of wake-ups outside of the domain ([`super::Outside`]): what it waits for next may
-/// come from there.
-pub fn goes_outside() {
+/// Whether there is a current thread, which can wait; PID 1 that serves events is none.
+pub(crate) fn can_wait() -> bool {
+    CURRENT.get().is_some_and(|c| (c.is_there)())
+}
+
+/// The current thread has used sources of wake-ups outside of the domain ([`super::Outside`], which numbers them by bits): what
+/// it waits for next may come from there.
+pub fn goes_outside(sources: u8) {
     if let Some(c) = CURRENT.get() {
-        (c.goes_outside)();
+        (c.goes_outside)(sources);
     }
 }
 

@@ -85,6 +85,18 @@ pub fn make_dirs(caller: &Caller, path: &[u8], mode: u32) -> Result<Path> {
     if dir.inode().kind() == FileType::Directory { Ok(dir) } else { Err(Errno::ENOTDIR) }
 }
 
+/// Finds the file of `path`; if it is missing it is made with `mode`, and so are the directories above it.
+pub fn make_file(caller: &Caller, path: &[u8], mode: u32) -> Result<Path> {
+    let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
+    let start = path[..end].iter().rposition(|&b| b == b'/').map_or(0, |i| i + 1);
+    let dir = make_dirs(caller, if start == 0 { b"." } else { &path[..start] }, 0o755)?;
+    match caller.walker.resolve(&dir, &path[start..end], true) {
+        Err(Errno::ENOENT) => create(caller, &dir, &path[start..end], FileType::Regular as u32 | mode, 0),
+        Ok(file) if file.inode().kind() == FileType::Directory => Err(Errno::EISDIR),
+        found => found,
+    }
+}
+
 /// Creates a regular file of root's for the kernel itself.
 pub(crate) fn create_kernel(dir: &Path, name: &[u8], mode: u32) -> Result<Path> {
     let mode = FileType::Regular as u32 | mode;
@@ -135,10 +147,11 @@ pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<(
     if child.has(MOUNTPOINT) {
         return Err(Errno::EBUSY);
     }
+    let unused = is_unused(&child);
     if rmdir {
-        d.inode().rmdir(name)?
+        d.inode().rmdir(name, unused)?
     } else {
-        d.inode().unlink(name)?
+        d.inode().unlink(name, unused)?
     }
     d.forget(&mut children, name);
     child.set(UNLINKED, true);
@@ -146,6 +159,11 @@ pub fn remove(caller: &Caller, dir: &Path, name: &[u8], rmdir: bool) -> Result<(
     lost_name(child.inode());
     inotify::name_event(d.inode(), name, is_dir, event::IN_DELETE, 0);
     Ok(())
+}
+
+/// Whether nobody but the cache and the caller, who may change its name, refers to a name and its file.
+fn is_unused(name: &Arc<Dentry>) -> bool {
+    Arc::strong_count(name) <= 2 && Arc::strong_count(name.inode()) == 1
 }
 
 /// Tells watchers of a file that it has a name less.
@@ -221,7 +239,7 @@ fn rename_locked(
         if is_same(&child, victim.as_ref()) {
             return Ok(None);
         }
-        a.inode().rename(old, b.inode(), new, flags)?;
+        a.inode().rename(old, b.inode(), new, flags, victim.as_ref().is_some_and(is_unused))?;
         Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags.contains(RenameFlags::EXCHANGE));
         return Ok(Some((child, victim)));
     }
@@ -238,7 +256,7 @@ fn rename_locked(
     if is_same(&child, victim.as_ref()) {
         return Ok(None);
     }
-    a.inode().rename(old, b.inode(), new, flags)?;
+    a.inode().rename(old, b.inode(), new, flags, victim.as_ref().is_some_and(is_unused))?;
     Dentry::renamed((a, old), (b, new), &child, victim.as_ref(), flags.contains(RenameFlags::EXCHANGE));
     Ok(Some((child, victim)))
 }

@@ -120,10 +120,7 @@ fn tmpfile(
     let mode = perm::new_mode(&caller.cred, &**dir.inode(), mode, gid) & 0o7777;
     let inode = dir.inode().tmpfile(mode, uid, gid)?;
     if flags.contains(OpenFlags::EXCL) {
-        let any: &dyn core::any::Any = &*inode;
-        if let Some(n) = any.downcast_ref::<crate::objects::rootfs::Node>() {
-            n.never_link();
-        }
+        inode.never_link();
     }
     let label = alloc::format!("#{}", inode.stat().ino);
     let d = Dentry::make(inode.clone(), Some(dir.dentry().clone()), label.as_bytes());

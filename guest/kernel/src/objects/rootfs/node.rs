@@ -152,11 +152,6 @@ impl Node {
         })
     }
 
-    /// An O_TMPFILE opened with O_EXCL can never be given a name.
-    pub fn never_link(&self) {
-        self.meta.lock().linkable = false;
-    }
-
     /// The inode number.
     pub fn ino(&self) -> u64 {
         self.ino
@@ -356,11 +351,11 @@ impl Inode for Node {
         self.link_node(name, &node)
     }
 
-    fn unlink(&self, name: &[u8]) -> Result<()> {
+    fn unlink(&self, name: &[u8], _unused: bool) -> Result<()> {
         self.remove(name, false)
     }
 
-    fn rmdir(&self, name: &[u8]) -> Result<()> {
+    fn rmdir(&self, name: &[u8], _unused: bool) -> Result<()> {
         self.remove(name, true)
     }
 
@@ -370,6 +365,7 @@ impl Inode for Node {
         new_dir: &Arc<dyn Inode>,
         new_name: &[u8],
         flags: RenameFlags,
+        _unused: bool,
     ) -> Result<()> {
         let new_dir = self.same_fs(new_dir)?;
         self.rename_to(name, &new_dir, new_name, flags)
@@ -384,6 +380,10 @@ impl Inode for Node {
             m.linkable = true;
         }
         Ok(n)
+    }
+
+    fn never_link(&self) {
+        self.meta.lock().linkable = false;
     }
 
     fn readlink(&self) -> Result<Vec<u8>> {

@@ -14,9 +14,9 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use doppel_algo::nametable::{NameTable, name_hash};
 use doppel_machine::shield::{self, Reading, Shielded, Writing};
-use doppel_machine::sync::SpinLock;
 
 use super::inode::{FileType, Inode};
+use crate::core::sched::Mutex;
 use crate::{Errno, Result};
 
 /// The name is gone (unlinked, or its directory was).
@@ -78,11 +78,12 @@ pub struct Dentry {
     kind: FileType,
     cacheable: bool,
     in_memory: bool,
+    shared: bool,
     flags: AtomicU32,
     link: Shielded<Link>,
     entries: Shielded<NameTable<Entry>>,
     /// Held over every change of names in this directory.
-    pub(crate) children: SpinLock<Children>,
+    pub(crate) children: Mutex<Children>,
 }
 
 /// Number of dentries the cache holds.
@@ -100,15 +101,17 @@ impl Dentry {
         let kind = inode.kind();
         let cacheable = inode.cacheable();
         let in_memory = inode.in_memory();
+        let shared = inode.shared();
         Arc::new(Self {
             inode,
             kind,
             cacheable,
             in_memory,
+            shared,
             flags: AtomicU32::new(USED),
             link: Shielded::new(Link { parent, name: Name::new(name) }),
             entries: Shielded::default(),
-            children: SpinLock::default(),
+            children: Mutex::default(),
         })
     }
 
@@ -185,6 +188,9 @@ impl Dentry {
 
     /// The child called `name`.
     pub fn child(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
+        if self.shared {
+            return self.child_locked(&mut self.children.lock(), name);
+        }
         if let Some(known) = self.look(name) {
             return known;
         }
@@ -209,12 +215,26 @@ impl Dentry {
 
     /// As [`Self::child`], with this directory's `children` locked by the caller.
     pub(crate) fn child_locked(self: &Arc<Self>, children: &mut Children, name: &[u8]) -> Result<Arc<Self>> {
-        if let Some(known) = self.look(name) {
-            return known;
+        let known = self.look(name);
+        if let Some(known) = &known
+            && !self.shared
+        {
+            return known.clone();
         }
-        match self.inode.lookup(name) {
-            Ok(inode) => Ok(self.adopt(children, inode, name)),
-            Err(e) => {
+        match (self.inode.lookup(name), known) {
+            (Ok(inode), Some(Ok(known))) if Arc::ptr_eq(&inode, &known.inode) => Ok(known),
+            (Ok(inode), Some(_)) => {
+                // Others have put another file there.
+                self.forget(children, name);
+                Ok(self.adopt(children, inode, name))
+            }
+            (Err(Errno::ENOENT), Some(_)) => {
+                self.forget(children, name);
+                Err(Errno::ENOENT)
+            }
+            (Err(e), Some(_)) => Err(e),
+            (Ok(inode), None) => Ok(self.adopt(children, inode, name)),
+            (Err(e), None) => {
                 if e == Errno::ENOENT && self.cacheable && self.in_memory && !self.unlinked() {
                     self.put(&mut shield::write(), name, Entry::Absent(Name::new(name)));
                 }
@@ -357,7 +377,8 @@ pub(super) fn drop_unused() {
 fn prune(roots: &[Arc<Dentry>]) {
     let mut stack: Vec<Arc<Dentry>> = roots.to_vec();
     while let Some(d) = stack.pop() {
-        let children = d.children.lock();
+        // Whoever changes names there looks after the cache by itself.
+        let Some(children) = d.children.try_lock() else { continue };
         let mut w = shield::write();
         let mut doomed: Vec<*const Dentry> = Vec::new();
         for e in d.entries.get(&w).iter() {

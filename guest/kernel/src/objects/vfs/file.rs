@@ -18,7 +18,7 @@ pub use super::poll;
 use super::sigio::{Async, Sigio};
 use crate::core::hook::Hook;
 use crate::core::numbers::numbers;
-use crate::core::sched::PollTable;
+use crate::core::sched::{Mutex, MutexGuard, PollTable};
 use crate::core::subject::CURRENT;
 use crate::memory::{MapSource, Mapped};
 use crate::objects::lookup::path::Path;
@@ -164,13 +164,13 @@ pub trait FileOps: Any + Send + Sync {
     fn fdinfo(&self, _file: &File, _out: &mut alloc::string::String) {}
 }
 
-/// A file's position. Readers and writers that use it hold its lock over the operation, which never blocks on a
-/// seekable file. Who alone can reach the file needs no lock: a pidfd_getfd at that very moment may see or
+/// A file's position. Readers and writers that use it hold its lock over the operation, which may wait
+/// for a storage service. Who alone can reach the file needs no lock: a pidfd_getfd at that very moment may see or
 /// set a position in between, as on Linux.
 #[derive(Default)]
 pub struct Position {
     at: AtomicU64,
-    lock: SpinLock<()>,
+    lock: Mutex<()>,
 }
 
 impl Position {
@@ -192,7 +192,7 @@ pub struct PositionGuard<'a> {
     /// The position.
     pub at: u64,
     pos: &'a Position,
-    _lock: Option<doppel_machine::sync::SpinGuard<'a, ()>>,
+    _lock: Option<MutexGuard<'a, ()>>,
 }
 
 impl Drop for PositionGuard<'_> {
@@ -476,7 +476,7 @@ impl Mapped for File {
     }
 
     fn place(&self) -> Option<(u64, u64)> {
-        self.inode.as_ref().map(|i| i.stat()).map(|s| (s.dev, s.ino))
+        self.inode.as_ref().map(|i| i.place())
     }
 
     fn name(&self) -> Vec<u8> {

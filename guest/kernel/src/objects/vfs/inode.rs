@@ -22,6 +22,12 @@ pub trait Inode: Any + Send + Sync {
         self.stat().kind()
     }
 
+    /// Its device and inode number.
+    fn place(&self) -> (u64, u64) {
+        let s = self.stat();
+        (s.dev, s.ino)
+    }
+
     /// Mode and owner, for permission checks: override it if `stat` is costly.
     fn perm(&self) -> Perm {
         let s = self.stat();
@@ -61,23 +67,25 @@ pub trait Inode: Any + Send + Sync {
         Err(Errno::EROFS)
     }
 
-    /// Removes a name that is not a directory.
-    fn unlink(&self, _name: &[u8]) -> Result<()> {
+    /// Removes a name that is not a directory. `unused`: no program has the file open, mapped, or as its own.
+    fn unlink(&self, _name: &[u8], _unused: bool) -> Result<()> {
         Err(Errno::EPERM)
     }
 
-    /// Removes an empty directory.
-    fn rmdir(&self, _name: &[u8]) -> Result<()> {
+    /// Removes an empty directory; `unused` as for [`Self::unlink`].
+    fn rmdir(&self, _name: &[u8], _unused: bool) -> Result<()> {
         Err(Errno::EPERM)
     }
 
-    /// Moves `name` to `new_name` in `new_dir` (same file system); `flags` as `renameat2(2)`.
+    /// Moves `name` to `new_name` in `new_dir` (same file system); `flags` as `renameat2(2)`. `unused`, as for [`Self::unlink`]: what
+    /// stands there.
     fn rename(
         &self,
         _name: &[u8],
         _new_dir: &Arc<dyn Inode>,
         _new_name: &[u8],
         _flags: RenameFlags,
+        _unused: bool,
     ) -> Result<()> {
         Err(Errno::EPERM)
     }
@@ -86,6 +94,9 @@ pub trait Inode: Any + Send + Sync {
     fn tmpfile(&self, _mode: u32, _uid: u32, _gid: u32) -> Result<Arc<dyn Inode>> {
         Err(Errno::EOPNOTSUPP)
     }
+
+    /// A file of [`Self::tmpfile`] that is to stay without a name (O_EXCL).
+    fn never_link(&self) {}
 
     /// The target of a symbolic link.
     fn readlink(&self) -> Result<Vec<u8>> {
@@ -139,6 +150,11 @@ pub trait Inode: Any + Send + Sync {
     /// therefore remember absent ones, and `stat`, `perm` and the like take only leaf locks, so that they may be
     /// called under a guard of `doppel_machine::shield`.
     fn in_memory(&self) -> bool {
+        false
+    }
+
+    /// Whether others than this kernel change its names: the path layer looks a known one up again.
+    fn shared(&self) -> bool {
         false
     }
 

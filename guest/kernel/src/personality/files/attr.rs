@@ -309,7 +309,10 @@ fn fsync(a: &Args) -> Result<u64> {
 }
 
 fn syncfs(a: &Args, RawFd(fd): RawFd) -> Result<u64> {
-    a.thread.file(fd)?;
+    let f = a.thread.file(fd)?;
+    if let Some(node) = f.downcast::<crate::objects::storage::Node>() {
+        node.sync_all()?;
+    }
     Ok(0)
 }
 
@@ -325,6 +328,10 @@ fn sync_file_range(
         return Err(Errno::EINVAL);
     }
     seekable(&f)?;
+    // More than is asked for.
+    if f.downcast::<crate::objects::storage::Node>().is_some() {
+        f.ops().fsync(&f)?;
+    }
     Ok(0)
 }
 
@@ -374,10 +381,15 @@ pub const CALLS: &[Syscall] = &[
         Full,
         "no COLLAPSE_RANGE, INSERT_RANGE, UNSHARE_RANGE",
     ),
-    call(nr::FSYNC, fsync, Full, &[Fd], "all files are in memory"),
-    call(nr::FDATASYNC, fsync, Full, &[Fd], "all files are in memory"),
-    call!(nr::SYNCFS, syncfs(RawFd), Full, "all files are in memory"),
-    call!(nr::SYNC_FILE_RANGE, sync_file_range(RawFd, i64, i64, RawFlags), Full, "all files are in memory"),
+    call(nr::FSYNC, fsync, Full, &[Fd], "files outside of volumes are in memory"),
+    call(nr::FDATASYNC, fsync, Full, &[Fd], "files outside of volumes are in memory"),
+    call!(nr::SYNCFS, syncfs(RawFd), Full, "files outside of volumes are in memory"),
+    call!(
+        nr::SYNC_FILE_RANGE,
+        sync_file_range(RawFd, i64, i64, RawFlags),
+        Full,
+        "files outside of volumes are in memory"
+    ),
     call!(nr::FADVISE64, fadvise64(RawFd, i64, i64, u32), Full, "accepted without effect"),
     call!(nr::READAHEAD, readahead(RawFd, i64, i64), Full, "accepted without effect"),
 ];

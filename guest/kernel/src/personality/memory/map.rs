@@ -113,6 +113,7 @@ fn munmap(a: &Args, UserPtr(addr): UserPtr, len: u64) -> Result<u64> {
         return Err(Errno::EINVAL);
     }
     a.thread.space().mm.unmap(start, end)?;
+    crate::objects::storage::settle(false);
     Ok(0)
 }
 

@@ -117,6 +117,7 @@ fn msync(a: &Args, UserPtr(addr): UserPtr, len: u64, flags: Bits<SyncFlags>) -> 
     if flags.contains(SyncFlags::INVALIDATE) && space.mm.any_locked(start, end) {
         return Err(Errno::EBUSY);
     }
+    crate::objects::storage::settle(true);
     Ok(0)
 }
 

@@ -120,6 +120,7 @@ fn process_exit(p: &Arc<Process>) {
         space.mm.release();
     }
     drop(space);
+    crate::objects::storage::settle(false);
     signal::orphan_check(p);
     crate::process::task::ids::leave_session(p);
     // What ran no program, as a command of the kernel's own, is no news.
@@ -131,6 +132,7 @@ fn process_exit(p: &Arc<Process>) {
     }
     reparent_children(p);
     if p.pid == crate::process::task::init_pid() || p.pid == TASKS.foreground.load(Ordering::Relaxed) {
+        crate::objects::storage::settle(true);
         end_domain(status);
     }
     *p.exit_status.lock() = Some(status);

@@ -13,6 +13,7 @@ pub mod load;
 pub(crate) mod process;
 pub mod remote;
 pub mod schedule;
+pub mod services;
 pub mod space;
 pub mod subject;
 pub mod table;

@@ -4,11 +4,11 @@ use crate::process::time::cpu;
 use alloc::sync::Arc;
 
 use super::Thread;
+use super::services::Services;
 use super::{SPACES, Space};
 use crate::core::sched::{Entity, Runnable, Wake};
 use crate::kernel;
 use crate::memory::Mm;
-use crate::objects::net::outside::Network;
 use crate::process::{shadow, signal};
 
 impl Wake for Thread {
@@ -20,7 +20,7 @@ impl Wake for Thread {
 
 impl Runnable for Thread {
     type Memory = Mm;
-    type Outside = Network;
+    type Outside = Services;
 
     fn entity(&self) -> &Entity<Self> {
         &self.entity

@@ -31,7 +31,7 @@ pub use far::Far;
 pub use grams::Grams;
 use link::Link;
 pub use resume::resumed;
-pub(crate) use watch::used;
+pub(crate) use watch::{SOURCE, Watch, used};
 
 /// A request under way, and whom its answer concerns.
 enum Pending {

@@ -9,45 +9,34 @@ use doppel_abi_service::sleeps;
 use doppel_machine::{host, network as channel};
 
 use super::Network;
-use super::network;
 use crate::core::sched;
+
+/// The network service, among a thread's sources of wake-ups.
+pub const SOURCE: u8 = 1;
 
 /// The current thread uses a socket outside: what it waits for next may come from there.
 pub fn used() {
-    sched::goes_outside();
+    sched::goes_outside(SOURCE);
 }
 
-impl sched::Outside for Network {
-    type Watch<'a> = Watch<'a>;
-
-    fn get() -> Option<&'static Self> {
-        network()
-    }
-
-    fn release(&self) {
-        Self::release(self);
-    }
-
-    fn rings(&self) -> bool {
+impl Network {
+    /// Whether there is news.
+    pub fn rings(&self) -> bool {
         channel::header().bell.load(Ordering::SeqCst) != self.heard.load(Ordering::Relaxed)
     }
 
-    /// The thread runs on then, and looks again before it sleeps.
-    fn look_in_place(&self) {
+    /// Takes the news, for a thread that runs on then, and looks again before it sleeps.
+    pub fn look_in_place(&self) {
         self.serve(sleeps::SOON);
-    }
-
-    fn watch(&self) -> Option<Watch<'_>> {
-        Watch::take(self)
     }
 }
 
 /// The right to be woken by the service. One vCPU of a domain has it.
-pub struct Watch<'a>(&'a Network);
+pub struct Watch(&'static Network);
 
-impl<'a> Watch<'a> {
+impl Watch {
     /// Takes it; none if another vCPU has it.
-    fn take(network: &'a Network) -> Option<Self> {
+    pub fn take(network: &'static Network) -> Option<Self> {
         if network.watched.load(Ordering::Relaxed) || network.watched.swap(true, Ordering::SeqCst) {
             return None;
         }
@@ -56,7 +45,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl sched::Watch for Watch<'_> {
+impl sched::Watch for Watch {
     fn sleep(&self, word: &AtomicU32, seen: u32, deadline: Option<u64>) {
         let header = channel::header();
         let heard = self.0.heard.load(Ordering::SeqCst);
@@ -71,7 +60,7 @@ impl sched::Watch for Watch<'_> {
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for Watch {
     fn drop(&mut self) {
         channel::header().watched.store(0, Ordering::SeqCst);
         self.0.watched.store(false, Ordering::SeqCst);

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use doppel_machine::shield::{self, Reading, Shielded};
 use doppel_machine::sync::{Once, SpinLock};
 
-use crate::core::sched::WaitQueue;
+use crate::core::sched::{Mutex, WaitQueue};
 use crate::objects::lookup::path::Path;
 use crate::objects::vfs::dentry::{Dentry, MOUNTPOINT};
 use crate::objects::vfs::inode::{FileType, Inode};
@@ -91,7 +91,7 @@ pub struct Vfs {
     pub(in crate::objects::vfs) changes: AtomicU64,
     pub(in crate::objects::vfs) changed: Arc<WaitQueue>,
     /// Held while a directory changes its place, so that ancestry can be judged.
-    pub(crate) rename: SpinLock<()>,
+    pub(crate) rename: Mutex<()>,
     pub(in crate::objects::vfs) cached: AtomicUsize,
 }
 
@@ -125,7 +125,7 @@ pub(in crate::objects::vfs) fn init(root: Arc<dyn Inode>) {
         changing: SpinLock::default(),
         changes: AtomicU64::new(0),
         changed: Arc::default(),
-        rename: SpinLock::default(),
+        rename: Mutex::default(),
         cached: AtomicUsize::new(0),
     };
     let v: &'static Vfs = alloc::boxed::Box::leak(alloc::boxed::Box::new(v));

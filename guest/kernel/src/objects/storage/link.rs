@@ -1,0 +1,166 @@
+//! The rings of the channel, and the slots of requests.
+
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use doppel_abi_service::ENTRIES;
+use doppel_abi_service::storage::{Answer, Operation, Request, SLOTS, flags};
+use doppel_machine::storage::CHANNEL;
+use doppel_ring::{Consumer, Producer, Ticket};
+
+/// Where a slot is.
+#[derive(Clone, Copy, Default)]
+enum State {
+    #[default]
+    Free,
+    /// Somebody fills it.
+    Taken,
+    /// Its request is under way.
+    Asked(Request),
+    Answered(Answer),
+}
+
+/// Numbers that were given back and are kept before the service is told.
+const FORGOTTEN: usize = 64;
+
+/// Private side of the rings.
+#[derive(Default)]
+pub(super) struct Link {
+    /// Whose rings these are; 0: nobody's yet.
+    epoch: u32,
+    requests: Producer,
+    answers: Consumer,
+    last_ticket: u64,
+    slots: Slots,
+    /// Slots whose requests have no room in the ring, in order.
+    queued: Vec<u16>,
+    /// Nodes that are given back, and how often they were given.
+    forgotten: Vec<(u64, u64)>,
+}
+
+struct Slots([State; SLOTS as usize]);
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self([State::Free; SLOTS as usize])
+    }
+}
+
+impl Link {
+    /// A slot that nobody uses.
+    pub fn take(&mut self) -> Option<u16> {
+        let slot = self.slots.0.iter().position(|s| matches!(s, State::Free))?;
+        self.slots.0[slot] = State::Taken;
+        u16::try_from(slot).ok()
+    }
+
+    /// It is used no more.
+    pub fn give_back(&mut self, slot: u16) {
+        self.slots.0[usize::from(slot)] = State::Free;
+    }
+
+    /// Asks in a slot. The caller rings the doorbell.
+    pub fn ask(&mut self, slot: u16, request: Request) {
+        self.last_ticket += 1;
+        let request = Request { slot, ticket: Ticket(self.last_ticket), ..request };
+        self.slots.0[usize::from(slot)] = State::Asked(request);
+        self.queued.push(slot);
+        self.flush();
+    }
+
+    /// The answer in a slot, once.
+    pub fn answered(&mut self, slot: u16) -> Option<Answer> {
+        let state = &mut self.slots.0[usize::from(slot)];
+        let State::Answered(answer) = *state else { return None };
+        *state = State::Taken;
+        Some(answer)
+    }
+
+    /// Gives a node back; true: the service is told now, ring it.
+    pub fn forget(&mut self, node: u64, times: u64) -> bool {
+        self.forgotten.push((node, times));
+        self.forgotten.len() >= FORGOTTEN && self.flush()
+    }
+
+    /// Takes all answers there are, and marks their slots as done. Begins anew if the service domain is another one.
+    pub fn hear(&mut self, done: &mut [bool; SLOTS as usize]) {
+        let epoch = CHANNEL.header().epoch.load(Ordering::Acquire);
+        if epoch != self.epoch {
+            self.begin(epoch);
+        }
+        if self.epoch == 0 {
+            return;
+        }
+        let ring = CHANNEL.answers().ring();
+        // A broken ring says nothing any more; the service domain that broke it will be replaced.
+        for _ in 0..ENTRIES {
+            let Ok(Some(entry)) = self.answers.pop(&ring) else { break };
+            let Ok(answer) = Answer::decode(&entry) else { continue };
+            let Some(state) = self.slots.0.get_mut(usize::from(answer.slot)) else { continue };
+            // An answer to what was not asked there is none.
+            if matches!(state, State::Asked(r) if r.ticket == answer.ticket) {
+                *state = State::Answered(answer);
+                done[usize::from(answer.slot)] = true;
+            }
+        }
+        let room = self.answers.release(&ring);
+        if self.flush() | room {
+            CHANNEL.ring();
+        }
+    }
+
+    /// Begins an epoch: what was under way is asked again.
+    fn begin(&mut self, epoch: u32) {
+        let again = self.epoch != 0;
+        self.epoch = epoch;
+        self.requests = Producer::default();
+        self.answers = Consumer::default();
+        CHANNEL.requests().header.reset();
+        CHANNEL.answers().header.reset();
+        if again {
+            let mut asked: Vec<(u64, u16)> = Vec::new();
+            for (slot, state) in (0..).zip(&mut self.slots.0) {
+                if let State::Asked(request) = state {
+                    request.flags |= flags::AGAIN;
+                    asked.push((request.ticket.0, slot));
+                }
+            }
+            asked.sort_unstable();
+            self.queued = asked.into_iter().map(|(_, slot)| slot).collect();
+        }
+        CHANNEL.header().guest_epoch.store(epoch, Ordering::Release);
+        self.flush();
+        CHANNEL.ring();
+    }
+
+    /// Puts what waits into the ring; true if there was something.
+    fn flush(&mut self) -> bool {
+        if self.epoch == 0 {
+            return false;
+        }
+        let ring = CHANNEL.requests().ring();
+        let mut count = 0;
+        for slot in &self.queued {
+            let State::Asked(request) = self.slots.0[usize::from(*slot)] else { continue };
+            if self.requests.push(&ring, &request.encode()) != Ok(true) {
+                break;
+            }
+            count += 1;
+        }
+        self.queued.drain(..count);
+        let mut some = count > 0;
+        while self.queued.is_empty()
+            && let Some((node, times)) = self.forgotten.last()
+        {
+            let request = Request { a: *times, ..Request::new(Operation::Forget, *node) };
+            if self.requests.push(&ring, &request.encode()) != Ok(true) {
+                break;
+            }
+            self.forgotten.pop();
+            some = true;
+        }
+        // The doorbell has a word of its own.
+        let _ = self.requests.publish(&ring);
+        some
+    }
+}

@@ -1,0 +1,235 @@
+//! Files that the storage service keeps: volumes (docs/services.md, `doppel_abi_service::storage`).
+//!
+//! Key types: [`Storage`] (the kernel's end of the channel), [`Call`] (one request, with the slot it lies in), [`Node`] (a file
+//! there). A thread that asks waits for the answer, whatever signals come: the service is there or is replaced, and what was
+//! under way is asked of its successor, which does nothing twice.
+//! Nothing is cached here but names, which are looked up again at each walk: other domains may change them.
+//! Lock order: a directory's names → a node's pages → a slot → the table of nodes → the link.
+
+mod call;
+mod file;
+mod link;
+mod mapped;
+mod node;
+mod watch;
+mod xattr;
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use doppel_abi_service::sleeps;
+use doppel_abi_service::storage::{Answer, SLOTS};
+use doppel_machine::storage as channel;
+use doppel_machine::sync::SpinLock;
+use doppel_machine::{clock, host};
+
+use crate::Result;
+use crate::core::part::Part;
+use crate::core::sched::{WaitQueue, can_wait, goes_outside, wait_until_uninterruptible};
+use crate::core::time;
+use crate::kernel;
+
+use call::Call;
+use link::Link;
+pub use mapped::settle;
+pub use node::{Node, mount};
+pub use watch::{SOURCE, Watch};
+
+/// The kernel's end of the channel.
+pub struct Storage {
+    link: SpinLock<Link>,
+    /// By slot: who waits for its answer.
+    waiting: Vec<WaitQueue>,
+    /// Who waits for a slot.
+    wanting: WaitQueue,
+    /// The channel's bell when it was last listened to.
+    heard: AtomicU32,
+    /// Whether a vCPU has a [`Watch`].
+    watched: AtomicBool,
+    /// Threads that sleep until an answer comes: for them PID 1 has to be woken.
+    asleep: AtomicU32,
+    /// Files by node number.
+    nodes: SpinLock<BTreeMap<u64, Weak<Node>>>,
+    /// The volumes' topmost files.
+    roots: SpinLock<Vec<Weak<Node>>>,
+    /// Files with mappings through which they may have been written, and how many.
+    mapped: SpinLock<Vec<Arc<Node>>>,
+    maps: AtomicU32,
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            link: SpinLock::default(),
+            waiting: (0..SLOTS).map(|_| WaitQueue::new()).collect(),
+            wanting: WaitQueue::new(),
+            heard: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
+            asleep: AtomicU32::new(0),
+            nodes: SpinLock::default(),
+            roots: SpinLock::default(),
+            mapped: SpinLock::default(),
+            maps: AtomicU32::new(0),
+        }
+    }
+}
+
+/// The domain's.
+pub static STORAGE: Part<Storage> = Part::new();
+
+/// The storage, if this domain has volumes.
+pub fn storage() -> Option<&'static Storage> {
+    channel::is_there().then(|| STORAGE.get())
+}
+
+/// How long a thread looks for an answer before it sleeps: two wake-ups cost more.
+const LOOK_NS: u64 = 30_000;
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 16;
+/// How long somebody that cannot be told sleeps at most before it looks.
+const NAP_NS: u64 = 1_000_000;
+
+impl Storage {
+    /// Begins a request: waits for a slot.
+    fn call(&'static self) -> Call {
+        let slot = self.wait(&self.wanting, || self.link.lock().take());
+        Call::new(self, slot)
+    }
+
+    /// The answer to what was asked in a slot.
+    fn answer(&self, slot: u16) -> Answer {
+        let until = time::monotonic_ns() + LOOK_NS;
+        while kernel().cpus.may_spin() && time::monotonic_ns() < until {
+            for _ in 0..LOOKS {
+                if self.rings()
+                    && let Some(answer) = self.look(slot)
+                {
+                    return answer;
+                }
+                core::hint::spin_loop();
+            }
+        }
+        self.wait(&self.waiting[usize::from(slot)], || self.look(slot))
+    }
+
+    /// Takes what has come, and the answer in a slot, if it is there.
+    fn look(&self, slot: u16) -> Option<Answer> {
+        self.hear();
+        self.link.lock().answered(slot)
+    }
+
+    /// Waits in any case, also where there is no thread: at boot.
+    fn wait<T>(&self, queue: &WaitQueue, mut done: impl FnMut() -> Option<T>) -> T {
+        if !can_wait() {
+            loop {
+                if let Some(value) = done() {
+                    return value;
+                }
+                let nap = Some(clock::host_monotonic_ns() + NAP_NS);
+                host::futex_wait(&channel::CHANNEL.header().bell, self.heard.load(Ordering::SeqCst), nap);
+            }
+        }
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        let value = wait_until_uninterruptible(queue, || {
+            // From the first look on the service wakes this vCPU or PID 1, which tells this thread.
+            self.listen();
+            let value = done();
+            if value.is_none() {
+                goes_outside(SOURCE);
+            }
+            value
+        });
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        value
+    }
+
+    /// A thread asks, and looks for the answer by itself for a while: PID 1 need not be woken, unless others sleep.
+    fn will_look(&self) {
+        if self.asleep.load(Ordering::SeqCst) == 0 {
+            channel::CHANNEL.header().guest_sleeps.store(sleeps::SOON, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the service has said something since it was last listened to.
+    pub fn rings(&self) -> bool {
+        channel::CHANNEL.header().bell.load(Ordering::SeqCst) != self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Takes all answers, and tells those who wait for them.
+    fn hear(&self) {
+        let bell = channel::CHANNEL.header().bell.load(Ordering::SeqCst);
+        let mut done = [false; SLOTS as usize];
+        self.link.lock().hear(&mut done);
+        self.heard.store(bell, Ordering::SeqCst);
+        for (queue, _) in self.waiting.iter().zip(done).filter(|(_, done)| *done) {
+            queue.wake_all(0);
+        }
+    }
+
+    /// From here on the service tells of its news.
+    fn listen(&self) {
+        channel::CHANNEL.header().guest_sleeps.store(sleeps::IDLE, Ordering::SeqCst);
+        if self.rings() {
+            self.hear();
+        }
+    }
+
+    /// A slot is free again.
+    fn give_back(&self, slot: u16) {
+        self.link.lock().give_back(slot);
+        self.wanting.wake_one(0);
+    }
+
+    /// Takes the news; who else waits is told of what comes later.
+    pub fn look_in_place(&self) {
+        self.hear();
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            self.listen();
+        }
+    }
+
+    /// PID 1 sleeps until `word` is not `seen` any more, the service has news that threads wait for and nobody watches, or the
+    /// deadline (of the host's clock) passes.
+    pub fn sleep(&self, word: &AtomicU32, seen: u32, deadline: Option<u64>) {
+        let posted = &channel::CHANNEL.registers().event_seq;
+        let before = posted.load(Ordering::SeqCst);
+        self.listen();
+        if !host::futex_wait_either([(word, seen), (posted, before)], deadline) {
+            // An older host: PID 1 looks by itself while somebody waits.
+            let waits = self.asleep.load(Ordering::SeqCst) != 0;
+            let nap = waits.then(|| clock::host_monotonic_ns() + NAP_NS);
+            host::futex_wait(word, seen, [deadline, nap].into_iter().flatten().min());
+        }
+        if self.rings() {
+            self.hear();
+        }
+    }
+}
+
+/// Writes all volumes to where they survive a power cut (`sync(2)`).
+pub fn sync() {
+    let Some(storage) = storage() else { return };
+    let roots: Vec<Arc<Node>> = storage.roots.lock().iter().filter_map(Weak::upgrade).collect();
+    for root in roots {
+        // sync(2) tells of no errors.
+        let _ = root.sync_all();
+    }
+}
+
+/// What the service gives as an errno.
+fn result(answer: Answer) -> Result<Answer> {
+    if answer.error == 0 { Ok(answer) } else { Err(crate::Errno(answer.error)) }
+}
+
+/// The node that is known by a number, or one made by `make`.
+fn known(storage: &Storage, id: u64, make: impl FnOnce() -> Arc<Node>) -> Arc<Node> {
+    let mut nodes = storage.nodes.lock();
+    if let Some(node) = nodes.get(&id).and_then(Weak::upgrade) {
+        return node;
+    }
+    let node = make();
+    nodes.insert(id, Arc::downgrade(&node));
+    node
+}

@@ -1,0 +1,15 @@
+//! The guest's side of the channel to the storage service (`doppel_abi_service::storage`); only a domain with volumes has one.
+
+use doppel_abi_machine::{fd, layout::STORAGE_BASE};
+use doppel_abi_service::storage::SIZE;
+
+use super::channel::Channel;
+use crate::rings::control::start_info;
+
+/// The channel.
+pub static CHANNEL: Channel = Channel::new(STORAGE_BASE, SIZE, fd::STORAGE_DOORBELL, is_there);
+
+/// Whether this domain has volumes.
+pub fn is_there() -> bool {
+    start_info().storage != 0
+}
