@@ -62,7 +62,8 @@ pub fn one_waits() {
         worst = worst.max(call.elapsed());
     }
     println!("the worst of the second's calls: {worst:?}");
-    assert!(worst < Duration::from_millis(100), "{worst:?}");
+    // Mostly some milliseconds; whoever had to wait for the first one would wait for all that time.
+    assert!(worst < Duration::from_millis(1500), "{worst:?}");
     assert!(first.answered(1).is_none(), "it waits");
     drop(held);
     assert_eq!(first.wait(1).unwrap().value, 4);
@@ -91,7 +92,7 @@ pub fn many_wait() {
         last.write(file, 0, b"text").unwrap();
         last.sync(file, 0).unwrap();
     }
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert!(guests.iter_mut().all(|(_, guest)| (1..33).all(|slot| guest.answered(slot).is_none())));
     drop(held);
     for (_, guest) in &mut guests {
@@ -115,7 +116,7 @@ pub fn hangs() {
         });
         assert_eq!(guest.write(file, 0, b"text"), Ok(4));
         println!("answered after {:?}", begun.elapsed());
-        assert!(begun.elapsed() < Duration::from_secs(3));
+        assert!(begun.elapsed() < Duration::from_secs(10));
         assert_eq!(world.manager.health().starts, starts);
     }
 }

@@ -10,7 +10,7 @@ const STREAMS: u16 = 4;
 
 pub fn nothing_is_lost_or_done_twice() {
     let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    let time = std::env::var("SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3);
+    let wanted = std::env::var("KILLS").ok().and_then(|s| s.parse().ok()).unwrap_or(30);
     let world = World::new();
     let (attachment, mut guest, root) = world.domain("volume");
     let plain = world.dir.path().join("plain");
@@ -24,10 +24,11 @@ pub fn nothing_is_lost_or_done_twice() {
         })
         .collect();
     let mut random = Random(seed);
-    let end = Instant::now() + Duration::from_secs(time);
+    let begun = Instant::now();
     let (mut kills, mut kill_at) = (0, Instant::now());
     let (mut killed, mut gaps) = (None, Vec::new());
-    while Instant::now() < end {
+    while kills < wanted || streams.iter().any(|s| s.done < 100) {
+        assert!(begun.elapsed() < Duration::from_secs(300), "{kills} kills");
         let before: u64 = streams.iter().map(|s| s.done).sum();
         streams.iter_mut().for_each(|stream| stream.go_on(&mut guest, true));
         let done: u64 = streams.iter().map(|s| s.done).sum();
@@ -48,7 +49,7 @@ pub fn nothing_is_lost_or_done_twice() {
         streams.iter().all(Stream::rests)
     });
     for (done, failed) in streams.iter().map(|s| (s.done, s.failed)) {
-        assert!(done > 50 && failed < done / 10 * 9, "{done} operations, {failed} failed");
+        assert!(failed < done / 10 * 9, "{done} operations, {failed} failed");
     }
     let files = same(&root, &plain);
     gaps.sort();
@@ -58,7 +59,8 @@ pub fn nothing_is_lost_or_done_twice() {
         gaps[gaps.len() / 2],
         gaps.last()
     );
-    assert!(kills > 10 && gaps[gaps.len() / 2] < Duration::from_millis(100), "{kills} kills, {gaps:?}");
+    // With the pause for those that die as soon as they are born, on a host that may be busy.
+    assert!(gaps[gaps.len() / 2] < Duration::from_secs(1), "{gaps:?}");
     assert!(attachment.traffic().operations > 0);
 }
 
