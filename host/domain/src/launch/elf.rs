@@ -104,6 +104,7 @@ pub const HUGE: u64 = 2 << 20;
 ///
 /// # Errors
 /// If it is no 64-bit ELF file, or has no code.
+#[allow(dead_code, reason = "for the library")]
 pub fn code_len(elf: &[u8]) -> Result<u64, String> {
     let bad = |e: object::Error| format!("not a 64-bit ELF file: {e}");
     let header = FileHeader64::<LittleEndian>::parse(elf).map_err(bad)?;
