@@ -108,6 +108,7 @@ static PARTS: &[&dyn Fill] = &[
     &crate::objects::net::inet::PORTS,
     &crate::objects::net::outside::NETWORK,
     &crate::objects::storage::STORAGE,
+    &first::READY,
     &crate::objects::net::outside::files::HOSTS,
     &crate::objects::net::unix::names::NAMES,
     &crate::objects::net::unix::scm::FLIGHT,

@@ -3,12 +3,13 @@
 use crate::process::task::TASKS;
 use crate::terminals::stdio;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use doppel_abi_machine::boot_flags;
-use doppel_machine::boot::BootData;
+use doppel_abi_machine::{boot_flags, event};
+use doppel_machine::boot::{self, BootData};
 
 use crate::core::log;
+use crate::core::part::Part;
 use crate::domain::{cgroupfs, devfs, mounts, procfs, sysfs};
 use crate::objects::lookup::caller::Caller;
 use crate::objects::lookup::names;
@@ -17,6 +18,9 @@ use crate::process::life::start::start_process;
 use crate::process::task::init_pid;
 use crate::process::task::{Cred, Process, Thread, identity};
 use crate::{Errno, Result};
+
+/// Whether all that is to be mounted is: from then on the host's programs find it.
+pub static READY: Part<AtomicBool> = Part::new();
 
 /// What can be done before it is known what the first program is.
 pub fn prepare() {
@@ -83,6 +87,10 @@ fn load_root_ready(t: &Arc<Thread>, data: &BootData) -> Result<()> {
     if data.args.flags & boot_flags::READ_ONLY != 0 {
         mounts::root_read_only();
     }
+    READY.store(true, Ordering::SeqCst);
+    // What was asked for before waits for this.
+    boot::vregs().pending.fetch_or(event::SESSION, Ordering::SeqCst);
+    boot::wake_init();
     crate::process::task::load_program(t, data)
 }
 

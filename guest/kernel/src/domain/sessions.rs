@@ -19,6 +19,7 @@ use doppel_machine::sync::SpinLock;
 use crate::core::events::{Kind, record};
 use crate::core::part::Part;
 use crate::domain::commands;
+use crate::domain::first::READY;
 use crate::process::signal::{SigInfo, send_group, sig};
 use crate::process::task::{self, Process, Thread};
 use crate::terminals::channel::{self, Channel};
@@ -52,6 +53,10 @@ fn sessions() -> &'static Sessions {
 
 /// The host wants something of sessions; runs on PID 1.
 pub fn event() {
+    // It is told again when it is.
+    if !READY.load(Ordering::SeqCst) {
+        return;
+    }
     for slot in session::take_wanting() {
         attend(slot);
     }
