@@ -22,8 +22,8 @@ pub fn text(tables: impl Iterator<Item = (i32, Arc<FdTable>)>) -> String {
                 continue;
             }
             seen.push(Arc::as_ptr(&l));
-            let st = inode.stat();
-            let place = alloc::format!("{:02x}:{:02x}:{}", st.dev >> 8 & 0xfff, st.dev & 0xff, st.ino);
+            let (dev, ino) = inode.place();
+            let place = alloc::format!("{:02x}:{:02x}:{ino}", dev >> 8 & 0xfff, dev & 0xff);
             for (kind, who, exclusive, start, end) in l.rows(pid) {
                 n += 1;
                 let rw = if exclusive { "WRITE" } else { "READ" };

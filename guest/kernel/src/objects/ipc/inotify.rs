@@ -312,13 +312,11 @@ impl FileOps for Inotify {
 
     fn fdinfo(&self, _file: &File, out: &mut alloc::string::String) {
         for w in self.state.lock().watches.values() {
-            let s = w.inode.stat();
+            let (dev, ino) = w.inode.place();
             let mask = w.mask.load(Ordering::Relaxed);
             out.push_str(&alloc::format!(
-                "inotify wd:{:x} ino:{:x} sdev:{:x} mask:{mask:x} ignored_mask:0\n",
-                w.wd,
-                s.ino,
-                s.dev
+                "inotify wd:{:x} ino:{ino:x} sdev:{dev:x} mask:{mask:x} ignored_mask:0\n",
+                w.wd
             ));
         }
     }

@@ -259,13 +259,19 @@ impl FileOps for Node {
         if mode & KEEP_SIZE == 0 && end > file.size_limit() {
             return Err(Errno::EFBIG);
         }
+        // What moves bytes moves those that were written through mappings too.
+        self.write_back()?;
         let mut held = self.mapped.lock();
         let call = self.call();
         call.ask(Request { a: offset, b: len, flags: mode, ..self.request(Operation::Allocate) })?;
         let now: Attributes = self.note(&call);
         drop(call);
         if let Some(m) = mapped::in_use(&mut held) {
-            m.reload(self, now.size)?;
+            match mode & !KEEP_SIZE {
+                0 if now.size <= m.object.len() => {}
+                0 => m.object.truncate(now.size)?,
+                _ => m.reload(self, now.size)?,
+            }
         }
         drop(held);
         self.drop_setid();

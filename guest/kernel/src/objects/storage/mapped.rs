@@ -12,6 +12,7 @@ use doppel_abi_service::storage::{BUFFER, Operation, Request};
 
 use super::node::Node;
 use super::storage;
+use crate::core::sched::can_wait;
 use crate::memory::{MapSource, PageObject};
 use crate::objects::pages::{Object, PAGE};
 use crate::objects::vfs::file::Whence;
@@ -43,7 +44,16 @@ struct Use {
 struct Pages {
     object: Arc<Object>,
     use_: Arc<Use>,
-    _file: Arc<Node>,
+    file: Arc<Node>,
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // The last mapping is gone, and with it the need for the bytes. Who has the lock at this moment sees to it.
+        if let Some(mut held) = self.file.mapped.try_lock() {
+            in_use(&mut held);
+        }
+    }
 }
 
 /// What is mapped, if anything still is or has to be written back.
@@ -100,16 +110,20 @@ impl Node {
             storage.mapped.lock().push(file.clone());
             storage.maps.fetch_add(1, Ordering::SeqCst);
         }
-        let pages = m.pages.upgrade().unwrap_or_else(|| {
-            Arc::new(Pages { object: m.object.clone(), use_: m.use_.clone(), _file: file })
-        });
+        let pages = m
+            .pages
+            .upgrade()
+            .unwrap_or_else(|| Arc::new(Pages { object: m.object.clone(), use_: m.use_.clone(), file }));
         m.pages = Arc::downgrade(&pages);
         Ok(MapSource::Pages(pages))
     }
 
     /// Gives the service what was written through mappings.
     pub(super) fn write_back(&self) -> Result<()> {
-        let mut held = self.mapped.lock();
+        self.write_back_held(&mut self.mapped.lock())
+    }
+
+    fn write_back_held(&self, held: &mut Option<Mapped>) -> Result<()> {
         let Some(m) = held.as_mut().filter(|m| m.use_.written.load(Ordering::Acquire)) else { return Ok(()) };
         // A mapping that comes after this look says so again.
         if m.use_.writers.load(Ordering::Acquire) == 0 {
@@ -217,15 +231,16 @@ pub fn settle(all: bool) {
     }
     let files = storage.mapped.lock().clone();
     for file in files {
-        let done = {
-            let held = file.mapped.lock();
-            held.as_ref().is_none_or(|m| m.use_.writers.load(Ordering::Acquire) == 0)
-        };
+        // PID 1 waits for nobody who may wait for it: what such a one does is lost with its program.
+        let held = if can_wait() { Some(file.mapped.lock()) } else { file.mapped.try_lock() };
+        let Some(mut held) = held else { continue };
+        let done = held.as_ref().is_none_or(|m| m.use_.writers.load(Ordering::Acquire) == 0);
         if done || all {
             // What cannot be written is lost, as on Linux where nobody asks by msync.
-            let _ = file.write_back();
+            let _ = file.write_back_held(&mut held);
         }
-        if done && in_use(&mut file.mapped.lock()).is_none() {
+        // Under the lock, so that one who maps it now enters it behind this.
+        if in_use(&mut held).is_none() {
             let mut mapped = storage.mapped.lock();
             let before = mapped.len();
             mapped.retain(|f| !Arc::ptr_eq(f, &file));

@@ -22,7 +22,7 @@ pub trait Inode: Any + Send + Sync {
         self.stat().kind()
     }
 
-    /// Its device and inode number.
+    /// Its device and inode number; asks nobody, so it may be called under a lock.
     fn place(&self) -> (u64, u64) {
         let s = self.stat();
         (s.dev, s.ino)

@@ -68,7 +68,7 @@ pub fn mountinfo_text() -> alloc::string::String {
     for m in vfs().list() {
         let at = m.at.as_ref().map_or_else(|| b"/".to_vec(), Path::name);
         let parent = m.at.as_ref().map_or(1, |p| p.mount().id);
-        let dev = m.root.inode().stat().dev;
+        let dev = m.root.inode().place().0;
         let (source, at) = (escape(&m.source), escape(&at));
         out += &alloc::format!(
             "{} {parent} {}:{} / {at} {} - {} {source} rw\n",
