@@ -171,6 +171,14 @@ impl Caller {
         self.walker.parent(&self.base(dirfd, name)?, name)
     }
 
+    /// Attributes of what [`Self::target`] has just found.
+    pub fn stat(&self, target: &Target) -> Result<Stat> {
+        match target {
+            Target::Path(p) if self.walker.just_looked() => Ok(p.inode().seen()),
+            _ => target.stat(),
+        }
+    }
+
     /// Finds what an `*at` call with `AT_EMPTY_PATH` and `AT_SYMLINK_NOFOLLOW` acts on.
     pub fn target(&self, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Target> {
         if name.is_empty() && flags.contains(AtFlags::EMPTY_PATH) {

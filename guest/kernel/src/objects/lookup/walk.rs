@@ -5,6 +5,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use doppel_machine::shield;
 
@@ -77,6 +78,8 @@ pub struct Walker {
     cred: Option<Arc<Cred>>,
     /// Of `openat2`.
     restrict: Resolve,
+    /// See [`Self::just_looked`].
+    looked: AtomicBool,
 }
 
 impl Walker {
@@ -84,12 +87,17 @@ impl Walker {
     pub fn new(fs: &FsContext, cred: Arc<Cred>) -> Self {
         // Who may search every directory need not be asked again.
         let cred = (!perm::may_search_all(&cred)).then_some(cred);
-        Self { root: fs.root(), cred, restrict: Resolve::empty() }
+        Self { root: fs.root(), cred, restrict: Resolve::empty(), looked: AtomicBool::new(false) }
     }
 
     /// For the kernel itself: everything is allowed.
     pub fn kernel() -> Self {
-        Self { root: vfs().root().clone(), cred: None, restrict: Resolve::empty() }
+        Self {
+            root: vfs().root().clone(),
+            cred: None,
+            restrict: Resolve::empty(),
+            looked: AtomicBool::new(false),
+        }
     }
 
     /// Where absolute names start.
@@ -105,6 +113,12 @@ impl Walker {
             self.root = base.clone();
         }
         self
+    }
+
+    /// Whether the last walk ended at a name that was looked up by it where others may change files: its attributes are those of
+    /// this moment.
+    pub fn just_looked(&self) -> bool {
+        self.looked.load(Ordering::Relaxed)
     }
 
     /// Finds something that exists; the last component's link is followed if `follow`.
@@ -134,6 +148,7 @@ impl Walker {
         let mut at = if name[0] == b'/' { self.jump_to_root()? } else { base.clone() };
         loop {
             let text: &[u8] = owned.as_deref().unwrap_or(name);
+            self.looked.store(false, Ordering::Relaxed);
             if self.restrict.is_empty() {
                 match self.glide(&mut at, (text, pos), (last, follow), &mut links)? {
                     None => return Ok(Found::Place(at)),
@@ -296,6 +311,7 @@ impl Walker {
         }
         let d = at.dentry().child(name)?;
         if !d.has(MOUNTPOINT) {
+            self.looked.store(at.dentry().is_shared(), Ordering::Relaxed);
             return Ok(Step::Into(d));
         }
         let mut p = Path::new(at.mount().clone(), d);

@@ -191,6 +191,10 @@ impl Inode for Node {
         self.shown(&self.look())
     }
 
+    fn seen(&self) -> Stat {
+        self.shown(&self.seen.lock())
+    }
+
     fn kind(&self) -> FileType {
         self.kind
     }

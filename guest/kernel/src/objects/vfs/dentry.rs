@@ -125,6 +125,11 @@ impl Dentry {
         self.kind
     }
 
+    /// Whether others change its names ([`Inode::shared`]).
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// Whether its inode is one of a file system in memory ([`Inode::in_memory`]).
     pub(crate) fn in_memory(&self) -> bool {
         self.in_memory

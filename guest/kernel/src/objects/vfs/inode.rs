@@ -17,6 +17,11 @@ pub trait Inode: Any + Send + Sync {
     /// Attributes.
     fn stat(&self) -> Stat;
 
+    /// Attributes of a file that was looked up just now: those that the lookup brought, if it did.
+    fn seen(&self) -> Stat {
+        self.stat()
+    }
+
     /// The kind of file; never changes.
     fn kind(&self) -> FileType {
         self.stat().kind()

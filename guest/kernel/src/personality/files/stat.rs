@@ -169,7 +169,8 @@ fn stat_name(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> 
 
 #[cold]
 fn stat_slow(a: &Args, dirfd: i32, name: &[u8], flags: AtFlags) -> Result<Stat> {
-    Caller::new(&**a.thread).target(dirfd, name, flags)?.stat()
+    let caller = Caller::new(&**a.thread);
+    caller.stat(&caller.target(dirfd, name, flags)?)
 }
 
 fn stat(a: &Args) -> Result<u64> {
@@ -232,8 +233,9 @@ fn statx(a: &Args) -> Result<u64> {
     } else {
         Some(Name::read(a.ptr(1))?)
     };
-    let target = Caller::new(&**a.thread).target(a.i32(0), name.as_ref().map_or(b"", Name::bytes), flags)?;
-    let s = target.stat()?;
+    let caller = Caller::new(&**a.thread);
+    let target = caller.target(a.i32(0), name.as_ref().map_or(b"", Name::bytes), flags)?;
+    let s = caller.stat(&target)?;
     let (mnt_id, is_root) = match &target {
         Target::Path(p) => (p.mount().id, alloc::sync::Arc::ptr_eq(&p.mount().root, p.dentry())),
         Target::File(_) => (0, false),
