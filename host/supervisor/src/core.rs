@@ -36,6 +36,8 @@ use crate::{keeper, locked};
 
 /// How long keepers may take to say what they keep when a supervisor begins.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a directory is removed in which somebody still writes.
+const REMOVALS: u32 = 16;
 
 /// The supervisor's parts. Lock order: see `domains/mod.rs`; the others' locks are taken last and alone.
 #[derive(Debug)]
@@ -297,7 +299,15 @@ impl Core {
 
     /// Removes a domain's directory; what cannot be removed is swept at the next start.
     pub fn remove_dir(&self, dir: &Path) {
-        match fs::remove_dir_all(dir) {
+        let mut removed = fs::remove_dir_all(dir);
+        // The keeper may be writing its last words there at this moment: what came meanwhile goes too.
+        for _ in 1..REMOVALS {
+            match &removed {
+                Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => removed = fs::remove_dir_all(dir),
+                _ => break,
+            }
+        }
+        match removed {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!("cannot remove {}: {e}", dir.display())
             }
