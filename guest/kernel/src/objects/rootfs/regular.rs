@@ -12,7 +12,7 @@ use crate::memory::MapSource;
 use crate::objects::lookup::path::Path;
 use crate::objects::lookup::perm;
 use crate::objects::pages::{Object, PAGE, Quota};
-use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence};
+use crate::objects::vfs::file::{DirSink, File, FileOps, Splice, Whence, seek_from};
 use crate::objects::vfs::inode::{FileType, Inode, Stat};
 use crate::objects::vfs::io::{Input, Output};
 use crate::{Errno, Result};
@@ -237,8 +237,7 @@ impl FileOps for Node {
                 return Ok(if whence == Whence::Data { at } else { size });
             }
         };
-        let to = base.checked_add_signed(offset).filter(|p| *p <= i64::MAX.cast_unsigned());
-        to.ok_or(if offset > 0 { Errno::EOVERFLOW } else { Errno::EINVAL })
+        seek_from(base, offset)
     }
 
     fn pollable(&self) -> bool {

@@ -44,6 +44,12 @@ numbers! {
     }
 }
 
+/// Where `lseek(2)` leads from `base`: EINVAL before the start, EOVERFLOW behind the last position.
+pub fn seek_from(base: u64, offset: i64) -> Result<u64> {
+    let to = base.checked_add_signed(offset).filter(|p| *p <= i64::MAX.cast_unsigned());
+    to.ok_or(if offset > 0 { Errno::EOVERFLOW } else { Errno::EINVAL })
+}
+
 /// See [`FileOps::splice`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Splice {
