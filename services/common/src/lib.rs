@@ -13,6 +13,7 @@ mod heart;
 mod hibernated;
 mod load;
 mod pace;
+mod packet;
 mod process;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ pub use heart::Heart;
 pub use hibernated::Hibernated;
 pub use load::Load;
 pub use pace::{Pace, may_poll};
+pub use packet::{DESCRIPTORS, receive_packet, send_packet};
 pub use process::{Group, Groups, Process, Program, Usage, confine, confine_with};
 pub use watchdog::{Calls, Watchdog};
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -19,14 +19,13 @@ use doppel_sys::shared::SharedMap;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 use rustix::process::PidfdFlags;
 
 use crate::nodes::{self, PINNED};
 use crate::pins::Said;
-use crate::serve::{DESCRIPTORS, ORDERS, Order};
+use crate::serve::{ORDERS, Order};
 use crate::volume::Volume;
 
 /// The hidden command of a program that is the storage service's process, with [`crate::serve()`] on its standard input.
@@ -385,7 +384,7 @@ impl State {
     fn tell(&self, key: u64, member: &Member) -> io::Result<()> {
         // Before it is served.
         let pinned: Vec<_> = member.pinned.iter().collect();
-        for some in pinned.chunks(DESCRIPTORS) {
+        for some in pinned.chunks(doppel_service::DESCRIPTORS) {
             let nodes = some.iter().map(|(node, _)| **node).collect();
             let files: Vec<_> = some.iter().map(|(_, file)| file.as_fd()).collect();
             self.send(&Order::Pinned { key, nodes }, &files)?;
@@ -398,13 +397,6 @@ impl State {
 
     fn send(&self, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let control = self.control.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let bytes = serde_json::to_vec(order)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-        }
-        rustix::net::sendmsg(control, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        doppel_service::send_packet(control.as_fd(), &serde_json::to_vec(order)?, descriptors)
     }
 }

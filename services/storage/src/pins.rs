@@ -2,13 +2,10 @@
 //!
 //! What is said lies in the socket when it has been sent, also if who sent it is killed then; so nobody waits for an answer.
 
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 const WORDS: usize = 3;
 const PIN: u64 = 1;
@@ -81,12 +78,8 @@ impl Pins {
 }
 
 fn send(to: &OwnedFd, said: Said, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !files.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(files));
-    }
-    rustix::net::sendmsg(to, &[IoSlice::new(&said.encode())], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+    doppel_service::send_packet(to.as_fd(), &said.encode(), files)
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 #[cfg(test)]

@@ -3,15 +3,13 @@
 //! says to the supervisor is in [`crate::pins`].
 
 use std::collections::HashMap;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use doppel_abi_service::storage::SIZE;
 use doppel_service::{Channel, Heart};
 use rustix::fs::Mode;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +18,8 @@ use crate::nodes::Nodes;
 use crate::pins::Pins;
 use crate::volume::Volume;
 
-/// Longest packet in bytes, and most descriptors of one.
+/// Longest packet in bytes.
 pub(crate) const PACKET: usize = 16 << 10;
-pub(crate) const DESCRIPTORS: usize = 128;
 
 /// Version of orders and channels: a manager may be of another build than the process it starts.
 pub(crate) const ORDERS: u32 = 2 << 16 | doppel_abi_service::VERSION;
@@ -126,30 +123,8 @@ impl Followed {
 
 /// The next packet; `None` if none waits.
 fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; PACKET];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut bytes)];
-    let got = match rustix::net::recvmsg(
-        control,
-        &mut parts,
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
-    ) {
-        Err(rustix::io::Errno::AGAIN) => return Ok(None),
-        r => r?,
+    let Some((bytes, descriptors)) = doppel_service::receive_packet(control, PACKET)? else {
+        return Ok(None);
     };
-    if got.bytes == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::other("an order longer than orders are"));
-    }
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = message {
-            descriptors.extend(fds);
-        }
-    }
-    Ok(Some((serde_json::from_slice(&bytes[..got.bytes])?, descriptors)))
+    Ok(Some((serde_json::from_slice(&bytes)?, descriptors)))
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doppel_abi_service::net::SIZE;
-use doppel_service::{Groups, Hibernated, Program};
+use doppel_service::{DESCRIPTORS, Groups, Hibernated, Program};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::quota::Quota;
@@ -27,7 +27,7 @@ use crate::manager::shard::{Member, Shard, ip4, ip6, packet, try_out};
 use crate::rules::ledger::{Counts, Traffic};
 use crate::rules::logs::{Bells, Logs};
 use crate::rules::{Rules, Transport};
-use crate::service::serve::{DESCRIPTORS, Order};
+use crate::service::serve::Order;
 
 /// What a domain wants of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,7 @@
 //! One shard: a service domain's process, those it serves, and the thread that replaces it when it has ended.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -12,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use doppel_service::{Process, Program, Watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::RecvFlags;
 
 use crate::manager::records::{Record, Slot};
 use crate::manager::resources::{self, ServiceResources};
 use crate::manager::{Health, Wanted};
 use crate::names::resolver;
-use crate::service::serve::{DESCRIPTORS, Descriptors, HeldDescriptors, ORDERS, Order, PACKET};
+use crate::service::serve::{Descriptors, HeldDescriptors, ORDERS, Order, PACKET};
 
 /// Service domains that die faster than this one after the other are given a pause.
 const STEADY: Duration = Duration::from_millis(50);
@@ -426,14 +425,7 @@ impl State {
 fn send(control: Option<&OwnedFd>, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let control = control.ok_or(io::ErrorKind::NotConnected)?;
     let bytes = packet(order)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    let parts = [IoSlice::new(&bytes)];
-    rustix::net::sendmsg(control, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
+    doppel_service::send_packet(control.as_fd(), &bytes, descriptors)
 }
 
 /// Has one of a program that is to be used from now on begin, and end: whether it can at all, and understands us.

@@ -3,14 +3,13 @@
 //! That is a sequenced-packet socket; a packet is an [`Order`] as JSON, with its descriptors. Its end is the process'.
 
 use std::collections::HashMap;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use doppel_service::Heart;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
+use rustix::net::SendFlags;
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
@@ -22,9 +21,8 @@ use crate::rules::{Rules, Transport};
 use crate::service::engine::{ClientId, Engine};
 use crate::service::life::Life;
 
-/// Longest packet in bytes, and most descriptors of one.
+/// Longest packet in bytes.
 pub(crate) const PACKET: usize = 64 << 10;
-pub(crate) const DESCRIPTORS: usize = 128;
 
 /// Version of orders and channels: a manager may be of another build than the service domain it starts (an upgrade).
 pub(crate) const ORDERS: u32 = 4 << 16 | doppel_abi_service::VERSION;
@@ -254,25 +252,8 @@ impl Server<'_> {
 
 /// The next packet; `None` if none waits.
 fn receive(control: BorrowedFd<'_>) -> io::Result<Option<(Order, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; PACKET];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut bytes)];
-    let got = match rustix::net::recvmsg(control, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-        Err(rustix::io::Errno::AGAIN) => return Ok(None),
-        r => r?,
+    let Some((bytes, descriptors)) = doppel_service::receive_packet(control, PACKET)? else {
+        return Ok(None);
     };
-    if got.bytes == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::other("an order longer than orders are"));
-    }
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = message {
-            descriptors.extend(fds);
-        }
-    }
-    Ok(Some((serde_json::from_slice(&bytes[..got.bytes])?, descriptors)))
+    Ok(Some((serde_json::from_slice(&bytes)?, descriptors)))
 }
